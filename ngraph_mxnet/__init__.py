@@ -1,0 +1,46 @@
+"""A graph compiler for MXNet models: see README.md.
+
+Importing this package makes `import mxnet` work on current NumPy and registers the backend `NGRAPH`.
+Everything else is loaded on first use, so that the import costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "Builder": "ngraph_mxnet.ir",
+    "Graph": "ngraph_mxnet.ir",
+    "parse_graph": "ngraph_mxnet.ir",
+    "print_graph": "ngraph_mxnet.ir",
+    "compile": "ngraph_mxnet.runtime.compile",
+    "backends": "ngraph_mxnet.runtime.backend",
+    "explain": "ngraph_mxnet.mxnet_bridge.explain",
+    "NGraphError": "ngraph_mxnet.errors",
+}
+
+__all__ = sorted([*_LAZY, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def _serve_mxnet() -> None:
+    from ngraph_mxnet.mxnet_bridge import autoload
+
+    autoload.install()
+
+
+_serve_mxnet()

@@ -1,0 +1,66 @@
+"""The packed layouts of a contraction's constants, defined in NumPy.
+
+Group convolutions whose group is not made of whole 16-channel blocks are merged into *super-groups* that
+are: the packed weights are block diagonal with zeros between the original groups.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngraph_mxnet.cpu.microkernels.params import BLOCK
+
+__all__ = ["pack_channels_reference", "pack_depthwise_reference", "pack_weights_reference", "super_groups"]
+
+
+def super_groups(groups: int, in_channels: int, out_channels: int, lanes: int = BLOCK) -> int:
+    """Number of super-groups for a convolution of `groups` groups.
+
+    With more than one, each has whole 16-channel output blocks and, for k16 (`lanes` 16), whole input blocks.
+    1 when no divisor of `groups` gives that: the convolution is then dense with zeros.
+    """
+    for merged in range(1, groups):
+        count, rest = divmod(groups, merged)
+        if rest == 0 and (out_channels // count) % BLOCK == 0 and (in_channels // count) % lanes == 0:
+            return count
+    return 1
+
+
+def pack_weights_reference(weights: np.ndarray, *, groups: int, oc_tile: int, lanes: int) -> np.ndarray:
+    """`[OC][IC / groups][KH][KW]` to float32 `[super-groups][oc_groups][steps * lanes][oc_tile]`.
+
+    Steps are (input channel block, kh, kw) for `lanes` 16 (k16) and (input channel, kh, kw) for 1 (k1).
+    A fully connected weight `[OC][IC]` is `weights[:, :, None, None]`.
+    """
+    oc, icg, kh, kw = weights.shape
+    supers = super_groups(groups, icg * groups, oc, lanes)
+    merged, ocg = groups // supers, oc // groups
+    oc_groups = -(-merged * ocg // oc_tile)
+    blocks = -(-merged * icg // lanes)
+    dense = np.zeros((supers, oc_groups * oc_tile, blocks * lanes, kh, kw), np.float32)
+    split = weights.reshape(supers, merged, ocg, icg, kh, kw)
+    for i in range(merged):
+        dense[:, i * ocg : (i + 1) * ocg, i * icg : (i + 1) * icg] = split[:, i]
+    tiles = dense.reshape(supers, oc_groups, oc_tile, blocks, lanes, kh, kw)
+    packed = tiles.transpose(0, 1, 3, 5, 6, 4, 2)
+    return np.ascontiguousarray(packed.reshape(supers, oc_groups, blocks * kh * kw * lanes, oc_tile))
+
+
+def pack_depthwise_reference(weights: np.ndarray) -> np.ndarray:
+    """`[C][1][KH][KW]` to float32 `[C16][KH * KW][16]`."""
+    channels = weights.shape[0]
+    padded = np.zeros((-(-channels // BLOCK) * BLOCK, weights[0].size), np.float32)
+    padded[:channels] = weights.reshape(channels, -1)
+    return np.ascontiguousarray(padded.reshape(-1, BLOCK, padded.shape[1]).transpose(0, 2, 1))
+
+
+def pack_channels_reference(values: np.ndarray, *, groups: int, oc_tile: int) -> np.ndarray:
+    """Per-channel values `[OC]` (bias, scale2, shift2) to float32 `[groups][oc_groups][oc_tile]`.
+
+    `groups` counts super-groups; for depthwise pass 1 group and `oc_tile` 16.
+    """
+    per_group = values.reshape(groups, -1)
+    oc_groups = -(-per_group.shape[1] // oc_tile)
+    packed = np.zeros((groups, oc_groups * oc_tile), np.float32)
+    packed[:, : per_group.shape[1]] = per_group
+    return packed.reshape(groups, oc_groups, oc_tile)

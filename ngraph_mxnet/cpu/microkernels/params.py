@@ -1,0 +1,143 @@
+"""The contract of the contraction kernels: operands, parameters and task numbering.
+
+One frame serves convolution, matrix multiply and depthwise convolution. A kernel computes, for every image,
+channel group, output channel `c` of the group and output pixel `p` (byte offsets throughout):
+
+    acc[c, p] = bias[c] + sum over step s, lane k:  input[pixel_in[p] + step[s] + 4 k] * weights[s, k, c]
+    y         = clamp(acc + residual, lower, upper)                           -> output[pixel_out[p]]
+    y2        = clamp(y * scale2[c] + shift2[c], lower2, upper2)              -> output2[pixel_out2[p]]
+
+`residual` and the second output are optional (`FLAG_*`). A clamp keeps NaN. Geometry lives in two constant
+tables (`tables.py`): where a pixel starts, and where a kernel tap and an input channel (block) lie relative
+to it. So stride, dilation, padding (through the input's zero halo) and layouts never reach the kernel.
+
+Kinds, by what one entry of the step table stands for:
+    k16        16 consecutive input floats: blocked inputs, or matrix rows with K a multiple of 16
+    k1         one input float: plain NCHW inputs of few channels (the stem), matrix rows of any K
+    depthwise  16 consecutive floats multiplied lane by lane; a "group" is one 16-channel block
+
+Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel are read and
+written, at `block * *_block_stride + pixel_*[p]`. `residual` may be `output` itself.
+
+Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 16 or 32,
+is the variant's number of output channels per weight tile. Weights are packed
+`[groups][oc_groups][steps * lanes][oc_tile]` (`packing.py`) and, as `bias`, `scale2` and `shift2`
+(`[groups][oc_groups][oc_tile]`), 64-byte aligned and padded with zeros.
+
+Tasks are numbered flat over (group, oc group, image, chunk) for `ORDER_CHANNELS`, and over
+(image, group, chunk, oc group) for `ORDER_PIXELS`, last fastest. A chunk is `chunk_tiles` consecutive
+tiles of at most M pixels; a row of `row_pixels` pixels is cut into `row_tiles` tiles whose sizes differ by
+at most one, the larger first. Variants ending in `_rows` ask that the pixels of one row lie `pixel_stride`
+bytes apart in the input; for the others a row may be the whole image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+__all__ = [
+    "BLOCK",
+    "FLAG_OUTPUT2",
+    "FLAG_RESIDUAL",
+    "FLOATS",
+    "INTS",
+    "ORDER_CHANNELS",
+    "ORDER_PIXELS",
+    "ContractionParams",
+    "Operand",
+]
+
+BLOCK = 16
+"""Channels in a block; 64 bytes of float32."""
+
+ORDER_CHANNELS = 0
+"""Weights stay in cache: output channels outermost."""
+ORDER_PIXELS = 1
+"""A chunk of the input stays in cache: pixels outermost."""
+
+FLAG_RESIDUAL = 1
+FLAG_OUTPUT2 = 2
+
+
+class Operand(IntEnum):
+    """Index of each pointer in `tensors`. A pointer whose flag is not set is never read."""
+
+    INPUT = 0
+    WEIGHTS = 1
+    BIAS = 2
+    OUTPUT = 3
+    RESIDUAL = 4
+    PIXELS = 5
+    STEPS = 6
+    OUTPUT2 = 7
+    SCALE2 = 8
+    SHIFT2 = 9
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContractionParams:
+    """The scalar parameters of one contraction; the field order is the order of `ints`, then `floats`.
+
+    Strides are in bytes. A stride or clamp that the flags leave unused may stay at its default.
+    """
+
+    images: int = 1
+    """Images that differ by `*_image_stride` only."""
+    groups: int = 1
+    """Channel groups (after merging into super-groups); for depthwise the number of 16-channel blocks."""
+    oc_groups: int
+    """Weight tiles of `oc_tile` output channels in a group: ceil(16 * out_blocks / oc_tile)."""
+    out_blocks: int
+    """16-channel output blocks in a group; group g starts at block g * out_blocks."""
+    rows: int
+    """Rows of pixels in an image; rows * row_pixels is the width of the pixel table."""
+    row_pixels: int
+    row_tiles: int
+    """Tiles per row; ceil(row_pixels / row_tiles) must not exceed the variant's largest tile."""
+    chunk_tiles: int
+    """Tiles in a task, counted through the rows of an image."""
+    order: int = ORDER_CHANNELS
+    steps: int
+    """Entries of the step table, at least 1."""
+    flags: int = 0
+    """Sum of `FLAG_*`."""
+    pixel_stride: int = 0
+    """Input bytes between neighbouring output pixels of a row; `_rows` variants only."""
+    in_image_stride: int = 0
+    in_group_stride: int = 0
+    out_image_stride: int = 0
+    out_block_stride: int
+    res_image_stride: int = 0
+    res_block_stride: int = 0
+    out2_image_stride: int = 0
+    out2_block_stride: int = 0
+
+    lower: float = float("-inf")
+    upper: float = float("inf")
+    lower2: float = float("-inf")
+    upper2: float = float("inf")
+
+    @property
+    def chunks(self) -> int:
+        """Tasks that the tiles of one image make, for one weight tile."""
+        return -(-self.rows * self.row_tiles // self.chunk_tiles)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of the whole contraction."""
+        return self.images * self.groups * self.oc_groups * self.chunks
+
+    def ints(self) -> list[int]:
+        """The kernel's `ints`."""
+        return [getattr(self, name) for name in INTS]
+
+    def floats(self) -> list[float]:
+        """The kernel's `floats`."""
+        return [getattr(self, name) for name in FLOATS]
+
+
+INTS: tuple[str, ...] = tuple(f.name for f in fields(ContractionParams) if f.type == "int")
+"""Name of each entry of `ints`, in order."""
+FLOATS: tuple[str, ...] = tuple(f.name for f in fields(ContractionParams) if f.type == "float")
+"""Name of each entry of `floats`, in order."""

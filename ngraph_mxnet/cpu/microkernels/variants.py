@@ -1,0 +1,67 @@
+"""Which kernels exist for which ISA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["ISAS", "Isa", "Kind", "Variant", "symbol", "variants"]
+
+Isa = Literal["avx512", "avx2", "baseline"]
+Kind = Literal["k16", "k1", "depthwise"]
+
+ISAS: tuple[Isa, ...] = ("avx512", "avx2", "baseline")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel: `blocks` 16-channel blocks by up to `tile` pixels in registers.
+
+    `rows`: the pixels of a tile lie at a constant input stride, which costs one address register in place
+    of one per pixel, so that tiles can be larger.
+    """
+
+    kind: Kind
+    blocks: int
+    tile: int
+    rows: bool = False
+
+    @property
+    def name(self) -> str:
+        """E.g. `k16_n32_rows`, `depthwise`."""
+        if self.kind == "depthwise":
+            return self.kind
+        return f"{self.kind}_n{self.oc_tile}" + ("_rows" if self.rows else "")
+
+    @property
+    def oc_tile(self) -> int:
+        """Output channels per packed weight tile."""
+        return 16 * self.blocks
+
+
+_VARIANTS: dict[Isa, tuple[Variant, ...]] = {
+    # 32 registers of 16 floats: 28 accumulators, 2 weights, 2 broadcasts. Indexed tiles are bounded by the
+    # 15 general registers.
+    "avx512": (
+        Variant("k16", 2, 14, rows=True),
+        Variant("k16", 2, 12),
+        Variant("k16", 1, 12),
+        Variant("k1", 2, 8),
+        Variant("k1", 1, 12),
+        Variant("depthwise", 1, 12),
+    ),
+    # 16 registers of 8 floats: 12 accumulators, 2 weights, 1 or 2 broadcasts.
+    "avx2": (Variant("k16", 1, 6), Variant("k1", 1, 6), Variant("depthwise", 1, 6)),
+    # 16 registers of 4 floats: 12 accumulators, 1 broadcast, 2 products.
+    "baseline": (Variant("k16", 1, 3), Variant("k1", 1, 3), Variant("depthwise", 1, 3)),
+}
+
+
+def variants(isa: Isa) -> tuple[Variant, ...]:
+    """All variants of an ISA; of those that fit a contraction an earlier one is preferred."""
+    return _VARIANTS[isa]
+
+
+def symbol(variant: Variant, isa: Isa) -> str:
+    """Name of the kernel in the object file."""
+    return f"ng_contraction_{variant.name}__{isa}"

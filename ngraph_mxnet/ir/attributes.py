@@ -1,0 +1,139 @@
+"""Kinds of attributes: how each is checked, printed and parsed."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.ir.types import ElementType, element_type
+
+REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One attribute; subclasses say which values they take. `default` may be REQUIRED."""
+
+    default: Any = REQUIRED
+
+    def check(self, where: str, value: Any) -> Any:
+        """The normalised value. Raises TypeRuleError when missing or of the wrong kind."""
+        if value is REQUIRED:
+            raise TypeRuleError(f"{where} is missing: it has no default")
+        try:
+            return self.convert(value)
+        except (TypeError, ValueError, KeyError) as error:
+            raise TypeRuleError(f"{where}: found {value!r}, expected {self.expects}") from error
+
+    expects = "a value"
+
+    def convert(self, value: Any) -> Any:
+        raise NotImplementedError
+
+
+class Int(Attribute):
+    expects = "an integer"
+
+    def convert(self, value: Any) -> int:
+        if isinstance(value, bool) or int(value) != value:
+            raise ValueError(value)
+        return int(value)
+
+
+class Float(Attribute):
+    expects = "a number"
+
+    def convert(self, value: Any) -> float:
+        return float(value)
+
+
+class Bool(Attribute):
+    expects = "true or false"
+
+    def convert(self, value: Any) -> bool:
+        if not isinstance(value, (bool, np.bool_)):
+            raise ValueError(value)
+        return bool(value)
+
+
+class Ints(Attribute):
+    expects = "a list of integers"
+
+    def convert(self, value: Any) -> tuple[int, ...]:
+        return tuple(Int().convert(v) for v in value)
+
+
+@dataclass(frozen=True)
+class Choice(Attribute):
+    """One of a few words."""
+
+    choices: tuple[str, ...] = ()
+
+    @property
+    def expects(self) -> str:  # type: ignore[override]
+        return "one of " + ", ".join(self.choices)
+
+    def convert(self, value: Any) -> str:
+        if value not in self.choices:
+            raise ValueError(value)
+        return str(value)
+
+
+class Element(Attribute):
+    expects = "an element type such as f32"
+
+    def convert(self, value: Any) -> ElementType:
+        return element_type(value)
+
+
+class Array(Attribute):
+    """A NumPy array, made read-only."""
+
+    expects = "an array"
+
+    def convert(self, value: Any) -> np.ndarray:
+        array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
+        element_type(array.dtype)
+        if array.flags.writeable:
+            array = array.copy()
+            array.flags.writeable = False
+        return array
+
+
+def format_attribute(value: Any) -> str:
+    """The text of a checked attribute value; `parse_attribute` reads it back."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, tuple):
+        return "[" + ",".join(str(v) for v in value) + "]"
+    if isinstance(value, ElementType):
+        return value.name
+    if isinstance(value, np.ndarray):
+        return f"dense<{','.join(map(str, value.shape))};{base64.b64encode(value.tobytes()).decode()}>"
+    return f'"{value}"'
+
+
+def parse_attribute(kind: Attribute, text: str, element: ElementType | None) -> Any:
+    """Read what `format_attribute` wrote; `element` is the array's element type."""
+    if isinstance(kind, Array):
+        assert element is not None
+        shape_text, data = text.removeprefix("dense<").removesuffix(">").split(";")
+        shape = tuple(int(v) for v in shape_text.split(",") if v)
+        return np.frombuffer(base64.b64decode(data, validate=True), element.numpy).reshape(shape)
+    if isinstance(kind, Ints):
+        return tuple(int(v) for v in text.strip("[]").split(",") if v)
+    if isinstance(kind, Bool):
+        return {"true": True, "false": False}[text]
+    if isinstance(kind, Int):
+        return int(text)
+    if isinstance(kind, Float):
+        return float(text)
+    return text.strip('"')

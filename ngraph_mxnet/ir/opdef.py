@@ -1,0 +1,125 @@
+"""What an op is, and the table of all ops.
+
+An op is declared once, in `ops/<family>.py`:
+
+    @register_op("softmax", attrs={"axis": Int()}, operands=1)
+    def softmax(types, attrs):            # the type rule
+        ...
+        return types[0]
+
+    @softmax.reference                    # the definition, in NumPy
+    def _(inputs, attrs): ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.ir.attributes import Attribute
+from ngraph_mxnet.ir.types import TensorType
+
+Attrs = Mapping[str, Any]
+TypeRule = Callable[[Sequence[TensorType], Attrs], "TensorType | Sequence[TensorType]"]
+Reference = Callable[[Sequence[np.ndarray], Attrs], "np.ndarray | Sequence[np.ndarray]"]
+Arity = int | tuple[int, int | None]
+
+
+class OpDef:
+    """One op: name, number of operands, attribute schema, type rule, NumPy reference.
+
+    `operands` is a count, or (least, most) with `most=None` for any number.
+    `commutative` says that the two operands may be swapped.
+    """
+
+    def __init__(self, name: str, operands: Arity, attrs: Mapping[str, Attribute], rule: TypeRule, *,
+                 commutative: bool = False) -> None:
+        self.name = name
+        self.least, self.most = operands if isinstance(operands, tuple) else (operands, operands)
+        self.schema = dict(attrs)
+        self.rule = rule
+        self.commutative = commutative
+        self.doc = (rule.__doc__ or "").strip()
+        self._reference: Reference | None = None
+
+    def reference(self, function: Reference) -> Reference:
+        """Decorator: `function(inputs, attrs)` defines what the op computes."""
+        if self._reference is not None:
+            raise ValueError(f"op {self.name} already has a reference")
+        self._reference = function
+        return function
+
+    def check_attrs(self, attrs: Attrs) -> dict[str, Any]:
+        """The attributes in schema order, normalised, with defaults filled in.
+
+        Raises:
+            TypeRuleError: an attribute is unknown, missing, or of the wrong kind.
+        """
+        unknown = set(attrs) - set(self.schema)
+        if unknown:
+            raise TypeRuleError(f"{self.name} has no attribute {sorted(unknown)}; it has {sorted(self.schema)}")
+        return {key: kind.check(f"{self.name}.{key}", attrs.get(key, kind.default)) for key, kind in self.schema.items()}
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> list[TensorType]:
+        """The output types.
+
+        Raises:
+            TypeRuleError: operands do not fit.
+        """
+        if len(types) < self.least or (self.most is not None and len(types) > self.most):
+            wanted = self.least if self.least == self.most else f"{self.least} to {self.most or 'any number'}"
+            raise TypeRuleError(f"{self.name} takes {wanted} operands, found {len(types)}")
+        result = self.rule(types, attrs)
+        return [result] if isinstance(result, TensorType) else list(result)
+
+    def evaluate(self, inputs: Sequence[np.ndarray], attrs: Attrs) -> list[np.ndarray]:
+        """Run the reference; the results own contiguous memory or are the inputs."""
+        if self._reference is None:
+            raise NotImplementedError(f"op {self.name} has no reference: decorate one with @{self.name}.reference")
+        result = self._reference(inputs, attrs)
+        return [result] if isinstance(result, np.ndarray) else [np.asarray(r) for r in _as_sequence(result)]
+
+    def __repr__(self) -> str:
+        return f"OpDef({self.name})"
+
+
+def _as_sequence(result: Any) -> Sequence[Any]:
+    return result if isinstance(result, (list, tuple)) else [result]
+
+
+_REGISTRY: dict[str, OpDef] = {}
+
+
+def register_op(name: str, *, operands: Arity, attrs: Mapping[str, Attribute] | None = None,
+                commutative: bool = False) -> Callable[[TypeRule], OpDef]:
+    """Decorator for a type rule: declares op `name`. Registering a name twice is an error."""
+
+    def declare(rule: TypeRule) -> OpDef:
+        if name in _REGISTRY:
+            raise ValueError(f"op {name} is registered twice")
+        _REGISTRY[name] = OpDef(name, operands, attrs or {}, rule, commutative=commutative)
+        return _REGISTRY[name]
+
+    return declare
+
+
+def all_ops() -> dict[str, OpDef]:
+    """Every registered op by name, sorted."""
+    import ngraph_mxnet.ops  # noqa: F401  (registers them)
+
+    return dict(sorted(_REGISTRY.items()))
+
+
+def get_op(name: str) -> OpDef:
+    """The op called `name`.
+
+    Raises:
+        KeyError: there is none.
+    """
+    ops = all_ops() if name not in _REGISTRY else _REGISTRY
+    if name not in ops:
+        raise KeyError(f"no op {name!r}; to add one, declare it in ops/<family>.py with @register_op")
+    return ops[name]

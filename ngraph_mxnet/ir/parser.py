@@ -1,0 +1,101 @@
+"""Reads the text that `printer` writes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ngraph_mxnet.errors import GraphError, TypeRuleError
+from ngraph_mxnet.ir.attributes import parse_attribute
+from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
+from ngraph_mxnet.ir.verify import verify
+
+_NAME = r'(?:"[^"]*"|[\w.\-]+)'
+_TYPE = r"\w+\[[\d,]*\]"
+_HEADER = re.compile(rf"graph @({_NAME})\((.*)\) -> \((.*)\) \{{\Z")
+_PARAMETER = re.compile(rf"%({_NAME}): ({_TYPE})( cacheable)?(?:, |\Z)")
+_NODE = re.compile(rf"((?:%\d+: {_TYPE}(?:, )?)*) = (\w+)\((.*?)\)(?: \{{(.*)\}})?(?:\s+# (.*))?\Z")
+_OUTPUT = re.compile(rf"%(\d+): ({_TYPE})")
+_ATTR = re.compile(r'(\w+)=("[^"]*"|\[[^\]]*\]|dense<[^>]*>|[^,\s]+)(?:, |\Z)')
+_OPERAND = re.compile(rf"%({_NAME})(?:, |\Z)")
+
+
+def parse_graph(text: str) -> Graph:
+    """The graph that `text` describes, verified.
+
+    Raises:
+        GraphError: a line does not parse, or the graph is malformed; the text names the line.
+    """
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise GraphError("empty text: expected 'graph @name(...) -> (...) {'")
+    header = _HEADER.match(lines[0][1])
+    if header is None:
+        raise GraphError(f"line {lines[0][0]}: expected 'graph @name(...) -> (...) {{', found {lines[0][1][:80]!r}")
+    graph = Graph(_unquote(header[1]))
+    values: dict[str, Value] = {}
+    for name, type_text, cacheable in _all(_PARAMETER, header[2], lines[0][0]):
+        values[name] = graph.add_parameter(_type(type_text), _unquote(name), cacheable=bool(cacheable))
+    for number, line in lines[1:]:
+        try:
+            if line.startswith("return"):
+                graph.results = [values[name] for (name,) in _all(_OPERAND, line[6:].strip(), number)]
+            elif line != "}":
+                _parse_node(graph, values, line, number)
+        except (KeyError, ValueError, TypeRuleError) as error:
+            raise GraphError(f"line {number}: {error}") from None
+    if lines[-1][1] != "}":
+        raise GraphError(f"line {lines[-1][0]}: the text ends without '}}'")
+    verify(graph)
+    return graph
+
+
+def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int) -> None:
+    match = _NODE.match(line)
+    if match is None:
+        raise GraphError(f"line {number}: not a node: {line[:80]!r}")
+    outputs = _OUTPUT.findall(match[1])
+    op = get_op(match[2])
+    element = ELEMENT_TYPES[outputs[0][1].split("[")[0]] if outputs else None
+    attrs: dict[str, Any] = {}
+    for key, text in _all(_ATTR, match[4] or "", number):
+        if key not in op.schema:
+            raise GraphError(f"line {number}: {op.name} has no attribute {key!r}")
+        attrs[key] = parse_attribute(op.schema[key], text, element)
+    inputs = [values[name] for (name,) in _all(_OPERAND, match[3], number)]
+    node = make_node(op.name, inputs, attrs, _unescape(match[5] or ""))
+    if [(str(v.type)) for v in node.outputs] != [type_text for _, type_text in outputs]:
+        found = ", ".join(str(v.type) for v in node.outputs)
+        raise GraphError(f"line {number}: {op.name} gives {found}, the text says {match[1]}")
+    graph.nodes.append(node)
+    values.update((name, value) for (name, _), value in zip(outputs, node.outputs, strict=True))
+
+
+def _all(pattern: re.Pattern[str], text: str, number: int) -> list[tuple[str, ...]]:
+    """All matches, which must cover the text."""
+    found, position = [], 0
+    while position < len(text):
+        match = pattern.match(text, position)
+        if match is None or match.end() == position:
+            raise GraphError(f"line {number}: can't read {text[position:position + 60]!r}")
+        found.append(tuple(group or "" for group in match.groups()))
+        position = match.end()
+    return found
+
+
+def _type(text: str) -> TensorType:
+    element, dims = text.removesuffix("]").split("[")
+    if element not in ELEMENT_TYPES:
+        raise GraphError(f"no element type {element!r}; known: {', '.join(ELEMENT_TYPES)}")
+    return TensorType(ELEMENT_TYPES[element], tuple(int(d) for d in dims.split(",") if d))
+
+
+def _unquote(name: str) -> str:
+    return _unescape(name[1:-1]) if name.startswith('"') else name
+
+
+def _unescape(text: str) -> str:
+    return text.encode("ascii").decode("unicode_escape")

@@ -1,0 +1,83 @@
+"""Text of a graph.
+
+    graph @head(%data: f32[8,512,7,7], %w: f32[10,512] cacheable) -> (f32[8,10]) {
+      %0: f32[8,512] = reduce_mean(%data) {axes=[2,3]}       # mx:pool1 Pooling
+      %1: f32[8,10] = matmul(%0, %w) {transpose_b=true}      # mx:fc1 FullyConnected
+      return %1
+    }
+
+Attributes that equal their default are left out. `parser.parse_graph` reads it back.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import format_attribute
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w.\-]*\Z")
+
+
+def print_graph(graph: Graph, *, elide: bool = False, origins: bool = True) -> str:
+    """The text; `elide` shortens constants of over 16 elements (such text does not parse back)."""
+    names = value_names(graph)
+    parameters = ", ".join(
+        f"{names[p]}: {p.type}" + (" cacheable" if p.cacheable else "") for p in graph.parameters
+    )
+    results = ", ".join(str(r.type) for r in graph.results)
+    lines = [f"graph @{_quote(graph.name)}({parameters}) -> ({results}) {{"]
+    lines += [format_node(node, names, elide=elide, origins=origins) for node in graph.nodes]
+    lines += ["  return " + ", ".join(names[r] for r in graph.results), "}"]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def value_names(graph: Graph) -> dict[Value, str]:
+    """`%name` for parameters, `%0`, `%1` ... for node outputs."""
+    names = {parameter: "%" + _quote(parameter.name) for parameter in graph.parameters}
+    outputs = (value for node in graph.nodes for value in node.outputs)
+    names.update((value, f"%{number}") for number, value in enumerate(outputs))
+    return names
+
+
+def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, origins: bool = True) -> str:
+    """One line of text."""
+    outputs = ", ".join(f"{names[v]}: {v.type}" for v in node.outputs)
+    operands = ", ".join(names.get(v, "%?") for v in node.inputs)
+    shown = []
+    for key, value in node.attrs.items():
+        if not _equal(value, node.op.schema[key].default):
+            big = elide and isinstance(value, np.ndarray) and value.size > 16
+            shown.append(f"{key}={'dense<...>' if big else format_attribute(value)}")
+    attrs = f" {{{', '.join(shown)}}}" if shown else ""
+    line = f"  {outputs} = {node.op.name}({operands}){attrs}"
+    return f"{line:<60}  # {_escape(node.origin)}" if origins and node.origin else line
+
+
+def neighbourhood(graph: Graph, node: Node, radius: int = 3) -> str:
+    """The lines of IR around `node`, its own marked."""
+    names = value_names(graph)
+    at = graph.nodes.index(node)
+    lines = []
+    for position in range(max(0, at - radius), min(len(graph.nodes), at + radius + 1)):
+        mark = ">" if position == at else " "
+        lines.append(mark + format_node(graph.nodes[position], names, elide=True))
+    return "\n".join(lines)
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return False
+    return type(a) is type(b) and a == b
+
+
+def _quote(name: str) -> str:
+    if _PLAIN_NAME.match(name):
+        return name
+    return '"' + _escape(name).replace('"', "\\u0022") + '"'
+
+
+def _escape(text: str) -> str:
+    return text.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,88 @@
+"""Element types and tensor types."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """The type of one element; `name` is how it prints, e.g. `f32`."""
+
+    name: str
+    numpy: np.dtype
+
+    @property
+    def size(self) -> int:
+        """Bytes of one element."""
+        return self.numpy.itemsize
+
+    @property
+    def is_float(self) -> bool:
+        return self.numpy.kind == "f"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _element(name: str, numpy_name: str) -> ElementType:
+    return ElementType(name, np.dtype(numpy_name))
+
+
+boolean = _element("bool", "bool")
+f16, f32, f64 = _element("f16", "float16"), _element("f32", "float32"), _element("f64", "float64")
+i8, i16, i32, i64 = (_element(f"i{bits}", f"int{bits}") for bits in (8, 16, 32, 64))
+u8, u16, u32, u64 = (_element(f"u{bits}", f"uint{bits}") for bits in (8, 16, 32, 64))
+
+ELEMENT_TYPES: dict[str, ElementType] = {
+    t.name: t for t in (boolean, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64)
+}
+
+
+def element_type(of: str | np.dtype | type | ElementType) -> ElementType:
+    """The element type named `of` (`"f32"`) or equal to a NumPy dtype.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if isinstance(of, ElementType):
+        return of
+    if isinstance(of, str) and of in ELEMENT_TYPES:
+        return ELEMENT_TYPES[of]
+    dtype = np.dtype(of)
+    for candidate in ELEMENT_TYPES.values():
+        if candidate.numpy == dtype:
+            return candidate
+    raise KeyError(f"no element type for {of!r}; known: {', '.join(ELEMENT_TYPES)}")
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A dense tensor: its element type and static shape. Prints as `f32[8,512]`."""
+
+    element: ElementType
+    shape: Shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.element.size
+
+    def with_shape(self, shape: Shape) -> TensorType:
+        return TensorType(self.element, tuple(shape))
+
+    def __str__(self) -> str:
+        return f"{self.element}[{','.join(map(str, self.shape))}]"
