@@ -26,7 +26,7 @@ class Attribute:
             raise TypeRuleError(f"{where} is missing: it has no default")
         try:
             return self.convert(value)
-        except (TypeError, ValueError, KeyError) as error:
+        except (TypeError, ValueError, KeyError, OverflowError) as error:
             raise TypeRuleError(f"{where}: found {value!r}, expected {self.expects}") from error
 
     expects = "a value"
@@ -65,6 +65,18 @@ class Ints(Attribute):
 
     def convert(self, value: Any) -> tuple[int, ...]:
         return tuple(Int().convert(v) for v in value)
+
+
+@dataclass(frozen=True)
+class PerAxis(Ints):
+    """One integer for each axis of operand 0 after the first `skip`; `()` stands for `fill` on each of them.
+
+    A node's attributes hold the filled list, never `()` (see `OpDef.complete`).
+    """
+
+    default: Any = ()
+    fill: int = 0
+    skip: int = 0
 
 
 @dataclass(frozen=True)

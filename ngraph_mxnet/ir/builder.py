@@ -72,8 +72,9 @@ def make_node(op_name: str, inputs: Sequence[Value], attrs: dict[str, Any], orig
     """A node with inferred output types that is in no graph yet (for passes)."""
     op = get_op(op_name)
     try:
-        checked = op.check_attrs(attrs)
-        types = op.infer([v.type for v in inputs], checked)
+        operand_types = [v.type for v in inputs]
+        checked = op.complete(operand_types, op.check_attrs(attrs))
+        types = op.infer(operand_types, checked)
     except TypeRuleError as error:
         operands = ", ".join(str(v.type) for v in inputs)
         raise TypeRuleError(f"{op_name}({operands})" + (f" from {origin}" if origin else "") + f": {error}") from None

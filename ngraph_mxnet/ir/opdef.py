@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
-from ngraph_mxnet.ir.attributes import Attribute
+from ngraph_mxnet.ir.attributes import Attribute, PerAxis
 from ngraph_mxnet.ir.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -62,6 +62,14 @@ class OpDef:
         if unknown:
             raise TypeRuleError(f"{self.name} has no attribute {sorted(unknown)}; it has {sorted(self.schema)}")
         return {key: kind.check(f"{self.name}.{key}", attrs.get(key, kind.default)) for key, kind in self.schema.items()}
+
+    def complete(self, types: Sequence[TensorType], attrs: Attrs) -> dict[str, Any]:
+        """`attrs` with the defaults that depend on the rank of operand 0 filled in (see `PerAxis`)."""
+        rank = types[0].rank if types else 0
+        return {
+            key: (kind.fill,) * max(rank - kind.skip, 0) if isinstance(kind, PerAxis) and value == () else value
+            for (key, value), kind in zip(attrs.items(), self.schema.values(), strict=True)
+        }
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> list[TensorType]:
         """The output types.

@@ -1,3 +1,14 @@
 """The ops, one family a module; importing this registers them all."""
 
-from ngraph_mxnet.ops import constant  # noqa: F401
+from ngraph_mxnet.ops import (  # noqa: F401
+    constant,
+    convolution,
+    elementwise,
+    fused,
+    linear,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+    unary,
+)

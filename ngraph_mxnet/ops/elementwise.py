@@ -1,0 +1,104 @@
+"""Elementwise ops of several operands. Shapes broadcast as in NumPy; `ops/unary.py` has those of one operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ngraph_mxnet.ir.opdef import Attrs, Reference, TypeRule, register_op
+from ngraph_mxnet.ir.types import TensorType, boolean
+from ngraph_mxnet.ops.common import (
+    ANY,
+    BOOL,
+    FLOAT,
+    NUMBER,
+    Types,
+    broadcast_shape,
+    common_element,
+    declare,
+    in_f32,
+    require_domain,
+)
+
+Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return a / b
+    # In Python's integers, as |least| fits no fixed-width type; least / -1 wraps.
+    mask = (1 << 8 * a.dtype.itemsize) - 1
+
+    def quotient(x: int, y: int) -> int:
+        return (0 if y == 0 else abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)) & mask
+
+    exact = np.asarray(np.frompyfunc(quotient, 2, 1)(a.astype(object), b.astype(object)))
+    return exact.astype(f"u{a.dtype.itemsize}").view(a.dtype)
+
+
+def _mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(b == 0, a.dtype.type(0), np.mod(a, b))
+
+
+# name: (domain, commutative, formula, function); T[A], T[B] -> T[broadcast(A, B)]
+ARITHMETIC: dict[str, tuple[str, bool, str, Function]] = {
+    "add": (NUMBER, True, "a + b; integers wrap", np.add),
+    "subtract": (NUMBER, False, "a - b; integers wrap", np.subtract),
+    "multiply": (NUMBER, True, "a * b; integers wrap", np.multiply),
+    "divide": (NUMBER, False, "a / b; integers truncate towards 0, and x / 0 is 0", _divide),
+    "power": (FLOAT, False, "a to the power b", np.power),
+    "maximum": (NUMBER, True, "the greater; NaN if either is", np.maximum),
+    "minimum": (NUMBER, True, "the lesser; NaN if either is", np.minimum),
+    "mod": (NUMBER, False, "a - b floor(a / b): the sign follows b; a mod 0 is 0 (MXNet's)", _mod),
+    "logical_and": (BOOL, True, "a and b", np.logical_and),
+    "logical_or": (BOOL, True, "a or b", np.logical_or),
+    "logical_xor": (BOOL, True, "a or b, not both", np.logical_xor),
+}
+
+# name: (commutative, formula, function); T[A], T[B] -> bool[broadcast(A, B)]
+COMPARISONS: dict[str, tuple[bool, str, Function]] = {
+    "equal": (True, "a == b", np.equal),
+    "not_equal": (True, "a != b", np.not_equal),
+    "greater": (False, "a > b", np.greater),
+    "greater_equal": (False, "a >= b", np.greater_equal),
+    "less": (False, "a < b", np.less),
+    "less_equal": (False, "a <= b", np.less_equal),
+}
+
+
+def _arithmetic_rule(domain: str) -> TypeRule:
+    def rule(types: Types, attrs: Attrs) -> TensorType:
+        require_domain(types, domain)
+        return TensorType(common_element(types), broadcast_shape([t.shape for t in types]))
+
+    return rule
+
+
+def _comparison_rule(types: Types, attrs: Attrs) -> TensorType:
+    require_domain(types, ANY)
+    common_element(types)
+    return TensorType(boolean, broadcast_shape([t.shape for t in types]))
+
+
+def _reference(function: Function) -> Reference:
+    return in_f32(lambda inputs, attrs: np.asarray(function(*inputs)))
+
+
+for _name, (_domain, _commutative, _doc, _function) in ARITHMETIC.items():
+    declare(_name, _doc, _arithmetic_rule(_domain), _reference(_function), operands=2, commutative=_commutative)
+
+for _name, (_commutative, _doc, _function) in COMPARISONS.items():
+    declare(_name, _doc, _comparison_rule, _reference(_function), operands=2, commutative=_commutative)
+
+
+@register_op("select", operands=3)
+def select(types, attrs):
+    """bool[C], T[A], T[B] -> T[broadcast(C, A, B)]: a where the condition holds, else b."""
+    require_domain(types[:1], BOOL)
+    return TensorType(common_element(types, first=1), broadcast_shape([t.shape for t in types]))
+
+
+@select.reference
+def _(inputs, attrs):
+    return np.where(*inputs)

@@ -1,0 +1,157 @@
+"""Ops that move elements and compute nothing; they take every element type."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import Choice, Float, Int, Ints, PerAxis
+from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ops.common import (
+    INTEGER,
+    broadcast_shape,
+    common_element,
+    contiguous,
+    normal_axis,
+    require,
+    require_per_axis,
+    require_rank,
+    require_shape,
+)
+
+
+@register_op("reshape", operands=1, attrs={"shape": Ints()})
+def reshape(types, attrs):
+    """The elements in row-major order as `shape`, which holds no -1: shapes are static."""
+    shape = attrs["shape"]
+    require(all(d >= 0 for d in shape) and prod(shape) == types[0].size, "shape", list(shape),
+            f"the {types[0].size} elements of {types[0]}")
+    return types[0].with_shape(shape)
+
+
+@reshape.reference
+def _(inputs, attrs):
+    return inputs[0].reshape(attrs["shape"])
+
+
+@register_op("transpose", operands=1, attrs={"order": Ints()})
+def transpose(types, attrs):
+    """Axis i of the result is axis order[i] of the operand; `order` is a permutation of 0..rank-1."""
+    order = attrs["order"]
+    require(sorted(order) == list(range(types[0].rank)), "order", list(order),
+            f"a permutation of the axes of {types[0]}")
+    return types[0].with_shape(tuple(types[0].shape[axis] for axis in order))
+
+
+@transpose.reference
+def _(inputs, attrs):
+    return contiguous(inputs[0].transpose(attrs["order"]))
+
+
+@register_op("concat", operands=(1, None), attrs={"axis": Int()})
+def concat(types, attrs):
+    """The operands one after the other along `axis`; the other dimensions agree."""
+    common_element(types)
+    axis = normal_axis(attrs["axis"], types[0].rank)
+    total = 0
+    for position, type_ in enumerate(types):
+        require_rank(type_, types[0].rank, types[0].rank, position=position)
+        dims = list(types[0].shape)
+        dims[axis] = type_.shape[axis]
+        require_shape(type_, tuple(dims), position=position)
+        total += type_.shape[axis]
+    return types[0].with_shape((*types[0].shape[:axis], total, *types[0].shape[axis + 1:]))
+
+
+@concat.reference
+def _(inputs, attrs):
+    return np.concatenate(inputs, axis=attrs["axis"])
+
+
+@register_op("slice", operands=1, attrs={"begin": Ints(), "end": Ints(), "strides": PerAxis(fill=1)})
+def slice_(types, attrs):
+    """Elements begin, begin + stride, ... before `end`, on each axis.
+
+    Bounds are normalised: 0 <= begin <= end <= size for a positive stride. For a negative one
+    begin is in [0, size) and -1 <= end <= begin, where -1 is the place before element 0, not the last element.
+    """
+    shape = types[0].shape
+    begin, end, strides = attrs["begin"], attrs["end"], attrs["strides"]
+    for name in ("begin", "end", "strides"):
+        require(len(attrs[name]) == len(shape), name, list(attrs[name]), f"an integer for each axis of {types[0]}")
+    result = []
+    for axis, (b, e, s, size) in enumerate(zip(begin, end, strides, shape, strict=True)):
+        valid = 0 <= b <= e <= size if s > 0 else s < 0 and b < size and -1 <= e <= b and b >= 0
+        require(valid, f"slice of axis {axis}", f"[{b}:{e}:{s}]", f"normalised bounds in size {size}")
+        result.append(-((b - e) // s) if s > 0 else -((e - b) // -s))
+    return types[0].with_shape(tuple(result))
+
+
+@slice_.reference
+def _(inputs, attrs):
+    bounds = zip(attrs["begin"], attrs["end"], attrs["strides"], strict=True)
+    return contiguous(inputs[0][tuple(slice(b, None if s < 0 and e < 0 else e, s) for b, e, s in bounds)])
+
+
+@register_op("pad", operands=1, attrs={
+    "pads_begin": PerAxis(fill=0), "pads_end": PerAxis(fill=0),
+    "mode": Choice("constant", ("constant", "edge", "reflect")), "value": Float(0.0),
+})
+def pad(types, attrs):
+    """Elements before and after on each axis: `value`, the nearest element, or the mirror image about the edge element.
+
+    `edge` needs an element on a padded axis, `reflect` more elements than it adds at either end.
+    """
+    (type_,) = types
+    begin, end = attrs["pads_begin"], attrs["pads_end"]
+    require_per_axis("pads_begin", begin, type_.rank, 0)
+    require_per_axis("pads_end", end, type_.rank, 0)
+    for axis, size in enumerate(type_.shape):
+        most = max(begin[axis], end[axis])
+        needed = {"constant": 0, "edge": min(most, 1), "reflect": most + 1 if most else 0}[attrs["mode"]]
+        require(size >= needed, f"size of axis {axis}", size, f"at least {needed} to pad by {most}, {attrs['mode']}")
+    return type_.with_shape(tuple(b + size + e for b, size, e in zip(begin, type_.shape, end, strict=True)))
+
+
+@pad.reference
+def _(inputs, attrs):
+    (x,) = inputs
+    width = list(zip(attrs["pads_begin"], attrs["pads_end"], strict=True))
+    if attrs["mode"] == "constant":
+        return np.pad(x, width, constant_values=np.asarray(attrs["value"]).astype(x.dtype))
+    return np.pad(x, width, mode=attrs["mode"])
+
+
+@register_op("broadcast", operands=1, attrs={"shape": Ints()})
+def broadcast(types, attrs):
+    """The operand repeated to `shape`, right-aligned, dimensions of 1 stretched."""
+    shape = attrs["shape"]
+    require(all(d >= 0 for d in shape) and broadcast_shape([types[0].shape, shape]) == shape, "shape", list(shape),
+            f"a shape that {types[0]} broadcasts to")
+    return types[0].with_shape(shape)
+
+
+@broadcast.reference
+def _(inputs, attrs):
+    return np.broadcast_to(inputs[0], attrs["shape"]).copy()
+
+
+@register_op("gather", operands=2, attrs={"axis": Int(0)})
+def gather(types, attrs):
+    """T[A, D, B], integer I -> T[A, I, B]: the slices of data at the indices along `axis`.
+
+    Indices outside [0, D) are clipped into it, as MXNet's `take` does; D is at least 1 unless there are no indices.
+    """
+    data, indices = types
+    require(indices.element.numpy.kind in INTEGER, "operand 1", indices, "an integer type")
+    axis = normal_axis(attrs["axis"], data.rank)
+    require(data.shape[axis] > 0 or indices.size == 0, "operand 0", data, f"elements along {axis}")
+    return data.with_shape((*data.shape[:axis], *indices.shape, *data.shape[axis + 1:]))
+
+
+@gather.reference
+def _(inputs, attrs):
+    data, indices = inputs
+    last = max(data.shape[attrs["axis"]] - 1, 0)
+    return np.take(data, np.clip(indices, 0, last).astype(np.int64), axis=attrs["axis"])

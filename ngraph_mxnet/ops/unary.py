@@ -1,0 +1,160 @@
+"""Elementwise ops of one operand. Result and operand share shape and, unless said, element type."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import Element, Float
+from ngraph_mxnet.ir.opdef import Reference, register_op
+from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ops.common import (
+    ANY,
+    BOOL,
+    CLAMP,
+    FLOAT,
+    NUMBER,
+    clamp_array,
+    declare,
+    in_f32,
+    require_clamp,
+    require_domain,
+    same_type,
+)
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+def erf(x: np.ndarray) -> np.ndarray:
+    """The error function, in f64."""
+    return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64))
+
+
+def _rounding(function: Function) -> Function:
+    """Integers are whole already (NumPy would turn them to floats)."""
+    return lambda x: function(x) if x.dtype.kind == "f" else x
+
+
+def _softsign(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.abs(x))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + erf(x / math.sqrt(2)))
+
+
+# name: (domain, formula, function)
+UNARY: dict[str, tuple[str, str, Function]] = {
+    "abs": (NUMBER, "|x|", np.abs),
+    "acos": (FLOAT, "arc cosine; NaN outside [-1, 1]", np.arccos),
+    "acosh": (FLOAT, "inverse hyperbolic cosine; NaN below 1", np.arccosh),
+    "asin": (FLOAT, "arc sine; NaN outside [-1, 1]", np.arcsin),
+    "asinh": (FLOAT, "inverse hyperbolic sine", np.arcsinh),
+    "atan": (FLOAT, "arc tangent", np.arctan),
+    "atanh": (FLOAT, "inverse hyperbolic tangent; NaN outside [-1, 1]", np.arctanh),
+    "cbrt": (FLOAT, "cube root, negative for negative x", np.cbrt),
+    "ceiling": (NUMBER, "the least whole number not below x", _rounding(np.ceil)),
+    "cos": (FLOAT, "cosine", np.cos),
+    "cosh": (FLOAT, "hyperbolic cosine", np.cosh),
+    "erf": (FLOAT, "2/sqrt(pi) times the integral of exp(-t^2) from 0 to x", erf),
+    "exp": (FLOAT, "e^x", np.exp),
+    "expm1": (FLOAT, "e^x - 1, exact near 0", np.expm1),
+    "floor": (NUMBER, "the greatest whole number not above x", _rounding(np.floor)),
+    "gelu": (FLOAT, "x/2 (1 + erf(x / sqrt(2)))", _gelu),
+    "log": (FLOAT, "natural logarithm; -inf at 0, NaN below", np.log),
+    "log10": (FLOAT, "logarithm to base 10", np.log10),
+    "log1p": (FLOAT, "log(1 + x), exact near 0", np.log1p),
+    "log2": (FLOAT, "logarithm to base 2", np.log2),
+    "negative": (NUMBER, "-x; unsigned integers wrap", np.negative),
+    "reciprocal": (FLOAT, "1/x", lambda x: 1 / x),
+    "relu": (NUMBER, "max(x, 0); NaN stays NaN", lambda x: np.maximum(x, x.dtype.type(0))),
+    "round": (NUMBER, "the nearest whole number, halves to the even one", _rounding(np.rint)),
+    "rsqrt": (FLOAT, "1/sqrt(x)", lambda x: 1 / np.sqrt(x)),
+    "sigmoid": (FLOAT, "1/(1 + e^-x)", _sigmoid),
+    "sign": (NUMBER, "-1, 0 or 1; NaN stays NaN", np.sign),
+    "sin": (FLOAT, "sine", np.sin),
+    "sinh": (FLOAT, "hyperbolic sine", np.sinh),
+    "softplus": (FLOAT, "log(1 + e^x), without overflow", lambda x: np.logaddexp(x, x.dtype.type(0))),
+    "softsign": (FLOAT, "x/(1 + |x|)", _softsign),
+    "sqrt": (FLOAT, "square root; NaN below 0", np.sqrt),
+    "square": (NUMBER, "x^2; integers wrap", np.square),
+    "tan": (FLOAT, "tangent", np.tan),
+    "tanh": (FLOAT, "hyperbolic tangent", np.tanh),
+    "trunc": (NUMBER, "the whole part of x", _rounding(np.trunc)),
+}
+
+
+def _reference(function: Function) -> Reference:
+    # The cast matters for rank 0, where NumPy 1 gives f32 op Python float -> f64.
+    return in_f32(lambda inputs, attrs: np.asarray(function(inputs[0])).astype(inputs[0].dtype, copy=False))
+
+
+for _name, (_domain, _doc, _function) in UNARY.items():
+    declare(_name, _doc, same_type(_domain), _reference(_function))
+
+declare("identity", "x", same_type(ANY), lambda inputs, attrs: inputs[0])
+declare("logical_not", "not x; bool", same_type(BOOL), lambda inputs, attrs: np.logical_not(inputs[0]))
+
+
+@register_op("clamp", operands=1, attrs={"lower": Float(), "upper": Float()})
+def clamp(types, attrs):
+    """min(max(x, lower), upper); NaN stays NaN. For integers the bounds are rounded inwards and saturate."""
+    require_domain(types, NUMBER)
+    require_clamp(attrs)
+    return types[0]
+
+
+@clamp.reference
+@in_f32
+def _(inputs, attrs):
+    return clamp_array(inputs[0], attrs["lower"], attrs["upper"])
+
+
+assert list(clamp.schema) == list(CLAMP)  # the fused ops' bounds, there with defaults
+
+
+@register_op("leaky_relu", operands=1, attrs={"slope": Float(0.25)})
+def leaky_relu(types, attrs):
+    """x where x > 0, else slope * x. The default is MXNet's."""
+    return same_type(FLOAT)(types, attrs)
+
+
+@leaky_relu.reference
+@in_f32
+def _(inputs, attrs):
+    (x,) = inputs
+    return np.where(x > 0, x, x * x.dtype.type(attrs["slope"]))
+
+
+@register_op("elu", operands=1, attrs={"alpha": Float(1.0)})
+def elu(types, attrs):
+    """x where x > 0, else alpha * (e^x - 1)."""
+    return same_type(FLOAT)(types, attrs)
+
+
+@elu.reference
+@in_f32
+def _(inputs, attrs):
+    (x,) = inputs
+    return np.where(x > 0, x, x.dtype.type(attrs["alpha"]) * np.expm1(x))
+
+
+@register_op("convert", operands=1, attrs={"element": Element()})
+def convert(types, attrs):
+    """x as element type `element`: floats truncate to integers, non-zero is true.
+
+    A float outside the integer's range, NaN included, gives an unspecified value.
+    """
+    return TensorType(attrs["element"], types[0].shape)
+
+
+@convert.reference
+def _(inputs, attrs):
+    with np.errstate(all="ignore"):
+        return inputs[0].astype(attrs["element"].numpy)
