@@ -1,0 +1,127 @@
+"""Choice of kernel variant, tiles, task size and task order for one contraction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ngraph_mxnet.cpu.microkernels.params import BLOCK, ORDER_CHANNELS, ORDER_PIXELS
+from ngraph_mxnet.cpu.microkernels.variants import Isa, Kind, Variant, symbol, variants
+
+__all__ = ["TileChoice", "choose_tiles"]
+
+_FOLD_PIXELS = 256
+"""Images of fewer output pixels than this are folded into one pixel range, for fuller tiles."""
+_L1_SHARE = 20 * 1024
+"""Bytes of input that a chunk may keep in L1 while it meets every weight tile."""
+_L2_SHARE = 256 * 1024
+"""Bytes of packed weights that may stay in L2 beside the input."""
+
+
+@dataclass(frozen=True)
+class TileChoice:
+    """A variant and the `ContractionParams` fields that follow from it."""
+
+    variant: Variant
+    symbol: str
+    fold_images: bool
+    """Build the pixel table for all images (`pixel_table(images=N)`)."""
+    images: int
+    groups: int
+    oc_groups: int
+    out_blocks: int
+    rows: int
+    row_pixels: int
+    row_tiles: int
+    chunk_tiles: int
+    order: int
+
+    @property
+    def oc_tile(self) -> int:
+        """Width of a packed weight tile."""
+        return self.variant.oc_tile
+
+    def fields(self) -> dict[str, int]:
+        """Keyword arguments for `ContractionParams`."""
+        names = ("images", "groups", "oc_groups", "out_blocks")
+        names += ("rows", "row_pixels", "row_tiles", "chunk_tiles", "order")
+        return {name: getattr(self, name) for name in names}
+
+
+def choose_tiles(
+    isa: Isa,
+    kind: Kind,
+    *,
+    images: int,
+    out_h: int,
+    out_w: int,
+    out_blocks: int,
+    steps: int,
+    groups: int = 1,
+    taps: int = 1,
+    stride: int = 1,
+    flat_input: bool = False,
+    threads: int = 1,
+) -> TileChoice:
+    """Tiles for a contraction of `out_h * out_w` pixels and `out_blocks` 16-channel blocks a group.
+
+    `flat_input`: all output pixels of an image lie at one constant input stride (matrix rows; 1x1
+    convolution of stride 1 without halo). `taps` (KH * KW) and `stride` (rows) estimate the input's size.
+    A matrix multiply of M rows is `images=1, out_h=1, out_w=M, flat_input=True`.
+    """
+    fold = images > 1 and out_h * out_w < _FOLD_PIXELS
+    outer_images, out_rows = (1, images * out_h) if fold else (images, out_h)
+    best: tuple[float, TileChoice] | None = None
+    for variant in variants(isa):
+        if variant.kind != kind:
+            continue
+        # Indexed tiles cross rows; those with a constant stride only where the input is one long row.
+        one_row = not variant.rows or (flat_input and not (fold and out_h > 1))
+        rows, row_pixels = (1, out_rows * out_w) if one_row else (out_rows, out_w)
+        row_tiles = -(-row_pixels // variant.tile)
+        oc_groups = -(-out_blocks // variant.blocks)
+        choice = TileChoice(
+            variant, symbol(variant, isa), fold, outer_images, groups, oc_groups, out_blocks,
+            rows, row_pixels, row_tiles, chunk_tiles=1, order=ORDER_CHANNELS,
+        )  # fmt: skip
+        cost = _cost(choice)
+        if best is None or cost < best[0]:
+            best = (cost, choice)
+    if best is None:
+        raise ValueError(f"no {kind} kernel for {isa}")
+    return _schedule(best[1], steps=steps, taps=taps, stride=stride, threads=threads)
+
+
+def _cost(choice: TileChoice) -> float:
+    """Relative time: multiply-adds issued, plus the loads that small tiles do not hide."""
+    variant = choice.variant
+    tiles = choice.rows * choice.row_tiles
+    pixels = choice.rows * choice.row_pixels
+    work = pixels * variant.blocks
+    loads = tiles * variant.blocks + pixels
+    # Two loads and two multiply-adds per cycle: a tile wants more arithmetic than loads.
+    return choice.oc_groups * max(work + 0.1 * loads, loads)
+
+
+def _schedule(choice: TileChoice, *, steps: int, taps: int, stride: int, threads: int) -> TileChoice:
+    """Adds task order and size."""
+    variant = choice.variant
+    tiles = choice.rows * choice.row_tiles
+    lanes = 1 if variant.kind == "k1" else BLOCK
+    if variant.kind == "depthwise":
+        # Nothing is shared between channel blocks: long runs of pixels.
+        wanted = -(-4 * threads // (choice.images * choice.groups))
+        return replace(choice, chunk_tiles=_even(tiles, -(-tiles // max(1, wanted))))
+    panel = steps * lanes * variant.oc_tile * 4
+    weights = panel * choice.oc_groups
+    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * stride * (steps * lanes // taps or 1) * 4
+    if choice.oc_groups > 1 and weights <= _L2_SHARE and tile_bytes * tiles > _L2_SHARE:
+        return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, max(1, _L1_SHARE // tile_bytes)))
+    # Weights stream once; a few tasks per thread beyond the channel split for balance.
+    wanted = -(-8 * threads // (choice.images * choice.groups * choice.oc_groups))
+    return replace(choice, chunk_tiles=_even(tiles, max(1, tiles // max(1, wanted))))
+
+
+def _even(tiles: int, at_most: int) -> int:
+    """Chunk size that cuts `tiles` into chunks of nearly equal size, none above `at_most`."""
+    chunks = -(-tiles // max(1, min(at_most, tiles)))
+    return -(-tiles // chunks)
