@@ -52,6 +52,10 @@ class OpDef:
         self._reference = function
         return function
 
+    @property
+    def has_reference(self) -> bool:
+        return self._reference is not None
+
     def check_attrs(self, attrs: Attrs) -> dict[str, Any]:
         """The attributes in schema order, normalised, with defaults filled in.
 

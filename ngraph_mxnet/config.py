@@ -1,0 +1,124 @@
+"""Every environment variable that this package reads: name, kind, default, allowed values, one line of help.
+
+A value is read when it is asked for, so that a program may set it before the first compile.
+`docs_table()` is the documentation's table.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngraph_mxnet.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One variable. `parse` turns its text into the value and raises ValueError; `allowed` tells what it takes."""
+
+    name: str
+    kind: str
+    default: Any
+    allowed: str
+    help: str
+    parse: Callable[[str], Any]
+
+    def get(self) -> Any:
+        """The value; the default when the variable is unset or blank.
+
+        Raises:
+            ConfigError: the text is not allowed.
+        """
+        text = os.environ.get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError:
+            raise ConfigError(f"{self.name}={text!r} is not allowed: expected {self.allowed}") from None
+
+
+def _choice(name: str, default: str, choices: tuple[str, ...], help: str, normal: Callable[[str], str]) -> Variable:
+    def parse(text: str) -> str:
+        if normal(text) not in choices:
+            raise ValueError(text)
+        return normal(text)
+
+    return Variable(name, "word", default, ", ".join(choices), help, parse)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _team(text: str) -> int:
+    """OpenMP's list of nested team sizes, such as `4,2`: the outermost counts."""
+    return [_positive(part) for part in text.split(",")][0]
+
+
+_VARIABLES = (
+    _choice("NGRAPH_BACKEND", "CPU", ("CPU", "INTERPRETER"),
+            "The backend that compiles when the caller names none.", str.upper),
+    _choice("NGRAPH_CPU_ISA", "auto", ("auto", "avx512", "avx2", "baseline"),
+            "The instruction set of the CPU kernels; auto takes the best that the machine has.", str.lower),
+    Variable("OMP_NUM_THREADS", "integer", None, "a positive integer, or a list of them",
+             "Threads that run one graph. Wins over NGRAPH_INTRA_OP_PARALLELISM.", _team),
+    Variable("NGRAPH_INTRA_OP_PARALLELISM", "integer", None, "a positive integer",
+             "Threads that run one graph; unset: the physical cores that this process may use.", _positive),
+    _choice("NGRAPH_LOG_LEVEL", "warning", ("debug", "info", "warning", "error"),
+            "The least severe log messages that are shown.", str.lower),
+)
+VARIABLES: dict[str, Variable] = {variable.name: variable for variable in _VARIABLES}
+
+
+def get(name: str) -> Any:
+    """The value of variable `name`.
+
+    Raises:
+        KeyError: this module does not declare it.
+        ConfigError: its text is not allowed.
+    """
+    return VARIABLES[name].get()
+
+
+def threads() -> int:
+    """Threads to run one graph with: OMP_NUM_THREADS, else NGRAPH_INTRA_OP_PARALLELISM, else physical cores."""
+    return get("OMP_NUM_THREADS") or get("NGRAPH_INTRA_OP_PARALLELISM") or physical_cores()
+
+
+def physical_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Physical cores among the CPUs that this process may run on; each CPU counts where the kernel tells nothing."""
+    cores = set()
+    for cpu in os.sched_getaffinity(0):
+        folder = topology / f"cpu{cpu}" / "topology"
+        try:
+            cores.add(tuple((folder / name).read_text().strip() for name in ("physical_package_id", "core_id")))
+        except OSError:
+            cores.add((f"cpu{cpu}",))
+    return max(len(cores), 1)
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger `name`, a module of this package, at NGRAPH_LOG_LEVEL. A level that the program set itself stays."""
+    package = logging.getLogger("ngraph_mxnet")
+    if package.level == logging.NOTSET:
+        package.setLevel(get("NGRAPH_LOG_LEVEL").upper())
+        if not logging.getLogger().handlers:  # the program has no logging of its own
+            package.addHandler(logging.StreamHandler())
+    return logging.getLogger(name)
+
+
+def docs_table() -> str:
+    """All variables as a Markdown table."""
+    rows = ["| variable | type | default | allowed | meaning |", "|---|---|---|---|---|"]
+    for v in _VARIABLES:
+        default = "unset" if v.default is None else f"`{v.default}`"
+        rows.append(f"| `{v.name}` | {v.kind} | {default} | {v.allowed} | {v.help} |")
+    return "\n".join(rows) + "\n"

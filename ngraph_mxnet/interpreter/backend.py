@@ -1,0 +1,51 @@
+"""Runs a graph on the references of its ops: slow, and the definition that other backends are tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.executable import Executable, check_options, input_ports, output_ports
+
+
+class InterpreterBackend(Backend):
+    """Has no options and runs every op that has a reference."""
+
+    name = "INTERPRETER"
+
+    def supports(self, node: Node) -> str | None:
+        return None if node.op.has_reference else f"op {node.op.name} has no reference"
+
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> InterpreterExecutable:
+        check_options(self.name, options, {})
+        self.require_support(graph)
+        graph.remove_dead()
+        return InterpreterExecutable(graph)
+
+
+class InterpreterExecutable(Executable):
+    """Keeps the graph; a value is dropped after its last reader."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(input_ports(graph), output_ports(graph))
+        self._graph = graph
+        kept = set(graph.results)
+        last_reader = {operand: node for node in graph.nodes for operand in node.inputs}
+        self._dies_after: dict[Node, list[Value]] = {}
+        for value, node in last_reader.items():
+            if value not in kept:
+                self._dies_after.setdefault(node, []).append(value)
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        values = dict(zip(self._graph.parameters, arrays, strict=True))
+        for node in self._graph.nodes:
+            results = node.op.evaluate([values[operand] for operand in node.inputs], node.attrs)
+            values.update(zip(node.outputs, results, strict=True))
+            for value in self._dies_after.get(node, ()):
+                del values[value]
+        # A reference may return its operand or a view of it, so every result is copied.
+        return [np.array(values[result], order="C") for result in self._graph.results]

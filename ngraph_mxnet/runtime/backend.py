@@ -1,0 +1,93 @@
+"""What a backend is, and the table of all backends."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.runtime.executable import Executable
+
+# name: "module:class". The module is imported when the backend is first asked for.
+_REGISTRY: dict[str, str] = {
+    "CPU": "ngraph_mxnet.cpu.backend:CPUBackend",
+    "INTERPRETER": "ngraph_mxnet.interpreter.backend:InterpreterBackend",
+}
+_INSTANCES: dict[str, Backend] = {}
+
+
+class Backend(ABC):
+    """Compiles graphs. What every backend keeps, edge cases first:
+
+    * `compile` owns the graph it gets and may rewrite it: `runtime.compile` hands it a copy.
+    * A graph with a node for which `supports` gives a reason is refused with UnsupportedError before anything
+      is compiled; no backend computes something else instead, or elsewhere, without saying so.
+    * `supports` depends on the node, its types and attributes only, never on its neighbours: a partitioner
+      asks it node by node, and a graph of supported nodes compiles.
+    * An unknown option is a ConfigError.
+    * Dead nodes, results that are parameters, a value returned twice, unused parameters, no nodes at all, and
+      tensors without elements are valid.
+    * A backend object has no state that changes, so several threads may compile at once.
+    * The executable's inputs are the graph's parameters and its outputs the graph's results, in order.
+    """
+
+    name: str
+
+    @abstractmethod
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
+        """The executable of a verified graph.
+
+        Raises:
+            UnsupportedError: a node is not supported; the text says why.
+            ConfigError: an option is unknown or its value not allowed.
+        """
+
+    @abstractmethod
+    def supports(self, node: Node) -> str | None:
+        """None when this backend runs the node, else the reason why not, as a phrase for people."""
+
+    def require_support(self, graph: Graph) -> None:
+        """Refuse the graph if a node is not supported.
+
+        Raises:
+            UnsupportedError: naming the first such node, with its reason and the IR around it.
+        """
+        for node in graph.nodes:
+            reason = self.supports(node)
+            if reason is not None:
+                raise UnsupportedError(f"backend {self.name} does not run {node}: {reason}\n{neighbourhood(graph, node)}")
+
+
+def register_backend(name: str, where: str) -> None:
+    """Add a backend: `where` is `module:class`. Registering a name twice is an error."""
+    if name in _REGISTRY:
+        raise ValueError(f"backend {name} is registered twice")
+    _REGISTRY[name] = where
+
+
+def backends() -> list[str]:
+    """The names of all registered backends."""
+    return sorted(_REGISTRY)
+
+
+def get_backend(name: str) -> Backend:
+    """The backend called `name`, in any case.
+
+    Raises:
+        ConfigError: there is none, or its module is not part of this installation.
+    """
+    key = name.upper()
+    if key not in _REGISTRY:
+        raise ConfigError(f"no backend {name!r}; known: {', '.join(backends())}")
+    if key not in _INSTANCES:
+        module_name, class_name = _REGISTRY[key].split(":")
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ConfigError(f"backend {key} can't be loaded from {module_name}: {error}") from error
+        _INSTANCES.setdefault(key, getattr(module, class_name)())
+    return _INSTANCES[key]

@@ -1,0 +1,59 @@
+"""From a graph to an executable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ngraph_mxnet import config
+from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.executable import Executable, InputError, Port, checked_array
+
+
+def compile(graph: Graph, backend: str | None = None, weights: Mapping[str, Any] | None = None,
+            **options: Any) -> Executable:
+    """Compile `graph`, which stays as it is.
+
+    Args:
+        graph: verified first.
+        backend: a name from `backends()`; by default the value of NGRAPH_BACKEND.
+        weights: arrays by parameter name. These parameters become constants and are no inputs of the executable.
+        options: the backend's own.
+
+    Raises:
+        GraphError: the graph is malformed.
+        InputError: a weight names no parameter, or has another shape or dtype.
+        ConfigError: no such backend or option.
+        UnsupportedError: the backend does not run a node of the graph.
+    """
+    verify(graph)
+    chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+    executable = chosen.compile(bind_weights(graph, weights or {}), options)
+    config.logger(__name__).info("compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name)
+    return executable
+
+
+def bind_weights(graph: Graph, weights: Mapping[str, Any]) -> Graph:
+    """A copy of `graph` with the named parameters as constants (copies of the arrays).
+
+    Raises:
+        InputError: as for `compile`.
+    """
+    bound = graph.clone()
+    unknown = sorted(set(weights) - {parameter.name for parameter in bound.parameters})
+    if unknown:
+        names = [parameter.name for parameter in bound.parameters]
+        raise InputError(f"weights {unknown} name no parameter of graph {graph.name}; it has {names}")
+    constants: dict[Value, Value] = {}
+    for parameter in bound.parameters:
+        if parameter.name in weights:
+            array = checked_array(Port(parameter.name, parameter.type), weights[parameter.name], what="weight").copy()
+            array.flags.writeable = False  # so that the constant takes it as it is
+            constants[parameter] = make_node("constant", [], {"value": array}, parameter.origin).output
+    bound.replace(constants)
+    bound.nodes[:0] = [value.node for value in constants.values() if value.node is not None]
+    bound.parameters = [parameter for parameter in bound.parameters if parameter not in constants]
+    return bound

@@ -1,0 +1,111 @@
+"""The compiled graph."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import ConfigError, NGraphError
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output of an executable. An output without a name of its own is called `output<i>`."""
+
+    name: str
+    type: TensorType
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+def input_ports(graph: Graph) -> list[Port]:
+    return [Port(parameter.name, parameter.type) for parameter in graph.parameters]
+
+
+def output_ports(graph: Graph) -> list[Port]:
+    return [Port(value.name or f"output{index}", value.type) for index, value in enumerate(graph.results)]
+
+
+class InputError(NGraphError, ValueError):
+    """The arrays given to an executable do not fit its inputs; the text names the input."""
+
+
+class Executable(ABC):
+    """A compiled graph, called with arrays. What every one of them keeps, edge cases first:
+
+    * A result never shares memory with an input, a constant, another result or an earlier call's result, even
+      where the graph returns a parameter or one value twice; the caller may write to it.
+    * Inputs are never written to and not kept after the call.
+    * An input in any strides, byte order or alignment is taken (by a copy where it is not C-contiguous, native and
+      aligned); one of another shape or dtype is refused, never converted: that would hide a mistake.
+    * A graph without parameters is called with nothing, one without results returns an empty list.
+    * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
+    * Results come in the order of `outputs`, C-contiguous.
+
+    A backend implements `run`.
+    """
+
+    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+
+    @abstractmethod
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        """Compute the results; `arrays` fit `inputs` exactly and are C-contiguous."""
+
+    def __call__(self, *arrays: Any) -> list[np.ndarray]:
+        """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
+
+        Raises:
+            InputError: one is missing, unknown, or of the wrong shape or dtype.
+        """
+        return self.run(self._checked(arrays))
+
+    def _checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            arrays = self._by_name(arrays[0])
+        if len(arrays) != len(self.inputs):
+            wanted = ", ".join(map(str, self.inputs)) or "none"
+            raise InputError(f"found {len(arrays)} inputs, expected {len(self.inputs)}: {wanted}")
+        return [checked_array(port, array) for port, array in zip(self.inputs, arrays, strict=True)]
+
+    def _by_name(self, by_name: Mapping[str, Any]) -> tuple[Any, ...]:
+        names = [port.name for port in self.inputs]
+        unknown, missing = sorted(set(by_name) - set(names)), [name for name in names if name not in by_name]
+        if unknown or missing:
+            raise InputError(f"inputs by name: unknown {unknown}, missing {missing}; the inputs are {names}")
+        return tuple(by_name[name] for name in names)
+
+
+def checked_array(port: Port, value: Any, *, what: str = "input") -> np.ndarray:
+    """`value` as a C-contiguous array of exactly the port's type.
+
+    Raises:
+        InputError: the shape or dtype differs.
+    """
+    array = np.asarray(value)
+    wanted = port.type.element.numpy
+    if array.dtype.newbyteorder("=") != wanted:
+        raise InputError(f"{what} {port.name!r}: found dtype {array.dtype}, expected {wanted} ({port.type})")
+    if array.shape != port.type.shape:
+        raise InputError(f"{what} {port.name!r}: found shape {array.shape}, expected {port.type.shape} ({port.type})")
+    return np.require(np.asarray(array, dtype=wanted, order="C"), requirements="A")
+
+
+def check_options(backend: str, options: Mapping[str, Any], known: Mapping[str, str]) -> None:
+    """Refuse options that the backend does not know; `known` maps each name to a line of help.
+
+    Raises:
+        ConfigError: naming the unknown ones and the known.
+    """
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        texts = "; ".join(f"{name}: {text}" for name, text in known.items()) or "none"
+        raise ConfigError(f"backend {backend} has no option {', '.join(unknown)}; its options: {texts}")
