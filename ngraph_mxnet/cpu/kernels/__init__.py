@@ -1,1 +1,22 @@
-""""""
+"""Shape-generic CPU kernels, compiled ahead of time by Numba (`ngraph_mxnet.cpu.aot`).
+
+Importing the package registers every record in `ALL_KERNELS`. `strided.py` documents the convention of the
+elementwise kernels; every other kernel documents its parameters and tasks in its docstring.
+"""
+
+from ngraph_mxnet.cpu.kernels import elementwise, layout, normalize, pooling, reduction
+from ngraph_mxnet.cpu.kernels.record import ALL_KERNELS, KernelRecord, symbol
+from ngraph_mxnet.cpu.kernels.strided import strided_ints, strided_tasks
+
+__all__ = [
+    "ALL_KERNELS",
+    "KernelRecord",
+    "elementwise",
+    "layout",
+    "normalize",
+    "pooling",
+    "reduction",
+    "strided_ints",
+    "strided_tasks",
+    "symbol",
+]

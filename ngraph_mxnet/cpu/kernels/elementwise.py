@@ -1,0 +1,249 @@
+"""Elementwise kernels as tables of scalar expressions, on the strided convention (`strided.py`).
+
+float32 unless the tables say so. Parameters, in the order of `floats`: clamp lower, upper; leaky_relu slope; elu alpha;
+fill_* value. `copy_N` and `fill_N` move elements of N bytes, `fill_1` and `fill_8` as int8 and int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import types
+
+from ngraph_mxnet.cpu.kernels import maths
+from ngraph_mxnet.cpu.kernels.pointers import (
+    absolute,
+    inline,
+    libm,
+    parameter,
+    rounding,
+    select,
+    square_root,
+)
+from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.kernels.strided import (
+    binary_kernel,
+    fill_kernel,
+    strided_tasks,
+    ternary_kernel,
+    unary_kernel,
+)
+
+__all__ = ["BINARY", "COMPARISON", "CONVERTED", "LOGICAL", "UNARY"]
+
+ELEMENTS = {
+    "f32": types.float32,
+    "f64": types.float64,
+    "i32": types.int32,
+    "i64": types.int64,
+    "i8": types.int8,
+    "u8": types.uint8,
+    "bool": types.uint8,
+}
+"""Numba's type for each element type that kernels handle; a bool is a byte of 0 or 1."""
+
+CONVERTED = tuple(ELEMENTS)
+"""`convert_<from>_<to>` exists for every two different of these."""
+
+F = np.float32
+ZERO, HALF, ONE = F(0), F(0.5), F(1)
+SQRT_HALF = F(0.7071067811865476)
+YES, NO = np.uint8(1), np.uint8(0)
+
+_power, _modulo, _copy_sign = libm("powf", 2), libm("fmodf", 2), libm("copysignf", 2)
+
+
+@inline
+def _relu(x):
+    return select(x < ZERO, ZERO, x)
+
+
+@inline
+def _clamp(x, lower, upper):
+    raised = select(x < lower, lower, x)
+    return select(raised > upper, upper, raised)
+
+
+@inline
+def _leaky_relu(x, slope):
+    return select(x > ZERO, x, x * slope)
+
+
+@inline
+def _elu(x, alpha):
+    return select(x > ZERO, x, alpha * maths.expm1(x))
+
+
+@inline
+def _gelu(x):
+    return HALF * x * (ONE + maths.erf(x * SQRT_HALF))
+
+
+@inline
+def _sign(x):
+    return select(x > ZERO, ONE, select(x < ZERO, -ONE, x))
+
+
+@inline
+def _softsign(x):
+    return x / (ONE + absolute(x))
+
+
+@inline
+def _maximum(x, y):
+    return select((x > y) | (x != x), x, y)
+
+
+@inline
+def _minimum(x, y):
+    return select((x < y) | (x != x), x, y)
+
+
+@inline
+def _mod(x, y):
+    """The remainder with the divisor's sign; a zero has it too."""
+    rest = _modulo(x, y)
+    moved = select((rest < ZERO) != (y < ZERO), rest + y, rest)
+    return select(rest == ZERO, _copy_sign(ZERO, y), moved)
+
+
+UNARY: dict[str, tuple[Callable, int]] = {
+    "abs": (absolute, 0),
+    "acos": (libm("acosf"), 0),
+    "acosh": (libm("acoshf"), 0),
+    "asin": (libm("asinf"), 0),
+    "asinh": (libm("asinhf"), 0),
+    "atan": (libm("atanf"), 0),
+    "atanh": (libm("atanhf"), 0),
+    "cbrt": (libm("cbrtf"), 0),
+    "ceiling": (rounding("ceil"), 0),
+    "clamp": (_clamp, 2),
+    "cos": (libm("cosf"), 0),
+    "cosh": (libm("coshf"), 0),
+    "elu": (_elu, 1),
+    "erf": (maths.erf, 0),
+    "exp": (maths.exp, 0),
+    "expm1": (maths.expm1, 0),
+    "floor": (rounding("floor"), 0),
+    "gelu": (_gelu, 0),
+    "identity": (inline(lambda x: x), 0),
+    "leaky_relu": (_leaky_relu, 1),
+    "log": (maths.log, 0),
+    "log10": (libm("log10f"), 0),
+    "log1p": (maths.log1p, 0),
+    "log2": (libm("log2f"), 0),
+    "negative": (inline(lambda x: -x), 0),
+    "reciprocal": (inline(lambda x: ONE / x), 0),
+    "relu": (_relu, 0),
+    "round": (rounding("nearbyint"), 0),
+    "rsqrt": (inline(lambda x: ONE / square_root(x)), 0),
+    "sigmoid": (maths.sigmoid, 0),
+    "sign": (_sign, 0),
+    "sin": (libm("sinf"), 0),
+    "sinh": (libm("sinhf"), 0),
+    "softplus": (maths.softplus, 0),
+    "softsign": (_softsign, 0),
+    "sqrt": (square_root, 0),
+    "square": (inline(lambda x: x * x), 0),
+    "tan": (libm("tanf"), 0),
+    "tanh": (maths.tanh, 0),
+    "trunc": (rounding("trunc"), 0),
+}
+"""float32 to float32: expression and number of parameters."""
+
+BINARY: dict[str, Callable] = {
+    "add": inline(lambda x, y: x + y),
+    "divide": inline(lambda x, y: x / y),
+    "maximum": _maximum,
+    "minimum": _minimum,
+    "mod": _mod,
+    "multiply": inline(lambda x, y: x * y),
+    "power": _power,
+    "subtract": inline(lambda x, y: x - y),
+}
+"""float32, float32 to float32."""
+
+COMPARISON: dict[str, Callable] = {
+    "equal": inline(lambda x, y: x == y),
+    "greater": inline(lambda x, y: x > y),
+    "greater_equal": inline(lambda x, y: x >= y),
+    "less": inline(lambda x, y: x < y),
+    "less_equal": inline(lambda x, y: x <= y),
+    "not_equal": inline(lambda x, y: x != y),
+}
+"""float32, float32 to bool."""
+
+LOGICAL: dict[str, Callable] = {
+    "logical_and": inline(lambda x, y: (x != NO) & (y != NO)),
+    "logical_or": inline(lambda x, y: (x != NO) | (y != NO)),
+    "logical_xor": inline(lambda x, y: (x != NO) ^ (y != NO)),
+}
+"""bool, bool to bool."""
+
+_identity = UNARY["identity"][0]
+_not = inline(lambda x: x == NO)
+_is_true = inline(lambda x: x != 0)
+_choose = inline(lambda condition, x, y: select(condition != NO, x, y))
+
+
+def with_floats(expression: Callable, arity: int, parameters: int) -> Callable:
+    """`expression` taking the kernel's `floats` in place of its parameters; unchanged if it has two inputs."""
+    if arity > 1:
+        return expression
+    if arity == 0:
+        return inline(lambda floats: expression(parameter(floats, 0)))
+    if parameters == 0:
+        return inline(lambda x, floats: expression(x))
+    if parameters == 1:
+        return inline(lambda x, floats: expression(x, parameter(floats, 0)))
+    return inline(lambda x, floats: expression(x, parameter(floats, 0), parameter(floats, 1)))
+
+
+def strided_function(expression: Callable, inputs: tuple[str, ...], output: str) -> Callable:
+    """The kernel function around `expression` (as `with_floats` makes it)."""
+    out_type = ELEMENTS[output]
+    if not inputs:
+        return fill_kernel(expression, out_type)
+    if len(inputs) == 1:
+        return unary_kernel(expression, ELEMENTS[inputs[0]], out_type)
+    if len(inputs) == 2:
+        return binary_kernel(expression, ELEMENTS[inputs[0]], out_type)
+    return ternary_kernel(expression, tuple(ELEMENTS[i] for i in inputs), out_type)
+
+
+def _add(name: str, expression: Callable, inputs: str, output: str, parameters: int = 0) -> None:
+    kinds = tuple(inputs.split())
+    bound = with_floats(expression, len(kinds), parameters)
+    register(
+        KernelRecord(
+            name=name,
+            function=strided_function(bound, kinds, output),
+            tasks=strided_tasks,
+            doc=f"Elementwise {name}: ({', '.join(kinds)}) -> {output}, on the strided convention.",
+            expression=expression,
+            inputs=kinds,
+            output=output,
+            parameters=parameters,
+        )
+    )
+
+
+for _name, (_expression, _parameters) in UNARY.items():
+    _add(_name, _expression, "f32", "f32", _parameters)
+for _name, _expression in BINARY.items():
+    _add(_name, _expression, "f32 f32", "f32")
+for _name, _expression in COMPARISON.items():
+    _add(_name, _expression, "f32 f32", "bool")
+for _name, _expression in LOGICAL.items():
+    _add(_name, _expression, "bool bool", "bool")
+_add("logical_not", _not, "bool", "bool")
+_add("select", _choose, "bool f32 f32", "f32")
+for _bytes, _element in ((1, "i8"), (4, "i32"), (8, "i64")):
+    _add(f"copy_{_bytes}", _identity, _element, _element)
+for _bytes, _element in ((1, "i8"), (4, "f32"), (8, "i64")):
+    _add(f"fill_{_bytes}", _identity, "", _element, 1)
+for _from in CONVERTED:
+    for _to in CONVERTED:
+        if _from != _to:
+            _add(f"convert_{_from}_{_to}", _is_true if _to == "bool" else _identity, _from, _to)

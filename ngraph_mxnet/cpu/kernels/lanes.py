@@ -1,0 +1,236 @@
+"""Sixteen lanes as one value: `<16 x float>` and `<16 x double>` in kernels.
+
+A blocked pixel is one such value whatever the ISA; LLVM splits it into registers. `+ - * /` work lane by lane
+between values of one type.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba import types
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+
+__all__ = [
+    "F32",
+    "F64",
+    "LANES",
+    "Lanes",
+    "lane",
+    "load_lanes",
+    "maximum_lanes",
+    "maximum_of_lanes",
+    "minimum_lanes",
+    "minimum_of_lanes",
+    "narrow",
+    "product_of_lanes",
+    "splat",
+    "store_lanes",
+    "sum_of_lanes",
+    "transpose_lanes",
+    "widen",
+]
+
+LANES = 16
+
+
+class Lanes(types.Type):
+    """Numba type of 16 lanes of float32 or float64."""
+
+    def __init__(self, element: types.Float):
+        self.element = element
+        super().__init__(f"Lanes({element})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        element = ir.FloatType() if kind.element == types.float32 else ir.DoubleType()
+        super().__init__(manager, kind, ir.VectorType(element, LANES))
+
+
+F32 = Lanes(types.float32)
+F64 = Lanes(types.float64)
+
+
+def _arithmetic(function: object, method: str) -> None:
+    @infer_global(function)
+    class Same(AbstractTemplate):
+        def generic(self, args, kws):
+            if len(args) == 2 and isinstance(args[0], Lanes) and args[0] == args[1]:
+                return signature(args[0], *args)
+            return None
+
+    @lower_builtin(function, Lanes, Lanes)
+    def lower(context, builder, signature, arguments):
+        return getattr(builder, method)(*arguments, flags=("contract",))
+
+
+for _function, _method in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _arithmetic(_function, _method)
+
+
+def _slot(builder: ir.IRBuilder, base: ir.Value, index: ir.Value, vector: ir.Type) -> ir.Value:
+    return builder.bitcast(builder.gep(base, [index], inbounds=True), vector.as_pointer())
+
+
+@intrinsic
+def load_lanes(typingctx, base, index):
+    """The 16 elements from `base[index]` on; any alignment."""
+    result = Lanes(base.dtype)
+
+    def generate(context, builder, signature, arguments):
+        slot = _slot(builder, *arguments, context.get_value_type(result))
+        return builder.load(slot, align=base.dtype.bitwidth // 8)
+
+    return result(base, types.int64), generate
+
+
+@intrinsic
+def store_lanes(typingctx, base, index, value):
+    """`base[index : index + 16] = value`."""
+
+    def generate(context, builder, signature, arguments):
+        slot = _slot(builder, arguments[0], arguments[1], arguments[2].type)
+        builder.store(arguments[2], slot, align=base.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, value), generate
+
+
+@intrinsic
+def splat(typingctx, x):
+    """16 lanes of x."""
+
+    def generate(context, builder, signature, arguments):
+        vector = context.get_value_type(signature.return_type)
+        first = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[0], ir.IntType(32)(0))
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        return builder.shuffle_vector(first, first, mask)
+
+    return Lanes(x)(x), generate
+
+
+def _better(comparison: str) -> Callable:
+    """IR for the lanes of `first` where they compare so with `second` or are NaN, else those of `second`."""
+
+    def generate(builder: ir.IRBuilder, first: ir.Value, second: ir.Value) -> ir.Value:
+        better = builder.fcmp_ordered(comparison, first, second)
+        nan = builder.fcmp_unordered("uno", first, first)
+        return builder.select(builder.or_(better, nan), first, second)
+
+    return generate
+
+
+def _choose(comparison: str) -> Callable:
+    @intrinsic
+    def choose(typingctx, x, y):
+        def generate(context, builder, signature, arguments):
+            return _better(comparison)(builder, *arguments)
+
+        return x(x, x), generate
+
+    return choose
+
+
+maximum_lanes = _choose(">")
+"""Lane by lane the larger; NaN if either is."""
+minimum_lanes = _choose("<")
+"""Lane by lane the smaller; NaN if either is."""
+
+
+@intrinsic
+def widen(typingctx, x):
+    """float32 lanes as float64."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fpext(arguments[0], context.get_value_type(F64))
+
+    return F64(F32), generate
+
+
+@intrinsic
+def narrow(typingctx, x):
+    """float64 lanes as float32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fptrunc(arguments[0], context.get_value_type(F32))
+
+    return F32(F64), generate
+
+
+@intrinsic
+def lane(typingctx, x, index):
+    """Element `index`."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.extract_element(arguments[0], builder.trunc(arguments[1], ir.IntType(32)))
+
+    return x.element(x, types.int64), generate
+
+
+def _fold(combine: Callable) -> Callable:
+    """Combine all lanes in a fixed tree: lane i with lane i + half, halving each time."""
+
+    @intrinsic
+    def fold(typingctx, x):
+        def generate(context, builder, signature, arguments):
+            value, i32 = arguments[0], ir.IntType(32)
+            half = LANES // 2
+            while half:
+                order = [*range(half, 2 * half), *range(LANES - half)]
+                mask = ir.Constant(ir.VectorType(i32, LANES), order)
+                value = combine(builder, value, builder.shuffle_vector(value, value, mask))
+                half //= 2
+            return builder.extract_element(value, i32(0))
+
+        return x.element(x), generate
+
+    return fold
+
+
+sum_of_lanes = _fold(ir.IRBuilder.fadd)
+product_of_lanes = _fold(ir.IRBuilder.fmul)
+maximum_of_lanes = _fold(_better(">"))
+minimum_of_lanes = _fold(_better("<"))
+
+
+def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """Four rounds of interleaving rows i and i + 8 transpose a 16 x 16 matrix."""
+    vector = ir.VectorType(ir.IntType(32), LANES)
+    half = LANES // 2
+    low = ir.Constant(vector, [j for i in range(half) for j in (i, i + LANES)])
+    high = ir.Constant(vector, [j for i in range(half, LANES) for j in (i, i + LANES)])
+    for _ in range(4):
+        rows = [
+            builder.shuffle_vector(rows[i // 2], rows[i // 2 + half], high if i % 2 else low)
+            for i in range(LANES)
+        ]
+    return rows
+
+
+@intrinsic
+def transpose_lanes(typingctx, source, source_stride, target, target_stride):
+    """Copy a 16 x 16 float32 tile transposed; the strides separate its rows, elements are contiguous."""
+
+    def generate(context, builder, signature, arguments):
+        base, base_stride, out, out_stride = arguments
+        vector = context.get_value_type(F32)
+        i64 = ir.IntType(64)
+        rows = [
+            builder.load(_slot(builder, base, builder.mul(base_stride, i64(i)), vector), align=4)
+            for i in range(LANES)
+        ]
+        for i, row in enumerate(_transposed(builder, rows)):
+            builder.store(row, _slot(builder, out, builder.mul(out_stride, i64(i)), vector), align=4)
+        return context.get_dummy_value()
+
+    return types.none(source, types.int64, target, types.int64), generate

@@ -1,0 +1,208 @@
+"""Kernels that move data between layouts, and that pack weights for the contractions.
+
+All strides are in elements. Packed layouts are those that `microkernels.packing` defines in NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import float32
+
+from ngraph_mxnet.cpu.kernels.lanes import load_lanes, splat, store_lanes, transpose_lanes
+from ngraph_mxnet.cpu.kernels.pointers import pointer, shift
+from ngraph_mxnet.cpu.kernels.record import kernel
+
+__all__ = ["LAYOUT_INTS", "PACK_CONTRACTION_INTS", "ZERO_HALO_INTS"]
+
+LAYOUT_INTS = tuple("n c h w in_n in_c in_row in_column out_n out_c out_row out_column".split())
+"""Entries of `ints` of `to_blocked` and `from_blocked`; in_c or out_c of the blocked side separates blocks."""
+
+ZERO_HALO_INTS = tuple("n c16 h w top left bottom right n_stride c16_stride row_stride pixel_stride".split())
+"""Entries of `ints` of `zero_halo`."""
+
+PACK_CONTRACTION_INTS = tuple(
+    "supers merged oc_per_group ic_per_group kernel_h kernel_w oc_tile lanes "
+    "oc_stride ic_stride kh_stride kw_stride".split()
+)
+"""Entries of `ints` of `pack_contraction`; groups = supers * merged, lanes is 16 (k16) or 1 (k1)."""
+
+
+def _row_tasks(ints: Sequence[int]) -> int:
+    return ints[0] * -(-ints[1] // 16) * ints[2]
+
+
+@kernel("to_blocked", tasks=_row_tasks)
+def to_blocked(tensors, ints, floats, begin, end):
+    """Plain `[N][C][H][W]` with any strides to blocked; padding lanes get zeros, the halo is not touched.
+
+    tensors: input, output. ints: `LAYOUT_INTS`. Tasks: (n, 16-channel block, row).
+    """
+    channels, height, width = ints[1], ints[2], ints[3]
+    in_c, in_w, out_w = ints[5], ints[7], ints[11]
+    blocks = (channels + 15) // 16
+    for task in range(begin, end):
+        plane, row = task // height, task % height
+        image, block = plane // blocks, plane % blocks
+        source = shift(pointer(tensors, 0, float32), image * ints[4] + block * 16 * in_c + row * ints[6])
+        target = shift(pointer(tensors, 1, float32), image * ints[8] + block * ints[9] + row * ints[10])
+        valid = channels - block * 16
+        start = 0
+        if valid >= 16 and in_w == 1:
+            start = width // 16 * 16
+            for w in range(0, start, 16):
+                transpose_lanes(shift(source, w), in_c, shift(target, w * out_w), out_w)
+        if valid >= 16 and in_c == 1:
+            start = width
+            for w in range(width):
+                store_lanes(target, w * out_w, load_lanes(source, w * in_w))
+        if valid < 16:
+            for w in range(width):
+                store_lanes(target, w * out_w, splat(np.float32(0)))
+        else:
+            valid = 16
+        for w in range(start, width):
+            pixel = shift(target, w * out_w)
+            for lane in range(valid):
+                pixel[lane] = source[w * in_w + lane * in_c]
+
+
+@kernel("from_blocked", tasks=_row_tasks)
+def from_blocked(tensors, ints, floats, begin, end):
+    """Blocked to plain `[N][C][H][W]` with any strides.
+
+    tensors: input, output. ints: `LAYOUT_INTS`. Tasks: (n, 16-channel block, row).
+    """
+    channels, height, width = ints[1], ints[2], ints[3]
+    in_w, out_c, out_w = ints[7], ints[9], ints[11]
+    blocks = (channels + 15) // 16
+    for task in range(begin, end):
+        plane, row = task // height, task % height
+        image, block = plane // blocks, plane % blocks
+        source = shift(pointer(tensors, 0, float32), image * ints[4] + block * ints[5] + row * ints[6])
+        target = shift(pointer(tensors, 1, float32), image * ints[8] + block * 16 * out_c + row * ints[10])
+        valid = min(channels - block * 16, 16)
+        start = 0
+        if valid == 16 and out_w == 1:
+            start = width // 16 * 16
+            for w in range(0, start, 16):
+                transpose_lanes(shift(source, w * in_w), in_w, shift(target, w), out_c)
+        if valid == 16 and out_c == 1:
+            start = width
+            for w in range(width):
+                store_lanes(target, w * out_w, load_lanes(source, w * in_w))
+        for w in range(start, width):
+            pixel = shift(source, w * in_w)
+            for lane in range(valid):
+                target[w * out_w + lane * out_c] = pixel[lane]
+
+
+def _plane_tasks(ints: Sequence[int]) -> int:
+    return ints[0] * ints[1]
+
+
+@kernel("zero_halo", tasks=_plane_tasks)
+def zero_halo(tensors, ints, floats, begin, end):
+    """Write zeros around every plane of a blocked tensor.
+
+    tensors: the tensor (its first logical element). ints: `ZERO_HALO_INTS`. Tasks: (n, c16).
+    """
+    blocks, height, width = ints[1], ints[2], ints[3]
+    top, left, bottom, right = ints[4], ints[5], ints[6], ints[7]
+    row_stride, pixel = ints[10], ints[11]
+    zero = splat(np.float32(0))
+    for task in range(begin, end):
+        plane = shift(pointer(tensors, 0, float32), task // blocks * ints[8] + task % blocks * ints[9])
+        for h in range(-top, height + bottom):
+            row = shift(plane, h * row_stride)
+            if h < 0 or h >= height:
+                for w in range(-left, width + right):
+                    store_lanes(row, w * pixel, zero)
+            else:
+                for w in range(-left, 0):
+                    store_lanes(row, w * pixel, zero)
+                for w in range(width, width + right):
+                    store_lanes(row, w * pixel, zero)
+
+
+def _pack_tasks(ints: Sequence[int]) -> int:
+    return ints[0] * -(-ints[1] * ints[2] // ints[6]) * -(-ints[1] * ints[3] // ints[7])
+
+
+@kernel("pack_contraction", tasks=_pack_tasks)
+def pack_contraction(tensors, ints, floats, begin, end):
+    """Weights `[OC][IC / groups][KH][KW]` with any strides to a contraction's packed layout.
+
+    tensors: weights, packed. ints: `PACK_CONTRACTION_INTS`; a matrix operand is KH = KW = 1 with its strides
+    of output column and of K. Packed: `[supers][oc groups][ic blocks][KH][KW][lanes][oc_tile]`, zeros where a
+    super-group's blocks have no weight. Tasks: (super, oc group, ic block).
+    """
+    merged, ocg, icg, kernel_h, kernel_w, oc_tile, lanes = (
+        ints[1], ints[2], ints[3], ints[4], ints[5], ints[6], ints[7],
+    )  # fmt: skip
+    oc_groups = (merged * ocg + oc_tile - 1) // oc_tile
+    blocks = (merged * icg + lanes - 1) // lanes
+    for task in range(begin, end):
+        block, rest = task % blocks, task // blocks
+        oc_group, super_group = rest % oc_groups, rest // oc_groups
+        weights = shift(pointer(tensors, 0, float32), super_group * merged * ocg * ints[8])
+        packed = shift(pointer(tensors, 1, float32), task * kernel_h * kernel_w * lanes * oc_tile)
+        for tap in range(kernel_h * kernel_w):
+            at = tap // kernel_w * ints[10] + tap % kernel_w * ints[11]
+            for k in range(lanes):
+                ic = block * lanes + k
+                group = ic // icg
+                first, last = group * ocg, group * ocg + ocg
+                if group >= merged:
+                    first, last = 0, 0
+                source = shift(weights, at + (ic - group * icg) * ints[9])
+                target = shift(packed, (tap * lanes + k) * oc_tile)
+                for j in range(oc_tile):
+                    oc = oc_group * oc_tile + j
+                    if first <= oc < last:
+                        target[j] = source[oc * ints[8]]
+                    else:
+                        target[j] = np.float32(0)
+
+
+def _depthwise_tasks(ints: Sequence[int]) -> int:
+    return -(-ints[0] // 16)
+
+
+@kernel("pack_depthwise", tasks=_depthwise_tasks)
+def pack_depthwise(tensors, ints, floats, begin, end):
+    """Weights `[C][taps]` to `[C16][taps][16]`, zeros in the padding lanes.
+
+    tensors: weights, packed. ints: channels, taps (KH * KW), channel stride, tap stride. Tasks: c16.
+    """
+    channels, taps = ints[0], ints[1]
+    for block in range(begin, end):
+        for tap in range(taps):
+            target = shift(pointer(tensors, 1, float32), (block * taps + tap) * 16)
+            source = shift(pointer(tensors, 0, float32), tap * ints[3])
+            for j in range(16):
+                c = block * 16 + j
+                target[j] = source[c * ints[2]] if c < channels else np.float32(0)
+
+
+def _channel_tasks(ints: Sequence[int]) -> int:
+    return ints[0] * -(-ints[1] // ints[2])
+
+
+@kernel("pack_channels", tasks=_channel_tasks)
+def pack_channels(tensors, ints, floats, begin, end):
+    """Per-channel values (a bias) to `[groups][tiles][oc_tile]`, each group padded with zeros to whole tiles.
+
+    tensors: values, packed. ints: groups, channels per group, oc_tile, stride of values.
+    Tasks: (group, tile).
+    """
+    per_group, tile, stride = ints[1], ints[2], ints[3]
+    tiles = (per_group + tile - 1) // tile
+    for task in range(begin, end):
+        group, first = task // tiles, task % tiles * tile
+        source = shift(pointer(tensors, 0, float32), group * per_group * stride)
+        target = shift(pointer(tensors, 1, float32), task * tile)
+        for j in range(tile):
+            c = first + j
+            target[j] = source[c * stride] if c < per_group else np.float32(0)

@@ -1,0 +1,131 @@
+"""Kernels on blocked tensors: pooling, and scale and shift per channel.
+
+All strides are in elements and a pixel is 16 contiguous elements. 1-D is H = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import float32
+
+from ngraph_mxnet.cpu.kernels.lanes import load_lanes, maximum_lanes, minimum_lanes, splat, store_lanes
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, shift
+from ngraph_mxnet.cpu.kernels.record import kernel
+
+__all__ = ["POOL_INTS", "SCALE_SHIFT_INTS"]
+
+POOL_INTS = tuple(
+    "n c16 h w out_h out_w kernel_h kernel_w stride_h stride_w dilation_h dilation_w "
+    "pad_top pad_left pad_bottom pad_right include_pad "
+    "in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel".split()
+)
+"""Names of the entries of `ints` of both pooling kernels; the last eight are strides."""
+
+SCALE_SHIFT_INTS = tuple("n c16 h w in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel".split())
+"""Names of the entries of `ints` of `scale_shift_blocked`."""
+
+
+def _pool_tasks(ints: Sequence[int]) -> int:
+    return ints[0] * ints[1] * ints[4]
+
+
+@inline
+def _taps(position, size, dilation, limit):
+    """First and one-past-last tap of a window at `position` that lie in [0, limit)."""
+    first = 0
+    if position < 0:
+        first = (-position + dilation - 1) // dilation
+    last = 0
+    if limit > position:
+        last = (limit - position + dilation - 1) // dilation
+    if last > size:
+        last = size
+    return first, last
+
+
+@kernel("max_pool_blocked", tasks=_pool_tasks)
+def max_pool_blocked(tensors, ints, floats, begin, end):
+    """Maximum over windows clipped to the image; NaN wins; -inf for a window wholly outside.
+
+    tensors: input, output. ints: `POOL_INTS` (the pads below and right and include_pad are ignored).
+    Tasks: (n, c16, output row).
+    """
+    out_h, out_w = ints[4], ints[5]
+    for task in range(begin, end):
+        plane, oh = task // out_h, task % out_h
+        image, block = plane // ints[1], plane % ints[1]
+        source = shift(pointer(tensors, 0, float32), image * ints[17] + block * ints[18])
+        target = shift(pointer(tensors, 1, float32), image * ints[21] + block * ints[22] + oh * ints[23])
+        top = oh * ints[8] - ints[12]
+        kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
+        for ow in range(out_w):
+            left = ow * ints[9] - ints[13]
+            kw0, kw1 = _taps(left, ints[7], ints[11], ints[3])
+            best = splat(np.float32(-np.inf))
+            for kh in range(kh0, kh1):
+                row = shift(source, (top + kh * ints[10]) * ints[19] + left * ints[20])
+                step = ints[11] * ints[20]
+                for kw in range(kw0, kw1):
+                    best = maximum_lanes(load_lanes(row, kw * step), best)
+            store_lanes(target, ow * ints[24], best)
+
+
+@kernel("avg_pool_blocked", tasks=_pool_tasks)
+def avg_pool_blocked(tensors, ints, floats, begin, end):
+    """Mean over windows.
+
+    tensors: input, output. ints: `POOL_INTS`. With include_pad 1 the divisor counts the window's taps within
+    the image and its pads (not what lies beyond, where the output size was rounded up); with 0 only those
+    in the image. 0 for an empty window. Only pixels of the image are read. Tasks: (n, c16, output row).
+    """
+    out_h, out_w = ints[4], ints[5]
+    for task in range(begin, end):
+        plane, oh = task // out_h, task % out_h
+        image, block = plane // ints[1], plane % ints[1]
+        source = shift(pointer(tensors, 0, float32), image * ints[17] + block * ints[18])
+        target = shift(pointer(tensors, 1, float32), image * ints[21] + block * ints[22] + oh * ints[23])
+        top = oh * ints[8] - ints[12]
+        kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
+        padded_h0, padded_h1 = _taps(top + ints[12], ints[6], ints[10], ints[2] + ints[12] + ints[14])
+        for ow in range(out_w):
+            left = ow * ints[9] - ints[13]
+            kw0, kw1 = _taps(left, ints[7], ints[11], ints[3])
+            total = splat(np.float32(0))
+            for kh in range(kh0, kh1):
+                row = shift(source, (top + kh * ints[10]) * ints[19] + left * ints[20])
+                step = ints[11] * ints[20]
+                for kw in range(kw0, kw1):
+                    total = total + load_lanes(row, kw * step)
+            count = max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
+            if ints[16] != 0:
+                w0, w1 = _taps(left + ints[13], ints[7], ints[11], ints[3] + ints[13] + ints[15])
+                count = (padded_h1 - padded_h0) * (w1 - w0)
+            store_lanes(target, ow * ints[24], total / splat(np.float32(max(count, 1))))
+
+
+def _scale_shift_tasks(ints: Sequence[int]) -> int:
+    return ints[0] * ints[1] * ints[2]
+
+
+@kernel("scale_shift_blocked", tasks=_scale_shift_tasks)
+def scale_shift_blocked(tensors, ints, floats, begin, end):
+    """out = clamp(x * scale[c] + shift[c]); the clamp keeps NaN.
+
+    tensors: x, scale, shift (each `c16 * 16` contiguous), out (may be x). ints: `SCALE_SHIFT_INTS`.
+    floats: lower, upper. Tasks: (n, c16, row).
+    """
+    lower, upper = splat(np.float32(floats[0])), splat(np.float32(floats[1]))
+    height, width, in_pixel, out_pixel = ints[2], ints[3], ints[7], ints[11]
+    for task in range(begin, end):
+        plane, row = task // height, task % height
+        image, block = plane // ints[1], plane % ints[1]
+        source = shift(pointer(tensors, 0, float32), image * ints[4] + block * ints[5] + row * ints[6])
+        target = shift(pointer(tensors, 3, float32), image * ints[8] + block * ints[9] + row * ints[10])
+        scale = load_lanes(pointer(tensors, 1, float32), block * 16)
+        offset = load_lanes(pointer(tensors, 2, float32), block * 16)
+        for w in range(width):
+            value = load_lanes(source, w * in_pixel) * scale + offset
+            value = minimum_lanes(maximum_lanes(value, lower), upper)
+            store_lanes(target, w * out_pixel, value)

@@ -1,0 +1,236 @@
+"""Reductions over any axes, and the position of an extreme. Sums and products accumulate in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numba import float32, float64, int64
+
+from ngraph_mxnet.cpu.kernels.lanes import (
+    lane,
+    load_lanes,
+    maximum_lanes,
+    maximum_of_lanes,
+    minimum_lanes,
+    minimum_of_lanes,
+    narrow,
+    product_of_lanes,
+    splat,
+    store_lanes,
+    sum_of_lanes,
+    widen,
+)
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, select, shift
+from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+
+__all__ = ["ARG_INTS", "REDUCE_INTS", "REDUCTIONS", "reduce_ints", "reduce_tasks"]
+
+REDUCE_INTS = tuple(
+    f"{name}{i}" for name in ("kept", "reduced", "in_kept", "out_kept", "in_reduced") for i in range(5)
+)
+"""Entries of `ints` of `reduce_*`: kept sizes, reduced sizes, input strides of the kept dimensions, output
+strides of the kept ones, input strides of the reduced ones."""
+
+ARG_INTS = tuple("outer axis inner in_outer in_axis in_inner out_outer out_inner".split())
+"""Entries of `ints` of `argmax` and `argmin`."""
+
+
+def reduce_tasks(ints: Sequence[int]) -> int:
+    """Tasks of `reduce_*`: 16 neighbours of the last kept dimension each."""
+    return ints[0] * ints[1] * ints[2] * ints[3] * -(-ints[4] // 16)
+
+
+def reduce_ints(
+    shape: Sequence[int], axes: Sequence[int], in_strides: Sequence[int], out_strides: Sequence[int]
+) -> list[int]:
+    """`ints` of `reduce_*` over `axes` of `shape`; `out_strides` are those of the kept dimensions, in order.
+
+    Raises:
+        ValueError: more than five kept or five reduced dimensions remain after dropping those of size 1.
+    """
+    kept = [i for i in range(len(shape)) if i not in axes]
+    rows = [(shape[i], in_strides[i], out) for i, out in zip(kept, out_strides, strict=True) if shape[i] != 1]
+    columns = [(shape[i], in_strides[i]) for i in axes if shape[i] != 1]
+    for index in range(len(columns) - 1, 0, -1):
+        (outer, outer_stride), (inner, stride) = columns[index - 1 : index + 1]
+        if outer_stride == inner * stride:
+            columns[index - 1 : index + 1] = [(outer * inner, stride)]
+    if len(rows) > 5 or len(columns) > 5:
+        raise ValueError(f"reduction of {tuple(shape)} over {tuple(axes)} has too many dimensions")
+    rows = [(1, 0, 0)] * (5 - len(rows)) + rows
+    columns = [(1, 0)] * (5 - len(columns)) + columns
+    sizes, in_kept, out_kept = zip(*rows, strict=True)
+    reduced, in_reduced = zip(*columns, strict=True)
+    return [*sizes, *reduced, *in_kept, *out_kept, *in_reduced]
+
+
+@inline
+def _locate(ints, task):
+    """First index of the last kept dimension, how many, and the offsets of their input and output."""
+    tiles = (ints[4] + 15) // 16
+    first = task % tiles * 16
+    rest = task // tiles
+    source, target = first * ints[14], first * ints[19]
+    for i in range(3, -1, -1):
+        index = rest % ints[i]
+        source += index * ints[10 + i]
+        target += index * ints[15 + i]
+        rest = rest // ints[i]
+    return first, min(ints[4] - first, 16), source, target
+
+
+def _reduction(
+    *, start_lanes: Callable, step_lanes: Callable, fold: Callable, start: object, step: Callable,
+    finish_lanes: Callable, finish: Callable,
+) -> Callable:  # fmt: skip
+    """The kernel of one reduction.
+
+    Neighbours along a contiguous kept dimension are 16 lanes; along a contiguous reduced dimension the lanes
+    are 16 partial results, folded in a fixed order. `finish*` gets the number of reduced elements.
+    """
+
+    @inline
+    def columns(source, ints):
+        total = start_lanes()
+        for i0 in range(ints[5]):
+            for i1 in range(ints[6]):
+                for i2 in range(ints[7]):
+                    for i3 in range(ints[8]):
+                        at = i0 * ints[20] + i1 * ints[21] + i2 * ints[22] + i3 * ints[23]
+                        for i4 in range(ints[9]):
+                            total = step_lanes(load_lanes(source, at + i4 * ints[24]), total)
+        return total
+
+    @inline
+    def row(source, ints):
+        partial, total = start_lanes(), start
+        whole = 0
+        if ints[24] == 1:
+            whole = ints[9] // 16 * 16
+        for i0 in range(ints[5]):
+            for i1 in range(ints[6]):
+                for i2 in range(ints[7]):
+                    for i3 in range(ints[8]):
+                        at = i0 * ints[20] + i1 * ints[21] + i2 * ints[22] + i3 * ints[23]
+                        for i4 in range(0, whole, 16):
+                            partial = step_lanes(load_lanes(source, at + i4), partial)
+                        for i4 in range(whole, ints[9]):
+                            total = step(source[at + i4 * ints[24]], total)
+        return step(fold(partial), total)
+
+    def reduce(tensors, ints, floats, begin, end):
+        count = ints[5] * ints[6] * ints[7] * ints[8] * ints[9]
+        for task in range(begin, end):
+            _, size, source_at, target_at = _locate(ints, task)
+            source = shift(pointer(tensors, 0, float32), source_at)
+            target = shift(pointer(tensors, 1, float32), target_at)
+            if size == 16 and ints[14] == 1:
+                value = finish_lanes(columns(source, ints), count)
+                if ints[19] == 1:
+                    store_lanes(target, 0, value)
+                else:
+                    for i in range(16):
+                        target[i * ints[19]] = lane(value, i)
+            else:
+                for i in range(size):
+                    target[i * ints[19]] = finish(row(shift(source, i * ints[14]), ints), count)
+
+    return reduce
+
+
+_ZEROS = inline(lambda: splat(0.0))
+_ONES = inline(lambda: splat(1.0))
+_LOWEST = inline(lambda: splat(np.float32(-np.inf)))
+_HIGHEST = inline(lambda: splat(np.float32(np.inf)))
+_narrow = inline(lambda value, count: narrow(value))
+_narrow_one = inline(lambda value, count: np.float32(value))
+_same = inline(lambda value, count: value)
+
+_SUM = {
+    "start_lanes": _ZEROS,
+    "step_lanes": inline(lambda x, total: total + widen(x)),
+    "fold": sum_of_lanes,
+    "start": 0.0,
+    "step": inline(lambda x, total: total + x),
+    "finish_lanes": _narrow,
+    "finish": _narrow_one,
+}
+_MEAN = {
+    **_SUM,
+    "finish_lanes": inline(lambda value, count: narrow(value / splat(float64(count)))),
+    "finish": inline(lambda value, count: np.float32(value / count)),
+}
+_PRODUCT = {
+    **_SUM,
+    "start_lanes": _ONES,
+    "step_lanes": inline(lambda x, total: total * widen(x)),
+    "fold": product_of_lanes,
+    "start": 1.0,
+    "step": inline(lambda x, total: total * x),
+}
+_MAXIMUM = {
+    "start_lanes": _LOWEST,
+    "step_lanes": maximum_lanes,
+    "fold": maximum_of_lanes,
+    "start": np.float32(-np.inf),
+    "step": inline(lambda x, best: select((x > best) | (x != x), x, best)),
+    "finish_lanes": _same,
+    "finish": _same,
+}
+_MINIMUM = {
+    **_MAXIMUM,
+    "start_lanes": _HIGHEST,
+    "step_lanes": minimum_lanes,
+    "fold": minimum_of_lanes,
+    "start": np.float32(np.inf),
+    "step": inline(lambda x, best: select((x < best) | (x != x), x, best)),
+}
+
+REDUCTIONS = {"sum": _SUM, "mean": _MEAN, "prod": _PRODUCT, "max": _MAXIMUM, "min": _MINIMUM}
+"""`reduce_<name>` exists for each."""
+
+for _name, _parts in REDUCTIONS.items():
+    register(
+        KernelRecord(
+            name=f"reduce_{_name}",
+            function=_reduction(**_parts),
+            tasks=reduce_tasks,
+            doc=f"{_name} over any axes. tensors: input, output. ints: `REDUCE_INTS`. Tasks: `reduce_tasks`.",
+        )
+    )
+
+
+def _arg_tasks(ints: Sequence[int]) -> int:
+    return ints[0] * ints[2]
+
+
+def _position(better: Callable) -> Callable:
+    def position(tensors, ints, floats, begin, end):
+        for task in range(begin, end):
+            outer, inner = task // ints[2], task % ints[2]
+            source = shift(pointer(tensors, 0, float32), outer * ints[3] + inner * ints[5])
+            target = shift(pointer(tensors, 1, int64), outer * ints[6] + inner * ints[7])
+            best, at = source[0], 0
+            for i in range(1, ints[1]):
+                x = source[i * ints[4]]
+                if better(x, best):
+                    best, at = x, i
+            target[0] = at
+
+    return position
+
+
+for _name, _better in (
+    ("argmax", inline(lambda x, best: (best == best) & ((x > best) | (x != x)))),
+    ("argmin", inline(lambda x, best: (best == best) & ((x < best) | (x != x)))),
+):
+    register(
+        KernelRecord(
+            name=_name,
+            function=_position(_better),
+            tasks=_arg_tasks,
+            doc="First position of the extreme along an axis, as int64; the first NaN wins. "
+            "tensors: input, output. ints: `ARG_INTS`. Tasks: (outer, inner).",
+        )
+    )
