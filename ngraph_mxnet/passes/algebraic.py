@@ -1,0 +1,177 @@
+"""Algebraic simplification: identities of arithmetic, and one form (`clamp`) for everything that bounds.
+
+What is exact and what is not, for floats:
+
+* x*1, x/1, x-0, x^1, -(-x), ||x|| are exact.
+* x+0 turns -0 into itself instead of +0: the sign of zero is not preserved.
+* x*0 is *not* 0 when x is NaN or infinite: applied to integers and booleans only.
+* x-x and x/x are left alone for the same reason; x^0 is 1 even for NaN, but a constant of that size is no gain.
+* x^2 becomes square(x), which may differ in the last bit. x^0.5 stays: sqrt differs at -inf.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass, uniform
+
+
+def _neutral(x: Value, node: Node) -> Answer:
+    """`x` in the node's place, unless the other operand broadcasts it."""
+    return x if x.type == node.output.type else f"the constant broadcasts {x.type} to {node.output.type}"
+
+
+def add_zero(node: Node, rw: Rewriter) -> Answer:
+    """x + 0 and 0 + x -> x."""
+    for x, other in (node.inputs, node.inputs[::-1]):
+        if uniform(other) == 0:
+            return _neutral(x, node)
+    return None
+
+
+def subtract_zero(node: Node, rw: Rewriter) -> Answer:
+    """x - 0 -> x. 0 - x is left alone: negative gives another sign of zero."""
+    return _neutral(node.inputs[0], node) if uniform(node.inputs[1]) == 0 else None
+
+
+def multiply_one(node: Node, rw: Rewriter) -> Answer:
+    """x * 1 and 1 * x -> x."""
+    for x, other in (node.inputs, node.inputs[::-1]):
+        if uniform(other) == 1:
+            return _neutral(x, node)
+    return None
+
+
+def multiply_zero(node: Node, rw: Rewriter) -> Answer:
+    """x * 0 and 0 * x -> 0 for integers and booleans."""
+    for zero in node.inputs:
+        if uniform(zero) == 0:
+            if zero.type.element.is_float:
+                return "0 times NaN or infinity is NaN"
+            return _neutral(zero, node)
+    return None
+
+
+def divide_one(node: Node, rw: Rewriter) -> Answer:
+    """x / 1 -> x."""
+    return _neutral(node.inputs[0], node) if uniform(node.inputs[1]) == 1 else None
+
+
+def power_small(node: Node, rw: Rewriter) -> Answer:
+    """x ^ 1 -> x and x ^ 2 -> square(x), for a constant exponent."""
+    x, exponent = node.inputs
+    number = uniform(exponent)
+    if number not in (1, 2):
+        return None
+    neutral = _neutral(x, node)
+    if number == 1 or isinstance(neutral, str):
+        return neutral
+    return rw.make("square", x)
+
+
+def double_negative(node: Node, rw: Rewriter) -> Answer:
+    """negative(negative(x)) -> x."""
+    inner = rw.producer(node.inputs[0], "negative")
+    return inner.inputs[0] if inner else None
+
+
+def absolute(node: Node, rw: Rewriter) -> Answer:
+    """abs(abs(x)) -> abs(x); abs(negative(x)) -> abs(x), but not for unsigned integers, whose negative wraps."""
+    if rw.producer(node.inputs[0], "abs"):
+        return node.inputs[0]
+    inner = rw.producer(node.inputs[0], "negative")
+    if inner is None or node.output.type.element.numpy.kind == "u":
+        return None
+    return rw.make("abs", inner.inputs[0])
+
+
+def identity(node: Node, rw: Rewriter) -> Answer:
+    """identity(x) -> x."""
+    return node.inputs[0]
+
+
+def relu_is_clamp(node: Node, rw: Rewriter) -> Answer:
+    """relu(x) -> clamp(x, 0, inf): one form, so that later passes know one op."""
+    return rw.make("clamp", node.inputs[0], lower=0.0, upper=math.inf)
+
+
+def bound_is_clamp(node: Node, rw: Rewriter) -> Answer:
+    """maximum(x, c) -> clamp(x, c, inf); minimum(x, c) -> clamp(x, -inf, c). Floats: NaN stays NaN in both.
+
+    Not for integers (a clamp's bounds are floats, which cannot name every i64), nor for a constant per channel.
+    """
+    for x, other in (node.inputs, node.inputs[::-1]):
+        bound = uniform(other)
+        if bound is None:
+            continue
+        if not x.type.element.is_float:
+            return "the bounds of a clamp are floats"
+        if isinstance(_neutral(x, node), str):
+            return _neutral(x, node)
+        bounds = {"lower": bound} if node.op.name == "maximum" else {"upper": bound}
+        return rw.make("clamp", x, **{"lower": -math.inf, "upper": math.inf, **bounds})
+    return None
+
+
+def clamp_nothing(node: Node, rw: Rewriter) -> Answer:
+    """clamp(x, -inf, inf) -> x."""
+    return node.inputs[0] if node.attrs["lower"] == -math.inf and node.attrs["upper"] == math.inf else None
+
+
+def clamp_of_clamp(node: Node, rw: Rewriter) -> Answer:
+    """clamp(clamp(x, l1, u1), l2, u2) -> clamp(x, l, u), also when the inner one has other readers.
+
+    Integers round fractional bounds inwards, each pair on its own: those are left alone.
+    """
+    inner = rw.producer(node.inputs[0], "clamp")
+    if inner is None:
+        return None
+    bounds = [n.attrs[key] for n in (inner, node) for key in ("lower", "upper")]
+    if not node.output.type.element.is_float and any(math.isfinite(b) and b != int(b) for b in bounds):
+        return "an integer clamp has fractional bounds"
+    return rw.make("clamp", inner.inputs[0], **merge_bounds(inner, node), origin=(inner, node))
+
+
+def merge_bounds(inner: Node, outer: Node) -> dict[str, float]:
+    """`lower` and `upper` of the one clamp that does what the clamps of two nodes do.
+
+    A clamp is monotonic, so the outer one acts on the inner one's bounds. The type rules see to lower <= upper.
+    """
+    low, high = outer.attrs["lower"], outer.attrs["upper"]
+    return {key: min(max(inner.attrs[key], low), high) for key in ("lower", "upper")}
+
+
+def convert_nothing(node: Node, rw: Rewriter) -> Answer:
+    """convert(x) to its own type -> x; convert(convert(x)) -> convert(x) when the inner one loses nothing."""
+    x = node.inputs[0]
+    if x.type == node.output.type:
+        return x
+    inner = rw.producer(x, "convert")
+    if inner is None:
+        return None
+    source = inner.inputs[0]
+    if not np.can_cast(source.type.element.numpy, x.type.element.numpy, "safe"):
+        return f"{source.type.element} to {x.type.element} loses information"
+    return source if source.type == node.output.type else rw.make("convert", source, element=node.attrs["element"])
+
+
+def algebraic() -> RewritePass:
+    """The pass."""
+    return RewritePass("algebraic", {
+        "add": [add_zero],
+        "subtract": [subtract_zero],
+        "multiply": [multiply_one, multiply_zero],
+        "divide": [divide_one],
+        "power": [power_small],
+        "negative": [double_negative],
+        "abs": [absolute],
+        "identity": [identity],
+        "relu": [relu_is_clamp],
+        "maximum": [bound_is_clamp],
+        "minimum": [bound_is_clamp],
+        "clamp": [clamp_nothing, clamp_of_clamp],
+        "convert": [convert_nothing],
+    })

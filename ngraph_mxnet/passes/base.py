@@ -1,0 +1,194 @@
+"""Runs passes: in order, in groups up to a fixed point, timed, verified and observed on request.
+
+A pass does not say whether it changed the graph; the runner finds out from the graph itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ngraph_mxnet.errors import ConfigError, GraphError
+from ngraph_mxnet.ir.graph import Graph, Value, count_ops
+from ngraph_mxnet.ir.verify import verify
+
+
+class Pass(Protocol):
+    """Rewrites a graph in place.
+
+    What every pass must leave behind: topological order, the parameters (even unread ones) and the number,
+    order and types of the results. A pass may leave dead nodes.
+    A pass that can say why it left something alone offers `misses`, a list filled by `run`.
+    """
+
+    name: str
+
+    def run(self, graph: Graph) -> None: ...
+
+
+@dataclass(frozen=True)
+class Miss:
+    """A rewrite that nearly applied: which, at which node, and why not."""
+
+    rewrite: str
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.rewrite} at {self.node}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class FixedPoint:
+    """Passes that enable one another: repeated until none changes the graph, at most `bound` times."""
+
+    name: str
+    passes: tuple[Pass, ...]
+    bound: int = 8
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """One execution of one pass. `ms` leaves out verification and the callback."""
+
+    name: str
+    ms: float
+    changed: bool
+    before: dict[str, int]
+    after: dict[str, int]
+
+    def __str__(self) -> str:
+        names = sorted(self.before.keys() | self.after.keys())
+        delta = [(name, self.after.get(name, 0) - self.before.get(name, 0)) for name in names]
+        moved = ", ".join(f"{name} {change:+d}" for name, change in delta if change)
+        state = moved or ("changed" if self.changed else "-")
+        return f"{self.name:<24}{self.ms:8.2f} ms  {sum(self.after.values()):5d} ops  {state}"
+
+
+@dataclass
+class Report:
+    """What a run did: one record a pass execution, and the misses of each pass's last execution."""
+
+    records: list[PassRecord] = field(default_factory=list)
+    misses: dict[str, list[Miss]] = field(default_factory=dict)
+    unsettled: list[str] = field(default_factory=list)
+    """Fixed-point groups that still changed the graph when they reached their bound."""
+
+    @property
+    def ms(self) -> float:
+        return sum(record.ms for record in self.records)
+
+    @property
+    def changed(self) -> bool:
+        return any(record.changed for record in self.records)
+
+    def explain(self) -> str:
+        """One line a miss: pass, rewrite, node, reason."""
+        return "\n".join(f"{name}: {miss}" for name, misses in self.misses.items() for miss in misses)
+
+    def __str__(self) -> str:
+        lines = [str(record) for record in self.records]
+        lines += [f"{name}: not settled within its bound" for name in self.unsettled]
+        return "\n".join([*lines, f"{'total':<24}{self.ms:8.2f} ms"])
+
+
+Observer = Callable[[PassRecord, Graph], None]
+
+
+class PassManager:
+    """Runs `passes` in order.
+
+    Args:
+        verify_each: verify the graph after every pass; an error names the pass.
+        disable: names of passes and groups to leave out. A name that occurs nowhere is a ConfigError.
+        observer: called after every pass with its record and the graph, e.g. `debug.Dump`.
+    """
+
+    def __init__(self, passes: Sequence[Pass | FixedPoint], *, verify_each: bool = False,
+                 disable: Collection[str] = (), observer: Observer | None = None) -> None:
+        known = list(_names(passes))
+        unknown = sorted(set(disable) - set(known))
+        if unknown:
+            raise ConfigError(f"no pass is called {', '.join(unknown)}; there are {', '.join(dict.fromkeys(known))}")
+        self.passes = tuple(passes)
+        self.verify_each = verify_each
+        self.disable = frozenset(disable)
+        self.observer = observer
+
+    def run(self, graph: Graph) -> Report:
+        """Run all passes on `graph`, in place.
+
+        Raises:
+            GraphError: `verify_each` is on and a pass left a malformed graph.
+        """
+        report = Report()
+        state = fingerprint(graph)
+        for item in self.passes:
+            if item.name in self.disable:
+                continue
+            if isinstance(item, FixedPoint):
+                state = self._run_group(item, graph, state, report)
+            else:
+                state = self._run_pass(item, graph, state, report)
+        return report
+
+    def _run_group(self, group: FixedPoint, graph: Graph, state: int, report: Report) -> int:
+        """Stops as soon as every pass has seen the graph as it is, which may be in the middle of a round."""
+        passes = [p for p in group.passes if p.name not in self.disable]
+        idle = 0
+        for _ in range(group.bound):
+            for pass_ in passes:
+                before = state
+                state = self._run_pass(pass_, graph, state, report)
+                idle = idle + 1 if state == before else 0
+                if idle >= len(passes):
+                    return state
+        if passes:
+            report.unsettled.append(group.name)
+        return state
+
+    def _run_pass(self, pass_: Pass, graph: Graph, state: int, report: Report) -> int:
+        before = report.records[-1].after if report.records else count_ops(graph.nodes)
+        start = time.perf_counter()
+        pass_.run(graph)
+        ms = (time.perf_counter() - start) * 1e3
+        after = fingerprint(graph)
+        record = PassRecord(pass_.name, ms, after != state, before, count_ops(graph.nodes))
+        report.records.append(record)
+        report.misses[pass_.name] = list(getattr(pass_, "misses", ()))
+        if self.verify_each:
+            try:
+                verify(graph)
+            except GraphError as error:
+                raise GraphError(f"after pass {pass_.name}: {error}") from None
+        if self.observer is not None:
+            self.observer(record, graph)
+        return after
+
+
+def fingerprint(graph: Graph) -> int:
+    """A hash of the structure: ops, attributes, wiring, results.
+
+    Arrays count by identity (attribute arrays are read-only). Names and origins do not count.
+    """
+    number: dict[Value, int] = {value: index for index, value in enumerate(graph.parameters)}
+    rows: list[object] = []
+    for node in graph.nodes:
+        attrs = tuple([id(v) if isinstance(v, np.ndarray) else v for v in node.attrs.values()])
+        # A read before the definition is the verifier's to report: -1 keeps this total.
+        rows.append((node.op.name, attrs, tuple([number.get(v, -1) for v in node.inputs])))
+        for output in node.outputs:
+            number[output] = len(number)
+    rows.append(tuple([number.get(v, -1) for v in graph.results]))
+    return hash(tuple(rows))
+
+
+def _names(passes: Sequence[Pass | FixedPoint]) -> Iterator[str]:
+    for item in passes:
+        yield item.name
+        if isinstance(item, FixedPoint):
+            yield from _names(item.passes)

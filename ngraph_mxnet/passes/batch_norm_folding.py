@@ -1,0 +1,55 @@
+"""Batch-norm folding: batch_norm becomes scale_shift, and scale_shift goes into the contraction before it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import f16, f32
+from ngraph_mxnet.passes.affine import fold_affine
+from ngraph_mxnet.passes.contraction import HOSTS, MATMULS, NO_CLAMP
+from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+
+
+def batch_norm_is_scale_shift(node: Node, rw: Rewriter) -> Answer:
+    """batch_norm(x, gamma, beta, mean, variance) -> scale_shift(x, scale, beta - mean * scale).
+
+    scale = gamma / sqrt(variance + epsilon). f16 parameters are computed in f32, as the op's definition is.
+    Also when the parameters are not cacheable: the vectors are small next to the data.
+    """
+    element = node.inputs[1].type.element
+    wide = f32 if element == f16 else element
+
+    def widened(value: Value) -> Value:
+        return value if wide == element else rw.make("convert", value, element=wide)
+
+    gamma, beta, mean, variance = (widened(v) for v in node.inputs[1:])
+    epsilon = rw.constant(np.asarray(node.attrs["epsilon"], wide.numpy))
+    scale = rw.make("multiply", gamma, rw.make("rsqrt", rw.make("add", variance, epsilon)))
+    shift = rw.make("subtract", beta, rw.make("multiply", mean, scale))
+    if wide != element:
+        scale, shift = (rw.make("convert", v, element=element) for v in (scale, shift))
+    return rw.make("scale_shift", node.inputs[0], scale, shift, **NO_CLAMP)
+
+
+def scale_shift_into_host(node: Node, rw: Rewriter) -> Answer:
+    """scale_shift(contraction) -> contraction with other weights and bias; scale_shift(scale_shift) -> scale_shift.
+
+    The clamp of the outer scale_shift becomes the host's. For the conditions see `fold_affine`. Not into a matmul
+    of rank above 2, whose bias runs along the last axis and not along axis 1, nor into a convolution *after* the
+    scale_shift: its padding would have to be shifted too.
+    """
+    host = rw.producer(node.inputs[0], *HOSTS)
+    if host is None:
+        return None
+    if host.op.name in MATMULS and host.output.type.rank != 2:
+        return "channels are not the last axis of the product"
+    return fold_affine(host, node.inputs[1], node.inputs[2], node, rw)
+
+
+def batch_norm_folding() -> RewritePass:
+    """The pass."""
+    return RewritePass("batch_norm_folding", {
+        "batch_norm": [batch_norm_is_scale_shift],
+        "scale_shift": [scale_shift_into_host],
+    })

@@ -1,0 +1,14 @@
+"""Dead code: drops the nodes that no result needs."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.ir.graph import Graph
+
+
+class DeadCode:
+    """Parameters stay, read or not: they are the graph's signature."""
+
+    name = "dead_code"
+
+    def run(self, graph: Graph) -> None:
+        graph.remove_dead()

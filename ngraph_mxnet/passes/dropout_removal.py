@@ -1,0 +1,16 @@
+"""Dropout removal: at inference dropout is the identity."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+
+
+def dropout(node: Node, rw: Rewriter) -> Answer:
+    """dropout(x) -> x. The IR's dropout is the inference one: a training graph states its mask."""
+    return node.inputs[0]
+
+
+def dropout_removal() -> RewritePass:
+    """The pass."""
+    return RewritePass("dropout_removal", {"dropout": [dropout]})

@@ -1,0 +1,140 @@
+"""Data movement: reshapes, transposes, slices, pads, broadcasts, concats and reductions that need not be."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
+from ngraph_mxnet.ops.elementwise import ARITHMETIC, COMPARISONS
+from ngraph_mxnet.ops.reduction import REDUCTIONS, reduced_shape
+from ngraph_mxnet.passes.pattern import Answer, Rewrite, Rewriter, RewritePass
+
+
+def same_type(node: Node, rw: Rewriter) -> Answer:
+    """reshape, broadcast or pad to the operand's own shape -> the operand."""
+    return node.inputs[0] if node.inputs[0].type == node.output.type else None
+
+
+def reshape_of_reshape(node: Node, rw: Rewriter) -> Answer:
+    """reshape(reshape(x)) -> reshape(x)."""
+    inner = rw.producer(node.inputs[0], "reshape")
+    return rw.reshape(inner.inputs[0], node.output.shape) if inner else None
+
+
+def reshape_of_reduction(node: Node, rw: Rewriter) -> Answer:
+    """reshape(reduce(x)) that only drops or restores the reduced axes -> reduce(x) with the other keep_dims.
+
+    Any other reshape stays, and so does one after a reduction that has other readers: it would run twice.
+    """
+    inner = rw.producer(node.inputs[0], *REDUCTIONS)
+    if inner is None:
+        return None
+    x, keep = inner.inputs[0], not inner.attrs["keep_dims"]
+    if node.output.shape != reduced_shape(x.shape, normal_axes(inner.attrs["axes"], x.type.rank), keep):
+        return None
+    if not rw.single(node.inputs[0]):
+        return f"{inner.op.name} has other readers"
+    return rw.make(inner.op.name, x, **{**inner.attrs, "keep_dims": keep}, origin=(inner, node))
+
+
+def transpose_nothing(node: Node, rw: Rewriter) -> Answer:
+    """transpose in the axes' own order -> the operand; one that moves axes of size 1 only -> reshape."""
+    (x,), order = node.inputs, node.attrs["order"]
+    if order == tuple(range(x.type.rank)):
+        return x
+    moved = [axis for axis in order if x.shape[axis] != 1]
+    return rw.reshape(x, node.output.shape) if moved == sorted(moved) else None
+
+
+def transpose_of_transpose(node: Node, rw: Rewriter) -> Answer:
+    """transpose(transpose(x)) -> transpose(x)."""
+    inner = rw.producer(node.inputs[0], "transpose")
+    if inner is None:
+        return None
+    first = inner.attrs["order"]
+    return rw.make("transpose", inner.inputs[0], order=tuple(first[axis] for axis in node.attrs["order"]))
+
+
+def slice_nothing(node: Node, rw: Rewriter) -> Answer:
+    """slice of everything -> the operand. A negative stride reverses and stays, though the shape is the same."""
+    everything = node.inputs[0].type == node.output.type and all(s > 0 for s in node.attrs["strides"])
+    return node.inputs[0] if everything else None
+
+
+def broadcast_of_broadcast(node: Node, rw: Rewriter) -> Answer:
+    """broadcast(broadcast(x)) -> broadcast(x)."""
+    inner = rw.producer(node.inputs[0], "broadcast")
+    return rw.make("broadcast", inner.inputs[0], shape=node.output.shape) if inner else None
+
+
+def implicit_broadcast(node: Node, rw: Rewriter) -> Answer:
+    """op(x, broadcast(y)) -> op(x, y) for elementwise ops, when x has the full shape by itself."""
+    inputs = list(node.inputs)
+    for position, operand in enumerate(inputs):
+        source = rw.producer(operand, "broadcast")
+        if source is not None:
+            shorter = [*inputs[:position], source.inputs[0], *inputs[position + 1:]]
+            if _broadcasts_to(shorter, node.output.shape):
+                inputs = shorter
+    return rw.make(node.op.name, *inputs, **node.attrs) if inputs != node.inputs else None
+
+
+def _broadcasts_to(values: list, shape: Shape) -> bool:
+    return broadcast_shape([v.shape for v in values]) == shape
+
+
+def concat_of_one(node: Node, rw: Rewriter) -> Answer:
+    """concat of one operand -> that operand; operands without elements are dropped."""
+    if len(node.inputs) == 1:
+        return node.inputs[0]
+    axis = normal_axis(node.attrs["axis"], node.output.type.rank)
+    filled = [v for v in node.inputs if v.shape[axis]]
+    if len(filled) == len(node.inputs) or not filled:
+        return None
+    return rw.make("concat", *filled, axis=axis)
+
+
+def concat_of_slices(node: Node, rw: Rewriter) -> Answer:
+    """concat of adjacent slices of one tensor that make up all of it -> that tensor.
+
+    Only when they are all the operands, have stride 1, and take everything on the other axes.
+    """
+    slices = [rw.producer(v, "slice") for v in node.inputs]
+    first = slices[0]
+    if first is None or first.inputs[0].type != node.output.type:
+        return None
+    x, reached, axis = first.inputs[0], 0, normal_axis(node.attrs["axis"], node.output.type.rank)
+    for part in slices:
+        if part is None or part.inputs[0] is not x or any(s != 1 for s in part.attrs["strides"]):
+            return None
+        if part.attrs["begin"][axis] != reached:
+            return "the slices are not adjacent"
+        reached = part.attrs["end"][axis]
+        # The types agree (checked above), so the slices are whole on the other axes.
+    return x if reached == x.shape[axis] else "the slices leave a part out"
+
+
+def reduce_nothing(node: Node, rw: Rewriter) -> Answer:
+    """reduce over no axis, or over axes of size 1 only -> reshape: sum, mean, product and extrema of one element.
+
+    Axes of size 1 among others stay: they cost nothing.
+    """
+    x = node.inputs[0]
+    if any(x.shape[axis] != 1 for axis in normal_axes(node.attrs["axes"], x.type.rank)):
+        return None
+    return rw.reshape(x, node.output.shape)
+
+
+def movement() -> RewritePass:
+    """The pass."""
+    table: dict[str, list[Rewrite]] = {name: [implicit_broadcast] for name in [*ARITHMETIC, *COMPARISONS, "select"]}
+    table |= {name: [reduce_nothing] for name in REDUCTIONS}
+    return RewritePass("movement", {
+        **table,
+        "reshape": [same_type, reshape_of_reshape, reshape_of_reduction],
+        "transpose": [transpose_nothing, transpose_of_transpose],
+        "slice": [slice_nothing],
+        "pad": [same_type],
+        "broadcast": [same_type, broadcast_of_broadcast],
+        "concat": [concat_of_one, concat_of_slices],
+    })
