@@ -1,0 +1,175 @@
+"""Parameters and task counts of the kernels, for the lowering: no Numba is needed to call a compiled kernel.
+
+Each function gives a kernel's `ints`; `tasks_of` counts the tasks they make. The kernels' docstrings in
+`kernels/` say what the entries mean, and a test holds both against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, spatial
+
+Ints = Sequence[int]
+
+GRAIN = 8192
+"""Elements in a task of an elementwise kernel: some microseconds of work."""
+
+SIZE_SUFFIX = {1: "1", 4: "4", 8: "8"}
+"""`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
+
+
+def strided_ints(shape: Ints, *strides: Ints, grain: int = GRAIN) -> list[int]:
+    """`rows, chunk, d0..d4`, then each tensor's 5 strides: a loop over `shape`; `strides[-1]` is the output's.
+
+    Drops dimensions of 1 and merges neighbours that are contiguous in every tensor.
+
+    Raises:
+        ValueError: more than five dimensions remain.
+    """
+    dims: list[tuple[int, tuple[int, ...]]] = []
+    for size, steps in zip(shape, zip(*strides, strict=True), strict=True):
+        if size == 1:
+            continue
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], steps, strict=True)):
+            dims[-1] = (dims[-1][0] * size, steps)
+        else:
+            dims.append((size, steps))
+    if len(dims) > 5:
+        raise ValueError(f"{len(dims)} dimensions remain of {tuple(shape)}; a strided kernel takes 5")
+    dims = [(1, (0,) * len(strides))] * (5 - len(dims)) + dims
+    sizes = [size for size, _ in dims]
+    chunk = max(1, min(sizes[4], grain))
+    rows = max(1, min(sizes[3], grain // chunk))
+    if prod(sizes) and rows < sizes[3]:
+        rows = -(-sizes[3] // -(-sizes[3] // rows))
+    return [rows, chunk, *sizes, *(steps[i] for i in range(len(strides)) for _, steps in dims)]
+
+
+def reduce_ints(shape: Ints, axes: Ints, in_strides: Ints, out_strides: Ints) -> list[int]:
+    """Kept and reduced sizes (5 each), then strides; `out_strides` are those of the kept dimensions, in order.
+
+    Raises:
+        ValueError: more than five kept or five reduced dimensions remain after dropping those of size 1.
+    """
+    kept = [i for i in range(len(shape)) if i not in axes]
+    rows = [(shape[i], in_strides[i], out) for i, out in zip(kept, out_strides, strict=True) if shape[i] != 1]
+    columns = [(shape[i], in_strides[i]) for i in axes if shape[i] != 1]
+    for index in range(len(columns) - 1, 0, -1):
+        (outer, outer_stride), (inner, stride) = columns[index - 1 : index + 1]
+        if outer_stride == inner * stride:
+            columns[index - 1 : index + 1] = [(outer * inner, stride)]
+    if len(rows) > 5 or len(columns) > 5:
+        raise ValueError(f"reduction of {tuple(shape)} over {tuple(axes)} has too many dimensions")
+    rows = [(1, 0, 0)] * (5 - len(rows)) + rows
+    columns = [(1, 0)] * (5 - len(columns)) + columns
+    sizes, in_kept, out_kept = zip(*rows, strict=True)
+    reduced, in_reduced = zip(*columns, strict=True)
+    return [*sizes, *reduced, *in_kept, *out_kept, *in_reduced]
+
+
+def _plain4(view: PlainView) -> tuple[int, int, int, int]:
+    """Strides of N, C, H, W of a tensor of rank 2 to 4."""
+    rank, strides = view.type.rank, view.strides
+    return (*strides, 0, 0) if rank == 2 else (*strides[:2], 0, strides[2]) if rank == 3 else strides  # type: ignore
+
+
+def _blocked4(view: BlockedView) -> tuple[int, int, int, int]:
+    return view.image, view.block, view.row, BLOCK
+
+
+def to_blocked_ints(source: PlainView, out: BlockedView) -> list[int]:
+    return [*out.type.shape[:2], *spatial(out.type.shape), *_plain4(source), *_blocked4(out)]
+
+
+def from_blocked_ints(source: BlockedView, out: PlainView) -> list[int]:
+    return [*out.type.shape[:2], *spatial(out.type.shape), *_blocked4(source), *_plain4(out)]
+
+
+def zero_halo_ints(view: BlockedView) -> list[int]:
+    halo = view.halo
+    return [view.images, view.blocks, view.height, view.width, halo.top, halo.left, halo.bottom, halo.right,
+            *_blocked4(view)]
+
+
+def pool_ints(source: BlockedView, out: BlockedView, *, kernel: Ints, strides: Ints, pads_begin: Ints, pads_end: Ints,
+              include_pad: bool = False) -> list[int]:
+    """Every list has two entries, for H and W."""
+    return [source.images, source.blocks, source.height, source.width, out.height, out.width, *kernel, *strides, 1, 1,
+            *pads_begin, *pads_end, int(include_pad), *_blocked4(source), *_blocked4(out)]
+
+
+def scale_shift_ints(source: BlockedView, out: BlockedView) -> list[int]:
+    return [source.images, source.blocks, source.height, source.width, *_blocked4(source), *_blocked4(out)]
+
+
+def pack_contraction_ints(shape: Ints, strides: Ints, *, groups: int, supers: int, oc_tile: int, lanes: int) -> list[int]:
+    """Weights of `shape` [OC][IC / groups][KH][KW] at element `strides`, merged into `supers` groups."""
+    return [supers, groups // supers, shape[0] // groups, shape[1], shape[2], shape[3], oc_tile, lanes, *strides]
+
+
+def pack_depthwise_ints(shape: Ints) -> list[int]:
+    """Contiguous weights of `shape` [C][1][KH][KW]."""
+    taps = shape[2] * shape[3]
+    return [shape[0], taps, taps, 1]
+
+
+def pack_channels_ints(channels: int, *, groups: int, oc_tile: int) -> list[int]:
+    """A contiguous vector of `channels` values."""
+    return [groups, channels // groups, oc_tile, 1]
+
+
+def _around(shape: Ints, axis: int) -> tuple[int, int, int]:
+    axis %= len(shape)
+    return prod(shape[:axis]), shape[axis], prod(shape[axis + 1:])
+
+
+def softmax_ints(shape: Ints, axis: int) -> list[int]:
+    """Of contiguous tensors."""
+    outer, size, inner = _around(shape, axis)
+    return [outer, size, inner, *2 * (size * inner, inner, 1)]
+
+
+def arg_ints(shape: Ints, axis: int) -> list[int]:
+    """Of a contiguous tensor."""
+    outer, size, inner = _around(shape, axis)
+    return [outer, size, inner, size * inner, inner, 1, inner, 1]
+
+
+def tasks_of(kernel: str, ints: Ints) -> int:
+    """Number of tasks that `ints` make for `kernel`."""
+    return _TASKS.get(kernel, _strided_tasks)(ints)
+
+
+def _strided_tasks(ints: Ints) -> int:
+    rows, chunk, d0, d1, d2, d3, d4 = ints[:7]
+    return d0 * d1 * d2 * -(-d3 // rows) * -(-d4 // chunk)
+
+
+def _reduce_tasks(ints: Ints) -> int:
+    return prod(ints[:4]) * -(-ints[4] // 16)
+
+
+def _layout_tasks(ints: Ints) -> int:
+    return ints[0] * -(-ints[1] // BLOCK) * ints[2]
+
+
+_TASKS: dict[str, Callable[[Ints], int]] = {
+    "to_blocked": _layout_tasks,
+    "from_blocked": _layout_tasks,
+    "zero_halo": lambda ints: ints[0] * ints[1],
+    "max_pool_blocked": lambda ints: ints[0] * ints[1] * ints[4],
+    "avg_pool_blocked": lambda ints: ints[0] * ints[1] * ints[4],
+    "scale_shift_blocked": lambda ints: ints[0] * ints[1] * ints[2],
+    "pack_contraction": lambda ints: ints[0] * -(-ints[1] * ints[2] // ints[6]) * -(-ints[1] * ints[3] // ints[7]),
+    "pack_depthwise": lambda ints: -(-ints[0] // BLOCK),
+    "pack_channels": lambda ints: ints[0] * -(-ints[1] // ints[2]),
+    "softmax": lambda ints: ints[0] * -(-ints[2] // 16),
+    "log_softmax": lambda ints: ints[0] * -(-ints[2] // 16),
+    "argmax": lambda ints: ints[0] * ints[2],
+    "argmin": lambda ints: ints[0] * ints[2],
+    "layer_norm": lambda ints: ints[0],
+    "lrn": lambda ints: ints[0] * ints[1],
+    **dict.fromkeys(("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min"), _reduce_tasks),
+}

@@ -1,0 +1,97 @@
+"""The CPU backend in direct execution (DEX): binds shape-generic kernels that were compiled at package build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cpu.isa import choose_isa
+from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
+from ngraph_mxnet.cpu.lower.movement import write_result
+from ngraph_mxnet.cpu.program import ProgramBuilder
+from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.passes.prepare import Split, split_prepare
+from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.executable import Executable, check_options, input_ports, output_ports
+
+OPTIONS = {"threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)"}
+
+_REWRITTEN = frozenset({"batch_norm"})
+"""Ops without a kernel that a pass always turns into others."""
+
+
+class CPUExecutable(Executable):
+    """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
+
+    `main` and `prepare` are the builders, kept for `explain` and tests: levels, memory report.
+    """
+
+    def __init__(self, graph: Graph, split: Split, native: Any, main: ProgramBuilder, prepare: ProgramBuilder) -> None:
+        super().__init__(input_ports(graph), output_ports(graph))
+        self.split = split
+        self.native = native
+        self.main = main
+        self.prepare = prepare
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        outputs = [np.empty(port.type.shape, port.type.element.numpy) for port in self.outputs]
+        self.native.run(arrays, outputs)
+        return outputs
+
+
+class CPUBackend(Backend):
+    """See `Backend`. Float32 throughout; comparisons and logic in bool, positions in i64."""
+
+    name = "CPU"
+
+    def supports(self, node: Node) -> str | None:
+        rule = RULES.get(node.op.name)
+        if rule is None:
+            return None if node.op.name in _REWRITTEN else f"{node.op.name} has no CPU kernel"
+        sizes = {v.type.element.size for v in (*node.inputs, *node.outputs)}
+        if not sizes <= {1, 4, 8}:
+            return f"{node.op.name} of {', '.join(str(v.type) for v in node.inputs)}: 16-bit types have no CPU kernel"
+        return rule.check(node)
+
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
+        check_options(self.name, options, OPTIONS)
+        self.require_support(graph)
+        from ngraph_mxnet import _core
+
+        target = Target(choose_isa(_core.cpu_features()), int(options.get("threads") or config.threads()))
+        optimize(graph)
+        split = split_prepare(graph)
+        prepare = Lowering(split.prepare, target)
+        main = Lowering(split.main, target, prepare)
+        _lower(prepare, list(zip(split.prepare.parameters, split.prepare_inputs, strict=True)))
+        for value, source in zip(split.main.parameters, split.main_sources, strict=True):
+            if source.kind == "input":
+                main.bind_input(value, source.index)
+            else:
+                main.bind_prepared(value, split.prepare.results[source.index])
+        _lower(main, [])
+        for index, value in enumerate(split.main.results):
+            write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
+        native = _core.Executable(
+            main.builder.build(_core.Program, _core.kernel_address),
+            prepare.builder.build(_core.Program, _core.kernel_address) if prepare.builder.instructions else None,
+            prepare.builder.prepared_bytes,
+            [index for index, parameter in enumerate(graph.parameters) if parameter.cacheable],
+            [(p.type.element.name, p.type.shape) for p in graph.parameters],
+            [(r.type.element.name, r.type.shape) for r in graph.results],
+            target.threads,
+        )
+        return CPUExecutable(graph, split, native, main.builder, prepare.builder)
+
+
+def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:
+    for value, index in inputs:
+        ctx.bind_input(value, index)
+    for node in ctx.graph.nodes:
+        ctx.origin = str(node)
+        RULES[node.op.name].lower(ctx, node)

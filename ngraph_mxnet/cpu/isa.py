@@ -1,0 +1,36 @@
+"""Which instruction set the kernels use, chosen at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ConfigError
+
+Isa = Literal["avx512", "avx2", "baseline"]
+
+_NEEDS: dict[Isa, tuple[str, ...]] = {"avx512": ("avx512", "avx2", "fma"), "avx2": ("avx2", "fma"), "baseline": ()}
+"""CPU features of each instruction set, best first."""
+
+
+def supported(features: Mapping[str, bool]) -> list[Isa]:
+    """The instruction sets that a CPU with `features` runs, best first."""
+    return [isa for isa, needs in _NEEDS.items() if all(features.get(need) for need in needs)]
+
+
+def choose_isa(features: Mapping[str, bool]) -> Isa:
+    """What NGRAPH_CPU_ISA asks for; `auto` is the best that the CPU runs.
+
+    Raises:
+        ConfigError: the CPU lacks the instruction set that the variable names.
+    """
+    wanted, available = config.get("NGRAPH_CPU_ISA"), supported(features)
+    if wanted == "auto":
+        return available[0]
+    if wanted not in available:
+        raise ConfigError(
+            f"NGRAPH_CPU_ISA={wanted}: this CPU does not have it; it runs {', '.join(available)}. "
+            "Set one of these, or auto."
+        )
+    return wanted

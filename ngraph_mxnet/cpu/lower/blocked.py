@@ -1,0 +1,66 @@
+"""Ops that always write the blocked layout: pools, scale and shift, concatenation of whole blocks."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.layout import is_blocked_concat
+from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.cpu.lower.contraction import check_rank
+from ngraph_mxnet.cpu.lower.movement import plain_concat
+from ngraph_mxnet.cpu.view import BLOCK, PlainView, View, sub_blocks
+from ngraph_mxnet.ir.graph import Node, Value
+
+
+@lowers("max_pool", "avg_pool", check=check_rank)
+def pool(ctx: Lowering, node: Node) -> None:
+    """1-D and 2-D. Windows are clipped to the image, so the halo is not read."""
+    source, out = ctx.blocked(node.inputs[0]), ctx.new_blocked(node.output)
+    fills = {"kernel": 1, "strides": 1, "pads_begin": 0, "pads_end": 0}
+    pairs = {name: (fill, *node.attrs[name])[-2:] for name, fill in fills.items()}
+    ints = abi.pool_ints(source, out, **pairs, include_pad=node.attrs.get("include_pad", False))
+    ctx.emit(f"{node.op.name}_blocked", [source], out, ints)
+    ctx.set_blocked(node.output, out)
+
+
+@lowers("scale_shift", check=check_rank)
+def scale_shift(ctx: Lowering, node: Node) -> None:
+    """Per channel, then a clamp."""
+    data, scale, shift = node.inputs
+    source = ctx.blocked(data)
+    vectors = [_channel_vector(ctx, value) for value in (scale, shift)]
+    out = ctx.new_blocked(node.output)
+    ctx.emit("scale_shift_blocked", [source, *vectors], out, abi.scale_shift_ints(source, out),
+             [node.attrs["lower"], node.attrs["upper"]])
+    ctx.set_blocked(node.output, out)
+
+
+def _channel_vector(ctx: Lowering, value: Value) -> View:
+    """A vector [C], padded with zeros to whole blocks."""
+    (channels,) = value.shape
+    ints = abi.pack_channels_ints(channels, groups=1, oc_tile=BLOCK)
+
+    def emit(context: Lowering, source: PlainView, destination: View) -> None:
+        context.emit("pack_channels", [source], destination, ints)
+
+    return ctx.packed(value, ("channels", *ints), -(-channels // BLOCK) * BLOCK * 4, emit)
+
+
+@lowers("concat")
+def concat(ctx: Lowering, node: Node) -> None:
+    """Whole channel blocks: the producers wrote them in place where the layout plan could arrange it."""
+    if not is_blocked_concat(node):
+        plain_concat(ctx, node)
+        return
+    out = ctx.blocked_destination(node.output)
+    first = 0
+    for position, value in enumerate(node.inputs):
+        placed = ctx.layout.placement.get(value) == (node.output, first) and value not in node.inputs[:position]
+        part = ctx.blocked(value)
+        if placed:
+            out.writers.extend(part.writers)
+        else:
+            place = sub_blocks(out, value.type, first)
+            ctx.strided("copy_4", blocked_dims(part), [(part, blocked_strides(part))], (place, blocked_strides(place)))
+            out.writers.extend(place.writers)
+        first += part.blocks
+    ctx.set_blocked(node.output, out)

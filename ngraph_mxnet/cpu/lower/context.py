@@ -1,0 +1,253 @@
+"""The state of lowering one graph to a Program: where each value lives, and conversions between layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.isa import Isa
+from ngraph_mxnet.cpu.layout import LayoutPlan, plan_layout
+from ngraph_mxnet.cpu.program import ProgramBuilder
+from ngraph_mxnet.cpu.view import (
+    BLOCK,
+    BlockedView,
+    Buffer,
+    Halo,
+    PlainView,
+    Space,
+    View,
+    as_blocked,
+    as_plain,
+    blocked_bytes,
+    blocked_view,
+    plain_view,
+    sub_blocks,
+)
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.types import TensorType
+
+Strides = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the code is made for."""
+
+    isa: Isa
+    threads: int
+
+    def symbol(self, kernel: str) -> str:
+        return f"ng_{kernel}__{self.isa}"
+
+
+class Lowering:
+    """Lowers one graph. `prepare` lowers the graph whose results are kept with the weights.
+
+    A value may live in both layouts; `plain` and `blocked` convert on first demand.
+    """
+
+    def __init__(self, graph: Graph, target: Target, prepare: Lowering | None = None) -> None:
+        self.graph = graph
+        self.target = target
+        self.prepare = prepare
+        self.builder = ProgramBuilder()
+        self.layout: LayoutPlan = plan_layout(graph)
+        self.origin = ""
+        self._plain: dict[Value, PlainView] = {}
+        self._blocked: dict[Value, BlockedView] = {}
+        self._source: dict[Value, Value] = {}
+        self._packed: dict[tuple[Any, ...], View] = {}
+
+    # ---- where values come from -------------------------------------------------------------------------
+
+    def bind_input(self, value: Value, index: int) -> None:
+        """`value` is the caller's input `index`."""
+        self.set_plain(value, plain_view(value.type, Buffer(Space.INPUT, value.type.bytes, index=index)))
+
+    def bind_prepared(self, value: Value, source: Value) -> None:
+        """`value` is what the prepare graph computes as `source`."""
+        self._source[value] = source
+
+    def set_plain(self, value: Value, view: PlainView) -> None:
+        self._plain[value] = view
+
+    def set_blocked(self, value: Value, view: BlockedView) -> None:
+        self._blocked[value] = view
+
+    def has_blocked(self, value: Value) -> bool:
+        """Whether the value lives in the blocked layout already."""
+        return value in self._blocked
+
+    def alias(self, value: Value, source: Value) -> None:
+        """`value` is the same tensor as `source`."""
+        if source in self._blocked and not self.layout.halo.get(value):
+            self._blocked[value] = self._blocked[source]
+        else:
+            self._plain[value] = self.plain(source)
+
+    # ---- reading ----------------------------------------------------------------------------------------
+
+    def plain(self, value: Value) -> PlainView:
+        """The value in plain layout, at any strides."""
+        if value not in self._plain:
+            if value in self._source:
+                assert self.prepare is not None
+                self._plain[value] = self.prepare.keep(self._source[value])
+            else:
+                blocked = self._blocked[value]
+                self._plain[value] = as_plain(blocked) or self._from_blocked(blocked)
+        return self._plain[value]
+
+    def contiguous(self, value: Value) -> PlainView:
+        """The value in plain layout without gaps."""
+        view = self.plain(value)
+        if not view.is_contiguous:
+            view = self.copy(view, self.new_plain(value.type))
+            self._plain[value] = view
+        return view
+
+    def blocked(self, value: Value) -> BlockedView:
+        """The value in blocked layout, with the halo that the layout plan gives it."""
+        if value not in self._blocked:
+            plain, halo = self.plain(value), self.layout.halo.get(value, Halo())
+            alias = as_blocked(plain) if not halo and value not in self.layout.placement else None
+            self._blocked[value] = alias or self._to_blocked(plain, self.new_blocked(value))
+        return self._blocked[value]
+
+    def keep(self, value: Value) -> PlainView:
+        """In the prepare graph: the value, copied to the memory that is kept."""
+        key = ("keep", value)
+        if key not in self._packed:
+            view = plain_view(value.type, self.builder.prepared(value.type.bytes))
+            self._packed[key] = self.copy(self.plain(value), view)
+        # The main program may read it at once: prepare has finished when it starts.
+        return replace(self._packed[key], writers=[])  # type: ignore[return-value]
+
+    def packed(self, value: Value, spec: tuple[Any, ...], size: int,
+               emit: Callable[[Lowering, PlainView, View], None]) -> View:
+        """`value` rearranged to `size` bytes by `emit(context, source, destination)`.
+
+        Done in the prepare program when the value is known there, else at every call. `spec` identifies
+        the arrangement, so that two readers share one.
+        """
+        context, source = self._home(value)
+        key = (*spec, source)
+        if key not in context._packed:
+            builder = context.builder
+            buffer = builder.arena(size) if context is self else builder.prepared(size)
+            destination = View(value.type, buffer, 0)
+            emit(context, context.contiguous(source), destination)
+            context._packed[key] = destination
+        found = context._packed[key]
+        return found if context is self else replace(found, writers=[])
+
+    def _home(self, value: Value) -> tuple[Lowering, Value]:
+        """The context that knows `value` earliest, and its name there."""
+        if self.prepare is None:
+            return self, value
+        if value in self._source:
+            return self.prepare, self._source[value]
+        is_constant = value.node is not None and value.node.op.name == "constant"
+        if is_constant or value.cacheable:
+            view = self.plain(value)
+            if view.buffer.space is Space.CONSTANT:
+                array = self.builder.constants[view.buffer.index]
+                view = plain_view(value.type, self.prepare.builder.constant(array))
+            self.prepare._plain.setdefault(value, view)
+            return self.prepare, value
+        return self, value
+
+    # ---- writing ----------------------------------------------------------------------------------------
+
+    def new_plain(self, type_: TensorType) -> PlainView:
+        """Fresh contiguous memory."""
+        return plain_view(type_, self.builder.arena(type_.bytes))
+
+    def new_blocked(self, value: Value) -> BlockedView:
+        """Memory for `value` where the layout plan wants it; its halo will be zero."""
+        if value in self.layout.placement:
+            parent, first = self.layout.placement[value]
+            if parent not in self._blocked:
+                self._blocked[parent] = self.new_blocked(parent)
+            return sub_blocks(self._blocked[parent], value.type, first)
+        halo = self.layout.halo.get(value, Halo())
+        view = blocked_view(value.type, self.builder.arena(blocked_bytes(value.shape, halo)), halo)
+        if halo:
+            ints = abi.zero_halo_ints(view)
+            self.builder.emit_with_first_writer(
+                self.target.symbol("zero_halo"), view.operand, ints, abi.tasks_of("zero_halo", ints)
+            )
+        return view
+
+    def blocked_destination(self, value: Value) -> BlockedView:
+        """The memory of a value that others may have begun to write in place (see `LayoutPlan.placement`)."""
+        return self._blocked.get(value) or self.new_blocked(value)
+
+    def emit(self, kernel: str, reads: Sequence[View], out: View, ints: Sequence[int],
+             floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
+        """A call whose operands are `reads` then `out`; it also waits for the writers of `after`."""
+        self.builder.emit(self.target.symbol(kernel), [v.operand for v in (*reads, out)], ints, floats,
+                          abi.tasks_of(kernel, ints), reads=[*reads, *after], writes=out, origin=self.origin)
+
+    def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
+                out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
+        """An elementwise kernel over `shape`, with each operand's strides."""
+        ints = abi.strided_ints(shape, *(strides for _, strides in reads), out[1])
+        self.emit(kernel, [view for view, _ in reads], out[0], ints, floats, after=after)
+
+    def copy(self, source: PlainView, destination: PlainView) -> PlainView:
+        """Copy element for element; returns `destination`."""
+        kernel = f"copy_{abi.SIZE_SUFFIX[source.type.element.size]}"
+        self.strided(kernel, source.type.shape, [(source, source.strides)], (destination, destination.strides))
+        return destination
+
+    # ---- layout conversions -----------------------------------------------------------------------------
+
+    def _to_blocked(self, source: PlainView, destination: BlockedView) -> BlockedView:
+        self.emit("to_blocked", [source], destination, abi.to_blocked_ints(source, destination))
+        return destination
+
+    def _from_blocked(self, source: BlockedView) -> PlainView:
+        destination = self.new_plain(source.type)
+        self.emit("from_blocked", [source], destination, abi.from_blocked_ints(source, destination))
+        return destination
+
+
+Rule = Callable[[Lowering, Node], None]
+Check = Callable[[Node], "str | None"]
+
+
+@dataclass(frozen=True)
+class LoweringRule:
+    """How an op is lowered; `check` gives the reason why a node can't be, or None."""
+
+    lower: Rule
+    check: Check
+
+
+RULES: dict[str, LoweringRule] = {}
+
+
+def lowers(*ops: str, check: Check = lambda node: None) -> Callable[[Rule], Rule]:
+    """Decorator: the rule for `ops`. Two rules for one op are an error."""
+
+    def declare(rule: Rule) -> Rule:
+        for op in ops:
+            if op in RULES:
+                raise ValueError(f"two lowering rules for {op}")
+            RULES[op] = LoweringRule(rule, check)
+        return rule
+
+    return declare
+
+
+def blocked_strides(view: BlockedView) -> tuple[int, int, int, int, int]:
+    """Strides over (image, block, row, pixel, lane)."""
+    return view.image, view.block, view.row, BLOCK, 1
+
+
+def blocked_dims(view: BlockedView) -> tuple[int, int, int, int, int]:
+    """Sizes of (image, block, row, pixel, lane)."""
+    return view.images, view.blocks, view.height, view.width, BLOCK

@@ -1,0 +1,335 @@
+"""Convolutions and matrix products, on the contraction microkernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, prod
+
+import numpy as np
+
+from ngraph_mxnet.cpu.abi import pack_channels_ints, pack_contraction_ints, pack_depthwise_ints
+from ngraph_mxnet.cpu.layout import convolution_halo
+from ngraph_mxnet.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, FLAG_RESIDUAL, ContractionParams
+from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
+from ngraph_mxnet.cpu.microkernels.variants import Kind
+from ngraph_mxnet.cpu.view import (
+    BLOCK,
+    BlockedView,
+    Halo,
+    PlainView,
+    View,
+    blocked_view,
+    contiguous_strides,
+    spatial,
+)
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import TensorType, f32
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution's shape parameters in two spatial dimensions."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    groups: int
+    halo: Halo
+
+    @staticmethod
+    def of(node: Node) -> Geometry:
+        """From a 1-D (its height is 1) or 2-D convolution."""
+
+        def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
+            return (fill, *values)[-2:]  # type: ignore[return-value]
+
+        attrs, weights = node.attrs, node.inputs[1]
+        return Geometry(pair(weights.shape[2:], 1), pair(attrs["strides"], 1), pair(attrs["dilations"], 1),
+                        attrs["groups"], convolution_halo(node))
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        return self.halo.top, self.halo.left
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a contraction reads: a view, its geometry in bytes, and how its channels are walked."""
+
+    kind: Kind
+    view: View
+    plane: Plane
+    channels: int
+    """Steps per kernel tap: channel blocks of a group (k16), channels (k1), or 1 (depthwise)."""
+    channel_stride: int
+    group_stride: int
+    groups: int
+
+
+def _byte_plane(view: BlockedView) -> Plane:
+    return Plane(view.row * 4, BLOCK * 4, view.image * 4)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to the sums before they are stored."""
+
+    bias: Value | None = None
+    residual: Value | None = None
+    lower: float = -inf
+    upper: float = inf
+    scale: Value | None = None
+    shift: Value | None = None
+    lower2: float = -inf
+    upper2: float = inf
+
+
+def check_rank(node: Node) -> str | None:
+    """The blocked layout has at most two spatial axes, and is float32."""
+    if node.inputs[0].type.rank > 4:
+        return f"{node.op.name} over three spatial axes has no CPU kernel yet"
+    found = {v.type.element.name for v in node.inputs}
+    return None if found == {"f32"} else f"{node.op.name} of {', '.join(sorted(found))} has no CPU kernel, only f32"
+
+
+@lowers("convolution", "convolution_bias", "convolution_bias_add", "convolution_bias_add_scale_shift",
+        check=check_rank)
+def convolution(ctx: Lowering, node: Node) -> None:
+    """1-D and 2-D, any stride, dilation, padding and groups."""
+    geometry = Geometry.of(node)
+    data, weights = node.inputs[:2]
+    operands = dict(zip(("bias", "residual", "scale", "shift"), node.inputs[2:], strict=False))
+    clamps = {key: node.attrs[key] for key in ("lower", "upper", "lower2", "upper2") if key in node.attrs}
+    epilogue = Epilogue(**operands, **clamps)
+    source = _convolution_input(ctx, data, weights, geometry)
+    outputs = [ctx.new_blocked(value) for value in node.outputs]
+    _contract(ctx, source, Packing.of_convolution(weights, geometry.groups), geometry, outputs, epilogue)
+    for value, view in zip(node.outputs, outputs, strict=True):
+        ctx.set_blocked(value, view)
+
+
+def _convolution_input(ctx: Lowering, data: Value, weights: Value, geometry: Geometry) -> Input:
+    channels, outputs = data.shape[1], weights.shape[0]
+    if geometry.groups == channels == outputs and channels > 1:
+        view = ctx.blocked(data)
+        return Input("depthwise", view, _byte_plane(view), 1, 0, view.block * 4, view.blocks)
+    if channels < BLOCK and not ctx.has_blocked(data):
+        return _plain_input(ctx, data, geometry)
+    view = ctx.blocked(data)
+    groups = super_groups(geometry.groups, channels, outputs)
+    blocks = -(-channels // groups // BLOCK)
+    return Input("k16", view, _byte_plane(view), blocks, view.block * 4, blocks * view.block * 4, groups)
+
+
+def _plain_input(ctx: Lowering, data: Value, geometry: Geometry) -> Input:
+    """Few channels (the stem): the plain image, copied into a zero border if the convolution pads."""
+    source, halo = ctx.contiguous(data), geometry.halo
+    images, channels = data.shape[:2]
+    height, width = spatial(data.shape)
+    pitch = width + halo.left + halo.right
+    plane_size = (height + halo.top + halo.bottom) * pitch
+    if halo:
+        shape = (images, channels, height, width)
+        border = ctx.new_plain(TensorType(f32, (images * channels * plane_size,)))
+        ctx.strided("fill_4", border.type.shape, [], (border, border.strides), [0.0])
+        strides = (channels * plane_size, plane_size, pitch, 1)
+        inside = PlainView(TensorType(f32, shape), border.buffer, (halo.top * pitch + halo.left) * 4, strides=strides)
+        ctx.strided("copy_4", shape, [(source, contiguous_strides(shape))], (inside, strides), after=[border])
+        source = inside
+    plane = Plane(pitch * 4, 4, channels * plane_size * 4)
+    return Input("k1", source, plane, channels, plane_size * 4, 0, 1)
+
+
+def _contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry, outputs: list[BlockedView],
+              epilogue: Epilogue) -> None:
+    """Emit one contraction: `outputs` is the result and, with scale and shift, the second one."""
+    out, second = outputs[0], outputs[1] if len(outputs) > 1 else None
+    taps = prod(geometry.kernel)
+    group_blocks = out.blocks // source.groups if source.groups > 1 else out.blocks
+    choice = choose_tiles(
+        ctx.target.isa, source.kind, images=out.images, out_h=out.height, out_w=out.width, out_blocks=group_blocks,
+        steps=source.channels * taps, groups=source.groups, taps=taps, stride=prod(geometry.strides),
+        flat_input=_is_flat(source, out, geometry), threads=ctx.target.threads,
+    )
+    residual = ctx.blocked(epilogue.residual) if epilogue.residual is not None else None
+    planes = {name: _byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
+    pixels = pixel_table(
+        out.height, out.width, inputs=source.plane, output=_byte_plane(out), stride=geometry.strides,
+        padding=geometry.padding, images=out.images if choice.fold_images else 1, **planes,
+    )
+    steps = step_table(source.plane, channels=source.channels, channel_stride=source.channel_stride,
+                       kernel=geometry.kernel, dilation=geometry.dilations)
+    params = ContractionParams(
+        **choice.fields(), steps=steps.size,
+        flags=FLAG_RESIDUAL * (residual is not None) + FLAG_OUTPUT2 * (second is not None),
+        pixel_stride=geometry.strides[1] * source.plane.pixel,
+        in_image_stride=source.plane.image, in_group_stride=source.group_stride,
+        out_image_stride=out.image * 4, out_block_stride=out.block * 4,
+        res_image_stride=residual.image * 4 if residual else 0, res_block_stride=residual.block * 4 if residual else 0,
+        out2_image_stride=second.image * 4 if second else 0, out2_block_stride=second.block * 4 if second else 0,
+        lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2, upper2=epilogue.upper2,
+    )
+    packed = weights.pack(ctx, source, choice.oc_tile)
+    bias, scale, shift = (
+        _channels(ctx, value, out.type.shape[1], source, choice.oc_tile)
+        for value in (epilogue.bias, epilogue.scale, epilogue.shift)
+    )
+    unused = source.view
+    views = [source.view, packed, bias or _zeros(ctx, out, source, choice.oc_tile), out, residual or unused]
+    constants = [(ctx.builder.constant(table), 0) for table in (pixels, steps)]
+    tail = [second or unused, scale or unused, shift or unused]
+    operands = [v.operand for v in views] + constants + [v.operand for v in tail]
+    reads = [source.view, packed, *(v for v in (bias, residual, scale, shift) if v)]
+    ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks, reads=reads, writes=out,
+                     origin=ctx.origin)
+    if second is not None:
+        second.writers.append(out.writers[-1])
+
+
+def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
+    """All output pixels of an image lie at one input stride."""
+    if geometry.kernel != (1, 1) or out.height == 1:
+        return out.height == 1
+    return geometry.strides == (1, 1) and source.plane.row == out.width * source.plane.pixel
+
+
+def _channels(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int) -> View | None:
+    """A per-channel vector in the order of the packed weights."""
+    if value is None:
+        return None
+    ints = pack_channels_ints(channels, groups=1 if source.kind == "depthwise" else source.groups, oc_tile=oc_tile)
+    size = _channel_bytes(channels, source, oc_tile)
+
+    def emit(context: Lowering, vector: PlainView, destination: View) -> None:
+        context.emit("pack_channels", [vector], destination, ints)
+
+    return ctx.packed(value, ("channels", *ints), size, emit)
+
+
+def _channel_bytes(channels: int, source: Input, oc_tile: int) -> int:
+    groups = 1 if source.kind == "depthwise" else source.groups
+    return groups * -(-channels // groups // oc_tile) * oc_tile * 4
+
+
+def _zeros(ctx: Lowering, out: BlockedView, source: Input, oc_tile: int) -> View:
+    size = _channel_bytes(out.type.shape[1], source, oc_tile)
+    return View(out.type, ctx.builder.constant(np.zeros(size // 4, np.float32)), 0)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Weights `value`, seen as [out channels][in channels / groups][KH][KW] at element `strides`."""
+
+    value: Value
+    shape: tuple[int, int, int, int]
+    strides: tuple[int, int, int, int]
+    groups: int = 1
+    offset: int = 0
+    """Elements before the first weight: which matrix of a batch."""
+
+    @staticmethod
+    def of_convolution(weights: Value, groups: int) -> Packing:
+        outputs, inputs, *kernel = weights.shape
+        shape = (outputs, inputs, *(1, *kernel)[-2:])
+        return Packing(weights, shape, contiguous_strides(shape), groups)  # type: ignore[arg-type]
+
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int) -> View:
+        """The packed weights: made at prepare time if the weights are cacheable."""
+        lanes = 1 if source.kind == "k1" else BLOCK
+        if source.kind == "depthwise":
+            kernel, ints = "pack_depthwise", pack_depthwise_ints(self.shape)
+            size = source.groups * prod(self.shape[2:]) * BLOCK * 4
+        else:
+            kernel = "pack_contraction"
+            ints = pack_contraction_ints(self.shape, self.strides, groups=self.groups, supers=source.groups,
+                                         oc_tile=oc_tile, lanes=lanes)
+            tiles = source.groups * -(-self.shape[0] // source.groups // oc_tile)
+            size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * 4
+
+        def emit(context: Lowering, view: PlainView, destination: View) -> None:
+            matrix = PlainView(view.type, view.buffer, view.offset + self.offset * 4, view.writers, view.strides)
+            context.emit(kernel, [matrix], destination, ints)
+
+        return ctx.packed(self.value, (kernel, self.offset, *ints), size, emit)
+
+
+_POINT = Geometry((1, 1), (1, 1), (1, 1), 1, Halo())
+
+
+def _check_matmul(node: Node) -> str | None:
+    """Both operands' batch shapes must be equal, or `b` one matrix."""
+    a, b = node.inputs[:2]
+    if a.type.element.name != "f32":
+        return f"{node.op.name} of {a.type.element} has no CPU kernel, only f32"
+    if b.type.rank > 2 and a.shape[:-2] != b.shape[:-2]:
+        return f"matmul of batches {a.type} and {b.type} that broadcast has no CPU kernel yet"
+    return None
+
+
+@lowers("matmul", "matmul_bias", check=_check_matmul)
+def matmul(ctx: Lowering, node: Node) -> None:
+    """Of any rank from 2; each matrix of a batch is a contraction of its own, all in one level."""
+    a, b = node.inputs[:2]
+    clamps = {key: node.attrs[key] for key in ("lower", "upper") if key in node.attrs}
+    epilogue = Epilogue(bias=node.inputs[2] if len(node.inputs) > 2 else None, **clamps)
+    *batch, rows, columns = node.output.shape
+    depth = a.shape[-2] if node.attrs["transpose_a"] else a.shape[-1]
+    if b.type.rank == 2 and not node.attrs["transpose_a"]:
+        batch, rows = [], prod(a.shape[:-1])
+    sources = _matrix_rows(ctx, a, batch, rows, depth, node.attrs["transpose_a"])
+    pitch = -(-columns // BLOCK) * BLOCK
+    buffer = ctx.builder.arena(prod(batch) * rows * pitch * 4)
+    result = PlainView(node.output.type, buffer, 0, strides=_pitched_strides(node.output.shape, pitch))
+    for number, index in enumerate(np.ndindex(*batch)):
+        out = blocked_view(TensorType(f32, (rows, columns)), buffer, Halo())
+        out = BlockedView(out.type, buffer, number * rows * pitch * 4, result.writers, out.image, out.block, out.row)
+        view = sources[number]
+        source = Input("k16", view, _byte_plane(view), view.blocks, BLOCK * 4, 0, 1)
+        _contract(ctx, source, _matrix_packing(b, index, node.attrs["transpose_b"]), _POINT, [out], epilogue)
+        if node.output.type.rank == 2:
+            ctx.set_blocked(node.output, out)
+    ctx.set_plain(node.output, result)
+
+
+def _pitched_strides(shape: tuple[int, ...], pitch: int) -> tuple[int, ...]:
+    """Row-major strides with rows `pitch` elements apart."""
+    return (*contiguous_strides((*shape[:-1], pitch))[:-1], 1)
+
+
+def _matrix_rows(ctx: Lowering, a: Value, batch: list[int], rows: int, depth: int,
+                 transpose: bool) -> list[BlockedView]:
+    """Each matrix of the batch as rows of whole 16-element blocks, zero beyond `depth`."""
+    matrix = TensorType(f32, (rows, depth))
+    if a.type.rank == 2 and not transpose:
+        view = ctx.blocked(a)
+        return [view]
+    pitch = -(-depth // BLOCK) * BLOCK
+    view = ctx.plain(a)
+    strides = list(view.strides)
+    if transpose:
+        strides[-2:] = strides[-1], strides[-2]
+    if transpose or depth != pitch or not view.is_contiguous:
+        own = [*a.shape[:-2], *((a.shape[-1], a.shape[-2]) if transpose else a.shape[-2:])]
+        padded = ctx.new_plain(TensorType(f32, (prod(own[:-1]) * pitch,)))
+        ctx.strided("fill_4", padded.type.shape, [], (padded, (1,)), [0.0])
+        inside = PlainView(TensorType(f32, tuple(own)), padded.buffer, 0, strides=_pitched_strides(tuple(own), pitch))
+        ctx.strided("copy_4", own, [(view, strides)], (inside, inside.strides), after=[padded])
+        view = inside
+    size = rows * pitch * 4
+    return [
+        BlockedView(matrix, view.buffer, view.offset + number * size, view.writers, pitch, BLOCK, BLOCK)
+        for number in range(max(1, prod(batch)))
+    ]
+
+
+def _matrix_packing(b: Value, index: tuple[int, ...], transpose: bool) -> Packing:
+    """The matrix of `b` at batch `index`, as weights [N][K][1][1]."""
+    rows, columns = b.shape[-2:]
+    strides = contiguous_strides(b.shape)
+    offset = sum(i * step for i, step in zip(index, strides, strict=False)) if b.type.rank > 2 else 0
+    if transpose:
+        return Packing(b, (rows, columns, 1, 1), (columns, 1, 0, 0), offset=offset)
+    return Packing(b, (columns, rows, 1, 1), (1, columns, 0, 0), offset=offset)

@@ -1,0 +1,139 @@
+"""Elementwise ops, reductions and softmax, in whichever layout their operands have."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.cpu.view import BLOCK, View, contiguous_strides
+from ngraph_mxnet.ir.graph import Node, Value
+
+UNARY = (
+    "abs acos acosh asin asinh atan atanh cbrt ceiling cos cosh erf exp expm1 floor gelu log log10 log1p log2 "
+    "negative reciprocal relu round rsqrt sigmoid sign sin sinh softplus softsign sqrt square tan tanh trunc "
+    "clamp leaky_relu elu"
+).split()
+BINARY = "add subtract multiply divide power maximum minimum mod".split()
+COMPARISON = "equal not_equal greater greater_equal less less_equal".split()
+LOGICAL = "logical_and logical_or logical_xor logical_not".split()
+
+_PARAMETERS = {"clamp": ("lower", "upper"), "leaky_relu": ("slope",), "elu": ("alpha",)}
+"""Attributes that the kernels take as floats."""
+_KEEPS_FINITE = {"abs", "ceiling", "floor", "negative", "relu", "round", "clamp", "leaky_relu", "elu", "sigmoid",
+                 "tanh", "square", "sqrt", "add", "subtract", "multiply", "maximum", "minimum", "sign", "softsign"}
+"""Ops that make finite values of the zeros in padding lanes, so that later zero weights cancel them."""
+
+
+def check_f32(node: Node) -> str | None:
+    found = {v.type.element.name for v in node.inputs}
+    return None if found <= {"f32"} else f"{node.op.name} of {', '.join(sorted(found))} has no CPU kernel, only f32"
+
+
+def _check_bool(node: Node) -> str | None:
+    return None if all(v.type.element.name == "bool" for v in node.inputs) else "logical ops take bool on the CPU"
+
+
+@lowers(*UNARY, *BINARY, check=check_f32)
+def arithmetic(ctx: Lowering, node: Node) -> None:
+    """In the blocked layout when an operand is there and the others fit, else plain."""
+    floats = [node.attrs[name] for name in _PARAMETERS.get(node.op.name, ())]
+    operands = _blocked_operands(ctx, node)
+    if operands is None:
+        _plain(ctx, node, floats)
+        return
+    out = ctx.new_blocked(node.output)
+    ctx.strided(node.op.name, blocked_dims(out), operands, (out, blocked_strides(out)), floats)
+    ctx.set_blocked(node.output, out)
+
+
+def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, ...]]] | None:
+    """Views and strides over (image, block, row, pixel, lane); None when plain is the way."""
+    shape = node.output.shape
+    if len(shape) < 3 or not any(ctx.has_blocked(v) and v.shape == shape for v in node.inputs):
+        return None
+    if shape[1] % BLOCK and node.op.name not in _KEEPS_FINITE:
+        return None
+    kinds = [_kind(v, shape) for v in node.inputs]
+    if None in kinds or ("channel" in kinds and shape[1] % BLOCK):
+        return None
+    return [_operand(ctx, value, kind) for value, kind in zip(node.inputs, kinds, strict=True)]
+
+
+def _kind(value: Value, shape: tuple[int, ...]) -> str | None:
+    """How an operand meets a result of `shape`: `full`, per `channel`, one `scalar`, or not by blocks (None)."""
+    if value.shape == shape:
+        return "full"
+    if value.type.size == 1:
+        return "scalar"
+    padded = (1,) * (len(shape) - value.type.rank) + value.shape
+    return "channel" if padded[1] == shape[1] == value.type.size else None
+
+
+def _operand(ctx: Lowering, value: Value, kind: str | None) -> tuple[View, tuple[int, ...]]:
+    if kind == "full":
+        view = ctx.blocked(value)
+        return view, blocked_strides(view)
+    return ctx.contiguous(value), (0, BLOCK, 0, 0, 1) if kind == "channel" else (0, 0, 0, 0, 0)
+
+
+def _plain(ctx: Lowering, node: Node, floats: list[float], kernel: str = "") -> None:
+    views = [ctx.plain(value) for value in node.inputs]
+    out, shape = ctx.new_plain(node.output.type), node.output.shape
+    reads = [(view, broadcast_strides(view, shape)) for view in views]
+    ctx.strided(kernel or node.op.name, shape, reads, (out, out.strides), floats)
+    ctx.set_plain(node.output, out)
+
+
+@lowers(*COMPARISON, check=check_f32)
+def comparison(ctx: Lowering, node: Node) -> None:
+    """f32 to bool."""
+    _plain(ctx, node, [])
+
+
+@lowers(*LOGICAL, check=_check_bool)
+def logical(ctx: Lowering, node: Node) -> None:
+    """bool to bool."""
+    _plain(ctx, node, [])
+
+
+def _check_select(node: Node) -> str | None:
+    return None if node.output.type.element.name == "f32" else "select has a CPU kernel for f32 only"
+
+
+@lowers("select", check=_check_select)
+def select(ctx: Lowering, node: Node) -> None:
+    """bool, f32, f32 to f32."""
+    _plain(ctx, node, [])
+
+
+_CONVERTIBLE = {"f32", "f64", "i32", "i64", "i8", "u8", "bool"}
+
+
+def _check_convert(node: Node) -> str | None:
+    pair = {node.inputs[0].type.element.name, node.output.type.element.name}
+    return None if pair <= _CONVERTIBLE else f"no conversion between {' and '.join(sorted(pair))} on the CPU"
+
+
+@lowers("convert", check=_check_convert)
+def convert(ctx: Lowering, node: Node) -> None:
+    """Between any two of the convertible element types."""
+    source, target = node.inputs[0].type.element.name, node.output.type.element.name
+    if source == target:
+        ctx.alias(node.output, node.inputs[0])
+    else:
+        _plain(ctx, node, [], f"convert_{source}_{target}")
+
+
+@lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min", check=check_f32)
+def reduce(ctx: Lowering, node: Node) -> None:
+    """Over any axes."""
+    source = ctx.plain(node.inputs[0])
+    rank = source.type.rank
+    axes = sorted({axis % rank for axis in node.attrs["axes"]})
+    kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
+    out = ctx.new_plain(node.output.type)
+    ctx.emit(node.op.name, [source], out,
+             abi.reduce_ints(source.type.shape, axes, source.strides, contiguous_strides(kept)))
+    ctx.set_plain(node.output, out)
+
+

@@ -1,0 +1,178 @@
+"""Where a tensor lives: buffers, and views that give a logical tensor its place and layout in one.
+
+Two layouts (see docs/design.md): *plain*, strided over the logical dimensions, and *blocked*, 16 channels
+innermost. Strides here are in elements, offsets in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ngraph_mxnet.ir.types import Shape, TensorType
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.cpu.program import Instruction
+
+BLOCK = 16
+"""Channels in a block."""
+
+
+class Space(IntEnum):
+    """Whose memory an operand is in: the Program's contract with the executor."""
+
+    ARENA = 0
+    INPUT = 1
+    OUTPUT = 2
+    CONSTANT = 3
+    PREPARED = 4
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A piece of memory. `index` numbers inputs, outputs and constants; `offset` is planned for the others."""
+
+    space: Space
+    bytes: int
+    index: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Halo:
+    """Zero pixels around a blocked image, in pixels."""
+
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+
+    def cover(self, other: Halo) -> Halo:
+        """The least halo that serves both."""
+        return Halo(max(self.top, other.top), max(self.bottom, other.bottom),
+                    max(self.left, other.left), max(self.right, other.right))
+
+    def __bool__(self) -> bool:
+        return any((self.top, self.bottom, self.left, self.right))
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Common part of both layouts: `offset` is the byte offset of the first logical element in `buffer`.
+
+    `writers` are the instructions that must have run before a read.
+    """
+
+    type: TensorType
+    buffer: Buffer
+    offset: int
+    writers: list[Instruction] = field(default_factory=list)
+
+    @property
+    def operand(self) -> tuple[Buffer, int]:
+        return self.buffer, self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class PlainView(View):
+    """Strided over the logical dimensions."""
+
+    strides: tuple[int, ...] = ()
+
+    @property
+    def is_contiguous(self) -> bool:
+        wanted = contiguous_strides(self.type.shape)
+        return all(d == 1 or s == w for d, s, w in zip(self.type.shape, self.strides, wanted, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedView(View):
+    """`[image][block][row][pixel][16]`; rank 2 has one pixel an image, rank 3 one row."""
+
+    image: int = 0
+    block: int = 0
+    row: int = 0
+    halo: Halo = Halo()
+
+    @property
+    def blocks(self) -> int:
+        return blocks_of(self.type.shape)
+
+    @property
+    def images(self) -> int:
+        return self.type.shape[0]
+
+    @property
+    def height(self) -> int:
+        return spatial(self.type.shape)[0]
+
+    @property
+    def width(self) -> int:
+        return spatial(self.type.shape)[1]
+
+    @property
+    def is_one_run(self) -> bool:
+        """All pixels of a block are one contiguous run of memory."""
+        return self.height == 1 or self.row == self.width * BLOCK
+
+
+def blocks_of(shape: Shape) -> int:
+    """Channel blocks of a tensor of shape [N, C, ...]."""
+    return -(-shape[1] // BLOCK)
+
+
+def spatial(shape: Shape) -> tuple[int, int]:
+    """Height and width of [N, C], [N, C, W] or [N, C, H, W]."""
+    return ((1, 1, *shape[2:])[-2:]) if len(shape) > 2 else (1, 1)
+
+
+def contiguous_strides(shape: Shape) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for dim in reversed(shape):
+        strides.append(step)
+        step *= dim
+    return tuple(reversed(strides))
+
+
+def plain_view(type_: TensorType, buffer: Buffer, offset: int = 0) -> PlainView:
+    """A contiguous plain view."""
+    return PlainView(type_, buffer, offset, strides=contiguous_strides(type_.shape))
+
+
+def blocked_bytes(shape: Shape, halo: Halo) -> int:
+    """Bytes of a float32 blocked tensor with its halo."""
+    height, width = spatial(shape)
+    pixels = (height + halo.top + halo.bottom) * (width + halo.left + halo.right)
+    return shape[0] * blocks_of(shape) * pixels * BLOCK * 4
+
+
+def blocked_view(type_: TensorType, buffer: Buffer, halo: Halo) -> BlockedView:
+    """A dense blocked view that starts at the buffer's beginning (its halo included)."""
+    height, width = spatial(type_.shape)
+    row = (width + halo.left + halo.right) * BLOCK
+    block = (height + halo.top + halo.bottom) * row
+    offset = (halo.top * row + halo.left * BLOCK) * 4
+    return BlockedView(type_, buffer, offset, image=blocks_of(type_.shape) * block, block=block, row=row, halo=halo)
+
+
+def sub_blocks(view: BlockedView, type_: TensorType, first: int) -> BlockedView:
+    """The channel blocks of `view` from `first` on, as a tensor of type `type_`, with its own writers."""
+    return replace(view, type=type_, offset=view.offset + first * view.block * 4, writers=[])
+
+
+def as_plain(view: BlockedView) -> PlainView | None:
+    """The same memory seen as plain; None when channels are not at one stride."""
+    if spatial(view.type.shape) != (1, 1) or (view.block != BLOCK and view.blocks > 1):
+        return None
+    strides = (view.image, 1) + (1,) * (view.type.rank - 2)
+    return PlainView(view.type, view.buffer, view.offset, view.writers, strides)
+
+
+def as_blocked(view: PlainView) -> BlockedView | None:
+    """The same memory seen as blocked; None unless whole blocks of channels are contiguous."""
+    shape = view.type.shape
+    if view.type.rank < 2 or spatial(shape) != (1, 1) or shape[1] % BLOCK or view.strides[1] != 1:
+        return None
+    return BlockedView(view.type, view.buffer, view.offset, view.writers, view.strides[0], BLOCK, BLOCK)
