@@ -1,0 +1,59 @@
+"""The graph in Graphviz' dot language."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import format_attribute
+from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.printer import value_names
+
+# Colours by what a node costs: contractions, the rest, what moves data only.
+_CONTRACTIONS = ("convolution", "matmul")
+_MOVEMENT = ("reshape", "transpose", "slice", "concat", "pad", "broadcast", "identity", "convert", "gather")
+
+
+def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = False) -> str:
+    """The text for `dot -Tsvg`. An edge is labelled with its type; nodes in `highlight` are outlined.
+
+    Constants are left out unless asked for: most are parameters of the node that reads them.
+    """
+    names = value_names(graph)
+    ids = {value: f"p{index}" for index, value in enumerate(graph.parameters)}
+    lines = [f"digraph {_quote(graph.name)} {{", "  node [shape=box, style=filled, fontname=sans];"]
+    for parameter in graph.parameters:
+        colour = "lightyellow" if parameter.cacheable else "khaki"
+        label = _quote(f"{names[parameter]}\n{parameter.type}")
+        lines.append(f"  {ids[parameter]} [label={label}, shape=ellipse, fillcolor={colour}];")
+    for index, node in enumerate(graph.nodes):
+        if node.op.name == "constant" and not constants:
+            continue
+        outline = ", color=red, penwidth=3" if node in highlight else ""
+        lines.append(f"  n{index} [label={_quote(_label(node))}, fillcolor={_colour(node)}{outline}];")
+        ids.update(dict.fromkeys(node.outputs, f"n{index}"))
+        lines += [f"  {ids[v]} -> n{index} [label={_quote(str(v.type))}];" for v in node.inputs if v in ids]
+    for index, result in enumerate(graph.results):
+        lines.append(f"  r{index} [label={_quote(f'result {index}')}, shape=ellipse, fillcolor=khaki];")
+        if result in ids:
+            lines.append(f"  {ids[result]} -> r{index} [label={_quote(str(result.type))}];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _label(node: Node) -> str:
+    shown = [
+        f"{key}={format_attribute(value)}" for key, value in node.attrs.items()
+        if not isinstance(value, np.ndarray) and value != node.op.schema[key].default
+    ]
+    return "\n".join([node.op.name, *shown, *([node.origin] if node.origin else [])])
+
+
+def _colour(node: Node) -> str:
+    if node.op.name.startswith(_CONTRACTIONS):
+        return "lightsalmon"
+    return "lightgrey" if node.op.name in _MOVEMENT else "lightblue"
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

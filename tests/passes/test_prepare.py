@@ -1,0 +1,77 @@
+"""The split: what goes to prepare, what stays, and how the parameters correspond."""
+
+from __future__ import annotations
+
+from pass_helpers import check_split, ops
+
+from ngraph_mxnet.ir import Builder, parse_graph, print_graph
+from ngraph_mxnet.passes import Source, split_prepare
+
+
+def test_mapping_is_explicit():
+    graph = parse_graph("""
+    graph @g(%x: f32[3], %w: f32[3] cacheable, %unread: f32[1], %v: f32[3] cacheable) -> (f32[3], f32[3]) {
+      %0: f32[3] = exp(%w)
+      %1: f32[3] = add(%0, %v)
+      %2: f32[3] = multiply(%x, %1)
+      %3: f32[3] = subtract(%2, %v)
+      return %3, %0
+    }""")
+    split = split_prepare(graph)
+    assert split.main_sources == (
+        Source("input", 0), Source("input", 3), Source("prepared", 0), Source("prepared", 1),
+    )
+    assert split.prepare_inputs == (1, 3)
+    assert print_graph(split.main) == """\
+graph @g(%x: f32[3], %v: f32[3] cacheable, %prepared0: f32[3], %prepared1: f32[3]) -> (f32[3], f32[3]) {
+  %0: f32[3] = multiply(%x, %prepared0)
+  %1: f32[3] = subtract(%0, %v)
+  return %1, %prepared1
+}
+"""
+    assert print_graph(split.prepare) == """\
+graph @g_prepare(%w: f32[3] cacheable, %v: f32[3] cacheable) -> (f32[3], f32[3]) {
+  %0: f32[3] = exp(%w)
+  %1: f32[3] = add(%0, %v)
+  return %1, %0
+}
+"""
+    check_split(graph)
+    assert len(graph.nodes) == 4  # untouched
+
+
+def test_nothing_to_prepare():
+    b = Builder()
+    graph = b.results(b.add(b.parameter("x", (2,)), b.parameter("w", (2,), cacheable=True)))
+    split = split_prepare(graph)
+    assert not split.prepare.nodes and not split.prepare.results and not split.prepare.parameters
+    assert split.main_sources == (Source("input", 0), Source("input", 1)) and split.main.parameters[1].cacheable
+
+
+def test_constants_alone_stay_and_shared_ones_are_copied():
+    b = Builder()
+    x, w = b.parameter("x", (2,)), b.parameter("w", (2,), cacheable=True)
+    shared = b.exp(b.constant(2.0))
+    prepare, main = check_split(b.results(b.add(b.add(x, shared), b.multiply(w, shared)), shared))
+    assert ops(prepare) == {"constant": 1, "exp": 1, "multiply": 1}
+    assert ops(main) == {"add": 2, "constant": 1, "exp": 1}
+
+
+def test_results_may_be_prepared_or_parameters():
+    b = Builder()
+    x, w = b.parameter("prepared0", (2,)), b.parameter("w", (2,), cacheable=True)
+    doubled = b.add(w, w)
+    prepare, main = check_split(b.results(doubled, w, x, doubled))
+    assert ops(prepare) == {"add": 1} and not main.nodes
+    assert [p.name for p in main.parameters] == ["prepared0", "w", "prepared0_"]
+
+
+def test_outputs_of_a_prepared_node_are_kept_apart():
+    b = Builder()
+    x = b.parameter("x", (1, 2, 3, 3))
+    shapes = ((2, 2, 1, 1), (2,), (1, 2, 3, 3), (2,), (2,))
+    weights = [b.parameter(f"w{i}", shape, cacheable=True) for i, shape in enumerate(shapes)]
+    node = b.node("convolution_bias_add_scale_shift", [weights[2], *weights], {})
+    prepare, main = check_split(b.results(b.add(x, node.outputs[1])))
+    assert len(prepare.results) == 1 and prepare.results[0].index == 1
+    assert ops(main) == {"add": 1}

@@ -1,0 +1,331 @@
+"""Each rewrite: what it makes, and what it leaves alone with which reason. A row a case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from pass_helpers import check, ops, run_pass
+
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.passes.affine_folding import affine_folding
+from ngraph_mxnet.passes.algebraic import algebraic
+from ngraph_mxnet.passes.batch_norm_folding import batch_norm_folding
+from ngraph_mxnet.passes.clamp_fusion import clamp_fusion
+from ngraph_mxnet.passes.constant_folding import ConstantFolding
+from ngraph_mxnet.passes.cse import Cse
+from ngraph_mxnet.passes.dead_code import DeadCode
+from ngraph_mxnet.passes.default_bias import default_bias
+from ngraph_mxnet.passes.dropout_removal import dropout_removal
+from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
+from ngraph_mxnet.passes.global_pool import global_pool
+from ngraph_mxnet.passes.movement import movement
+from ngraph_mxnet.passes.pad_fusion import pad_fusion
+from ngraph_mxnet.passes.residual_fusion import residual_fusion
+
+Build = Callable[[Builder], "Value | tuple[Value, ...]"]
+INF = math.inf
+
+
+@dataclass(frozen=True)
+class Case:
+    """After `make`'s pass, `left` are the ops of `build`'s graph that depend on data; `miss` is in the report."""
+
+    name: str
+    make: Callable
+    build: Build
+    left: str
+    miss: str = ""
+
+
+def x(b: Builder, dtype: str = "f32", shape=(2, 3, 5, 6)) -> Value:
+    """The data: one parameter a graph."""
+    found = [p for p in b.graph.parameters if p.name == "data"]
+    return found[0] if found else b.parameter("data", shape, dtype)
+
+
+def w(b: Builder, *shape: int, cacheable: bool = True, kind: str = "w", dtype: str = "f32") -> Value:
+    return b.parameter(f"{kind}{len(b.graph.parameters)}", shape, dtype, cacheable=cacheable)
+
+
+def conv(b: Builder, data: Value | None = None, *, cacheable: bool = True, dtype: str = "f32", **attrs) -> Value:
+    data = x(b, dtype) if data is None else data
+    return b.convolution(data, w(b, 3, data.shape[1], 1, 1, cacheable=cacheable, dtype=dtype), **attrs)
+
+
+def conv_bias(b: Builder, **attrs) -> Value:
+    return b.convolution_bias(x(b), w(b, 3, 3, 1, 1), w(b, 3), **attrs)
+
+
+def conv_bias_add(b: Builder, **attrs) -> Value:
+    return b.convolution_bias_add(x(b), w(b, 3, 3, 1, 1), w(b, 3), x(b), **attrs)
+
+
+def dense(b: Builder, *, transposed: bool = True, shape=(2, 7)) -> Value:
+    data = x(b, shape=shape)
+    return b.matmul(data, w(b, *((4, 7) if transposed else (7, 4))), transpose_b=transposed)
+
+
+def bn(b: Builder, value: Value, *, cacheable: bool = True) -> Value:
+    vectors = [w(b, value.shape[1], kind=kind, cacheable=cacheable, dtype=value.type.element.name)
+               for kind in ("gamma", "beta", "mean", "var")]
+    return b.batch_norm(value, *vectors)
+
+
+def pad(b: Builder, value: float = 0.0, mode: str = "constant", begin=(0, 0, 1, 0), end=(0, 0, 0, 2),
+        data: Value | None = None) -> Value:
+    return b.pad(x(b) if data is None else data, pads_begin=begin, pads_end=end, value=value, mode=mode)
+
+
+def channels(b: Builder, begin: int, end: int) -> Value:
+    return b.slice(x(b), begin=(0, begin, 0, 0), end=(2, end, 5, 6))
+
+
+def two(value: Value, read: Callable[[Value], Value]) -> tuple[Value, Value]:
+    """`value` read, and a result too."""
+    return read(value), value
+
+
+def c(b: Builder, value, dtype: str | None = None) -> Value:
+    return b.constant(value, dtype)
+
+
+SIMPLIFY = [
+    Case("x+0", algebraic, lambda b: b.add(c(b, 0.0), x(b)), ""),
+    Case("x+0 broadcast", algebraic, lambda b: b.add(x(b), c(b, np.zeros((4, 1, 1, 1, 1), "f4"))), "add",
+         "the constant broadcasts f32[2,3,5,6] to f32[4,2,3,5,6]"),
+    Case("x-0", algebraic, lambda b: b.subtract(x(b), c(b, 0.0)), ""),
+    Case("0-x stays", algebraic, lambda b: b.subtract(c(b, 0.0), x(b)), "subtract"),
+    Case("x*1", algebraic, lambda b: b.multiply(x(b), c(b, np.ones((3, 1, 1), "f4"))), ""),
+    Case("x*0 float", algebraic, lambda b: b.multiply(x(b), c(b, 0.0)), "multiply", "0 times NaN or infinity is NaN"),
+    Case("x*0 int", algebraic, lambda b: b.multiply(x(b, "i32"), c(b, np.zeros((2, 3, 5, 6), "i4"))), ""),
+    Case("x/1", algebraic, lambda b: b.divide(x(b), c(b, 1.0)), ""),
+    Case("1/x stays", algebraic, lambda b: b.divide(c(b, 1.0), x(b)), "divide"),
+    Case("x^1", algebraic, lambda b: b.power(x(b), c(b, 1.0)), ""),
+    Case("x^2", algebraic, lambda b: b.power(x(b), c(b, 2.0)), "square"),
+    Case("x^.5 stays", algebraic, lambda b: b.power(x(b), c(b, 0.5)), "power"),
+    Case("--x", algebraic, lambda b: b.negative(b.negative(x(b))), ""),
+    Case("|-x|", algebraic, lambda b: b.abs(b.negative(x(b))), "abs"),
+    Case("|-x| unsigned", algebraic, lambda b: b.abs(b.negative(x(b, "u8"))), "abs negative"),
+    Case("identity", algebraic, lambda b: b.identity(x(b)), ""),
+    Case("relu", algebraic, lambda b: b.relu(x(b)), "clamp"),
+    Case("max(x,c)", algebraic, lambda b: b.maximum(c(b, 0.5), x(b)), "clamp"),
+    Case("max int", algebraic, lambda b: b.maximum(x(b, "i64"), c(b, np.int64(1))), "maximum",
+         "the bounds of a clamp are floats"),
+    Case("clamp all", algebraic, lambda b: b.clamp(x(b), lower=-INF, upper=INF), ""),
+    Case("clamp clamp", algebraic, lambda b: b.clamp(b.relu(x(b)), lower=-1, upper=6), "clamp"),
+    Case("disjoint clamps", algebraic, lambda b: b.clamp(b.clamp(x(b), lower=-3, upper=-2), lower=1, upper=6), "clamp"),
+    Case("fractional int clamps", algebraic,
+         lambda b: b.clamp(b.clamp(x(b, "i32"), lower=0.2, upper=0.8), lower=0, upper=6), "clamp clamp",
+         "an integer clamp has fractional bounds"),
+    Case("convert to itself", algebraic, lambda b: b.convert(x(b), element="f32"), ""),
+    Case("lossless converts", algebraic, lambda b: b.convert(b.convert(x(b), element="f64"), element="f32"), ""),
+    Case("lossy converts", algebraic, lambda b: b.convert(b.convert(x(b), element="f16"), element="f32"),
+         "convert convert", "f32 to f16 loses information"),
+    Case("dropout", dropout_removal, lambda b: b.dropout(x(b)), ""),
+    Case("reshapes", movement, lambda b: b.reshape(b.reshape(x(b), shape=(6, 30)), shape=(180,)), "reshape"),
+    Case("reshape and back", movement, lambda b: b.reshape(b.reshape(x(b), shape=(6, 30)), shape=(2, 3, 5, 6)), ""),
+    Case("transpose and back", movement,
+         lambda b: b.transpose(b.transpose(x(b), order=(0, 2, 3, 1)), order=(0, 3, 1, 2)), ""),
+    Case("transposes", movement,
+         lambda b: b.transpose(b.transpose(x(b), order=(0, 2, 3, 1)), order=(1, 0, 2, 3)), "transpose"),
+    Case("transpose of ones", movement,
+         lambda b: b.transpose(x(b, shape=(2, 1, 5, 1)), order=(3, 0, 2, 1)), "reshape"),
+    Case("whole slice", movement, lambda b: b.slice(x(b), begin=(0,) * 4, end=(2, 3, 5, 6)), ""),
+    Case("reversal stays", movement,
+         lambda b: b.slice(x(b), begin=(1, 2, 4, 5), end=(-1,) * 4, strides=(-1,) * 4), "slice"),
+    Case("empty pad", movement, lambda b: pad(b, begin=(0,) * 4, end=(0,) * 4), ""),
+    Case("no broadcast", movement, lambda b: b.broadcast(x(b), shape=(2, 3, 5, 6)), ""),
+    Case("broadcasts", movement,
+         lambda b: b.broadcast(b.broadcast(x(b), shape=(1, 2, 3, 5, 6)), shape=(4, 2, 3, 5, 6)), "broadcast"),
+    Case("implicit broadcast", movement,
+         lambda b: b.add(x(b), b.broadcast(b.reduce_sum(x(b), axes=(0, 1, 2)), shape=(5, 6))), "add reduce_sum"),
+    Case("both broadcast", movement, lambda b: b.add(
+        b.broadcast(x(b, shape=(1, 4)), shape=(3, 4)), b.broadcast(x(b), shape=(3, 4))), "add broadcast"),
+    Case("concat of one", movement, lambda b: b.concat(x(b), axis=-1), ""),
+    Case("slices rejoined", movement, lambda b: b.concat(channels(b, 0, 1), channels(b, 1, 3), axis=1), ""),
+    Case("slices swapped", movement, lambda b: b.concat(channels(b, 1, 3), channels(b, 0, 1), axis=1),
+         "concat slice slice", "the slices are not adjacent"),
+    Case("slices of a part", movement, lambda b: b.concat(
+        channels(b, 0, 1), channels(b, 1, 2), channels(b, 1, 2), axis=1),
+        "concat slice slice slice", "the slices are not adjacent"),
+    Case("reduce ones", movement, lambda b: b.reduce_mean(x(b, shape=(2, 3, 1, 1)), axes=(2, -1)), "reshape"),
+    Case("reduce none", movement, lambda b: b.reduce_max(x(b), axes=()), ""),
+    Case("reduce and flatten", movement,
+         lambda b: b.reshape(b.reduce_mean(x(b), axes=(-2, -1), keep_dims=True), shape=(2, 3)), "reduce_mean"),
+    Case("reduce read twice", movement,
+         lambda b: two(b.reduce_mean(x(b), axes=(2, 3)), lambda v: b.reshape(v, shape=(2, 3, 1, 1))),
+         "reduce_mean reshape", "reduce_mean has other readers"),
+    Case("global pool", global_pool, lambda b: b.avg_pool(x(b), kernel=(5, 6)), "reduce_mean"),
+    Case("global pool, idle pads", global_pool,
+         lambda b: b.avg_pool(x(b), kernel=(7, 8), pads_begin=(1, 1), pads_end=(1, 1), include_pad=False), "reduce_mean"),
+    Case("global pool, counted pads", global_pool,
+         lambda b: b.avg_pool(x(b), kernel=(7, 8), pads_begin=(1, 1), pads_end=(1, 1)), "avg_pool",
+         "its padding counts in the divisor"),
+    Case("one window of a part", global_pool, lambda b: b.avg_pool(x(b), kernel=(4, 6), strides=(9, 1)), "avg_pool"),
+    Case("dead code", DeadCode, lambda b: (b.tanh(x(b)), b.exp(x(b)))[0], "tanh"),
+    Case("cse", Cse, lambda b: b.multiply(b.add(x(b), c(b, 2.0)), b.add(c(b, 2.0), x(b))), "add multiply"),
+    Case("cse attributes", Cse,
+         lambda b: b.multiply(b.leaky_relu(x(b), slope=0.0), b.leaky_relu(x(b), slope=-0.0)),
+         "leaky_relu leaky_relu multiply"),
+    Case("constant folding", ConstantFolding, lambda b: b.add(x(b), b.exp(b.negative(c(b, 1.0)))), "add"),
+    Case("constant folding is bounded", ConstantFolding,
+         lambda b: b.reduce_sum(b.broadcast(c(b, 1.0), shape=(1 << 19,)), axes=(0,)), "broadcast reduce_sum",
+         "the constant would grow by 2097148 bytes"),
+]
+
+FOLD = [
+    Case("pad conv", pad_fusion, lambda b: conv(b, pad(b), pads_begin=(0, 1), pads_end=(1, 0)), "convolution"),
+    Case("pad read twice", pad_fusion, lambda b: two(pad(b), lambda v: conv(b, v)), "convolution pad"),
+    Case("pad 1 conv", pad_fusion, lambda b: conv(b, pad(b, 1.0)), "convolution pad", "the padding value is 1.0, not 0"),
+    Case("edge pad", pad_fusion, lambda b: conv(b, pad(b, mode="edge")), "convolution pad", "the pad's mode is edge"),
+    Case("channel pad", pad_fusion, lambda b: conv(b, pad(b, begin=(0, 1, 0, 0))), "convolution pad",
+         "the pad is on the batch or channel axis"),
+    Case("pad avg", pad_fusion, lambda b: b.avg_pool(pad(b), kernel=(3, 3), include_pad=False), "avg_pool"),
+    Case("pad avg, own pads", pad_fusion,
+         lambda b: b.avg_pool(pad(b), kernel=(3, 3), pads_begin=(1, 1), include_pad=False), "avg_pool pad",
+         "the pool's own padding does not count, the pad's does"),
+    Case("pad max", pad_fusion, lambda b: b.max_pool(pad(b, -INF), kernel=(3, 3)), "max_pool"),
+    Case("pad 0 max", pad_fusion, lambda b: b.max_pool(pad(b), kernel=(3, 3)), "max_pool pad",
+         "the padding value 0.0 may be the greatest in a window"),
+    Case("pad 0 max of relu", pad_fusion,
+         lambda b: b.max_pool(pad(b, data=b.clamp(x(b), lower=0, upper=INF)), kernel=(3, 3)), "clamp max_pool"),
+    Case("pad max, idle window", pad_fusion, lambda b: b.max_pool(pad(b, -INF), kernel=(2, 2)), "max_pool pad",
+         "each to overlap"),
+    Case("bn", batch_norm_folding, lambda b: bn(b, x(b)), "scale_shift"),
+    Case("bn of run-time vectors", batch_norm_folding, lambda b: bn(b, x(b), cacheable=False),
+         "add multiply multiply rsqrt scale_shift subtract"),
+    Case("conv bn", batch_norm_folding, lambda b: bn(b, conv(b)), "convolution_bias"),
+    Case("conv bn f16", batch_norm_folding, lambda b: bn(b, conv(b, dtype="f16")), "convolution_bias"),
+    Case("conv bn bn", batch_norm_folding, lambda b: bn(b, bn(b, conv_bias(b))), "convolution_bias"),
+    Case("bn bn", batch_norm_folding, lambda b: bn(b, bn(b, x(b))), "scale_shift"),
+    Case("dense bn", batch_norm_folding, lambda b: bn(b, dense(b)), "matmul_bias"),
+    Case("dense bn, not transposed", batch_norm_folding, lambda b: bn(b, dense(b, transposed=False)), "matmul_bias"),
+    Case("rank 3 product", batch_norm_folding, lambda b: bn(b, dense(b, shape=(2, 3, 7))), "matmul scale_shift",
+         "channels are not the last axis of the product"),
+    Case("conv bn, two readers", batch_norm_folding, lambda b: two(conv(b), lambda v: bn(b, v)),
+         "convolution scale_shift", "convolution has other readers"),
+    Case("conv bn, run-time weights", batch_norm_folding, lambda b: bn(b, conv(b, cacheable=False)),
+         "convolution scale_shift", "the weights of convolution may differ with every run"),
+    Case("clamped conv bn", batch_norm_folding, lambda b: bn(b, conv_bias(b, lower=0)), "convolution_bias scale_shift",
+         "convolution_bias clamps first"),
+    Case("sum bn", batch_norm_folding, lambda b: bn(b, conv_bias_add(b)), "convolution_bias_add scale_shift",
+         "the residual of convolution_bias_add would have to be scaled too"),
+    Case("conv add bias", affine_folding, lambda b: b.add(w(b, 3, 1, 1), conv(b, x(b))), "convolution_bias"),
+    Case("conv add number", affine_folding, lambda b: b.add(conv(b), c(b, 2.0)), "convolution_bias"),
+    Case("conv add biases", affine_folding,
+         lambda b: b.add(b.add(conv(b), w(b, 1, 3, 1, 1)), w(b, 3, 1, 1)), "convolution_bias"),
+    Case("dense add bias", affine_folding, lambda b: b.add(dense(b), w(b, 4)), "matmul_bias"),
+    Case("batched add bias", affine_folding, lambda b: b.add(dense(b, shape=(2, 3, 7)), w(b, 1, 1, 4)), "matmul_bias"),
+    Case("row bias", affine_folding, lambda b: b.add(dense(b), w(b, 2, 1)), "add matmul"),
+    Case("conv - bias", affine_folding, lambda b: b.subtract(conv(b), w(b, 3, 1, 1)), "convolution_bias"),
+    Case("bias - conv stays", affine_folding, lambda b: b.subtract(w(b, 3, 1, 1), conv(b, x(b))), "convolution subtract"),
+    Case("conv * s", affine_folding, lambda b: b.multiply(conv(b), w(b, 3, 1, 1)), "convolution"),
+    Case("conv / s", affine_folding, lambda b: b.divide(conv_bias(b), w(b, 3, 1, 1, kind="var")), "convolution_bias"),
+    Case("dense * s", affine_folding, lambda b: b.multiply(dense(b), w(b, 4)), "matmul"),
+    Case("conv * run-time s", affine_folding, lambda b: b.multiply(conv(b), w(b, 3, 1, 1, cacheable=False)),
+         "convolution multiply"),
+    Case("x*s+t", affine_folding, lambda b: b.add(b.multiply(x(b), w(b, 3, 1, 1)), c(b, 1.0)), "scale_shift"),
+    Case("x*2+1 stays", affine_folding, lambda b: b.add(b.multiply(x(b), c(b, 2.0)), c(b, 1.0)), "add multiply"),
+    Case("bn * s", affine_folding, lambda b: b.multiply(
+        b.scale_shift(x(b), w(b, 3), w(b, 3)), w(b, 3, 1, 1)), "scale_shift"),
+]
+
+FUSE = [
+    Case("conv + x", residual_fusion, lambda b: b.add(x(b), conv(b)), "convolution_bias_add"),
+    Case("conv + conv", residual_fusion, lambda b: b.add(conv(b), conv(b)), "convolution convolution_bias_add"),
+    Case("conv + itself", residual_fusion, lambda b: (lambda v: b.add(v, v))(conv(b)), "add convolution",
+         "convolution has other readers"),
+    Case("conv + f(conv)", residual_fusion, lambda b: (lambda v: b.add(v, b.tanh(v)))(conv(b)), "add convolution tanh",
+         "convolution has other readers"),
+    Case("conv result + x", residual_fusion, lambda b: two(conv(b), lambda v: b.add(v, x(b))), "add convolution",
+         "convolution has other readers"),
+    Case("conv + row", residual_fusion, lambda b: b.add(conv(b), b.reduce_sum(x(b), axes=(3,), keep_dims=True)),
+         "add convolution reduce_sum", "f32[2,3,5,1] broadcasts to f32[2,3,5,6]"),
+    Case("relu conv + x", residual_fusion, lambda b: b.add(conv_bias(b, lower=0), x(b)), "add convolution_bias",
+         "convolution_bias clamps first"),
+    Case("conv relu", clamp_fusion, lambda b: b.clamp(conv(b), lower=0, upper=INF), "convolution_bias"),
+    Case("sum relu6", clamp_fusion, lambda b: b.clamp(conv_bias_add(b), lower=0, upper=6), "convolution_bias_add"),
+    Case("bounds merge", clamp_fusion, lambda b: b.clamp(conv_bias(b, lower=0), lower=-1, upper=6), "convolution_bias"),
+    Case("dense relu", clamp_fusion, lambda b: b.clamp(dense(b), lower=0, upper=INF), "matmul_bias"),
+    Case("scale_shift relu", clamp_fusion,
+         lambda b: b.clamp(b.scale_shift(x(b), w(b, 3), w(b, 3)), lower=0, upper=INF), "scale_shift"),
+    Case("conv pool relu", clamp_fusion, lambda b: b.clamp(b.max_pool(conv(b), kernel=(2, 2)), lower=0, upper=INF),
+         "convolution_bias max_pool"),
+    Case("conv read twice, relu", clamp_fusion, lambda b: two(conv(b), lambda v: b.clamp(v, lower=0, upper=INF)),
+         "clamp convolution", "convolution has other readers"),
+    Case("int conv relu", clamp_fusion, lambda b: b.clamp(conv(b, dtype="i32"), lower=0, upper=INF), "clamp convolution",
+         "integers"),
+    Case("default bias", default_bias, lambda b: conv(b), "convolution_bias"),
+    Case("default bias, integers", default_bias, lambda b: conv(b, dtype="i32"), "convolution", "integers"),
+    Case("pre-activation", fuse_scale_shift, lambda b: two(
+        conv_bias_add(b), lambda v: b.scale_shift(v, w(b, 3), w(b, 3), lower=0)), "convolution_bias_add_scale_shift"),
+    Case("pre-activation, read before", fuse_scale_shift, lambda b: (lambda v: (
+        b.tanh(v), b.scale_shift(v, b.exp(w(b, 3)), w(b, 3))))(conv_bias_add(b)),
+        "convolution_bias_add_scale_shift tanh"),
+    Case("pre-activation twice", fuse_scale_shift, lambda b: (lambda v: (
+        b.scale_shift(v, w(b, 3), w(b, 3)), b.scale_shift(v, w(b, 3), w(b, 3))))(conv_bias_add(b)),
+        "convolution_bias_add_scale_shift scale_shift", "the sum has a scale_shift already"),
+    Case("run-time scale", fuse_scale_shift,
+         lambda b: b.scale_shift(conv_bias_add(b), w(b, 3, cacheable=False), w(b, 3)),
+         "convolution_bias_add scale_shift", "scale or shift may differ with every run"),
+]
+
+
+@pytest.mark.parametrize("case", SIMPLIFY + FOLD + FUSE, ids=lambda case: case.name)
+def test_rewrite(case: Case):
+    b = Builder()
+    found = case.build(b)
+    graph = b.results(*(found if isinstance(found, tuple) else (found,)))
+    reports = []
+    after = check(graph, lambda g: reports.append(run_pass(g, case.make())))
+    if case.make is not Cse:
+        # A fusion leaves nothing unfused behind, dead code included.
+        assert after.remove_dead() == 0
+    assert _run_time_ops(after) == sorted(case.left.split())
+    explained = reports[0].explain()
+    assert case.miss in explained, explained
+
+
+def _run_time_ops(graph) -> list[str]:
+    """The ops that run with every call. A graph without parameters counts as one that does: it tests folding."""
+    run_time = {p for p in graph.parameters if not p.cacheable}
+    names = []
+    for node in graph.nodes:
+        everything = not graph.parameters and node.op.name != "constant"
+        if everything or any(v in run_time for v in node.inputs):
+            run_time.update(node.outputs)
+            names.append(node.op.name)
+    return sorted(names)
+
+
+def test_disjoint_bounds():
+    b = Builder()
+    graph = b.results(b.clamp(b.clamp(x(b), lower=-3, upper=-2), lower=1, upper=6))
+    run_pass(graph, algebraic())
+    assert graph.nodes[0].attrs == {"lower": 1.0, "upper": 1.0}
+
+
+def test_later_convolution_hosts_the_addition():
+    b = Builder()
+    b.origin = "early"
+    early = conv(b)
+    b.origin = "late"
+    late = conv(b)
+    b.origin = "sum"
+    graph = b.results(b.add(late, early))
+    run_pass(graph, residual_fusion())
+    host = graph.results[0].node
+    assert host is not None and host.origin == "late + sum" and host.inputs[3].node.origin == "early"
+
+
+def test_constant_weights_fold_away():
+    b = Builder()
+    weights = b.constant(np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3, 1, 1))
+    vectors = [b.constant(np.array([1, 2, 0.5], np.float32)) for _ in range(4)]
+    graph = b.results(b.batch_norm(b.convolution(x(b), weights), *vectors))
+    run_pass(graph, batch_norm_folding(), ConstantFolding(), DeadCode())
+    assert ops(graph) == {"constant": 2, "convolution_bias": 1}
