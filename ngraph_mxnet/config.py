@@ -60,7 +60,8 @@ def _positive(text: str) -> int:
 
 def _team(text: str) -> int:
     """OpenMP's list of nested team sizes, such as `4,2`: the outermost counts."""
-    return [_positive(part) for part in text.split(",")][0]
+    sizes = [_positive(part) for part in text.split(",")]
+    return sizes[0]
 
 
 _VARIABLES = (

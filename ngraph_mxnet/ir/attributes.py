@@ -56,7 +56,7 @@ class Bool(Attribute):
 
     def convert(self, value: Any) -> bool:
         if not isinstance(value, (bool, np.bool_)):
-            raise ValueError(value)
+            raise TypeError(value)
         return bool(value)
 
 

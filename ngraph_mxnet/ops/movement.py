@@ -118,6 +118,8 @@ def pad(types, attrs):
 def _(inputs, attrs):
     (x,) = inputs
     width = list(zip(attrs["pads_begin"], attrs["pads_end"], strict=True))
+    if not width:  # np.pad refuses rank 0
+        return x
     if attrs["mode"] == "constant":
         return np.pad(x, width, constant_values=np.asarray(attrs["value"]).astype(x.dtype))
     return np.pad(x, width, mode=attrs["mode"])

@@ -1,0 +1,327 @@
+"""One record for each op: which operands and attributes to try, and how exactly backends must agree.
+
+To cover a new op, add a row. The suites in `tests/backend` run every row on every backend.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from ngraph_mxnet.ir import TensorType, element_type
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+Case = tuple[list[TensorType], dict[str, Any]]
+
+FLOATS = ("f32", "f16", "f64")
+NUMBERS = ("f32", "i32", "f16", "i64", "u8", "i8")
+BOOLS = ("bool",)
+ANY = (*NUMBERS, "bool")
+
+
+@dataclass(frozen=True)
+class Record:
+    """`case` draws operand types and attributes. `low`..`high` bounds the data; `tolerance` is for f32."""
+
+    op: str
+    case: Callable[[Draw], Case]
+    low: float = -2.0
+    high: float = 2.0
+    tolerance: float = 2e-5
+
+
+def array_of(type_: TensorType, rng: np.random.Generator, low: float = -2.0, high: float = 2.0) -> np.ndarray:
+    """Random data: floats in [low, high), integers around 0 within the type's range."""
+    dtype = type_.element.numpy
+    if dtype.kind == "f":
+        return rng.uniform(low, high, type_.shape).astype(dtype)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, type_.shape).astype(dtype)
+    return rng.integers(0 if dtype.kind == "u" else -9, 10, type_.shape).astype(dtype)
+
+
+def tolerance_for(record: Record, dtype: np.dtype) -> float:
+    return max(record.tolerance, {2: 4e-3, 4: record.tolerance}.get(dtype.itemsize, 0.0))
+
+
+# ---- building blocks ------------------------------------------------------------------------------------
+
+def _pick(draw: Draw, *choices: Any) -> Any:
+    return draw(st.sampled_from(choices))
+
+
+def _element(draw: Draw, names: tuple[str, ...]) -> str:
+    """The first name, f32 wherever it is allowed, half of the time: it is what backends mostly run."""
+    return names[0] if draw(st.booleans()) else _pick(draw, *names)
+
+
+def _dims(draw: Draw, least: int = 0, most: int = 4, *, smallest: int = 1) -> tuple[int, ...]:
+    dims = draw(st.lists(st.integers(smallest, 6), min_size=least, max_size=most))
+    if dims and draw(st.booleans()):
+        dims[-1] = _pick(draw, 16, 17, 33)  # past a vector's width
+    return tuple(dims)
+
+
+def _type(element: str, shape: Any) -> TensorType:
+    return TensorType(element_type(element), tuple(shape))
+
+
+def _unary(elements: tuple[str, ...], **attrs: st.SearchStrategy[Any]) -> Callable[[Draw], Case]:
+    def case(draw: Draw) -> Case:
+        return [_type(_element(draw, elements), _dims(draw))], {k: draw(v) for k, v in attrs.items()}
+
+    return case
+
+
+def _broadcasting(elements: tuple[str, ...], count: int = 2, *, condition: bool = False) -> Callable[[Draw], Case]:
+    def case(draw: Draw) -> Case:
+        full, element = _dims(draw), _element(draw, elements)
+        shapes = [full]
+        for _ in range(count - 1):
+            kept = full[draw(st.integers(0, len(full))):] if draw(st.booleans()) else full
+            shapes.append(tuple(1 if draw(st.booleans()) and draw(st.booleans()) else d for d in kept))
+        if draw(st.booleans()):
+            shapes.reverse()
+        names = ["bool" if condition and i == 0 else element for i in range(count)]
+        return [_type(n, s) for n, s in zip(names, shapes, strict=True)], {}
+
+    return case
+
+
+def _reduction(elements: tuple[str, ...]) -> Callable[[Draw], Case]:
+    def case(draw: Draw) -> Case:
+        shape = _dims(draw)
+        axes = draw(st.lists(st.integers(0, len(shape) - 1), unique=True)) if shape else []
+        signed = [a - len(shape) if draw(st.booleans()) else a for a in axes]
+        return [_type(_element(draw, elements), shape)], {"axes": signed, "keep_dims": draw(st.booleans())}
+
+    return case
+
+
+def _one_axis(elements: tuple[str, ...], *, keep_dims: bool = False) -> Callable[[Draw], Case]:
+    def case(draw: Draw) -> Case:
+        shape = _dims(draw, 1)
+        attrs: dict[str, Any] = {"axis": draw(st.integers(-len(shape), len(shape) - 1))}
+        if keep_dims:
+            attrs["keep_dims"] = draw(st.booleans())
+        return [_type(_element(draw, elements), shape)], attrs
+
+    return case
+
+
+# ---- movement -------------------------------------------------------------------------------------------
+
+def _reshape(draw: Draw) -> Case:
+    shape = list(_dims(draw))
+    target = list(draw(st.permutations(shape)))
+    if len(target) > 1 and draw(st.booleans()):
+        target[:2] = [target[0] * target[1]]
+    if draw(st.booleans()):
+        target.insert(draw(st.integers(0, len(target))), 1)
+    return [_type(_element(draw, ANY), shape)], {"shape": target}
+
+
+def _transpose(draw: Draw) -> Case:
+    shape = _dims(draw)
+    return [_type(_element(draw, ANY), shape)], {"order": draw(st.permutations(range(len(shape))))}
+
+
+def _concat(draw: Draw) -> Case:
+    shape, element = list(_dims(draw, 1)), _element(draw, ANY)
+    axis = draw(st.integers(0, len(shape) - 1))
+    sizes = draw(st.lists(st.integers(1, 20), min_size=1, max_size=4))
+    types = [_type(element, [*shape[:axis], size, *shape[axis + 1:]]) for size in sizes]
+    return types, {"axis": axis - len(shape) if draw(st.booleans()) else axis}
+
+
+def _slice(draw: Draw) -> Case:
+    shape = _dims(draw)
+    bounds = []
+    for size in shape:
+        low = draw(st.integers(0, size - 1))
+        high = draw(st.integers(low + 1, size))
+        step = _pick(draw, 1, 1, 2, 3, -1, -2)
+        bounds.append((low, high, step) if step > 0 else (high - 1, low - 1, step))
+    begin, end, strides = (list(v) for v in zip(*bounds, strict=True)) if bounds else ([], [], [])
+    return [_type(_element(draw, ANY), shape)], {"begin": begin, "end": end, "strides": strides}
+
+
+def _pad(draw: Draw) -> Case:
+    shape, mode = _dims(draw), _pick(draw, "constant", "edge", "reflect")
+    most = [2 if mode != "reflect" else min(2, size - 1) for size in shape]
+    attrs = {side: [draw(st.integers(0, m)) for m in most] for side in ("pads_begin", "pads_end")}
+    return [_type(_element(draw, NUMBERS), shape)], {**attrs, "mode": mode, "value": _pick(draw, 0.0, 3.0)}
+
+
+def _broadcast(draw: Draw) -> Case:
+    shape = _dims(draw)
+    own = [1 if draw(st.booleans()) else d for d in shape[draw(st.integers(0, len(shape))):]]
+    return [_type(_element(draw, ANY), own)], {"shape": shape}
+
+
+def _gather(draw: Draw) -> Case:
+    shape = _dims(draw, 1, 3)
+    axis = draw(st.integers(-len(shape), len(shape) - 1))
+    return [_type(_element(draw, ANY), shape), _type(_pick(draw, "i32", "i64"), _dims(draw, 0, 2))], {"axis": axis}
+
+
+# ---- contractions and pools -----------------------------------------------------------------------------
+
+def _matmul(draw: Draw, elements: tuple[str, ...] = NUMBERS) -> Case:
+    element, batch = _element(draw, elements), _dims(draw, 0, 2)
+    m, k, n = (_pick(draw, 1, 3, 5, 16, 17, 40) for _ in range(3))
+    attrs = {"transpose_a": draw(st.booleans()), "transpose_b": draw(st.booleans())}
+    a = (k, m) if attrs["transpose_a"] else (m, k)
+    b = (n, k) if attrs["transpose_b"] else (k, n)
+    batches = [batch, batch[draw(st.integers(0, len(batch))):]]
+    if draw(st.booleans()):
+        batches.reverse()
+    return [_type(element, (*batches[0], *a)), _type(element, (*batches[1], *b))], attrs
+
+
+def clamp_attrs(draw: Draw, suffix: str = "") -> dict[str, float]:
+    lower, upper = _pick(draw, (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.5), (-1.0, 1.0))
+    return {"lower" + suffix: lower, "upper" + suffix: upper}
+
+
+def _matmul_bias(draw: Draw) -> Case:
+    types, attrs = _matmul(draw, FLOATS)
+    columns = types[1].shape[-2] if attrs["transpose_b"] else types[1].shape[-1]
+    return [*types, _type(types[0].element.name, [columns])], {**attrs, **clamp_attrs(draw)}
+
+
+def _convolution(draw: Draw, elements: tuple[str, ...] = ("f32", "f16", "f64", "i32")) -> Case:
+    element, rank = _element(draw, elements), _pick(draw, 2, 2, 1, 3)
+    groups = _pick(draw, 1, 1, 2, 4)
+    per_group, outputs = _pick(draw, 1, 3, 8, 16), groups * _pick(draw, 1, 2, 5, 16)
+    spatial = [draw(st.integers(4, 9 if rank < 3 else 5)) for _ in range(rank)]
+    kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
+    attrs = {
+        "strides": [_pick(draw, 1, 1, 2, 3) for _ in range(rank)],
+        "dilations": [_pick(draw, 1, 1, 1, 2) if size > 2 * (k - 1) else 1 for size, k in zip(spatial, kernel, strict=True)],
+        "pads_begin": [draw(st.integers(0, 2)) for _ in range(rank)],
+        "pads_end": [draw(st.integers(0, 2)) for _ in range(rank)],
+        "groups": groups,
+    }
+    data = _type(element, [draw(st.integers(1, 2)), groups * per_group, *spatial])
+    return [data, _type(element, [outputs, per_group, *kernel])], attrs
+
+
+def _fused_convolution(*extra: str) -> Callable[[Draw], Case]:
+    """Convolution and more operands: `channels` is a vector, `result` a tensor as the convolution's result."""
+
+    def case(draw: Draw) -> Case:
+        from ngraph_mxnet.ir import get_op
+
+        types, attrs = _convolution(draw, FLOATS)
+        op = get_op("convolution")
+        (result,) = op.infer(types, op.check_attrs(attrs))
+        types += [result if kind == "result" else result.with_shape(result.shape[1:2]) for kind in extra]
+        attrs.update(clamp_attrs(draw))
+        if len(extra) == 4:
+            attrs.update(clamp_attrs(draw, "2"))
+        return types, attrs
+
+    return case
+
+
+def _pool(elements: tuple[str, ...], *, average: bool) -> Callable[[Draw], Case]:
+    def case(draw: Draw) -> Case:
+        rank = _pick(draw, 2, 2, 1, 3)
+        spatial = [draw(st.integers(4, 9 if rank < 3 else 5)) for _ in range(rank)]
+        kernel = [draw(st.integers(1, 4)) for _ in range(rank)]
+        attrs: dict[str, Any] = {
+            "kernel": kernel,
+            # A stride of at most the kernel, and an end padding below it, leave no window without data.
+            "strides": [draw(st.integers(1, k)) for k in kernel],
+            "pads_begin": [draw(st.integers(0, min(k - 1, 2))) for k in kernel],
+            "rounding": _pick(draw, "floor", "ceil"),
+        }
+        attrs["pads_end"] = [
+            draw(st.integers(0, max(k - s, 0))) for k, s in zip(kernel, attrs["strides"], strict=True)
+        ]
+        if average:
+            attrs["include_pad"] = draw(st.booleans())
+        channels = _pick(draw, 1, 3, 16, 17)
+        return [_type(_element(draw, elements), [draw(st.integers(1, 2)), channels, *spatial])], attrs
+
+    return case
+
+
+# ---- normalizations -------------------------------------------------------------------------------------
+
+def _channel_vectors(count: int, **attrs: st.SearchStrategy[Any]) -> Callable[[Draw], Case]:
+    def case(draw: Draw) -> Case:
+        shape, element = [*_dims(draw, 1, 1), _pick(draw, 1, 3, 16, 17), *_dims(draw, 0, 3)], _element(draw, FLOATS)
+        values = {k: draw(v) for k, v in attrs.items()}
+        return [_type(element, shape)] + [_type(element, shape[1:2])] * count, values
+
+    return case
+
+
+def _scale_shift(draw: Draw) -> Case:
+    types, _ = _channel_vectors(2)(draw)
+    return types, clamp_attrs(draw)
+
+
+def _layer_norm(draw: Draw) -> Case:
+    (data,), attrs = _one_axis(FLOATS)(draw)
+    vector = data.with_shape((data.shape[attrs["axis"]],))
+    return [data, vector, vector], {**attrs, "epsilon": 1e-3}
+
+
+def _clamp(draw: Draw) -> Case:
+    (data,), _ = _unary(NUMBERS)(draw)
+    return [data], clamp_attrs(draw)
+
+
+# ---- the table ------------------------------------------------------------------------------------------
+
+_LRN = {"size": st.sampled_from([1, 3, 5]), "alpha": st.just(0.05), "beta": st.just(0.75), "bias": st.just(2.0)}
+_REALS = "asinh atan cbrt cos cosh erf exp expm1 gelu sigmoid sin sinh softplus softsign tanh"
+_RATIONALS = "abs ceiling floor negative relu round sign square trunc"
+
+_RECORDS = [
+    *(Record(op, _unary(FLOATS)) for op in _REALS.split()),
+    *(Record(op, _unary(NUMBERS)) for op in _RATIONALS.split()),
+    *(Record(op, _unary(FLOATS), low=0.05, high=4.0) for op in "log log10 log1p log2 reciprocal rsqrt sqrt".split()),
+    *(Record(op, _unary(FLOATS), low=-0.98, high=0.98) for op in "acos asin atanh tan".split()),
+    Record("acosh", _unary(FLOATS), low=1.05, high=5.0),
+    Record("identity", _unary(ANY)),
+    Record("logical_not", _unary(BOOLS)),
+    Record("clamp", _clamp),
+    Record("leaky_relu", _unary(FLOATS, slope=st.sampled_from([0.0, 0.1, 0.25]))),
+    Record("elu", _unary(FLOATS, alpha=st.sampled_from([0.5, 1.0]))),
+    Record("convert", _unary(ANY, element=st.sampled_from(["f32", "f16", "f64", "i32", "i64", "bool"])), low=0.0),
+    *(Record(op, _broadcasting(NUMBERS)) for op in "add subtract multiply maximum minimum mod".split()),
+    Record("divide", _broadcasting(NUMBERS), low=0.2),
+    Record("power", _broadcasting(FLOATS), low=0.1),
+    *(Record(op, _broadcasting(BOOLS)) for op in "logical_and logical_or logical_xor".split()),
+    *(Record(op, _broadcasting(ANY)) for op in "equal not_equal greater greater_equal less less_equal".split()),
+    Record("select", _broadcasting(ANY, 3, condition=True)),
+    *(Record(op, _reduction(NUMBERS)) for op in "reduce_sum reduce_max reduce_min".split()),
+    Record("reduce_prod", _reduction(NUMBERS), low=0.8, high=1.2),
+    Record("reduce_mean", _reduction(FLOATS)),
+    Record("argmax", _one_axis(NUMBERS, keep_dims=True)),
+    Record("argmin", _one_axis(NUMBERS, keep_dims=True)),
+    Record("reshape", _reshape), Record("transpose", _transpose), Record("concat", _concat),
+    Record("slice", _slice), Record("pad", _pad), Record("broadcast", _broadcast), Record("gather", _gather),
+    Record("matmul", _matmul), Record("matmul_bias", _matmul_bias),
+    Record("convolution", _convolution),
+    Record("convolution_bias", _fused_convolution("channels")),
+    Record("convolution_bias_add", _fused_convolution("channels", "result")),
+    Record("convolution_bias_add_scale_shift", _fused_convolution("channels", "result", "channels", "channels")),
+    Record("max_pool", _pool(NUMBERS, average=False)), Record("avg_pool", _pool(FLOATS, average=True)),
+    Record("batch_norm", _channel_vectors(4, epsilon=st.sampled_from([1e-5, 1e-3])), low=0.3),
+    Record("scale_shift", _scale_shift),
+    Record("lrn", _channel_vectors(0, **_LRN)),
+    Record("softmax", _one_axis(FLOATS)), Record("log_softmax", _one_axis(FLOATS)), Record("layer_norm", _layer_norm),
+    Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
+]
+RECORDS: dict[str, Record] = {record.op: record for record in _RECORDS}
+assert len(RECORDS) == len(_RECORDS), "an op has two records"
