@@ -1,0 +1,162 @@
+"""From MXNet's symbol JSON to an `ir.Graph`.
+
+Each operator lowers by its rule (`rules/<family>.py`); every IR node carries `mx:<name> <Op>`. A variable that
+feeds nothing but parameter slots (a weight, a bias, batch-norm statistics) becomes a cacheable parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
+from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
+from ngraph_mxnet.mxnet_bridge.attrs import Attrs
+from ngraph_mxnet.mxnet_bridge.rules.registry import Rule, find_rule
+from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
+
+# The element types that nodes may read and write.
+ELEMENTS = ("f32",)
+
+
+def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]],
+                  dtypes: Mapping[str, str] | None = None, *, name: str = "main") -> Graph:
+    """The graph of a whole symbol; parameters in the order of its arguments.
+
+    Args:
+        symbol: parsed, or JSON text.
+        shapes: of every variable, by name.
+        dtypes: by name, as NumPy calls them; float32 where not given.
+
+    Raises:
+        ModelError: the JSON is corrupt, or a shape is missing.
+        UnsupportedError: a node can't be lowered; the text names it and the reason.
+    """
+    if isinstance(symbol, str):
+        symbol = parse_symbol(symbol)
+    missing = [node.name for node in symbol.arguments() if node.name not in shapes]
+    if missing:
+        raise ModelError(f"no shape for {', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}")
+    types = [TensorType(element_type((dtypes or {}).get(node.name, "float32")), tuple(shapes[node.name]))
+             for node in symbol.arguments()]
+    return lower_graph(symbol, types, name=name)
+
+
+def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, computed: Collection[int] = (),
+                name: str = "main") -> Graph:
+    """The graph, given the type of each argument in order.
+
+    `computed`: positions of arguments that another part of the model computes anew at every call; they are
+    never cacheable.
+
+    Raises:
+        UnsupportedError, ModelError: as `import_symbol`.
+    """
+    arguments = symbol.arguments()
+    if len(types) != len(arguments):
+        raise ModelError(f"found {len(types)} input types, expected {len(arguments)}: one for each argument")
+    b = Builder(name=name)
+    weights = _weights(symbol)
+    values: dict[Edge, Value] = {}
+    names = _distinct([node.name for node in arguments])
+    for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):
+        b.origin = node.origin
+        cacheable = node.index in weights and position not in computed
+        values[Edge(node.index, 0)] = b.parameter(names[position], type_.shape, type_.element, cacheable=cacheable)
+    for node in symbol.operators():
+        outputs = lower_node(b, node, [_read(symbol, values, edge, node.origin) for edge in node.inputs])
+        values.update((Edge(node.index, i), value) for i, value in enumerate(outputs))
+    return b.results(*_own_results(b, [_read(symbol, values, head, "the result") for head in symbol.heads]))
+
+
+def lower_node(b: Builder, node: SymbolNode, inputs: list[Value]) -> list[Value]:
+    """Append one operator's IR and return its outputs; fewer than MXNet's where further ones are not computed.
+
+    Raises:
+        UnsupportedError, ModelError: naming the node.
+    """
+    b.origin = node.origin
+    try:
+        return _apply(b, node, inputs)
+    except (UnsupportedError, TypeRuleError) as error:
+        raise UnsupportedError(f"{node.origin}: {error}") from None
+
+
+def _apply(b: Builder, node: SymbolNode, inputs: list[Value]) -> list[Value]:
+    rule = _rule(node)
+    least, most = rule.operands
+    if not least <= len(inputs) <= most:
+        wanted = str(least) if least == most else f"{least} to {most}"
+        raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
+    for position, value in enumerate(inputs):
+        _check_type(f"input {position}", value.type)
+    attrs = Attrs(node.attrs, node.origin)
+    attrs.ignore(*rule.ignored)
+    lowered = rule.lower(b, inputs, attrs, node)
+    if attrs.unread():
+        unknown = ", ".join(f"{key}={value}" for key, value in attrs.unread().items())
+        raise UnsupportedError(f"no support for {unknown}")
+    outputs = [lowered] if isinstance(lowered, Value) else list(lowered)
+    for position, value in enumerate(outputs):
+        _check_type(f"output {position}", value.type)
+    return outputs
+
+
+def _rule(node: SymbolNode) -> Rule:
+    if node.has_subgraphs:
+        raise UnsupportedError(f"{node.op} runs subgraphs of its own")
+    rule = find_rule(node.op)
+    if rule is None:
+        raise UnsupportedError(f"no rule for the MXNet operator {node.op}")
+    return rule
+
+
+def _check_type(what: str, type_: TensorType) -> None:
+    if type_.element.name not in ELEMENTS:
+        raise UnsupportedError(f"{what} is {type_}; supported element types: {', '.join(ELEMENTS)}")
+    if not type_.size:
+        raise UnsupportedError(f"{what} is {type_}, which has no elements")
+
+
+def _read(symbol: SymbolGraph, values: Mapping[Edge, Value], edge: Edge, reader: str) -> Value:
+    if edge not in values:
+        raise UnsupportedError(f"{reader} reads output {edge.output} of {symbol.nodes[edge.node].origin}, "
+                               "which is not computed at inference")
+    return values[edge]
+
+
+def _weights(symbol: SymbolGraph) -> set[int]:
+    """Variables that are read, and in parameter slots only."""
+    result = set()
+    for edge, readers in symbol.readers().items():
+        if symbol.nodes[edge.node].is_variable and all(_is_parameter_slot(node, slot) for node, slot in readers):
+            result.add(edge.node)
+    return result - {head.node for head in symbol.heads}
+
+
+def _is_parameter_slot(node: SymbolNode, slot: int) -> bool:
+    rule = find_rule(node.op)
+    return rule is not None and slot in rule.parameters
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """A region that reads one tensor twice may list it twice, under one name."""
+    taken, result = set(names), []
+    seen: set[str] = set()
+    for name in names:
+        unique, count = name, 1
+        while unique in seen or (unique != name and unique in taken):
+            unique, count = f"{name}_{count}", count + 1
+        seen.add(unique)
+        result.append(unique)
+    return result
+
+
+def _own_results(b: Builder, results: list[Value]) -> list[Value]:
+    """MXNet gives every output a buffer of its own: no result is a parameter, or returned twice."""
+    seen: set[Value] = set()
+    b.origin = ""
+    for position, value in enumerate(results):
+        if value.is_parameter or value in seen:
+            results[position] = b.identity(value)
+        seen.add(results[position])
+    return results

@@ -1,0 +1,60 @@
+"""What the rule families share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """`axis` in [0, rank)."""
+    if not -rank <= axis < rank:
+        raise UnsupportedError(f"axis {axis} is outside rank {rank}")
+    return axis % rank
+
+
+def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
+    """Sorted, distinct, in [0, rank)."""
+    result = tuple(sorted({normal_axis(axis, rank) for axis in axes}))
+    return result
+
+
+def per_axis(values: tuple[int, ...], count: int, fill: int, name: str) -> tuple[int, ...]:
+    """`values`, or `count` times `fill` where MXNet leaves them empty."""
+    if len(values) not in (0, count):
+        raise UnsupportedError(f"{name}={values} has {len(values)} entries for {count} spatial axes")
+    return values or (fill,) * count
+
+
+def scalar(b: Builder, value: float, like: Value) -> Value:
+    """A rank-0 constant of the element type of `like`."""
+    return b.constant(value, like.type.element)
+
+
+def at_least_1d(b: Builder, value: Value) -> Value:
+    """MXNet (outside mx.np) has no rank 0: a full reduction gives shape (1,)."""
+    return value if value.shape else b.reshape(value, shape=(1,))
+
+
+def along_axis(b: Builder, vector: Value, axis: int, rank: int) -> Value:
+    """A vector ready to broadcast along `axis` of a tensor of `rank`."""
+    return b.reshape(vector, shape=[vector.type.size if i == axis else 1 for i in range(rank)])
+
+
+def truth(b: Builder, x: Value) -> Value:
+    """bool: x != 0, which holds for NaN."""
+    return b.not_equal(x, scalar(b, 0, x))
+
+
+def as_number(b: Builder, condition: Value, like: Value) -> Value:
+    """1 and 0 in the element type of `like`: MXNet's comparisons keep their operands' type."""
+    return b.convert(condition, element=like.type.element)
+
+
+def slice_axis(b: Builder, x: Value, axis: int, begin: int, end: int) -> Value:
+    """x[..., begin:end, ...] with bounds in range."""
+    rank = len(x.shape)
+    return b.slice(x, begin=[begin if i == axis else 0 for i in range(rank)],
+                   end=[end if i == axis else x.shape[i] for i in range(rank)])

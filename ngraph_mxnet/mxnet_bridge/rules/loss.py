@@ -1,0 +1,71 @@
+"""Softmax, and the output layers, which at inference give their prediction.
+
+A label stays an input of the graph, read by no one: MXNet binds it.
+"""
+
+from __future__ import annotations
+
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.mxnet_bridge.attrs import Attrs
+from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, scalar
+from ngraph_mxnet.mxnet_bridge.rules.registry import Lowering, add_rule, rule
+from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
+
+
+def _softmax(op: str, *, negated: bool = False) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        """Any axis, with a temperature; `use_length`, which masks by a second input, stays with MXNet."""
+        if attrs.bool("use_length", False) or len(inputs) > 1:
+            raise UnsupportedError("use_length=True is not supported")
+        attrs.choice("dtype", None, ("float32",))
+        (x,) = inputs
+        axis, temperature = normal_axis(attrs.int("axis", -1), len(x.shape)), attrs.float("temperature", 1.0)
+        if negated:
+            x = b.negative(x)
+        if temperature != 1:
+            x = b.divide(x, scalar(b, temperature, x))
+        return b.apply(op, x, axis=axis)
+
+    return lower
+
+
+add_rule(_softmax("softmax"), "softmax", operands=(1, 2))
+add_rule(_softmax("log_softmax"), "log_softmax", operands=(1, 2))
+add_rule(_softmax("softmax", negated=True), "softmin", operands=(1, 2))
+
+
+@rule("SoftmaxActivation", operands=1)
+def softmax_activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """mode=channel: over axis 1; mode=instance: over the last axis (so MXNet computes; its text says otherwise)."""
+    mode = attrs.choice("mode", "instance", ("instance", "channel"))
+    return b.softmax(inputs[0], axis=1 if mode == "channel" else -1)
+
+
+@rule("SoftmaxOutput", "Softmax", operands=(1, 2),
+      ignored=["grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad", "smooth_alpha"])
+def softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """multi_output: over axis 1; preserve_shape: over the last axis; else of rank 2.
+
+    Otherwise over all axes but 0 as one, says MXNet, but its oneDNN kernel takes the last axis: left to it.
+    """
+    x = inputs[0]
+    preserve = attrs.bool("preserve_shape", False)
+    if attrs.bool("multi_output", False):
+        return b.softmax(x, axis=1)
+    if not preserve and len(x.shape) != 2:
+        raise UnsupportedError(f"neither multi_output nor preserve_shape, on {x.type}: MXNet's kernels disagree")
+    return b.softmax(x, axis=-1)
+
+
+@rule("LogisticRegressionOutput", operands=(1, 2), ignored=["grad_scale"])
+def logistic_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The sigmoid of the data."""
+    return b.sigmoid(inputs[0])
+
+
+@rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput", "MakeLoss", "make_loss", operands=(1, 2),
+      ignored=["grad_scale", "margin", "regularization_coefficient", "use_linear", "valid_thresh", "normalization"])
+def data_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The data."""
+    return inputs[0]
