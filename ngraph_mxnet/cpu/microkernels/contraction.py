@@ -1,0 +1,202 @@
+"""IR of the contraction kernels: the loops over tasks and tiles around `tile.emit_tile`.
+
+`params` states what a kernel computes. The IR uses 16-float vectors on every ISA; the code generator
+splits them into the registers there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from ngraph_mxnet.cpu.microkernels.emit import I64, PTR, Emitter
+from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, FLAG_RESIDUAL, INTS, ORDER_PIXELS, Operand
+from ngraph_mxnet.cpu.microkernels.tables import PIXEL_COLUMNS
+from ngraph_mxnet.cpu.microkernels.tile import TileValues, emit_tile
+from ngraph_mxnet.cpu.microkernels.variants import Isa, Variant, symbol, variants
+
+__all__ = ["build_module"]
+
+_VECTORS_PER_BLOCK: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
+
+# Without FMA instructions llvm.fma is a library call; fmuladd becomes a product and a sum.
+_MULTIPLY_ADD: dict[Isa, str] = {"avx512": "llvm.fma", "avx2": "llvm.fma", "baseline": "llvm.fmuladd"}
+
+
+def build_module(isa: Isa) -> ir.Module:
+    """All kernels of an ISA."""
+    module = ir.Module(name=f"contraction_{isa}")
+    for variant in variants(isa):
+        _build_kernel(module, variant, isa)
+    return module
+
+
+@dataclass(frozen=True)
+class _Scalars:
+    """The kernel's parameters and pointers, loaded once."""
+
+    ints: dict[str, ir.Value]
+    operands: Sequence[ir.Value]
+    floats: ir.Value
+    tiles: ir.Value
+    chunks: ir.Value
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The digits of a task number."""
+
+    image: ir.Value
+    group: ir.Value
+    oc_group: ir.Value
+    chunk: ir.Value
+
+
+def _build_kernel(module: ir.Module, variant: Variant, isa: Isa) -> None:
+    signature = ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64, I64])
+    function = ir.Function(module, signature, name=symbol(variant, isa))
+    function.attributes.add("nounwind")
+    e = Emitter(function, _MULTIPLY_ADD[isa])
+    b = e.builder
+    begin, end = function.args[3:]
+    p = _load_scalars(e)
+
+    entry, head, body, done = b.block, e.block("task"), e.block("decode"), e.block("done")
+    b.branch(head)
+    b.position_at_end(head)
+    task = b.phi(I64)
+    task.add_incoming(begin, entry)
+    b.cbranch(b.icmp_signed("<", task, end), body, done)
+    b.position_at_end(body)
+    _emit_tiles(e, p, _decode(e, p, task), variant, _VECTORS_PER_BLOCK[isa])
+    task.add_incoming(b.add(task, ir.Constant(I64, 1)), b.block)
+    b.branch(head)
+    b.position_at_end(done)
+    b.ret_void()
+
+
+def _load_scalars(e: Emitter) -> _Scalars:
+    b = e.builder
+    tensors, ints, floats = e.function.args[:3]
+    values = {name: e.load(e.at(ints, 8 * i), I64, 8) for i, name in enumerate(INTS)}
+    operands = [e.load(e.at(tensors, 8 * i), PTR, 8) for i in Operand]
+    tiles = b.mul(values["rows"], values["row_tiles"])
+    chunk = values["chunk_tiles"]
+    chunks = b.udiv(b.add(tiles, b.sub(chunk, ir.Constant(I64, 1))), chunk)
+    return _Scalars(values, operands, floats, tiles, chunks)
+
+
+def _decode(e: Emitter, p: _Scalars, task: ir.Value) -> _Task:
+    """Digits of `task` in the radices of its order; see `params`."""
+    b = e.builder
+    pixels_outer = b.icmp_signed("==", p.ints["order"], ir.Constant(I64, ORDER_PIXELS))
+
+    def either(channels: ir.Value, pixels: ir.Value) -> ir.Value:
+        return b.select(pixels_outer, pixels, channels)
+
+    images, groups, oc_groups = (p.ints[name] for name in ("images", "groups", "oc_groups"))
+    digits = []
+    radices = [either(p.chunks, oc_groups), either(images, p.chunks), either(oc_groups, groups)]
+    for radix in radices:
+        digits.append(b.urem(task, radix))
+        task = b.udiv(task, radix)
+    d0, d1, d2, d3 = *digits, task
+    return _Task(image=either(d1, d3), group=either(d3, d2), oc_group=either(d2, d0), chunk=either(d0, d1))
+
+
+def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> TileValues:
+    """Pointers and strides of a task; `columns` still at the table's start."""
+    b = e.builder
+    n = p.ints
+    lanes = 16 if variant.kind == "k16" else 1
+    tile = b.add(b.mul(task.group, n["oc_groups"]), task.oc_group)
+    first = b.mul(task.oc_group, ir.Constant(I64, variant.blocks))
+    block = b.add(b.mul(task.group, n["out_blocks"]), first)
+    panel = b.mul(n["steps"], ir.Constant(I64, 64 * variant.blocks * lanes))
+
+    def channels(operand: Operand) -> ir.Value:
+        return e.at(p.operands[operand], b.mul(tile, ir.Constant(I64, 64 * variant.blocks)))
+
+    def image_block(operand: Operand, prefix: str) -> ir.Value:
+        image = e.at(p.operands[operand], b.mul(task.image, n[f"{prefix}_image_stride"]))
+        return e.at(image, b.mul(block, n[f"{prefix}_block_stride"]))
+
+    def flag(bit: int) -> ir.Value:
+        return b.icmp_signed("!=", b.and_(n["flags"], ir.Constant(I64, bit)), ir.Constant(I64, 0))
+
+    image = e.at(p.operands[Operand.INPUT], b.mul(task.image, n["in_image_stride"]))
+    column = b.mul(b.mul(n["rows"], n["row_pixels"]), ir.Constant(I64, 4))
+    columns = [p.operands[Operand.PIXELS]]
+    while len(columns) < len(PIXEL_COLUMNS):
+        columns.append(e.at(columns[-1], column))
+    steps = p.operands[Operand.STEPS]
+    return TileValues(
+        input=e.at(image, b.mul(task.group, n["in_group_stride"])),
+        weights=e.at(p.operands[Operand.WEIGHTS], b.mul(tile, panel)),
+        bias=channels(Operand.BIAS),
+        scale2=channels(Operand.SCALE2),
+        shift2=channels(Operand.SHIFT2),
+        output=image_block(Operand.OUTPUT, "out"),
+        residual=image_block(Operand.RESIDUAL, "res"),
+        output2=image_block(Operand.OUTPUT2, "out2"),
+        columns=columns,
+        steps=steps,
+        steps_end=e.at(steps, b.mul(n["steps"], ir.Constant(I64, 4))),
+        pixel_stride=n["pixel_stride"],
+        out_block_stride=n["out_block_stride"],
+        res_block_stride=n["res_block_stride"],
+        out2_block_stride=n["out2_block_stride"],
+        blocks_left=b.sub(n["out_blocks"], first),
+        has_residual=flag(FLAG_RESIDUAL),
+        has_output2=flag(FLAG_OUTPUT2),
+        floats=p.floats,
+    )
+
+
+def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, variant: Variant, vectors_per_block: int) -> None:
+    """The loop over a chunk's tiles: one case per tile size."""
+    b = e.builder
+    n = p.ints
+    one, zero = ir.Constant(I64, 1), ir.Constant(I64, 0)
+    values = _tile_values(e, p, task, variant)
+    first = b.mul(task.chunk, n["chunk_tiles"])
+    stop = b.add(first, n["chunk_tiles"])
+    stop = b.select(b.icmp_signed("<", stop, p.tiles), stop, p.tiles)
+    # A row is cut into `row_tiles` tiles of `size` or, for the first `larger`, one more pixels.
+    size, larger = b.udiv(n["row_pixels"], n["row_tiles"]), b.urem(n["row_pixels"], n["row_tiles"])
+    row, in_row = b.udiv(first, n["row_tiles"]), b.urem(first, n["row_tiles"])
+    extra = b.select(b.icmp_signed("<", in_row, larger), in_row, larger)
+    pixel = b.add(b.mul(row, n["row_pixels"]), b.add(b.mul(in_row, size), extra))
+
+    before, body, done = b.block, e.block("tile"), e.block("task_done")
+    latch, invalid = e.block("tile_done"), e.block("no_such_tile")
+    b.branch(body)
+    b.position_at_end(body)
+    tile, tile_in_row, start = (b.phi(I64) for _ in range(3))
+    pixels = b.add(size, b.zext(b.icmp_signed("<", tile_in_row, larger), I64))
+    columns = [e.at(column, b.mul(start, ir.Constant(I64, 4))) for column in values.columns]
+    values = TileValues(**{**vars(values), "columns": columns})
+    switch = b.switch(pixels, invalid)
+    for count in range(1, variant.tile + 1):
+        case = e.block(f"m{count}")
+        switch.add_case(ir.Constant(I64, count), case)
+        b.position_at_end(case)
+        emit_tile(e, values, variant, count, vectors_per_block)
+        b.branch(latch)
+    b.position_at_end(invalid)
+    b.unreachable()
+
+    b.position_at_end(latch)
+    next_tile, next_in_row = b.add(tile, one), b.add(tile_in_row, one)
+    next_in_row = b.select(b.icmp_signed("==", next_in_row, n["row_tiles"]), zero, next_in_row)
+    for phi, initial, following in (
+        (tile, first, next_tile),
+        (tile_in_row, in_row, next_in_row),
+        (start, pixel, b.add(start, pixels)),
+    ):
+        phi.add_incoming(initial, before)
+        phi.add_incoming(following, latch)
+    b.cbranch(b.icmp_signed("<", next_tile, stop), body, done)
+    b.position_at_end(done)

@@ -1,0 +1,76 @@
+"""LLVM targets of the three ISAs; object code and in-process loading."""
+
+from __future__ import annotations
+
+import functools
+
+import llvmlite.binding as llvm
+
+from ngraph_mxnet.cpu.microkernels.contraction import build_module
+from ngraph_mxnet.cpu.microkernels.variants import Isa, symbol, variants
+
+__all__ = ["emit_assembly", "emit_object", "load", "target_machine"]
+
+_TRIPLE = "x86_64-unknown-linux-gnu"
+
+# Generic CPU names keep LLVM's scheduling models of single products out: the one of znver4 hoists
+# broadcasts until accumulators spill.
+_CPU: dict[Isa, tuple[str, str]] = {
+    "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2,+fma,-prefer-256-bit"),
+    "avx2": ("x86-64-v3", "+avx2,+fma,-avx512f"),
+    "baseline": ("x86-64", "+sse2,-sse3,-avx"),
+}
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def target_machine(isa: Isa, *, jit: bool = False) -> llvm.TargetMachine:
+    """The code generator of an ISA, whatever the host is."""
+    _initialize()
+    cpu, features = _CPU[isa]
+    target = llvm.Target.from_triple(_TRIPLE)
+    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default", jit=jit)
+
+
+@functools.cache
+def _module_text(isa: Isa) -> str:
+    return str(build_module(isa))
+
+
+def _module(isa: Isa) -> llvm.ModuleRef:
+    _initialize()
+    module = llvm.parse_assembly(_module_text(isa))
+    module.triple = _TRIPLE
+    module.verify()
+    return module
+
+
+def emit_object(isa: Isa) -> bytes:
+    """One relocatable ELF object with all kernels of an ISA; it needs no other symbol."""
+    return target_machine(isa).emit_object(_module(isa))
+
+
+def emit_assembly(isa: Isa) -> str:
+    """The same as text, for reading."""
+    return target_machine(isa).emit_assembly(_module(isa))
+
+
+@functools.cache
+def _engine(kernels_of: Isa, isa: Isa) -> llvm.ExecutionEngine:
+    engine = llvm.create_mcjit_compiler(_module(kernels_of), target_machine(isa, jit=True))
+    engine.finalize_object()
+    return engine
+
+
+def load(isa: Isa, *, compiled_for: Isa | None = None) -> dict[str, int]:
+    """Compiles an ISA's kernels into this process: symbol to address.
+
+    `compiled_for` compiles them for another instruction set, which the 16-wide IR allows: AVX-512's
+    tiles can be checked on a machine without it. The code lives as long as the process.
+    """
+    engine = _engine(isa, compiled_for or isa)
+    return {name: engine.get_function_address(name) for name in (symbol(v, isa) for v in variants(isa))}

@@ -1,0 +1,168 @@
+"""IR of one register tile: accumulate over the step table, then the epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from ngraph_mxnet.cpu.microkernels.emit import F32, F64, I64, VECTOR, Emitter
+from ngraph_mxnet.cpu.microkernels.params import FLOATS
+from ngraph_mxnet.cpu.microkernels.variants import Variant
+
+__all__ = ["TileValues", "emit_tile"]
+
+_LATENCY_VECTORS = 8
+"""Independent accumulators that hide the latency of two multiply-add pipes (4 cycles)."""
+
+
+@dataclass(frozen=True)
+class TileValues:
+    """What a tile needs to know; pointers are already moved to its image, group and output block."""
+
+    input: ir.Value
+    weights: ir.Value
+    bias: ir.Value
+    scale2: ir.Value
+    shift2: ir.Value
+    output: ir.Value
+    residual: ir.Value
+    output2: ir.Value
+    columns: Sequence[ir.Value]
+    """Pointers to the tile's first entry in each row of the pixel table."""
+    steps: ir.Value
+    steps_end: ir.Value
+    pixel_stride: ir.Value
+    out_block_stride: ir.Value
+    res_block_stride: ir.Value
+    out2_block_stride: ir.Value
+    blocks_left: ir.Value
+    """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
+    has_residual: ir.Value
+    has_output2: ir.Value
+    floats: ir.Value
+
+
+def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_per_block: int) -> None:
+    """A tile of `pixels` pixels by `variant.blocks` blocks, at the builder's position."""
+    sets = 1
+    if variant.kind == "k16":
+        while pixels * variant.blocks * vectors_per_block * sets < _LATENCY_VECTORS:
+            sets *= 2
+    sums = _accumulate(e, v, variant, pixels, sets)
+    for block in range(variant.blocks):
+        mine = sums[block * pixels : (block + 1) * pixels]
+        if block:
+            present = e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block))
+            e.when(present, [], lambda mine=mine, block=block: _epilogue(e, v, block, mine))
+        else:
+            _epilogue(e, v, block, mine)
+
+
+def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
+    """Where the tile's pixels start; for constant strides only every fourth pixel."""
+    zero = ir.Constant(I64, 0)
+    if not variant.rows:
+        indices = [ir.Constant(I64, m) for m in range(pixels)]
+        return [e.at(v.input, e.load_offset(v.columns[0], m)) for m in indices]
+    pointers = [e.at(v.input, e.load_offset(v.columns[0], zero))]
+    four = e.builder.shl(v.pixel_stride, ir.Constant(I64, 2))
+    while 4 * len(pointers) < pixels:
+        pointers.append(e.at(pointers[-1], four))
+    return pointers
+
+
+def _step_pointers(
+    e: Emitter, v: TileValues, variant: Variant, starts: Sequence[ir.Value], offset: ir.Value, pixels: int
+) -> list[ir.Value]:
+    """Where each pixel's value of this step lies."""
+    moved = [e.at(start, offset) for start in starts]
+    if not variant.rows:
+        return moved
+    # Multiples 0 to 3 of the stride beside four base registers: x86 scales an index by 2 for free.
+    multiples = [ir.Constant(I64, 0), v.pixel_stride, e.builder.shl(v.pixel_stride, ir.Constant(I64, 1))]
+    multiples.append(e.builder.mul(v.pixel_stride, ir.Constant(I64, 3)))
+    return [e.at(moved[m // 4], multiples[m % 4]) if m % 4 else moved[m // 4] for m in range(pixels)]
+
+
+def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: int) -> list[ir.Value]:
+    """Sums over all steps, bias included, block by block."""
+    b = e.builder
+    lanes = 16 if variant.kind == "k16" else 1
+    starts = _input_pointers(e, v, variant, pixels)
+    width = pixels * variant.blocks
+    bias = [e.load(e.at(v.bias, 64 * i), VECTOR) for i in range(variant.blocks)]
+    initial = [bias[i // pixels] for i in range(width)]
+    initial += [ir.Constant(VECTOR, None)] * (width * (sets - 1))
+
+    before, body, done = b.block, e.block(f"steps_m{pixels}"), e.block(f"sum_m{pixels}")
+    b.branch(body)
+    b.position_at_end(body)
+    step, weights = b.phi(v.steps.type), b.phi(v.weights.type)
+    sums = [b.phi(VECTOR) for _ in initial]
+    offset = b.sext(e.load(step, ir.IntType(32)), I64)
+    places = _step_pointers(e, v, variant, starts, offset, pixels)
+    values: list[ir.Value] = list(sums)
+    for lane in range(lanes):
+        first = (lane % sets) * width
+        row = [e.load(e.at(weights, 64 * (lane * variant.blocks + i)), VECTOR, 64) for i in range(variant.blocks)]
+        for m, place in enumerate(places):
+            if variant.kind == "depthwise":
+                x = e.load(place, VECTOR)
+            else:
+                x = e.splat(e.load(e.at(place, 4 * lane), F32))
+            for i in range(variant.blocks):
+                at = first + i * pixels + m
+                values[at] = e.multiply_add(x, row[i], values[at])
+    next_step = e.at(step, 4)
+    next_weights = e.at(weights, 64 * variant.blocks * lanes)
+    more = b.icmp_unsigned("!=", next_step, v.steps_end)
+    b.cbranch(more, body, done)
+    for phi, first_value, next_value in [
+        (step, v.steps, next_step),
+        (weights, v.weights, next_weights),
+        *zip(sums, initial, values, strict=True),
+    ]:
+        phi.add_incoming(first_value, before)
+        phi.add_incoming(next_value, b.block)
+    b.position_at_end(done)
+    while len(values) > width:
+        half = len(values) // 2
+        values = [b.fadd(x, y) for x, y in zip(values[:half], values[half:], strict=True)]
+    return values
+
+
+def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
+    """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
+    loaded = [e.load(e.at(v.floats, 8 * FLOATS.index(name)), F64, 8) for name in names]
+    return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
+
+
+def _epilogue(e: Emitter, v: TileValues, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
+    """Residual, clamp, output and second output of one channel block."""
+
+    def places(base: ir.Value, stride: ir.Value, column: int) -> list[ir.Value]:
+        start = e.at(base, stride) if block else base
+        return [e.at(start, e.load_offset(v.columns[column], ir.Constant(I64, m))) for m in range(len(sums))]
+
+    def add_residual() -> list[ir.Value]:
+        where = places(v.residual, v.res_block_stride, 2)
+        return [e.builder.fadd(value, e.load(p, VECTOR)) for value, p in zip(sums, where, strict=True)]
+
+    values = e.when(v.has_residual, sums, add_residual)
+    lower, upper = _bounds(e, v, "lower", "upper")
+    values = [e.clamp(value, lower, upper) for value in values]
+    for value, place in zip(values, places(v.output, v.out_block_stride, 1), strict=True):
+        e.builder.store(value, place, align=4)
+
+    def second_output() -> list[ir.Value]:
+        scale, shift = (e.load(e.at(p, 64 * block), VECTOR) for p in (v.scale2, v.shift2))
+        lower2, upper2 = _bounds(e, v, "lower2", "upper2")
+        where = places(v.output2, v.out2_block_stride, 3)
+        for value, place in zip(values, where, strict=True):
+            e.builder.store(e.clamp(e.multiply_add(value, scale, shift), lower2, upper2), place, align=4)
+        return []
+
+    e.when(v.has_output2, [], second_output)
+    return []

@@ -1,0 +1,318 @@
+"""Contraction kernels against a plain NumPy convolution."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngraph_mxnet.cpu import microkernels as mk
+from ngraph_mxnet.cpu.microkernels import target
+
+# (kernels, instruction set that runs them here): AVX-512 tiles are checked through the AVX2 legaliser.
+TARGETS: list[tuple[mk.Isa, mk.Isa]] = [("avx2", "avx2"), ("baseline", "baseline"), ("avx512", "avx2")]
+
+_SIGNATURE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """A 64-byte aligned copy."""
+    room = np.zeros(array.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+class Blocked:
+    """A blocked tensor with a halo, and garbage around it that no kernel may touch."""
+
+    def __init__(self, values: np.ndarray, halo: tuple[int, int], halo_value: float = 0.0) -> None:
+        n, c, h, w = values.shape
+        self.shape, self.halo = values.shape, halo
+        self.blocks = -(-c // 16)
+        rows, columns = h + 2 * halo[0], w + 2 * halo[1]
+        padded = np.zeros((n, self.blocks * 16, h, w), np.float32)
+        padded[:, :c] = values
+        blocked = padded.reshape(n, self.blocks, 16, h, w).transpose(0, 1, 3, 4, 2)
+        self.buffer = aligned(np.full((n, self.blocks, rows, columns, 16), halo_value, np.float32))
+        self.inside = self.buffer[:, :, halo[0] : halo[0] + h, halo[1] : halo[1] + w]
+        self.inside[...] = blocked
+        self.plane = mk.Plane.blocked(h, w, self.blocks, halo)
+        self.block_stride = rows * columns * 64
+        self.address = self.buffer.ctypes.data + (halo[0] * columns + halo[1]) * 64
+
+    def plain(self) -> np.ndarray:
+        n, c, h, w = self.shape
+        return self.inside.transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
+
+    def halo_values(self) -> np.ndarray:
+        mask = np.ones(self.buffer.shape, bool)
+        h, w = self.halo
+        mask[:, :, h : mask.shape[2] - h, w : mask.shape[3] - w] = False
+        return self.buffer[mask]
+
+
+def run(address: int, tensors: list[int], params: mk.ContractionParams, cuts: list[int]) -> None:
+    """Runs all tasks, split at `cuts`."""
+    pointers = np.array(tensors, np.uint64)
+    ints, floats = np.array(params.ints(), np.int64), np.array(params.floats(), np.float64)
+    edges = [0, *sorted(c % (params.tasks + 1) for c in cuts), params.tasks]
+    kernel = _SIGNATURE(address)
+    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+        kernel(pointers.ctypes.data, ints.ctypes.data, floats.ctypes.data, begin, end)
+
+
+def convolve(x, weights, stride, padding, dilation, groups) -> np.ndarray:
+    """Convolution in float64 by its definition."""
+    n, _, h, w = x.shape
+    oc, icg, kh, kw = weights.shape
+    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2])
+    out_h = (h + 2 * padding[0] - dilation[0] * (kh - 1) - 1) // stride[0] + 1
+    out_w = (w + 2 * padding[1] - dilation[1] * (kw - 1) - 1) // stride[1] + 1
+    out = np.zeros((n, oc, out_h, out_w))
+    ocg = oc // groups
+    for g in range(groups):
+        wg = weights[g * ocg : (g + 1) * ocg].astype(np.float64)
+        for i in range(kh):
+            for j in range(kw):
+                top, left = i * dilation[0], j * dilation[1]
+                part = x[:, g * icg : (g + 1) * icg, top:, left:][:, :, :: stride[0], :: stride[1]]
+                part = part[:, :, :out_h, :out_w]
+                out[:, g * ocg : (g + 1) * ocg] += np.einsum("nchw,oc->nohw", part, wg[:, :, i, j])
+    return out
+
+
+def clip(x: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    return np.where(np.isnan(x), x, np.clip(x, *bounds))
+
+
+@dataclass
+class Case:
+    """One convolution; channels are per group."""
+
+    kind: str = "k16"
+    images: int = 1
+    groups: int = 1
+    ic: int = 16
+    oc: int = 16
+    size: tuple[int, int] = (5, 6)
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    residual: str = "none"
+    output2: bool = False
+    bounds: tuple[float, float] = (float("-inf"), float("inf"))
+    halo: tuple[int, int] = (0, 0)
+    nan: bool = False
+    variant: int = 0
+    order: int = 0
+    chunk: int = 1
+    fold: bool = False
+    cuts: tuple[int, ...] = ()
+    seed: int = 0
+
+    def out_size(self) -> tuple[int, int]:
+        h, w = (
+            (s + 2 * p - d * (k - 1) - 1) // t + 1
+            for s, p, d, k, t in zip(
+                self.size, self.padding, self.dilation, self.kernel, self.stride, strict=True
+            )
+        )
+        return h, w
+
+
+@st.composite
+def cases(draw) -> Case:
+    small = st.integers(1, 3)
+    pair = st.tuples(st.integers(0, 2), st.integers(0, 2))
+    kernel = draw(st.tuples(small, small))
+    dilation = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    kind = draw(st.sampled_from(["k16", "k1", "depthwise"]))
+    return Case(
+        kind=kind,
+        images=draw(st.integers(1, 3)),
+        groups=draw(st.integers(1, 40)) if kind == "depthwise" else draw(st.sampled_from([1, 1, 2, 3, 4, 8])),
+        ic=1 if kind == "depthwise" else draw(st.sampled_from([1, 3, 4, 8, 16, 20, 32])),
+        oc=1 if kind == "depthwise" else draw(st.sampled_from([1, 4, 8, 16, 24, 32, 40, 48])),
+        size=(draw(st.integers(reach[0], 9)), draw(st.integers(reach[1], 17))),
+        kernel=kernel,
+        stride=draw(st.tuples(small, small)),
+        padding=draw(pair),
+        dilation=dilation,
+        residual=draw(st.sampled_from(["none", "own", "in_place"])),
+        output2=draw(st.booleans()),
+        bounds=draw(st.sampled_from([(float("-inf"), float("inf")), (0.0, float("inf")), (0.0, 0.5), (-1.0, 1.0)])),
+        halo=draw(pair),
+        nan=draw(st.booleans()),
+        variant=draw(st.integers(0, 3)),
+        order=draw(st.integers(0, 1)),
+        chunk=draw(st.integers(1, 7)),
+        fold=draw(st.booleans()),
+        cuts=tuple(draw(st.lists(st.integers(0, 1000), max_size=4))),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
+    rng = np.random.default_rng(case.seed)
+    fits = [v for v in mk.variants(kernels) if v.kind == case.kind]
+    variant = fits[case.variant % len(fits)]
+    ic, oc = case.ic * case.groups, case.oc * case.groups
+    h, w = case.size
+    out_h, out_w = case.out_size()
+    x = rng.standard_normal((case.images, ic, h, w)).astype(np.float32)
+    weights = rng.standard_normal((oc, case.ic, *case.kernel)).astype(np.float32)
+    bias, scale, shift = rng.standard_normal((3, oc)).astype(np.float32)
+    add = rng.standard_normal((case.images, oc, out_h, out_w)).astype(np.float32)
+    if case.nan:
+        x.reshape(-1)[rng.integers(x.size)] = np.nan
+
+    # Input: a blocked tensor with its padding as halo, or plain NCHW padded.
+    if case.kind == "k1":
+        ph, pw = case.padding
+        padded = aligned(np.pad(x, [(0, 0), (0, 0), (ph, ph), (pw, pw)]))
+        width = w + 2 * pw
+        channel = (h + 2 * ph) * width * 4
+        plane, group_stride = mk.Plane(width * 4, 4, channel * ic), channel * case.ic
+        address, step_channels = padded.ctypes.data + (ph * width + pw) * 4, (case.ic, channel)
+        lanes = 1
+    else:
+        source = Blocked(x, case.padding)
+        plane, channel, address = source.plane, source.block_stride, source.address
+        lanes = 16
+    if case.kind == "depthwise":
+        supers, group_stride, step_channels = -(-oc // 16), channel, (1, 0)
+        packed = mk.pack_depthwise_reference(weights)
+        out_blocks, vectors = 1, [mk.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift)]
+    else:
+        supers = mk.super_groups(case.groups, ic, oc, lanes)
+        packed = mk.pack_weights_reference(weights, groups=case.groups, oc_tile=variant.oc_tile, lanes=lanes)
+        out_blocks = -(-oc // supers // 16)
+        vectors = [mk.pack_channels_reference(v, groups=supers, oc_tile=variant.oc_tile) for v in (bias, scale, shift)]
+        blocks = -(-ic // supers // lanes)
+        step_channels = (blocks, channel)
+        group_stride = channel * blocks
+    constants = [aligned(a) for a in (packed, *vectors)]
+
+    output = Blocked(add if case.residual == "in_place" else np.full_like(add, 9), case.halo, 7.0)
+    residual = output if case.residual == "in_place" else Blocked(add, (1, 0), 3.0)
+    output2 = Blocked(np.full_like(add, 9), (0, 2), 5.0)
+    fold = case.fold and case.images > 1
+    pixels = mk.pixel_table(
+        out_h, out_w, inputs=plane, output=output.plane, residual=residual.plane, output2=output2.plane,
+        stride=case.stride, padding=case.padding, images=case.images if fold else 1,
+    )  # fmt: skip
+    steps = mk.step_table(
+        plane, channels=step_channels[0], channel_stride=step_channels[1], kernel=case.kernel, dilation=case.dilation
+    )
+    all_rows = out_h * (case.images if fold else 1)
+    rows, row_pixels = (all_rows, out_w) if variant.rows else (1, all_rows * out_w)
+    flags = (mk.FLAG_RESIDUAL if case.residual != "none" else 0) | (mk.FLAG_OUTPUT2 if case.output2 else 0)
+    params = mk.ContractionParams(
+        images=1 if fold else case.images, groups=supers, oc_groups=-(-out_blocks // variant.blocks),
+        out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
+        chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
+        pixel_stride=plane.pixel * case.stride[1], in_image_stride=plane.image, in_group_stride=group_stride,
+        out_image_stride=output.plane.image, out_block_stride=output.block_stride,
+        res_image_stride=residual.plane.image, res_block_stride=residual.block_stride,
+        out2_image_stride=output2.plane.image, out2_block_stride=output2.block_stride,
+        lower=case.bounds[0], upper=case.bounds[1], lower2=0.0,
+    )  # fmt: skip
+    tensors = [
+        address, constants[0].ctypes.data, constants[1].ctypes.data, output.address, residual.address,
+        pixels.ctypes.data, steps.ctypes.data, output2.address, constants[2].ctypes.data, constants[3].ctypes.data,
+    ]  # fmt: skip
+    kernel = target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)]
+    run(kernel, tensors, params, list(case.cuts))
+
+    def per_channel(values: np.ndarray) -> np.ndarray:
+        return values[:, None, None].astype(np.float64)
+
+    with np.errstate(invalid="ignore"):
+        want = convolve(x, weights, case.stride, case.padding, case.dilation, case.groups) + per_channel(bias)
+    if case.residual != "none":
+        want = want + add
+    want = clip(want, case.bounds)
+    got = output.plain()
+    # Super-groups spread a NaN to their other groups (0 * NaN): only finite results are compared there.
+    finite = np.isfinite(got) if supers < case.groups and case.kind != "depthwise" else np.full(got.shape, True)
+    assert np.all(~finite | (np.isnan(got) == np.isnan(want)))
+    np.testing.assert_allclose(got[finite], want[finite], rtol=1e-4, atol=1e-4)
+    if case.output2:
+        want2 = clip(got * per_channel(scale) + per_channel(shift), (0.0, np.inf))
+        np.testing.assert_allclose(output2.plain(), want2, rtol=1e-4, atol=1e-4)
+    else:
+        assert np.all(output2.plain() == 9)
+    assert np.all(output.halo_values() == 7) and np.all(output2.halo_values() == 5)
+
+    if case.cuts and case.residual != "in_place":
+        first = output.buffer.copy()
+        output.inside[...] = 0
+        run(kernel, tensors, params, [])
+        np.testing.assert_array_equal(output.buffer.view(np.uint32), first.view(np.uint32))
+
+
+@pytest.mark.parametrize(("kernels", "isa"), TARGETS)
+@settings(max_examples=150, deadline=None)
+@given(case=cases())
+def test_convolution(kernels: mk.Isa, isa: mk.Isa, case: Case) -> None:
+    check(case, kernels, isa)
+
+
+@pytest.mark.parametrize(("kernels", "isa"), TARGETS)
+@pytest.mark.parametrize("kind", ["k16", "k1", "depthwise"])
+def test_every_tile_size(kernels: mk.Isa, isa: mk.Isa, kind: str) -> None:
+    groups = 32 if kind == "depthwise" else 1
+    channels = {"k16": 32, "k1": 3, "depthwise": 1}[kind]
+    for variant in range(3):
+        for width in range(1, 16):
+            oc = 1 if kind == "depthwise" else 48
+            check(
+                Case(kind=kind, groups=groups, ic=channels, oc=oc, size=(1, width), variant=variant, output2=True,
+                     residual="own", bounds=(0.0, 6.0)),
+                kernels, isa,
+            )  # fmt: skip
+
+
+@pytest.mark.parametrize("isa", mk.ISAS)
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize("shape", [(56, 56, 4, 36, False), (7, 7, 32, 288, False), (1, 9, 63, 128, True), (1, 1, 1, 1, True)])
+def test_choice_is_valid(isa: mk.Isa, images: int, shape) -> None:
+    out_h, out_w, out_blocks, steps, flat = shape
+    for kind in ("k16", "k1", "depthwise"):
+        choice = mk.choose_tiles(
+            isa, kind, images=images, out_h=out_h, out_w=out_w, out_blocks=out_blocks, steps=steps, flat_input=flat
+        )
+        assert choice.rows * choice.row_pixels * choice.images == images * out_h * out_w
+        assert -(-choice.row_pixels // choice.row_tiles) <= choice.variant.tile
+        assert choice.oc_groups * choice.variant.blocks >= out_blocks
+        assert 1 <= choice.chunk_tiles <= choice.rows * choice.row_tiles
+
+
+def test_tables_refuse_what_32_bits_cannot_hold() -> None:
+    with pytest.raises(OverflowError):
+        mk.pixel_table(1, 3, inputs=mk.Plane(0, 2**30), output=mk.Plane(0, 64))
+
+
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm")
+@pytest.mark.parametrize("isa", mk.ISAS)
+def test_object_is_self_contained(isa: mk.Isa, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.o"
+    path.write_bytes(target.emit_object(isa))
+    undefined = subprocess.run(["nm", "-u", str(path)], capture_output=True, text=True, check=True)
+    assert undefined.stdout == ""
+    defined = subprocess.run(["nm", "--defined-only", str(path)], capture_output=True, text=True, check=True)
+    for variant in mk.variants(isa):
+        assert mk.symbol(variant, isa) in defined.stdout
