@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Measure inference latency on this machine, set-up included: first the tutorial's script unchanged under NGRAPH
+# (on standard error), then NGRAPH, NONE and MKLDNN side by side. Options go to compare_backends.py:
+#     scripts/latency.sh [--model resnet50_v2] [--batch 1] [--threads N] [--rounds 15] [--burst 10] [--json]
+# Needs Python 3.10 to 3.12 (PYTHON overrides the choice) and g++. Everything is installed into .venv-latency.
+set -euo pipefail
+# shellcheck source=scripts/venv.sh
+source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
+
+unset PYTHONPATH PYTHONHOME
+ensure_venv .venv-latency ''
+need_installed_package
+
+case " $* " in
+*' -h '* | *' --help '*) ;;
+*)
+    say "examples/resnet50_latency.py with MXNET_SUBGRAPH_BACKEND=NGRAPH"
+    MXNET_SUBGRAPH_BACKEND=NGRAPH "$venv/bin/python" "$root/examples/resnet50_latency.py" >&2
+    say "the backends side by side"
+    ;;
+esac
+"$venv/bin/python" "$root/scripts/compare_backends.py" "$@"

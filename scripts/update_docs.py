@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Write docs/environment.md from the declarations in ngraph_mxnet/config.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from ngraph_mxnet import config  # noqa: E402
+
+TEXT = """# Environment variables
+
+Read when needed, so a program may set them before the first bind. A value that is not allowed is an error
+that says what is. This page is generated: edit `ngraph_mxnet/config.py` and run `scripts/update_docs.py`.
+
+{table}
+## MXNet's own that matter here
+| variable | meaning |
+|---|---|
+| `MXNET_SUBGRAPH_BACKEND` | `NGRAPH` (any case): this package; `NONE`, `MKLDNN` or unset: MXNet alone |
+| `MXNET_SUBGRAPH_VERBOSE` | `0` hides MXNet's line "Subgraph backend NGRAPH is activated" |
+"""
+
+
+def main() -> None:
+    (ROOT / "docs" / "environment.md").write_text(TEXT.format(table=config.docs_table()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

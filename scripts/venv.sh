@@ -1,0 +1,110 @@
+# shellcheck shell=bash
+# Set-up that latency.sh and test.sh share: find a Python and a compiler, make a virtual environment that holds this
+# checkout installed as a package. Source it; it sets `root`, the checkout.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# What the package is built from: it is copied apart for the build and hashed to see whether a build is out of date.
+# Optional ones may be missing.
+package_sources=(pyproject.toml setup.py CMakeLists.txt MANIFEST.in README.md ngraph_mxnet csrc)
+
+say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
+
+fail() {
+    say "error: $*"
+    exit 1
+}
+
+# Whether "$1" is a CPython 3.10 to 3.12 that can make virtual environments and compile extension modules.
+suitable_python() {
+    "$1" - >/dev/null 2>&1 <<'PYTHON'
+import ensurepip, os, sys, sysconfig, venv
+header = os.path.join(sysconfig.get_path("include"), "Python.h")
+sys.exit(not ((3, 10) <= sys.version_info[:2] <= (3, 12) and os.path.exists(header)))
+PYTHON
+}
+
+# Print the Python to use: $PYTHON if set, else the first suitable one.
+find_python() {
+    local candidate
+    if [[ -n ${PYTHON:-} ]]; then
+        suitable_python "$PYTHON" || fail "PYTHON=$PYTHON is not Python 3.10 to 3.12 with venv and its C headers"
+        printf '%s\n' "$PYTHON"
+        return
+    fi
+    for candidate in python3.11 python3.12 python3.10 python3; do
+        if suitable_python "$candidate"; then
+            command -v "$candidate"
+            return
+        fi
+    done
+    fail "no Python 3.10, 3.11 or 3.12 with venv and its C headers found (on Debian: apt-get install python3-venv" \
+        "python3-dev); set PYTHON to one"
+}
+
+need_compiler() {
+    command -v "${CXX:-g++}" >/dev/null || fail "no C++ compiler: install g++ (on Debian: apt-get install g++) or set CXX"
+}
+
+# Print the package's sources that exist, as paths from the checkout, build outputs left out, NUL-separated.
+list_sources() {
+    local path
+    for path in "${package_sources[@]}"; do
+        if [[ -e $root/$path ]]; then
+            (cd "$root" && find "$path" -type f ! -name '*.pyc' ! -name '*.so' ! -name '*.o' -print0)
+        fi
+    done
+}
+
+# What decides whether an environment is up to date: the sources, the extras and the Python.
+fingerprint() {
+    {
+        (cd "$root" && list_sources | LC_ALL=C sort -z | xargs -0 sha256sum)
+        "$1" -c 'import sys; print(sys.version, sys.prefix)'
+        printf '%s\n' "$2"
+    } | sha256sum
+}
+
+# install LOG ARGUMENT...: pip install, quiet unless it fails.
+install() {
+    local log=$1
+    shift
+    if ! "$venv/bin/python" -m pip install --disable-pip-version-check "$@" >>"$log" 2>&1; then
+        tail -n 40 "$log" >&2
+        fail "pip install failed; the whole log is $log"
+    fi
+}
+
+# ensure_venv FOLDER EXTRAS [REQUIREMENT...]: make or update FOLDER with this checkout installed in it. EXTRAS is ''
+# or such as '[test]'; each REQUIREMENT is installed without what it depends on. Afterwards `venv` is FOLDER's path.
+# The package is built from a copy, so that nothing else of the checkout gets in.
+ensure_venv() {
+    local folder=$1 extras=$2 python wanted copy log
+    shift 2
+    venv=$root/$folder
+    python=$(find_python)
+    need_compiler
+    wanted=$(fingerprint "$python" "$extras $*")
+    if [[ -x $venv/bin/python && $(cat "$venv/fingerprint" 2>/dev/null) == "$wanted" ]]; then
+        say "$folder is up to date"
+        return
+    fi
+    say "setting up $folder with $("$python" --version) (several minutes the first time)"
+    log=$venv/setup.log
+    "$python" -m venv --clear "$venv"
+    copy=$(mktemp -d)
+    # shellcheck disable=SC2064  # the folder's name is wanted as it is now
+    trap "rm -rf '$copy'" EXIT
+    (cd "$root" && list_sources | tar --null --files-from=- -cf -) | tar -xf - -C "$copy"
+    say "installing the package and what it needs; the log is $folder/setup.log"
+    install "$log" "$copy$extras"
+    if (($# > 0)); then install "$log" --no-deps "$@"; fi
+    printf '%s\n' "$wanted" >"$venv/fingerprint"
+}
+
+# Stop unless the environment's Python finds the installed package, not the checkout.
+need_installed_package() {
+    local found
+    found=$(cd "$root/scripts" && "$venv/bin/python" -c 'import ngraph_mxnet; print(ngraph_mxnet.__file__)')
+    [[ $found == "$venv"/* ]] || fail "ngraph_mxnet comes from $found, not from $venv"
+}
