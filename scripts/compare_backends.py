@@ -141,7 +141,8 @@ class Process:
         )
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
             print(json.dumps({"do": do, **arguments}), file=self.process.stdin, flush=True)
             answer = self.process.stdout.readline()

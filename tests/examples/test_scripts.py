@@ -43,12 +43,14 @@ def test_the_latency_example_knows_nothing_of_us() -> None:
     imports = [
         line for line in LATENCY.read_text().splitlines() if line.lstrip().startswith(("import ", "from "))
     ]
-    assert imports and not any("ngraph" in line for line in imports)
+    assert imports
+    assert not any("ngraph" in line for line in imports)
 
 
 def test_latency_example() -> None:
     result = run_json(LATENCY, "--iterations", "3")
-    assert result["backend"] == "NGRAPH" and result["threads"] == "2"
+    assert result["backend"] == "NGRAPH"
+    assert result["threads"] == "2"
     assert 0 < result["median_ms"] <= result["p90_ms"] <= result["p99_ms"]
     assert result["bind_to_first_result_ms"] > 0
 
@@ -83,4 +85,5 @@ def test_photographs() -> None:
 @pytest.mark.parametrize("script", [LATENCY, PHOTOS, COMPARE], ids=lambda path: path.name)
 def test_help(script: Path) -> None:
     process = run(script, "--help")
-    assert process.returncode == 0 and process.stdout.startswith("usage:")
+    assert process.returncode == 0
+    assert process.stdout.startswith("usage:")

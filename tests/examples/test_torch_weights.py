@@ -19,7 +19,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 def load_example(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
@@ -102,7 +103,8 @@ def test_offsets_strides_and_shared_storages_are_honoured(tmp_path: Path) -> Non
     np.testing.assert_array_equal(read["transposed"], grid.T)
     np.testing.assert_array_equal(read["part"], grid[1:3, 2:5])
     np.testing.assert_array_equal(read["expanded"], [5, 5, 5])
-    assert read["scalar"] == 7 and read["scalar"].dtype == np.int64
+    assert read["scalar"] == 7
+    assert read["scalar"].dtype == np.int64
     assert read["empty"].shape == (0, 3)
     assert all(array.flags.owndata for array in read.values())
 
