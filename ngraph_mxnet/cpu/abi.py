@@ -87,12 +87,6 @@ def from_blocked_ints(source: BlockedView, out: PlainView) -> list[int]:
     return [*out.type.shape[:2], *spatial(out.type.shape), *_blocked4(source), *_plain4(out)]
 
 
-def zero_halo_ints(view: BlockedView) -> list[int]:
-    halo = view.halo
-    return [view.images, view.blocks, view.height, view.width, halo.top, halo.left, halo.bottom, halo.right,
-            *_blocked4(view)]
-
-
 def pool_ints(source: BlockedView, out: BlockedView, *, kernel: Ints, strides: Ints, pads_begin: Ints, pads_end: Ints,
               include_pad: bool = False) -> list[int]:
     """Every list has two entries, for H and W."""
@@ -104,7 +98,8 @@ def scale_shift_ints(source: BlockedView, out: BlockedView) -> list[int]:
     return [source.images, source.blocks, source.height, source.width, *_blocked4(source), *_blocked4(out)]
 
 
-def pack_contraction_ints(shape: Ints, strides: Ints, *, groups: int, supers: int, oc_tile: int, lanes: int) -> list[int]:
+def pack_contraction_ints(shape: Ints, strides: Ints, *, groups: int, supers: int, oc_tile: int,
+                          lanes: int) -> list[int]:
     """Weights of `shape` [OC][IC / groups][KH][KW] at element `strides`, merged into `supers` groups."""
     return [supers, groups // supers, shape[0] // groups, shape[1], shape[2], shape[3], oc_tile, lanes, *strides]
 
@@ -158,7 +153,6 @@ def _layout_tasks(ints: Ints) -> int:
 _TASKS: dict[str, Callable[[Ints], int]] = {
     "to_blocked": _layout_tasks,
     "from_blocked": _layout_tasks,
-    "zero_halo": lambda ints: ints[0] * ints[1],
     "max_pool_blocked": lambda ints: ints[0] * ints[1] * ints[4],
     "avg_pool_blocked": lambda ints: ints[0] * ints[1] * ints[4],
     "scale_shift_blocked": lambda ints: ints[0] * ints[1] * ints[2],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 ALIGNMENT = 64
@@ -11,11 +11,16 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A request for `bytes` bytes from level `first` to level `last`, both included."""
+    """A request for `bytes` bytes from level `first` to level `last`, both included.
+
+    Requests share memory only within a `region`. Images of one geometry with a zero halo make a region: all
+    of them leave the halo's bytes alone, so that zeros written once stay.
+    """
 
     bytes: int
     first: int
     last: int
+    region: Hashable = None
 
     def meets(self, other: Lifetime) -> bool:
         return self.first <= other.last and other.first <= self.last
@@ -27,12 +32,25 @@ def align(size: int) -> int:
 
 
 def plan(requests: Iterable[Lifetime]) -> tuple[list[int], int]:
-    """An offset for each request and the total size, in bytes.
+    """An offset for each request and the total size, in bytes; one region follows the other.
 
     Greedy by size: the largest buffer first, each at the lowest gap among those it meets. Offline allocation
     is NP-hard; this order is within a few percent of the lower bound on networks' graphs.
     """
     wanted = list(requests)
+    regions: dict[Hashable, list[int]] = {}
+    for number, request in enumerate(wanted):
+        regions.setdefault(request.region, []).append(number)
+    offsets, total = [0] * len(wanted), 0
+    for members in regions.values():
+        starts, size = _plan_region([wanted[number] for number in members])
+        for number, start in zip(members, starts, strict=True):
+            offsets[number] = total + start
+        total += size
+    return offsets, total
+
+
+def _plan_region(wanted: list[Lifetime]) -> tuple[list[int], int]:
     offsets = [0] * len(wanted)
     placed: list[tuple[int, int, Lifetime]] = []
     total = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,11 +44,10 @@ class ProgramBuilder:
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
     _arena: list[Buffer] = field(default_factory=list)
     _constants: dict[tuple[str, bytes], Buffer] = field(default_factory=dict)
-    _with_first_writer: list[Instruction] = field(default_factory=list)
 
-    def arena(self, size: int) -> Buffer:
-        """A new buffer of `size` bytes whose place is planned at the end."""
-        buffer = Buffer(Space.ARENA, max(size, 1))
+    def arena(self, size: int, region: Hashable = None) -> Buffer:
+        """A new buffer of `size` bytes whose place is planned at the end; see `Lifetime.region`."""
+        buffer = Buffer(Space.ARENA, max(size, 1), region=region)
         self._arena.append(buffer)
         return buffer
 
@@ -78,21 +77,8 @@ class ProgramBuilder:
         self.instructions.append(instruction)
         writes.writers.append(instruction)
 
-    def emit_with_first_writer(self, kernel: str, operand: tuple[Buffer, int], ints: Iterable[int], tasks: int) -> None:
-        """Append a call that waits for nothing and runs in the level of the buffer's first writer."""
-        instruction = Instruction(kernel, [operand], list(ints), [], tasks, level=-1)
-        self.instructions.append(instruction)
-        self._with_first_writer.append(instruction)
-
     def levels(self) -> list[list[Instruction]]:
         """The instructions by level."""
-        first: dict[Buffer, int] = {}
-        for instruction in self.instructions:
-            for buffer, _ in instruction.operands:
-                if instruction.level >= 0:
-                    first[buffer] = min(first.get(buffer, instruction.level), instruction.level)
-        for instruction in self._with_first_writer:
-            instruction.level = first[instruction.operands[0][0]]
         levels: list[list[Instruction]] = [[] for _ in range(1 + max((i.level for i in self.instructions), default=-1))]
         for instruction in self.instructions:
             levels[instruction.level].append(instruction)
@@ -105,7 +91,7 @@ class ProgramBuilder:
                 for buffer, _ in instruction.operands:
                     if buffer.space is Space.ARENA:
                         spans[buffer] = (spans.get(buffer, (number, number))[0], number)
-        lifetimes = [Lifetime(buffer.bytes, *span) for buffer, span in spans.items()]
+        lifetimes = [Lifetime(buffer.bytes, *span, buffer.region) for buffer, span in spans.items()]
         offsets, total = plan(lifetimes)
         for buffer, offset in zip(spans, offsets, strict=True):
             buffer.offset = offset

@@ -6,6 +6,7 @@ innermost. Strides here are in elements, offsets in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ class Buffer:
     bytes: int
     index: int = 0
     offset: int = 0
+    region: Hashable = None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,13 @@
 """From the optimised graph to kernel calls, one family of ops a module; importing this fills `RULES`."""
 
-from ngraph_mxnet.cpu.lower import blocked, contraction, elementwise, movement, normalization  # noqa: F401
+from ngraph_mxnet.cpu.lower import (  # noqa: F401
+    blocked,
+    contraction,
+    elementwise,
+    movement,
+    normalization,
+    reduction,
+)
 from ngraph_mxnet.cpu.lower.context import RULES, Lowering, Target
 
 __all__ = ["RULES", "Lowering", "Target"]

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.layout import is_blocked_concat
 from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.cpu.lower.contraction import check_rank
 from ngraph_mxnet.cpu.lower.movement import plain_concat
-from ngraph_mxnet.cpu.view import BLOCK, PlainView, View, sub_blocks
+from ngraph_mxnet.cpu.view import (
+    BLOCK,
+    Halo,
+    PlainView,
+    View,
+    blocked_bytes,
+    blocked_view,
+    sub_blocks,
+)
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import TensorType, f32
 
 
 @lowers("max_pool", "avg_pool", check=check_rank)
@@ -26,12 +38,40 @@ def pool(ctx: Lowering, node: Node) -> None:
 def scale_shift(ctx: Lowering, node: Node) -> None:
     """Per channel, then a clamp."""
     data, scale, shift = node.inputs
+    if data.shape[1] < BLOCK and not ctx.has_blocked(data):
+        _plain_scale_shift(ctx, node)
+        return
     source = ctx.blocked(data)
     vectors = [_channel_vector(ctx, value) for value in (scale, shift)]
     out = ctx.new_blocked(node.output)
     ctx.emit("scale_shift_blocked", [source, *vectors], out, abi.scale_shift_ints(source, out),
              [node.attrs["lower"], node.attrs["upper"]])
     ctx.set_blocked(node.output, out)
+
+
+def _plain_scale_shift(ctx: Lowering, node: Node) -> None:
+    """Few channels (the images themselves): plain is what the first convolution reads."""
+    data, scale, shift = node.inputs
+    shape, out = node.output.shape, ctx.new_plain(node.output.type)
+    per_channel = (0, 1) + (0,) * (len(shape) - 2)
+    target = (out, out.strides)
+    source = ctx.plain(data)
+    ctx.strided("multiply", shape, [(source, source.strides), (ctx.contiguous(scale), per_channel)], target)
+    ctx.strided("add", shape, [target, (ctx.contiguous(shift), per_channel)], target)
+    if node.attrs["lower"] != -inf or node.attrs["upper"] != inf:
+        ctx.strided("clamp", shape, [target], target, [node.attrs["lower"], node.attrs["upper"]])
+    ctx.set_plain(node.output, out)
+
+
+def global_mean(ctx: Lowering, node: Node) -> None:
+    """reduce_mean over all spatial axes of a blocked tensor: an average pool of one window."""
+    source = ctx.blocked(node.inputs[0])
+    shape = (*source.type.shape[:2], 1, 1)
+    out = blocked_view(TensorType(f32, shape), ctx.builder.arena(blocked_bytes(shape, Halo())), Halo())
+    window = (source.height, source.width)
+    ints = abi.pool_ints(source, out, kernel=window, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
+    ctx.emit("avg_pool_blocked", [source], out, ints)
+    ctx.set_blocked(node.output, replace(out, type=node.output.type))
 
 
 def _channel_vector(ctx: Lowering, value: Value) -> View:

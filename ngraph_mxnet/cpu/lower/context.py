@@ -166,20 +166,15 @@ class Lowering:
         return plain_view(type_, self.builder.arena(type_.bytes))
 
     def new_blocked(self, value: Value) -> BlockedView:
-        """Memory for `value` where the layout plan wants it; its halo will be zero."""
+        """Memory for `value` where the layout plan wants it; its halo is zero, as the arena was at first."""
         if value in self.layout.placement:
             parent, first = self.layout.placement[value]
             if parent not in self._blocked:
                 self._blocked[parent] = self.new_blocked(parent)
             return sub_blocks(self._blocked[parent], value.type, first)
         halo = self.layout.halo.get(value, Halo())
-        view = blocked_view(value.type, self.builder.arena(blocked_bytes(value.shape, halo)), halo)
-        if halo:
-            ints = abi.zero_halo_ints(view)
-            self.builder.emit_with_first_writer(
-                self.target.symbol("zero_halo"), view.operand, ints, abi.tasks_of("zero_halo", ints)
-            )
-        return view
+        region = ("halo", value.shape, halo) if halo else None
+        return blocked_view(value.type, self.builder.arena(blocked_bytes(value.shape, halo), region), halo)
 
     def blocked_destination(self, value: Value) -> BlockedView:
         """The memory of a value that others may have begun to write in place (see `LayoutPlan.placement`)."""

@@ -1,11 +1,10 @@
-"""Elementwise ops, reductions and softmax, in whichever layout their operands have."""
+"""Elementwise ops, in whichever layout their operands have."""
 
 from __future__ import annotations
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.cpu.view import BLOCK, View, contiguous_strides
+from ngraph_mxnet.cpu.view import BLOCK, View
 from ngraph_mxnet.ir.graph import Node, Value
 
 UNARY = (
@@ -122,18 +121,3 @@ def convert(ctx: Lowering, node: Node) -> None:
         ctx.alias(node.output, node.inputs[0])
     else:
         _plain(ctx, node, [], f"convert_{source}_{target}")
-
-
-@lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min", check=check_f32)
-def reduce(ctx: Lowering, node: Node) -> None:
-    """Over any axes."""
-    source = ctx.plain(node.inputs[0])
-    rank = source.type.rank
-    axes = sorted({axis % rank for axis in node.attrs["axes"]})
-    kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
-    out = ctx.new_plain(node.output.type)
-    ctx.emit(node.op.name, [source], out,
-             abi.reduce_ints(source.type.shape, axes, source.strides, contiguous_strides(kept)))
-    ctx.set_plain(node.output, out)
-
-

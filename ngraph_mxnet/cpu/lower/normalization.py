@@ -1,4 +1,4 @@
-"""Softmax, layer norm, local response normalisation, and the position of an extreme."""
+"""Softmax, layer norm, local response normalisation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,6 @@ def softmax(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
     source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
     ctx.emit(node.op.name, [source], out, abi.softmax_ints(node.output.shape, node.attrs["axis"]))
-    ctx.set_plain(node.output, out)
-
-
-@lowers("argmax", "argmin", check=check_f32)
-def extreme_position(ctx: Lowering, node: Node) -> None:
-    """f32 to i64."""
-    source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
-    ctx.emit(node.op.name, [source], out, abi.arg_ints(node.inputs[0].shape, node.attrs["axis"]))
     ctx.set_plain(node.output, out)
 
 

@@ -1,0 +1,34 @@
+"""Reductions, and the position of an extreme."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.lower.blocked import global_mean
+from ngraph_mxnet.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.cpu.lower.elementwise import check_f32
+from ngraph_mxnet.cpu.view import contiguous_strides
+from ngraph_mxnet.ir.graph import Node
+
+
+@lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min", check=check_f32)
+def reduce(ctx: Lowering, node: Node) -> None:
+    """Over any axes; the mean over a blocked tensor's pixels stays blocked."""
+    rank = node.inputs[0].type.rank
+    axes = sorted({axis % rank for axis in node.attrs["axes"]})
+    if node.op.name == "reduce_mean" and rank > 2 and axes == list(range(2, rank)) and ctx.has_blocked(node.inputs[0]):
+        global_mean(ctx, node)
+        return
+    source = ctx.plain(node.inputs[0])
+    kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
+    out = ctx.new_plain(node.output.type)
+    ctx.emit(node.op.name, [source], out,
+             abi.reduce_ints(source.type.shape, axes, source.strides, contiguous_strides(kept)))
+    ctx.set_plain(node.output, out)
+
+
+@lowers("argmax", "argmin", check=check_f32)
+def extreme_position(ctx: Lowering, node: Node) -> None:
+    """f32 to i64."""
+    source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
+    ctx.emit(node.op.name, [source], out, abi.arg_ints(node.inputs[0].shape, node.attrs["axis"]))
+    ctx.set_plain(node.output, out)
