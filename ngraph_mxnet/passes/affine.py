@@ -1,4 +1,4 @@
-"""Folding y * scale + shift, per channel, into what computes y: weights and bias of a contraction, or a scale_shift.
+"""Folding y * scale + shift, per channel, into the contraction or scale_shift that computes y.
 
 The new weights are IR expressions of the old ones. They depend on cacheable parameters only, so they are
 computed in the prepare graph, once for each set of weights; weights that are constants fold away.
@@ -11,7 +11,8 @@ from ngraph_mxnet.passes.contraction import CONVOLUTIONS, MATMULS, bias_of, clos
 from ngraph_mxnet.passes.pattern import Rewriter
 
 
-def fold_affine(host: Node, scale: Value | None, shift: Value | None, outer: Node, rw: Rewriter) -> Value | str:
+def fold_affine(host: Node, scale: Value | None, shift: Value | None, outer: Node,
+                rw: Rewriter) -> Value | str:
     """`host` anew, so that it gives host * scale + shift, or why that can't be.
 
     `scale` and `shift` are vectors over the host's channels; None is 1 and 0.

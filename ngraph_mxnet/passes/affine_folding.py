@@ -5,15 +5,22 @@ from __future__ import annotations
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.passes.affine import fold_affine
 from ngraph_mxnet.passes.contraction import (
-    HOSTS, NO_CLAMP, channel_axis, channel_vector, closed, varies_by_channel_only, with_bias,
+    HOSTS,
+    NO_CLAMP,
+    channel_axis,
+    channel_vector,
+    closed,
+    varies_by_channel_only,
+    with_bias,
 )
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def add_bias(node: Node, rw: Rewriter) -> Answer:
-    """add(contraction, b[C]) -> contraction with bias (added to the one it has), b in any shape that broadcasts.
+    """add(contraction, b[C]) -> contraction with bias (added to the one it has).
 
-    A `b` of the full shape is a bias only when it is a weight; else it is a residual (`residual_fusion`).
+    `b` has any shape that broadcasts. A `b` of the full shape is a bias only when it is a weight; else it is
+    a residual (`residual_fusion`).
     """
     answer: Answer = None
     for x, other in (node.inputs, node.inputs[::-1]):
@@ -36,7 +43,7 @@ def add_bias(node: Node, rw: Rewriter) -> Answer:
 
 def subtract_bias(node: Node, rw: Rewriter) -> Answer:
     """subtract(contraction, b[C]) -> contraction with bias -b. Not b - contraction."""
-    found = _host_and_vector(*node.inputs, rw)
+    found = _host_and_vector(node.inputs[0], node.inputs[1], rw)
     if found is None:
         return None
     host, vector = found
@@ -54,7 +61,7 @@ def multiply_weights(node: Node, rw: Rewriter) -> Answer:
 
 def divide_weights(node: Node, rw: Rewriter) -> Answer:
     """divide(contraction, s[C]) -> contraction with weights and bias times 1/s, which rounds once more."""
-    found = _host_and_vector(*node.inputs, rw)
+    found = _host_and_vector(node.inputs[0], node.inputs[1], rw)
     if found is None:
         return None
     host, vector = found
@@ -70,9 +77,10 @@ def _host_and_vector(x: Value, other: Value, rw: Rewriter) -> tuple[Node, Value]
 
 
 def multiply_add(node: Node, rw: Rewriter) -> Answer:
-    """add or subtract(multiply(x, s), t) -> scale_shift, for weights or constants s and t, one of them per channel.
+    """add or subtract(multiply(x, s), t) -> scale_shift, for weights or constants s and t.
 
-    Two plain numbers are left to elementwise fusion, and so is a product with other readers.
+    One of them is per channel. Two plain numbers are left to elementwise fusion, and so is a product with
+    other readers.
     """
     pairs = [node.inputs, node.inputs[::-1]] if node.op.name == "add" else [node.inputs]
     for product, t in pairs:

@@ -5,7 +5,7 @@ What is exact and what is not, for floats:
 * x*1, x/1, x-0, x^1, -(-x), ||x|| are exact.
 * x+0 turns -0 into itself instead of +0: the sign of zero is not preserved.
 * x*0 is *not* 0 when x is NaN or infinite: applied to integers and booleans only.
-* x-x and x/x are left alone for the same reason; x^0 is 1 even for NaN, but a constant of that size is no gain.
+* x-x and x/x are left alone for the same reason. x^0 is 1 even for NaN, but such a constant is no gain.
 * x^2 becomes square(x), which may differ in the last bit. x^0.5 stays: sqrt differs at -inf.
 """
 
@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass, uniform
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
 
 def _neutral(x: Value, node: Node) -> Answer:
@@ -79,7 +79,7 @@ def double_negative(node: Node, rw: Rewriter) -> Answer:
 
 
 def absolute(node: Node, rw: Rewriter) -> Answer:
-    """abs(abs(x)) -> abs(x); abs(negative(x)) -> abs(x), but not for unsigned integers, whose negative wraps."""
+    """abs(abs(x)) -> abs(x); abs(negative(x)) -> abs(x), not for unsigned integers (they wrap)."""
     if rw.producer(node.inputs[0], "abs"):
         return node.inputs[0]
     inner = rw.producer(node.inputs[0], "negative")
@@ -101,7 +101,7 @@ def relu_is_clamp(node: Node, rw: Rewriter) -> Answer:
 def bound_is_clamp(node: Node, rw: Rewriter) -> Answer:
     """maximum(x, c) -> clamp(x, c, inf); minimum(x, c) -> clamp(x, -inf, c). Floats: NaN stays NaN in both.
 
-    Not for integers (a clamp's bounds are floats, which cannot name every i64), nor for a constant per channel.
+    Not for integers (a clamp's bounds are floats, which cannot name every i64), nor per channel.
     """
     for x, other in (node.inputs, node.inputs[::-1]):
         bound = uniform(other)
@@ -138,7 +138,7 @@ def clamp_of_clamp(node: Node, rw: Rewriter) -> Answer:
 def merge_bounds(inner: Node, outer: Node) -> dict[str, float]:
     """`lower` and `upper` of the one clamp that does what the clamps of two nodes do.
 
-    A clamp is monotonic, so the outer one acts on the inner one's bounds. The type rules see to lower <= upper.
+    A clamp is monotonic, so the outer one acts on the inner one's bounds. Type rules see to the order.
     """
     low, high = outer.attrs["lower"], outer.attrs["upper"]
     return {key: min(max(inner.attrs[key], low), high) for key in ("lower", "upper")}
@@ -155,7 +155,9 @@ def convert_nothing(node: Node, rw: Rewriter) -> Answer:
     source = inner.inputs[0]
     if not np.can_cast(source.type.element.numpy, x.type.element.numpy, "safe"):
         return f"{source.type.element} to {x.type.element} loses information"
-    return source if source.type == node.output.type else rw.make("convert", source, element=node.attrs["element"])
+    if source.type == node.output.type:
+        return source
+    return rw.make("convert", source, element=node.attrs["element"])
 
 
 def algebraic() -> RewritePass:

@@ -113,7 +113,8 @@ class PassManager:
         known = list(_names(passes))
         unknown = sorted(set(disable) - set(known))
         if unknown:
-            raise ConfigError(f"no pass is called {', '.join(unknown)}; there are {', '.join(dict.fromkeys(known))}")
+            names = ", ".join(dict.fromkeys(known))
+            raise ConfigError(f"no pass is called {', '.join(unknown)}; there are {names}")
         self.passes = tuple(passes)
         self.verify_each = verify_each
         self.disable = frozenset(disable)

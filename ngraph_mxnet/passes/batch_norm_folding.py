@@ -8,7 +8,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.passes.affine import fold_affine
 from ngraph_mxnet.passes.contraction import HOSTS, MATMULS, NO_CLAMP
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def batch_norm_is_scale_shift(node: Node, rw: Rewriter) -> Answer:
@@ -33,11 +33,11 @@ def batch_norm_is_scale_shift(node: Node, rw: Rewriter) -> Answer:
 
 
 def scale_shift_into_host(node: Node, rw: Rewriter) -> Answer:
-    """scale_shift(contraction) -> contraction with other weights and bias; scale_shift(scale_shift) -> scale_shift.
+    """scale_shift(contraction) -> contraction with other weights and bias; also scale_shift(scale_shift).
 
-    The clamp of the outer scale_shift becomes the host's. For the conditions see `fold_affine`. Not into a matmul
-    of rank above 2, whose bias runs along the last axis and not along axis 1, nor into a convolution *after* the
-    scale_shift: its padding would have to be shifted too.
+    The clamp of the outer scale_shift becomes the host's. For the conditions see `fold_affine`. Not into a
+    matmul of rank above 2, whose bias runs along the last axis and not along axis 1, nor into a convolution
+    *after* the scale_shift: its padding would have to be shifted too.
     """
     host = rw.producer(node.inputs[0], *HOSTS)
     if host is None:

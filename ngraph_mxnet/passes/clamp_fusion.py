@@ -5,7 +5,7 @@ from __future__ import annotations
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.passes.algebraic import merge_bounds
 from ngraph_mxnet.passes.contraction import HOSTS, bias_of, with_bias
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def clamp_into_host(node: Node, rw: Rewriter) -> Answer:

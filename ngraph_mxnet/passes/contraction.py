@@ -1,9 +1,10 @@
-"""What the fusions share: contractions (convolution, matmul) and scale_shift as hosts of what follows them."""
+"""What the fusions share: contractions and scale_shift as hosts of what follows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ CONVOLUTIONS = ("convolution", "convolution_bias", "convolution_bias_add")
 MATMULS = ("matmul", "matmul_bias")
 HOSTS = (*CONVOLUTIONS, *MATMULS, "scale_shift")
 
-NO_CLAMP = {"lower": -math.inf, "upper": math.inf}
+NO_CLAMP: dict[str, Any] = {"lower": -math.inf, "upper": math.inf}
 
 
 def channel_axis(host: Node) -> int:
@@ -64,4 +65,5 @@ def with_bias(host: Node, weights: Value, bias: Value, rw: Rewriter, *, origin: 
     """The host anew with other weights and bias, and other bounds if given."""
     name = {"convolution": "convolution_bias", "matmul": "matmul_bias"}.get(host.op.name, host.op.name)
     bounds = {key: v for key, v in (("lower", lower), ("upper", upper)) if v is not None}
-    return rw.make(name, host.inputs[0], weights, bias, *host.inputs[3:], origin=origin, **{**host.attrs, **bounds})
+    operands = (host.inputs[0], weights, bias, *host.inputs[3:])
+    return rw.make(name, *operands, origin=origin, **{**host.attrs, **bounds})

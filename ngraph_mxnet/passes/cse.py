@@ -14,9 +14,10 @@ than two equal copies of them do, and bridges make each large constant once."""
 
 
 class Cse:
-    """Merges nodes of one op with equal attributes and equal operands; operands of a commutative op in any order.
+    """Merges nodes of one op with equal attributes and equal operands.
 
-    The first node stays, with its origin. Does not see through rewrites (`a + b + c` in another grouping).
+    Operands of a commutative op count in any order. The first node stays, with its origin. Does not see
+    through rewrites (`a + b + c` in another grouping).
     """
 
     name = "cse"

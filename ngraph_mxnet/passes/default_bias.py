@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.passes.contraction import bias_of, with_bias
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def zero_bias(node: Node, rw: Rewriter) -> Answer:

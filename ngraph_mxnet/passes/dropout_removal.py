@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def dropout(node: Node, rw: Rewriter) -> Answer:

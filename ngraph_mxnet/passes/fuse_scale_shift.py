@@ -7,14 +7,14 @@ convolution. A pass of its own, so that a backend without such a kernel can leav
 from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def scale_shift_of_sum(node: Node, rw: Rewriter) -> Answer:
     """scale_shift(convolution_bias_add) -> output 1 of convolution_bias_add_scale_shift; output 0 is the sum.
 
-    Not when scale or shift are known only at run time: they could depend on the sum. Of several scale_shifts of
-    one sum the first is fused.
+    Not when scale or shift are known only at run time: they could depend on the sum. Of several scale_shifts
+    of one sum the first is fused.
     """
     total = node.inputs[0]
     host = rw.producer(total, "convolution_bias_add", "convolution_bias_add_scale_shift")
@@ -25,8 +25,8 @@ def scale_shift_of_sum(node: Node, rw: Rewriter) -> Answer:
     if not (rw.static(node.inputs[1]) and rw.static(node.inputs[2])):
         return "scale or shift may differ with every run"
     bounds = {"lower2": node.attrs["lower"], "upper2": node.attrs["upper"]}
-    first = rw.make("convolution_bias_add_scale_shift", *host.inputs, *node.inputs[1:], **host.attrs, **bounds,
-                    origin=(host, node))
+    first = rw.make("convolution_bias_add_scale_shift", *host.inputs, *node.inputs[1:], origin=(host, node),
+                    **host.attrs, **bounds)
     assert first.node is not None
     return {total: first, node.output: first.node.outputs[1]}
 

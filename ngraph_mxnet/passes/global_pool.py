@@ -1,4 +1,4 @@
-"""Global pooling: an average pool whose one window is all of the data becomes `reduce_mean` over the spatial axes.
+"""Global pooling: an average pool whose one window is all of the data becomes `reduce_mean`.
 
 `reduce_mean` is the canonical form because a flatten after it disappears into `keep_dims` (see `movement`).
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def global_average(node: Node, rw: Rewriter) -> Answer:

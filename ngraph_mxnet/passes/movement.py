@@ -7,7 +7,7 @@ from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
 from ngraph_mxnet.ops.elementwise import ARITHMETIC, COMPARISONS
 from ngraph_mxnet.ops.reduction import REDUCTIONS, reduced_shape
-from ngraph_mxnet.passes.pattern import Answer, Rewrite, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter
 
 
 def same_type(node: Node, rw: Rewriter) -> Answer:
@@ -56,7 +56,7 @@ def transpose_of_transpose(node: Node, rw: Rewriter) -> Answer:
 
 
 def slice_nothing(node: Node, rw: Rewriter) -> Answer:
-    """slice of everything -> the operand. A negative stride reverses and stays, though the shape is the same."""
+    """slice of everything -> the operand. A negative stride reverses: it stays."""
     everything = node.inputs[0].type == node.output.type and all(s > 0 for s in node.attrs["strides"])
     return node.inputs[0] if everything else None
 
@@ -115,7 +115,7 @@ def concat_of_slices(node: Node, rw: Rewriter) -> Answer:
 
 
 def reduce_nothing(node: Node, rw: Rewriter) -> Answer:
-    """reduce over no axis, or over axes of size 1 only -> reshape: sum, mean, product and extrema of one element.
+    """reduce over no axis, or over axes of size 1 only -> reshape: of one element each is that element.
 
     Axes of size 1 among others stay: they cost nothing.
     """
@@ -127,7 +127,8 @@ def reduce_nothing(node: Node, rw: Rewriter) -> Answer:
 
 def movement() -> RewritePass:
     """The pass."""
-    table: dict[str, list[Rewrite]] = {name: [implicit_broadcast] for name in [*ARITHMETIC, *COMPARISONS, "select"]}
+    elementwise = [*ARITHMETIC, *COMPARISONS, "select"]
+    table: dict[str, list[Rewrite]] = {name: [implicit_broadcast] for name in elementwise}
     table |= {name: [reduce_nothing] for name in REDUCTIONS}
     return RewritePass("movement", {
         **table,

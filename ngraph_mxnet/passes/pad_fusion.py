@@ -1,4 +1,4 @@
-"""Pad fusion: a constant pad of the spatial axes becomes the padding of the convolution or pool that reads it.
+"""Pad fusion: a constant pad of the spatial axes becomes padding of the convolution or pool behind it.
 
 The pad may have other readers: it stays for those.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 from ngraph_mxnet.errors import TypeRuleError
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def pad_into_convolution(node: Node, rw: Rewriter) -> Answer:
@@ -55,7 +55,8 @@ def pad_into_maximum(node: Node, rw: Rewriter) -> Answer:
 def _least(value: Value, rw: Rewriter) -> float:
     """A number that no element is below."""
     node = rw.producer(value)
-    return node.attrs["lower"] if node is not None and "lower" in node.attrs and value.index == 0 else -math.inf
+    clamped = node is not None and "lower" in node.attrs and value.index == 0
+    return node.attrs["lower"] if node is not None and clamped else -math.inf
 
 
 def _not_spatial(pad: Node) -> str | None:

@@ -159,7 +159,7 @@ class Rewriter:
                 stack.extend((new, depth + 1) for new in reversed(made))
 
     def _rewrite(self, node: Node, misses: list[Miss]) -> list[Node] | None:
-        """The nodes that take the place of `node` (possibly with `node` itself, when it still has readers)."""
+        """The nodes that take the place of `node` (with `node` itself, when it still has readers)."""
         for rewrite in self._table.get(node.op.name, ()):
             self._root, self._made = node, []
             answer = rewrite(node, self)

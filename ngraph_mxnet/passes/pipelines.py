@@ -52,5 +52,5 @@ def cpu_independent_passes() -> list[Pass | FixedPoint]:
 def optimize(graph: Graph, *, verify_each: bool = False, disable: Collection[str] = (),
              observer: Observer | None = None) -> Report:
     """Run the CPU-independent pipeline on `graph`, in place. See `PassManager` for the arguments."""
-    manager = PassManager(cpu_independent_passes(), verify_each=verify_each, disable=disable, observer=observer)
-    return manager.run(graph)
+    passes = cpu_independent_passes()
+    return PassManager(passes, verify_each=verify_each, disable=disable, observer=observer).run(graph)

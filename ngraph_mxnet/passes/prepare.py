@@ -10,7 +10,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 
 @dataclass(frozen=True)
 class Source:
-    """Where a parameter of the main graph comes from: the original graph's input or the prepare graph's result."""
+    """Where a parameter of the main graph comes from: the original's input or the prepare graph's result."""
 
     kind: Literal["input", "prepared"]
     index: int
@@ -43,14 +43,12 @@ def split_prepare(graph: Graph) -> Split:
     cut = _read_outside(graph, weights)
     prepare = _extract(f"{graph.name}_prepare", graph, cut, {})
     index = {value: position for position, value in enumerate(graph.parameters)}
-
     prepared = {value: position for position, value in enumerate(cut)}
     main = _extract(graph.name, graph, graph.results, prepared)
-    return Split(
-        prepare.graph, main.graph,
-        tuple(Source("prepared", prepared[v]) if v in prepared else Source("input", index[v]) for v in main.inputs),
-        tuple(index[v] for v in prepare.inputs),
-    )
+    sources = [
+        Source("prepared", prepared[v]) if v in prepared else Source("input", index[v]) for v in main.inputs
+    ]
+    return Split(prepare.graph, main.graph, tuple(sources), tuple(index[v] for v in prepare.inputs))
 
 
 def _derived_from_weights(graph: Graph) -> set[Value]:
@@ -95,7 +93,7 @@ def _extract(name: str, graph: Graph, results: list[Value], prepared: dict[Value
             needed.add(value.node)
             stack.extend(value.node.inputs)
 
-    part = _Part(Graph(name), [p for p in graph.parameters if p in inputs] + [v for v in prepared if v in inputs])
+    part = _Part(Graph(name), [v for v in (*graph.parameters, *prepared) if v in inputs])
     taken = {p.name for p in graph.parameters}
     table: dict[Value, Value] = {}
     for value in part.inputs:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.passes.contraction import bias_of, closed
-from ngraph_mxnet.passes.pattern import Answer, Rewriter, RewritePass
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def add_residual(node: Node, rw: Rewriter) -> Answer:
-    """add(convolution[_bias](x), residual) -> convolution_bias_add, the residual of exactly the result's shape.
+    """add(convolution[_bias](x), residual) -> convolution_bias_add.
 
-    When both operands are convolutions, the later one in topological order hosts the addition: the other is
-    ready by then, as its residual. Not when the convolution has other readers (so neither when the residual is
-    computed from it), has clamped already, or has a residual already.
+    The residual has exactly the result's shape. When both operands are convolutions, the later one in
+    topological order hosts the addition: the other is ready by then, as its residual. Not when the
+    convolution has other readers (so neither when the residual is computed from it), has clamped already,
+    or has a residual already.
     """
     hosts, reasons = [], []
     for x, residual in (node.inputs, node.inputs[::-1]):
@@ -21,7 +22,8 @@ def add_residual(node: Node, rw: Rewriter) -> Answer:
             continue
         reason = closed(host, rw)
         if reason is None and x.type != residual.type:
-            reason = f"{residual.type} broadcasts to {x.type}" if x.type == node.output.type else "it broadcasts"
+            narrow = residual if x.type == node.output.type else x
+            reason = f"{narrow.type} broadcasts to {node.output.type}"
         if reason:
             reasons.append(reason)
         else:

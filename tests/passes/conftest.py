@@ -10,7 +10,7 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-goldens", action="store_true", help="rewrite tests/golden instead of comparing")
+    parser.addoption("--update-goldens", action="store_true", help="rewrite tests/golden")
 
 
 @pytest.fixture
@@ -23,6 +23,6 @@ def golden(request: pytest.FixtureRequest):
         if request.config.getoption("--update-goldens", default=False):
             path.write_text(text, encoding="utf-8")
         assert path.exists(), f"no {path.name}: run pytest tests/passes --update-goldens"
-        assert text == path.read_text(encoding="utf-8"), f"{name} differs; if that is right, use --update-goldens"
+        assert text == path.read_text(encoding="utf-8"), f"{name} differs; if rightly so, --update-goldens"
 
     return compare

@@ -44,10 +44,11 @@ class _Grower:
             return self.matmul(x)
         groups = self.choice(1, 1, x.shape[1])
         kernel, pads = self.choice((1, 1), (3, 3), (3, 1), (1, 2)), self.choice((1, 1), (1, 0), (0, 2))
-        same = {"pads_begin": (kernel[0] // 2, kernel[1] // 2), "pads_end": (kernel[0] // 2, (kernel[1] - 1) // 2)}
+        same = {"pads_begin": [k // 2 for k in kernel], "pads_end": [(k - 1) // 2 for k in kernel]}
         attrs = self.choice(same, same, {"pads_begin": (1, 1), "pads_end": pads, "strides": (1, 2)})
         outputs = groups * self.choice(1, 2) if groups > 1 else self.choice(3, 4)
-        return self.b.convolution(x, self.weight(outputs, x.shape[1] // groups, *kernel), groups=groups, **attrs)
+        weights = self.weight(outputs, x.shape[1] // groups, *kernel)
+        return self.b.convolution(x, weights, groups=groups, **attrs)
 
     def matmul(self, x: Value) -> Value:
         columns, transposed = self.choice(3, 4), self.choice(False, True)
@@ -61,7 +62,8 @@ class _Grower:
     def affine(self, x: Value) -> Value:
         op = self.choice("multiply", "divide", "subtract", "multiply")
         vector = self.per_channel(x, "var" if op == "divide" else "w")
-        return self.b.apply(op, *(self.draw(st.permutations([x, vector])) if op == "multiply" else (x, vector)))
+        operands = self.draw(st.permutations([x, vector])) if op == "multiply" else (x, vector)
+        return self.b.apply(op, *operands)
 
     def batch_norm(self, x: Value) -> Value:
         kinds = ("w", "w", "w", "var")
@@ -93,15 +95,17 @@ class _Grower:
     def pad(self, x: Value) -> Value:
         if x.type.rank != 4:
             return x
-        begin, end = self.choice(((0, 0, 1, 0), (0, 0, 0, 2)), ((0, 0, 0, 0),) * 2, ((0, 1, 0, 0), (0, 0, 0, 1)))
+        begin = self.choice((0, 0, 1, 0), (0, 0, 1, 0), (0, 0, 0, 0), (0, 1, 0, 0))
+        end = self.choice((0, 0, 0, 2), (0, 0, 0, 2), (0, 0, 0, 0), (0, 0, 1, 1))
         x = self.b.pad(x, pads_begin=begin, pads_end=end, value=self.choice(0.0, 0.0, 1.0, -math.inf))
         return self.choice(self.convolution, self.pool, self.pool)(x)
 
     def pool(self, x: Value) -> Value:
         if x.type.rank != 4 or min(x.shape[2:]) < 3:
             return x
-        attrs = {"kernel": (3, 2), "strides": self.choice((1, 1), (2, 2)), "pads_begin": self.choice((0, 0), (1, 1)),
-                 "pads_end": self.choice((0, 0), (1, 0)), "rounding": self.choice("floor", "ceil")}
+        attrs = {"kernel": (3, 2), "strides": self.choice((1, 1), (2, 2)),
+                 "pads_begin": self.choice((0, 0), (1, 1)), "pads_end": self.choice((0, 0), (1, 0)),
+                 "rounding": self.choice("floor", "ceil")}
         if self.choice(False, True):
             return self.b.max_pool(x, **attrs)
         return self.b.avg_pool(x, **attrs, include_pad=self.choice(False, True))
@@ -120,8 +124,9 @@ class _Grower:
         axes = self.choice((-1,), tuple(range(2, x.type.rank)), ())
         y = self.b.apply(op, x, axes=axes, keep_dims=keep)
         y = self.b.reshape(y, shape=(*(d for d in y.shape if d != 1),)) if self.choice(False, True) else y
-        return self.b.multiply(x, self.b.reshape(y, shape=(*y.shape, *(1,) * (x.type.rank - y.type.rank)))) if (
-            y.shape[:2] == x.shape[:2] and math.prod(y.shape[2:]) == 1 and y.type.rank <= x.type.rank) else x
+        if y.shape[:2] != x.shape[:2] or math.prod(y.shape[2:]) != 1:
+            return x
+        return self.b.multiply(x, self.b.reshape(y, shape=(*y.shape, *(1,) * (x.type.rank - y.type.rank))))
 
     def nothing(self, x: Value) -> Value:
         b, rank = self.b, x.type.rank
@@ -138,7 +143,8 @@ class _Grower:
             lambda: b.reshape(b.reshape(x, shape=(x.type.size,)), shape=x.shape),
             lambda: b.transpose(b.transpose(x, order=order), order=back),
             lambda: b.concat(x, axis=1),
-            lambda: b.concat(b.slice(x, begin=lows, end=split[1]), b.slice(x, begin=split[0], end=full), axis=1),
+            lambda: b.concat(
+                b.slice(x, begin=lows, end=split[1]), b.slice(x, begin=split[0], end=full), axis=1),
             lambda: b.slice(x, begin=lows, end=full),
             lambda: b.slice(x, begin=[d - 1 for d in full], end=[-1] * rank, strides=[-1] * rank),
             lambda: b.power(x, b.constant(self.choice(1.0, 2.0))),
@@ -157,7 +163,7 @@ _STEPS = [name for name in vars(_Grower) if not name.startswith("_") and name no
 
 @st.composite
 def fusible_graphs(draw: Callable[[Any], Any], steps: int = 9) -> Graph:
-    """A chain of up to `steps` steps that now and then goes on from an earlier value; one to three results."""
+    """A chain of up to `steps` steps that may go on from an earlier value; one to three results."""
     grower = _Grower(draw)
     x = grower.values[0]
     for _ in range(draw(st.integers(1, steps))):

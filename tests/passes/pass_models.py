@@ -76,7 +76,7 @@ def resnet_v1(layers=(3, 4, 6, 3), *, size: int = 224, width: int = 64, classes:
 
 
 def resnet_v2(layers=(3, 4, 6, 3), *, size: int = 224, width: int = 64, classes: int = 1000) -> Graph:
-    """Bottleneck ResNet v2, with batch_norm and ReLU before each convolution; the defaults are ResNet-50 v2."""
+    """Bottleneck ResNet v2, with batch_norm and ReLU before each convolution; by default ResNet-50 v2."""
     net = _Net("resnet_v2")
     x = net.bn(net.b.parameter("data", (1, 3, size, size)))
     x = net.max_pool(net.relu(net.bn(net.conv(x, width, 7, 2))))

@@ -11,8 +11,10 @@ from random_graphs import graphs
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.passes import FixedPoint, cpu_independent_passes, optimize
 
-FLAT = [p for item in cpu_independent_passes() for p in (item.passes if isinstance(item, FixedPoint) else (item,))]
-PASSES = {p.name: p for p in FLAT}
+PASSES = {
+    p.name: p for item in cpu_independent_passes()
+    for p in (item.passes if isinstance(item, FixedPoint) else (item,))
+}
 # How many examples a property wants relative to the profile's own number.
 MORE = settings(max_examples=settings().max_examples * 6)
 

@@ -45,7 +45,8 @@ def test_nothing_to_prepare():
     graph = b.results(b.add(b.parameter("x", (2,)), b.parameter("w", (2,), cacheable=True)))
     split = split_prepare(graph)
     assert not split.prepare.nodes and not split.prepare.results and not split.prepare.parameters
-    assert split.main_sources == (Source("input", 0), Source("input", 1)) and split.main.parameters[1].cacheable
+    assert split.main_sources == (Source("input", 0), Source("input", 1))
+    assert split.main.parameters[1].cacheable
 
 
 def test_constants_alone_stay_and_shared_ones_are_copied():

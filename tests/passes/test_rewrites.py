@@ -32,7 +32,7 @@ INF = math.inf
 
 @dataclass(frozen=True)
 class Case:
-    """After `make`'s pass, `left` are the ops of `build`'s graph that depend on data; `miss` is in the report."""
+    """After `make`'s pass, `left` are the ops of `build`'s graph that depend on data; `miss` is reported."""
 
     name: str
     make: Callable
@@ -51,7 +51,8 @@ def w(b: Builder, *shape: int, cacheable: bool = True, kind: str = "w", dtype: s
     return b.parameter(f"{kind}{len(b.graph.parameters)}", shape, dtype, cacheable=cacheable)
 
 
-def conv(b: Builder, data: Value | None = None, *, cacheable: bool = True, dtype: str = "f32", **attrs) -> Value:
+def conv(b: Builder, data: Value | None = None, *, cacheable: bool = True, dtype: str = "f32",
+         **attrs) -> Value:
     data = x(b, dtype) if data is None else data
     return b.convolution(data, w(b, 3, data.shape[1], 1, 1, cacheable=cacheable, dtype=dtype), **attrs)
 
@@ -100,7 +101,8 @@ SIMPLIFY = [
     Case("x-0", algebraic, lambda b: b.subtract(x(b), c(b, 0.0)), ""),
     Case("0-x stays", algebraic, lambda b: b.subtract(c(b, 0.0), x(b)), "subtract"),
     Case("x*1", algebraic, lambda b: b.multiply(x(b), c(b, np.ones((3, 1, 1), "f4"))), ""),
-    Case("x*0 float", algebraic, lambda b: b.multiply(x(b), c(b, 0.0)), "multiply", "0 times NaN or infinity is NaN"),
+    Case("x*0 float", algebraic,
+         lambda b: b.multiply(x(b), c(b, 0.0)), "multiply", "0 times NaN or infinity is NaN"),
     Case("x*0 int", algebraic, lambda b: b.multiply(x(b, "i32"), c(b, np.zeros((2, 3, 5, 6), "i4"))), ""),
     Case("x/1", algebraic, lambda b: b.divide(x(b), c(b, 1.0)), ""),
     Case("1/x stays", algebraic, lambda b: b.divide(c(b, 1.0), x(b)), "divide"),
@@ -117,17 +119,20 @@ SIMPLIFY = [
          "the bounds of a clamp are floats"),
     Case("clamp all", algebraic, lambda b: b.clamp(x(b), lower=-INF, upper=INF), ""),
     Case("clamp clamp", algebraic, lambda b: b.clamp(b.relu(x(b)), lower=-1, upper=6), "clamp"),
-    Case("disjoint clamps", algebraic, lambda b: b.clamp(b.clamp(x(b), lower=-3, upper=-2), lower=1, upper=6), "clamp"),
+    Case("disjoint clamps", algebraic,
+         lambda b: b.clamp(b.clamp(x(b), lower=-3, upper=-2), lower=1, upper=6), "clamp"),
     Case("fractional int clamps", algebraic,
          lambda b: b.clamp(b.clamp(x(b, "i32"), lower=0.2, upper=0.8), lower=0, upper=6), "clamp clamp",
          "an integer clamp has fractional bounds"),
     Case("convert to itself", algebraic, lambda b: b.convert(x(b), element="f32"), ""),
-    Case("lossless converts", algebraic, lambda b: b.convert(b.convert(x(b), element="f64"), element="f32"), ""),
+    Case("lossless converts", algebraic,
+         lambda b: b.convert(b.convert(x(b), element="f64"), element="f32"), ""),
     Case("lossy converts", algebraic, lambda b: b.convert(b.convert(x(b), element="f16"), element="f32"),
          "convert convert", "f32 to f16 loses information"),
     Case("dropout", dropout_removal, lambda b: b.dropout(x(b)), ""),
     Case("reshapes", movement, lambda b: b.reshape(b.reshape(x(b), shape=(6, 30)), shape=(180,)), "reshape"),
-    Case("reshape and back", movement, lambda b: b.reshape(b.reshape(x(b), shape=(6, 30)), shape=(2, 3, 5, 6)), ""),
+    Case("reshape and back", movement,
+         lambda b: b.reshape(b.reshape(x(b), shape=(6, 30)), shape=(2, 3, 5, 6)), ""),
     Case("transpose and back", movement,
          lambda b: b.transpose(b.transpose(x(b), order=(0, 2, 3, 1)), order=(0, 3, 1, 2)), ""),
     Case("transposes", movement,
@@ -142,7 +147,8 @@ SIMPLIFY = [
     Case("broadcasts", movement,
          lambda b: b.broadcast(b.broadcast(x(b), shape=(1, 2, 3, 5, 6)), shape=(4, 2, 3, 5, 6)), "broadcast"),
     Case("implicit broadcast", movement,
-         lambda b: b.add(x(b), b.broadcast(b.reduce_sum(x(b), axes=(0, 1, 2)), shape=(5, 6))), "add reduce_sum"),
+         lambda b: b.add(x(b), b.broadcast(b.reduce_sum(x(b), axes=(0, 1, 2)), shape=(5, 6))),
+         "add reduce_sum"),
     Case("both broadcast", movement, lambda b: b.add(
         b.broadcast(x(b, shape=(1, 4)), shape=(3, 4)), b.broadcast(x(b), shape=(3, 4))), "add broadcast"),
     Case("concat of one", movement, lambda b: b.concat(x(b), axis=-1), ""),
@@ -155,17 +161,20 @@ SIMPLIFY = [
     Case("reduce ones", movement, lambda b: b.reduce_mean(x(b, shape=(2, 3, 1, 1)), axes=(2, -1)), "reshape"),
     Case("reduce none", movement, lambda b: b.reduce_max(x(b), axes=()), ""),
     Case("reduce and flatten", movement,
-         lambda b: b.reshape(b.reduce_mean(x(b), axes=(-2, -1), keep_dims=True), shape=(2, 3)), "reduce_mean"),
+         lambda b: b.reshape(b.reduce_mean(x(b), axes=(-2, -1), keep_dims=True), shape=(2, 3)),
+         "reduce_mean"),
     Case("reduce read twice", movement,
          lambda b: two(b.reduce_mean(x(b), axes=(2, 3)), lambda v: b.reshape(v, shape=(2, 3, 1, 1))),
          "reduce_mean reshape", "reduce_mean has other readers"),
     Case("global pool", global_pool, lambda b: b.avg_pool(x(b), kernel=(5, 6)), "reduce_mean"),
     Case("global pool, idle pads", global_pool,
-         lambda b: b.avg_pool(x(b), kernel=(7, 8), pads_begin=(1, 1), pads_end=(1, 1), include_pad=False), "reduce_mean"),
+         lambda b: b.avg_pool(x(b), kernel=(7, 8), pads_begin=(1, 1), pads_end=(1, 1), include_pad=False),
+         "reduce_mean"),
     Case("global pool, counted pads", global_pool,
          lambda b: b.avg_pool(x(b), kernel=(7, 8), pads_begin=(1, 1), pads_end=(1, 1)), "avg_pool",
          "its padding counts in the divisor"),
-    Case("one window of a part", global_pool, lambda b: b.avg_pool(x(b), kernel=(4, 6), strides=(9, 1)), "avg_pool"),
+    Case("one window of a part", global_pool,
+         lambda b: b.avg_pool(x(b), kernel=(4, 6), strides=(9, 1)), "avg_pool"),
     Case("dead code", DeadCode, lambda b: (b.tanh(x(b)), b.exp(x(b)))[0], "tanh"),
     Case("cse", Cse, lambda b: b.multiply(b.add(x(b), c(b, 2.0)), b.add(c(b, 2.0), x(b))), "add multiply"),
     Case("cse attributes", Cse,
@@ -178,10 +187,13 @@ SIMPLIFY = [
 ]
 
 FOLD = [
-    Case("pad conv", pad_fusion, lambda b: conv(b, pad(b), pads_begin=(0, 1), pads_end=(1, 0)), "convolution"),
+    Case("pad conv", pad_fusion,
+         lambda b: conv(b, pad(b), pads_begin=(0, 1), pads_end=(1, 0)), "convolution"),
     Case("pad read twice", pad_fusion, lambda b: two(pad(b), lambda v: conv(b, v)), "convolution pad"),
-    Case("pad 1 conv", pad_fusion, lambda b: conv(b, pad(b, 1.0)), "convolution pad", "the padding value is 1.0, not 0"),
-    Case("edge pad", pad_fusion, lambda b: conv(b, pad(b, mode="edge")), "convolution pad", "the pad's mode is edge"),
+    Case("pad 1 conv", pad_fusion,
+         lambda b: conv(b, pad(b, 1.0)), "convolution pad", "the padding value is 1.0, not 0"),
+    Case("edge pad", pad_fusion,
+         lambda b: conv(b, pad(b, mode="edge")), "convolution pad", "the pad's mode is edge"),
     Case("channel pad", pad_fusion, lambda b: conv(b, pad(b, begin=(0, 1, 0, 0))), "convolution pad",
          "the pad is on the batch or channel axis"),
     Case("pad avg", pad_fusion, lambda b: b.avg_pool(pad(b), kernel=(3, 3), include_pad=False), "avg_pool"),
@@ -192,8 +204,10 @@ FOLD = [
     Case("pad 0 max", pad_fusion, lambda b: b.max_pool(pad(b), kernel=(3, 3)), "max_pool pad",
          "the padding value 0.0 may be the greatest in a window"),
     Case("pad 0 max of relu", pad_fusion,
-         lambda b: b.max_pool(pad(b, data=b.clamp(x(b), lower=0, upper=INF)), kernel=(3, 3)), "clamp max_pool"),
-    Case("pad max, idle window", pad_fusion, lambda b: b.max_pool(pad(b, -INF), kernel=(2, 2)), "max_pool pad",
+         lambda b: b.max_pool(pad(b, data=b.clamp(x(b), lower=0, upper=INF)), kernel=(3, 3)),
+         "clamp max_pool"),
+    Case("pad max, idle window", pad_fusion,
+         lambda b: b.max_pool(pad(b, -INF), kernel=(2, 2)), "max_pool pad",
          "each to overlap"),
     Case("bn", batch_norm_folding, lambda b: bn(b, x(b)), "scale_shift"),
     Case("bn of run-time vectors", batch_norm_folding, lambda b: bn(b, x(b), cacheable=False),
@@ -203,14 +217,17 @@ FOLD = [
     Case("conv bn bn", batch_norm_folding, lambda b: bn(b, bn(b, conv_bias(b))), "convolution_bias"),
     Case("bn bn", batch_norm_folding, lambda b: bn(b, bn(b, x(b))), "scale_shift"),
     Case("dense bn", batch_norm_folding, lambda b: bn(b, dense(b)), "matmul_bias"),
-    Case("dense bn, not transposed", batch_norm_folding, lambda b: bn(b, dense(b, transposed=False)), "matmul_bias"),
-    Case("rank 3 product", batch_norm_folding, lambda b: bn(b, dense(b, shape=(2, 3, 7))), "matmul scale_shift",
+    Case("dense bn, not transposed", batch_norm_folding,
+         lambda b: bn(b, dense(b, transposed=False)), "matmul_bias"),
+    Case("rank 3 product", batch_norm_folding,
+         lambda b: bn(b, dense(b, shape=(2, 3, 7))), "matmul scale_shift",
          "channels are not the last axis of the product"),
     Case("conv bn, two readers", batch_norm_folding, lambda b: two(conv(b), lambda v: bn(b, v)),
          "convolution scale_shift", "convolution has other readers"),
     Case("conv bn, run-time weights", batch_norm_folding, lambda b: bn(b, conv(b, cacheable=False)),
          "convolution scale_shift", "the weights of convolution may differ with every run"),
-    Case("clamped conv bn", batch_norm_folding, lambda b: bn(b, conv_bias(b, lower=0)), "convolution_bias scale_shift",
+    Case("clamped conv bn", batch_norm_folding,
+         lambda b: bn(b, conv_bias(b, lower=0)), "convolution_bias scale_shift",
          "convolution_bias clamps first"),
     Case("sum bn", batch_norm_folding, lambda b: bn(b, conv_bias_add(b)), "convolution_bias_add scale_shift",
          "the residual of convolution_bias_add would have to be scaled too"),
@@ -219,50 +236,65 @@ FOLD = [
     Case("conv add biases", affine_folding,
          lambda b: b.add(b.add(conv(b), w(b, 1, 3, 1, 1)), w(b, 3, 1, 1)), "convolution_bias"),
     Case("dense add bias", affine_folding, lambda b: b.add(dense(b), w(b, 4)), "matmul_bias"),
-    Case("batched add bias", affine_folding, lambda b: b.add(dense(b, shape=(2, 3, 7)), w(b, 1, 1, 4)), "matmul_bias"),
+    Case("batched add bias", affine_folding,
+         lambda b: b.add(dense(b, shape=(2, 3, 7)), w(b, 1, 1, 4)), "matmul_bias"),
     Case("row bias", affine_folding, lambda b: b.add(dense(b), w(b, 2, 1)), "add matmul"),
     Case("conv - bias", affine_folding, lambda b: b.subtract(conv(b), w(b, 3, 1, 1)), "convolution_bias"),
-    Case("bias - conv stays", affine_folding, lambda b: b.subtract(w(b, 3, 1, 1), conv(b, x(b))), "convolution subtract"),
+    Case("bias - conv stays", affine_folding,
+         lambda b: b.subtract(w(b, 3, 1, 1), conv(b, x(b))), "convolution subtract"),
     Case("conv * s", affine_folding, lambda b: b.multiply(conv(b), w(b, 3, 1, 1)), "convolution"),
-    Case("conv / s", affine_folding, lambda b: b.divide(conv_bias(b), w(b, 3, 1, 1, kind="var")), "convolution_bias"),
+    Case("conv / s", affine_folding,
+         lambda b: b.divide(conv_bias(b), w(b, 3, 1, 1, kind="var")), "convolution_bias"),
     Case("dense * s", affine_folding, lambda b: b.multiply(dense(b), w(b, 4)), "matmul"),
     Case("conv * run-time s", affine_folding, lambda b: b.multiply(conv(b), w(b, 3, 1, 1, cacheable=False)),
          "convolution multiply"),
     Case("x*s+t", affine_folding, lambda b: b.add(b.multiply(x(b), w(b, 3, 1, 1)), c(b, 1.0)), "scale_shift"),
-    Case("x*2+1 stays", affine_folding, lambda b: b.add(b.multiply(x(b), c(b, 2.0)), c(b, 1.0)), "add multiply"),
+    Case("x*2+1 stays", affine_folding,
+         lambda b: b.add(b.multiply(x(b), c(b, 2.0)), c(b, 1.0)), "add multiply"),
     Case("bn * s", affine_folding, lambda b: b.multiply(
         b.scale_shift(x(b), w(b, 3), w(b, 3)), w(b, 3, 1, 1)), "scale_shift"),
 ]
 
 FUSE = [
     Case("conv + x", residual_fusion, lambda b: b.add(x(b), conv(b)), "convolution_bias_add"),
-    Case("conv + conv", residual_fusion, lambda b: b.add(conv(b), conv(b)), "convolution convolution_bias_add"),
+    Case("conv + conv", residual_fusion,
+         lambda b: b.add(conv(b), conv(b)), "convolution convolution_bias_add"),
     Case("conv + itself", residual_fusion, lambda b: (lambda v: b.add(v, v))(conv(b)), "add convolution",
          "convolution has other readers"),
-    Case("conv + f(conv)", residual_fusion, lambda b: (lambda v: b.add(v, b.tanh(v)))(conv(b)), "add convolution tanh",
+    Case("conv + f(conv)", residual_fusion,
+         lambda b: (lambda v: b.add(v, b.tanh(v)))(conv(b)), "add convolution tanh",
          "convolution has other readers"),
-    Case("conv result + x", residual_fusion, lambda b: two(conv(b), lambda v: b.add(v, x(b))), "add convolution",
+    Case("conv result + x", residual_fusion,
+         lambda b: two(conv(b), lambda v: b.add(v, x(b))), "add convolution",
          "convolution has other readers"),
-    Case("conv + row", residual_fusion, lambda b: b.add(conv(b), b.reduce_sum(x(b), axes=(3,), keep_dims=True)),
+    Case("conv + row", residual_fusion,
+         lambda b: b.add(conv(b), b.reduce_sum(x(b), axes=(3,), keep_dims=True)),
          "add convolution reduce_sum", "f32[2,3,5,1] broadcasts to f32[2,3,5,6]"),
-    Case("relu conv + x", residual_fusion, lambda b: b.add(conv_bias(b, lower=0), x(b)), "add convolution_bias",
+    Case("relu conv + x", residual_fusion,
+         lambda b: b.add(conv_bias(b, lower=0), x(b)), "add convolution_bias",
          "convolution_bias clamps first"),
     Case("conv relu", clamp_fusion, lambda b: b.clamp(conv(b), lower=0, upper=INF), "convolution_bias"),
-    Case("sum relu6", clamp_fusion, lambda b: b.clamp(conv_bias_add(b), lower=0, upper=6), "convolution_bias_add"),
-    Case("bounds merge", clamp_fusion, lambda b: b.clamp(conv_bias(b, lower=0), lower=-1, upper=6), "convolution_bias"),
+    Case("sum relu6", clamp_fusion,
+         lambda b: b.clamp(conv_bias_add(b), lower=0, upper=6), "convolution_bias_add"),
+    Case("bounds merge", clamp_fusion,
+         lambda b: b.clamp(conv_bias(b, lower=0), lower=-1, upper=6), "convolution_bias"),
     Case("dense relu", clamp_fusion, lambda b: b.clamp(dense(b), lower=0, upper=INF), "matmul_bias"),
     Case("scale_shift relu", clamp_fusion,
          lambda b: b.clamp(b.scale_shift(x(b), w(b, 3), w(b, 3)), lower=0, upper=INF), "scale_shift"),
-    Case("conv pool relu", clamp_fusion, lambda b: b.clamp(b.max_pool(conv(b), kernel=(2, 2)), lower=0, upper=INF),
+    Case("conv pool relu", clamp_fusion,
+         lambda b: b.clamp(b.max_pool(conv(b), kernel=(2, 2)), lower=0, upper=INF),
          "convolution_bias max_pool"),
-    Case("conv read twice, relu", clamp_fusion, lambda b: two(conv(b), lambda v: b.clamp(v, lower=0, upper=INF)),
+    Case("conv read twice, relu", clamp_fusion,
+         lambda b: two(conv(b), lambda v: b.clamp(v, lower=0, upper=INF)),
          "clamp convolution", "convolution has other readers"),
-    Case("int conv relu", clamp_fusion, lambda b: b.clamp(conv(b, dtype="i32"), lower=0, upper=INF), "clamp convolution",
+    Case("int conv relu", clamp_fusion,
+         lambda b: b.clamp(conv(b, dtype="i32"), lower=0, upper=INF), "clamp convolution",
          "integers"),
     Case("default bias", default_bias, lambda b: conv(b), "convolution_bias"),
     Case("default bias, integers", default_bias, lambda b: conv(b, dtype="i32"), "convolution", "integers"),
     Case("pre-activation", fuse_scale_shift, lambda b: two(
-        conv_bias_add(b), lambda v: b.scale_shift(v, w(b, 3), w(b, 3), lower=0)), "convolution_bias_add_scale_shift"),
+        conv_bias_add(b), lambda v: b.scale_shift(v, w(b, 3), w(b, 3), lower=0)),
+        "convolution_bias_add_scale_shift"),
     Case("pre-activation, read before", fuse_scale_shift, lambda b: (lambda v: (
         b.tanh(v), b.scale_shift(v, b.exp(w(b, 3)), w(b, 3))))(conv_bias_add(b)),
         "convolution_bias_add_scale_shift tanh"),
@@ -291,7 +323,7 @@ def test_rewrite(case: Case):
 
 
 def _run_time_ops(graph) -> list[str]:
-    """The ops that run with every call. A graph without parameters counts as one that does: it tests folding."""
+    """The ops that run with every call. A graph without parameters tests folding: all of it counts."""
     run_time = {p for p in graph.parameters if not p.cacheable}
     names = []
     for node in graph.nodes:

@@ -46,7 +46,8 @@ def test_change_is_seen_in_attributes_wiring_and_results():
     seen.add(fingerprint(graph))
     graph.results[0] = graph.nodes[0].output
     seen.add(fingerprint(graph))
-    graph = parse_graph("graph @g(%x: f32[2]) -> (f32[2]) {\n %0: f32[2] = leaky_relu(%x) {slope=0.5}\nreturn %0\n}")
+    b = Builder()
+    graph = b.results(b.leaky_relu(b.parameter("x", (2,)), slope=0.5))
     seen.add(fingerprint(graph))
     assert fingerprint(graph) == fingerprint(graph.clone())
     graph.nodes[0].attrs["slope"] = 0.25
@@ -80,7 +81,8 @@ def test_fixed_point_stops_when_all_have_seen_the_graph():
 
 def test_fixed_point_bound_is_reported():
     flip = Lambda("flip", lambda g: g.nodes[0].attrs.update(slope=1 - g.nodes[0].attrs["slope"]))
-    graph = parse_graph("graph @g(%x: f32[2]) -> (f32[2]) {\n %0: f32[2] = leaky_relu(%x)\nreturn %0\n}")
+    b = Builder()
+    graph = b.results(b.leaky_relu(b.parameter("x", (2,))))
     report = PassManager([FixedPoint("group", (flip,), bound=3)]).run(graph)
     assert report.unsettled == ["group"] and len(report.records) == 3
     assert "group: not settled" in str(report)
