@@ -1,7 +1,7 @@
 """Elementwise kernels as tables of scalar expressions, on the strided convention (`strided.py`).
 
-float32 unless the tables say so. Parameters, in the order of `floats`: clamp lower, upper; leaky_relu slope; elu alpha;
-fill_* value. `copy_N` and `fill_N` move elements of N bytes, `fill_1` and `fill_8` as int8 and int64.
+float32 unless the tables say so. Parameters, in the order of `floats`: clamp lower, upper; leaky_relu slope;
+elu alpha; fill_* value. `copy_N` and `fill_N` move elements of N bytes, `fill_1` and `fill_8` as int8 and int64.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ngraph_mxnet.cpu.kernels.strided import (
     unary_kernel,
 )
 
-__all__ = ["BINARY", "COMPARISON", "CONVERTED", "LOGICAL", "UNARY"]
+__all__ = ["BINARY", "COMPARISON", "CONVERTED", "LIBM", "LIBM_BINARY", "LOGICAL", "UNARY"]
 
 ELEMENTS = {
     "f32": types.float32,
@@ -110,17 +110,8 @@ def _mod(x, y):
 
 UNARY: dict[str, tuple[Callable, int]] = {
     "abs": (absolute, 0),
-    "acos": (libm("acosf"), 0),
-    "acosh": (libm("acoshf"), 0),
-    "asin": (libm("asinf"), 0),
-    "asinh": (libm("asinhf"), 0),
-    "atan": (libm("atanf"), 0),
-    "atanh": (libm("atanhf"), 0),
-    "cbrt": (libm("cbrtf"), 0),
     "ceiling": (rounding("ceil"), 0),
     "clamp": (_clamp, 2),
-    "cos": (libm("cosf"), 0),
-    "cosh": (libm("coshf"), 0),
     "elu": (_elu, 1),
     "erf": (maths.erf, 0),
     "exp": (maths.exp, 0),
@@ -130,9 +121,7 @@ UNARY: dict[str, tuple[Callable, int]] = {
     "identity": (inline(lambda x: x), 0),
     "leaky_relu": (_leaky_relu, 1),
     "log": (maths.log, 0),
-    "log10": (libm("log10f"), 0),
     "log1p": (maths.log1p, 0),
-    "log2": (libm("log2f"), 0),
     "negative": (inline(lambda x: -x), 0),
     "reciprocal": (inline(lambda x: ONE / x), 0),
     "relu": (_relu, 0),
@@ -140,29 +129,45 @@ UNARY: dict[str, tuple[Callable, int]] = {
     "rsqrt": (inline(lambda x: ONE / square_root(x)), 0),
     "sigmoid": (maths.sigmoid, 0),
     "sign": (_sign, 0),
-    "sin": (libm("sinf"), 0),
-    "sinh": (libm("sinhf"), 0),
     "softplus": (maths.softplus, 0),
     "softsign": (_softsign, 0),
     "sqrt": (square_root, 0),
     "square": (inline(lambda x: x * x), 0),
-    "tan": (libm("tanf"), 0),
     "tanh": (maths.tanh, 0),
     "trunc": (rounding("trunc"), 0),
 }
 """float32 to float32: expression and number of parameters."""
+
+LIBM: dict[str, str] = {
+    "acos": "acosf",
+    "acosh": "acoshf",
+    "asin": "asinf",
+    "asinh": "asinhf",
+    "atan": "atanf",
+    "atanh": "atanhf",
+    "cbrt": "cbrtf",
+    "cos": "cosf",
+    "cosh": "coshf",
+    "log10": "log10f",
+    "log2": "log2f",
+    "sin": "sinf",
+    "sinh": "sinhf",
+    "tan": "tanf",
+}
+"""float32 to float32 by a call of libm for every element: correct, not fast."""
 
 BINARY: dict[str, Callable] = {
     "add": inline(lambda x, y: x + y),
     "divide": inline(lambda x, y: x / y),
     "maximum": _maximum,
     "minimum": _minimum,
-    "mod": _mod,
     "multiply": inline(lambda x, y: x * y),
-    "power": _power,
     "subtract": inline(lambda x, y: x - y),
 }
 """float32, float32 to float32."""
+
+LIBM_BINARY: dict[str, Callable] = {"mod": _mod, "power": _power}
+"""The same, with a call of libm for every element."""
 
 COMPARISON: dict[str, Callable] = {
     "equal": inline(lambda x, y: x == y),
@@ -188,9 +193,11 @@ _choose = inline(lambda condition, x, y: select(condition != NO, x, y))
 
 
 def with_floats(expression: Callable, arity: int, parameters: int) -> Callable:
-    """`expression` taking the kernel's `floats` in place of its parameters; unchanged if it has two inputs."""
-    if arity > 1:
-        return expression
+    """`expression` taking the kernel's `floats` in place of its parameters."""
+    if arity == 3:
+        return inline(lambda x, y, z: expression(x, y, z))
+    if arity == 2:
+        return inline(lambda x, y: expression(x, y))
     if arity == 0:
         return inline(lambda floats: expression(parameter(floats, 0)))
     if parameters == 0:
@@ -200,37 +207,43 @@ def with_floats(expression: Callable, arity: int, parameters: int) -> Callable:
     return inline(lambda x, floats: expression(x, parameter(floats, 0), parameter(floats, 1)))
 
 
-def strided_function(expression: Callable, inputs: tuple[str, ...], output: str) -> Callable:
-    """The kernel function around `expression` (as `with_floats` makes it)."""
-    out_type = ELEMENTS[output]
+def strided_function(expression: Callable, inputs: tuple, output: object, loops: str) -> Callable:
+    """The kernel function around `expression` (as `with_floats` makes it); Numba types of the elements."""
     if not inputs:
-        return fill_kernel(expression, out_type)
+        return fill_kernel(expression, output)
     if len(inputs) == 1:
-        return unary_kernel(expression, ELEMENTS[inputs[0]], out_type)
+        return unary_kernel(expression, inputs[0], output, loops)
     if len(inputs) == 2:
-        return binary_kernel(expression, ELEMENTS[inputs[0]], out_type)
-    return ternary_kernel(expression, tuple(ELEMENTS[i] for i in inputs), out_type)
+        return binary_kernel(expression, inputs[0], output, loops)
+    return ternary_kernel(expression, inputs, output)
 
 
-def _add(name: str, expression: Callable, inputs: str, output: str, parameters: int = 0) -> None:
+def _add(
+    name: str, expression: Callable, inputs: str, output: str, parameters: int = 0, loops: str = "full"
+) -> None:
     kinds = tuple(inputs.split())
     bound = with_floats(expression, len(kinds), parameters)
     register(
         KernelRecord(
             name=name,
-            function=strided_function(bound, kinds, output),
+            function=strided_function(bound, tuple(ELEMENTS[k] for k in kinds), ELEMENTS[output], loops),
             tasks=strided_tasks,
             doc=f"Elementwise {name}: ({', '.join(kinds)}) -> {output}, on the strided convention.",
             expression=expression,
             inputs=kinds,
             output=output,
             parameters=parameters,
+            loops=loops,
         )
     )
 
 
 for _name, (_expression, _parameters) in UNARY.items():
     _add(_name, _expression, "f32", "f32", _parameters)
+for _name, _function in LIBM.items():
+    _add(_name, libm(_function), "f32", "f32", loops="strided")
+for _name, _expression in LIBM_BINARY.items():
+    _add(_name, _expression, "f32 f32", "f32", loops="strided")
 for _name, _expression in BINARY.items():
     _add(_name, _expression, "f32 f32", "f32")
 for _name, _expression in COMPARISON.items():
@@ -246,4 +259,5 @@ for _bytes, _element in ((1, "i8"), (4, "f32"), (8, "i64")):
 for _from in CONVERTED:
     for _to in CONVERTED:
         if _from != _to:
-            _add(f"convert_{_from}_{_to}", _is_true if _to == "bool" else _identity, _from, _to)
+            _expression = _is_true if _to == "bool" else _identity
+            _add(f"convert_{_from}_{_to}", _expression, _from, _to, loops="contiguous")

@@ -33,6 +33,8 @@ class KernelRecord:
     """Element type of an elementwise kernel's output."""
     parameters: int = 0
     """Entries of `floats` that `expression` takes."""
+    loops: str = "full"
+    """An elementwise kernel's fast paths: `full`, `contiguous` (fewer) or `strided` (none)."""
 
 
 ALL_KERNELS: dict[str, KernelRecord] = {}

@@ -97,8 +97,9 @@ def fill_kernel(expression: Callable, out_type: object) -> Callable:
     return kernel
 
 
-def unary_kernel(expression: Callable, in_type: object, out_type: object) -> Callable:
+def unary_kernel(expression: Callable, in_type: object, out_type: object, loops: str = "full") -> Callable:
     """A kernel of one input; `expression(x, floats)` gives the element."""
+    contiguous, blocked = loops != "strided", loops == "full"
 
     def kernel(tensors, ints, floats, begin, end):
         a3, a4, o3, o4 = ints[10], ints[11], ints[15], ints[16]
@@ -106,28 +107,25 @@ def unary_kernel(expression: Callable, in_type: object, out_type: object) -> Cal
             i0, i1, i2, i3, i4, rows, columns = _decode(ints, task)
             a = shift(pointer(tensors, 0, in_type), _start(ints, 7, i0, i1, i2, i3, i4))
             o = shift(pointer(tensors, 1, out_type), _start(ints, 12, i0, i1, i2, i3, i4))
-            if a4 == 1 and o4 == 1:
-                if columns == 16:
-                    for row in range(rows):
-                        ra, ro = shift(a, row * a3), shift(o, row * o3)
-                        for c in range(16):
-                            store(ro, c, expression(load(ra, c), floats))
+            unit = a4 == 1 and o4 == 1
+            for row in range(rows):
+                ra, ro = shift(a, row * a3), shift(o, row * o3)
+                if blocked and unit and columns == 16:
+                    for c in range(16):
+                        store(ro, c, expression(load(ra, c), floats))
+                elif contiguous and unit:
+                    for c in range(columns):
+                        store(ro, c, expression(load(ra, c), floats))
                 else:
-                    for row in range(rows):
-                        ra, ro = shift(a, row * a3), shift(o, row * o3)
-                        for c in range(columns):
-                            store(ro, c, expression(load(ra, c), floats))
-            else:
-                for row in range(rows):
-                    ra, ro = shift(a, row * a3), shift(o, row * o3)
                     for c in range(columns):
                         store(ro, c * o4, expression(load(ra, c * a4), floats))
 
     return kernel
 
 
-def binary_kernel(expression: Callable, in_type: object, out_type: object) -> Callable:
+def binary_kernel(expression: Callable, in_type: object, out_type: object, loops: str = "full") -> Callable:
     """A kernel of two inputs of one type; `expression(x, y)` gives the element."""
+    contiguous, blocked = loops != "strided", loops == "full"
 
     def kernel(tensors, ints, floats, begin, end):
         a3, a4, b3, b4, o3, o4 = ints[10], ints[11], ints[15], ints[16], ints[20], ints[21]
@@ -137,31 +135,23 @@ def binary_kernel(expression: Callable, in_type: object, out_type: object) -> Ca
             b = shift(pointer(tensors, 1, in_type), _start(ints, 12, i0, i1, i2, i3, i4))
             o = shift(pointer(tensors, 2, out_type), _start(ints, 17, i0, i1, i2, i3, i4))
             both = a4 == 1 and b4 == 1 and o4 == 1
-            if both and columns == 16:
-                for row in range(rows):
-                    ra, rb, ro = shift(a, row * a3), shift(b, row * b3), shift(o, row * o3)
+            for row in range(rows):
+                ra, rb, ro = shift(a, row * a3), shift(b, row * b3), shift(o, row * o3)
+                if blocked and both and columns == 16:
                     for c in range(16):
                         store(ro, c, expression(load(ra, c), load(rb, c)))
-            elif both:
-                for row in range(rows):
-                    ra, rb, ro = shift(a, row * a3), shift(b, row * b3), shift(o, row * o3)
+                elif contiguous and both:
                     for c in range(columns):
                         store(ro, c, expression(load(ra, c), load(rb, c)))
-            elif a4 == 1 and b4 == 0 and o4 == 1:
-                for row in range(rows):
-                    ra, ro = shift(a, row * a3), shift(o, row * o3)
-                    y = load(b, row * b3)
+                elif blocked and a4 == 1 and b4 == 0 and o4 == 1:
+                    y = load(rb, 0)
                     for c in range(columns):
                         store(ro, c, expression(load(ra, c), y))
-            elif a4 == 0 and b4 == 1 and o4 == 1:
-                for row in range(rows):
-                    rb, ro = shift(b, row * b3), shift(o, row * o3)
-                    x = load(a, row * a3)
+                elif blocked and a4 == 0 and b4 == 1 and o4 == 1:
+                    x = load(ra, 0)
                     for c in range(columns):
                         store(ro, c, expression(x, load(rb, c)))
-            else:
-                for row in range(rows):
-                    ra, rb, ro = shift(a, row * a3), shift(b, row * b3), shift(o, row * o3)
+                else:
                     for c in range(columns):
                         store(ro, c * o4, expression(load(ra, c * a4), load(rb, c * b4)))
 
