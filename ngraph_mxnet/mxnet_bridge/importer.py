@@ -6,7 +6,7 @@ feeds nothing but parameter slots (a weight, a bias, batch-norm statistics) beco
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
@@ -41,12 +41,11 @@ def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]]
     return lower_graph(symbol, types, name=name)
 
 
-def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, computed: Collection[int] = (),
-                name: str = "main") -> Graph:
+def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str = "main") -> Graph:
     """The graph, given the type of each argument in order.
 
-    `computed`: positions of arguments that another part of the model computes anew at every call; they are
-    never cacheable.
+    In a region cut out by the partitioner an argument may be what another part of the model computes anew at
+    every call; such a one is never cacheable.
 
     Raises:
         UnsupportedError, ModelError: as `import_symbol`.
@@ -57,28 +56,32 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, computed: C
     b = Builder(name=name)
     weights = _weights(symbol)
     values: dict[Edge, Value] = {}
-    names = _distinct([node.name for node in arguments])
+    names = _distinct([node.argument for node in arguments])
     for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):
         b.origin = node.origin
-        cacheable = node.index in weights and position not in computed
+        cacheable = node.index in weights and not node.is_computed
         values[Edge(node.index, 0)] = b.parameter(names[position], type_.shape, type_.element, cacheable=cacheable)
     for node in symbol.operators():
-        outputs = lower_node(b, node, [_read(symbol, values, edge, node.origin) for edge in node.inputs])
+        try:
+            outputs = lower_node(b, node, [_read(symbol, values, edge) for edge in node.inputs])
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{node.origin}: {error}") from None
         values.update((Edge(node.index, i), value) for i, value in enumerate(outputs))
-    return b.results(*_own_results(b, [_read(symbol, values, head, "the result") for head in symbol.heads]))
+    return b.results(*_own_results(b, [_read(symbol, values, head) for head in symbol.heads]))
 
 
 def lower_node(b: Builder, node: SymbolNode, inputs: list[Value]) -> list[Value]:
     """Append one operator's IR and return its outputs; fewer than MXNet's where further ones are not computed.
 
     Raises:
-        UnsupportedError, ModelError: naming the node.
+        UnsupportedError: the bare reason: naming the node is the caller's.
+        ModelError: an attribute is malformed.
     """
     b.origin = node.origin
     try:
         return _apply(b, node, inputs)
-    except (UnsupportedError, TypeRuleError) as error:
-        raise UnsupportedError(f"{node.origin}: {error}") from None
+    except TypeRuleError as error:
+        raise UnsupportedError(str(error)) from None
 
 
 def _apply(b: Builder, node: SymbolNode, inputs: list[Value]) -> list[Value]:
@@ -117,11 +120,15 @@ def _check_type(what: str, type_: TensorType) -> None:
         raise UnsupportedError(f"{what} is {type_}, which has no elements")
 
 
-def _read(symbol: SymbolGraph, values: Mapping[Edge, Value], edge: Edge, reader: str) -> Value:
+def _read(symbol: SymbolGraph, values: Mapping[Edge, Value], edge: Edge) -> Value:
     if edge not in values:
-        raise UnsupportedError(f"{reader} reads output {edge.output} of {symbol.nodes[edge.node].origin}, "
-                               "which is not computed at inference")
+        raise UnsupportedError(unread_output(symbol.nodes[edge.node], edge.output))
     return values[edge]
+
+
+def unread_output(node: SymbolNode, output: int) -> str:
+    """The reason when someone reads an output that no rule computes, such as batch norm's mean."""
+    return f"output {output} of {node.origin} is read, which is not computed at inference"
 
 
 def _weights(symbol: SymbolGraph) -> set[int]:

@@ -49,6 +49,16 @@ class SymbolNode:
         return self.op == VARIABLE
 
     @property
+    def argument(self) -> str:
+        """A variable's name in the whole model: in a region cut out by the partitioner it stands in `argName`."""
+        return self.attrs.get("argName", self.name)
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether it is a variable of a region that stands for what another part of the model computes."""
+        return self.attrs.get("isArg") == "False" and self.attrs.get("isAux") == "False"
+
+    @property
     def origin(self) -> str:
         """How the IR and the messages name the node."""
         return f"mx:{self.name} {self.op}"

@@ -1,1 +1,1 @@
-""""""
+"""What runs where, and why: verdicts, costs, regions and their report. Knows no framework."""

@@ -1,0 +1,237 @@
+"""What the C++ plugin asks: which nodes we take, whether a region is worth it, and the compiled region.
+
+MXNet calls in this order: `supported_ops` with the whole graph; `review_subgraph` for each region that it cuts
+out; `compile_subgraph` when an op is created and no compiled one fits. A bind cuts the regions out a second
+time, then without shapes: `review_subgraph` repeats what it said the first time.
+
+The options that `optimize_for` and `hybridize` pass through: `ngraph_backend`, by default NGRAPH_BACKEND, and
+`ngraph_<option>` for an option of that backend. Others are MXNet's and mean nothing here.
+
+`partitions()` has the last verdicts; the logger `ngraph_mxnet` tells them at level INFO.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError
+from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
+from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode, mxnet_element, parse_symbol
+from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it
+from ngraph_mxnet.partition.report import Partition, PartitionLog, Region, count_kinds
+from ngraph_mxnet.partition.support import Verdict, backend_reason
+from ngraph_mxnet.runtime.backend import Backend, get_backend
+
+logger = logging.getLogger("ngraph_mxnet")
+log = PartitionLog()
+
+_PREFIX = "ngraph_"
+_BACKEND = "ngraph_backend"
+
+Review = tuple[bool, dict[str, str]]
+
+
+def partitions() -> list[Partition]:
+    """The last partitionings of this process, the oldest first."""
+    return log.last()
+
+
+# ---- which nodes ----------------------------------------------------------------------------------------
+
+def supported_ops(graph_json: str, options: Mapping[str, str]) -> list[bool]:
+    """One verdict for each node of the JSON; variables are no concern of ours and get False. Never raises."""
+    try:
+        symbol = parse_symbol(graph_json)
+    except Exception as error:
+        logger.warning("MXNet runs the whole graph: %s", error)
+        return []
+    try:
+        backend = _backend(options)
+        verdicts = judge(symbol, backend)
+    except Exception as error:
+        logger.warning("MXNet runs the whole graph: %s", error, exc_info=not isinstance(error, NGraphError))
+        return [False] * len(symbol.nodes)
+    # The partitioner also gets a lone variable, to make it forget the graph before.
+    if verdicts:
+        log.begin(Partition(backend.name, list(verdicts.values())))
+        for (op, reason), count in count_kinds(verdicts.values()).items():
+            logger.info("left to MXNet: %d x %s: %s", count, op, reason)
+    return [node.index in verdicts and verdicts[node.index].supported for node in symbol.nodes]
+
+
+def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
+    """The verdict on each operator by its number, from lowering it alone."""
+    highest: dict[int, int] = {}
+    for edge in [*symbol.readers(), *symbol.heads]:
+        highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
+    return {
+        node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend))
+        for node in symbol.operators()
+    }
+
+
+def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend) -> str | None:
+    """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
+    b = Builder()
+    try:
+        inputs = [_stand_in(b, symbol, slot, edge) for slot, edge in enumerate(node.inputs)]
+        outputs = lower_node(b, node, inputs)
+        if highest >= len(outputs):
+            return unread_output(node, highest)
+        return _type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
+    except (UnsupportedError, ModelError) as error:
+        return str(error)
+    except Exception as error:
+        # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
+        logger.warning("the rule for %s failed: %s", node.origin, error, exc_info=True)
+        return f"its rule failed: {error!r}"
+
+
+def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:
+    """A parameter of the type of `edge`."""
+    types = symbol.nodes[edge.node].types
+    type_ = types[edge.output] if types is not None and edge.output < len(types) else None
+    if type_ is None:
+        raise UnsupportedError(f"the shape or type of input {slot} is unknown")
+    return b.parameter(f"input{slot}", type_.shape, type_.element)
+
+
+def _type_mismatch(node: SymbolNode, outputs: Sequence[Value]) -> str | None:
+    """A net under the rules: MXNet and the IR must agree on every output's type."""
+    for position, (found, expected) in enumerate(zip(outputs, node.types or (), strict=False)):
+        if expected is not None and found.type != expected:
+            return f"output {position} would be {found.type}, for MXNet it is {expected}"
+    return None
+
+
+# ---- which regions --------------------------------------------------------------------------------------
+
+def review_subgraph(subgraph_json: str, inputs: Sequence[tuple[str, bool, bool]],
+                    options: Mapping[str, str]) -> Review:
+    """Whether the region is to be ours, and the attributes that `compile_subgraph` will get. Never raises."""
+    try:
+        return _review(parse_symbol(subgraph_json), options)
+    except Exception as error:
+        logger.warning("MXNet runs a region: %s", error, exc_info=not isinstance(error, NGraphError))
+        return False, {}
+
+
+def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
+    backend, key = _backend(options), _structure(symbol, options)
+    types = argument_types(symbol)
+    if types is None:
+        said = _memory.get(key)
+        if said is None:
+            logger.info("MXNet runs a region of %d nodes: its shapes are unknown", len(symbol.operators()))
+            return False, {}
+        return said
+    region = review_region(symbol, types, backend)
+    number = log.add(region)
+    if region.rejected is None:
+        logger.info("region %d on %s: %s", number, backend.name, describe(region))
+        review = (True, {_BACKEND: backend.name, **_own_options(options)})
+    else:
+        logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
+        review = (False, {})
+    _memory.put(key, review)
+    return review
+
+
+def review_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> Region:
+    """Lower the region as a whole, and say what it is and whether it is rejected."""
+    nodes = tuple((node.name, node.op) for node in symbol.operators())
+    inputs = tuple(node.argument for node in symbol.arguments())
+    outputs = tuple(symbol.nodes[head.node].name for head in symbol.heads)
+    try:
+        graph = lower_graph(symbol, types)
+    except (UnsupportedError, ModelError) as error:
+        return Region(nodes, inputs, outputs, Cost(), str(error))
+    rejected = backend_reason(backend, graph.nodes) or not_worth_it(graph)
+    return Region(nodes, inputs, outputs, graph_cost(graph), rejected)
+
+
+def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:
+    """The type of each argument in order; None when MXNet has not told one of them."""
+    types = [node.types[0] if node.types else None for node in symbol.arguments()]
+    return [type_ for type_ in types if type_ is not None] if None not in types else None
+
+
+def describe(region: Region) -> str:
+    """One line: how many nodes of which operators, and their work."""
+    ops = ", ".join(f"{op} x{count}" for op, count in region.ops().items())
+    return f"{len(region.nodes)} nodes ({ops}), {region.cost.macs / 1e6:.1f} million multiply-adds"
+
+
+class _Memory:
+    """The last reviews by the region's structure: a bounded table for all threads."""
+
+    def __init__(self, size: int = 4096) -> None:
+        self._size, self._lock = size, threading.Lock()
+        self._reviews: OrderedDict[Any, Review] = OrderedDict()
+
+    def get(self, key: Any) -> Review | None:
+        with self._lock:
+            return self._reviews.get(key)
+
+    def put(self, key: Any, review: Review) -> None:
+        with self._lock:
+            self._reviews[key] = review
+            self._reviews.move_to_end(key)
+            if len(self._reviews) > self._size:
+                self._reviews.popitem(last=False)
+
+
+_memory = _Memory()
+
+
+def _structure(symbol: SymbolGraph, options: Mapping[str, str]) -> int:
+    """What is the same in both reviews of a region: all but the types that MXNet wrote."""
+    nodes = tuple((node.op, node.name, node.inputs, tuple(sorted(
+        (k, v) for k, v in node.attrs.items() if not k.startswith("__ext_")))) for node in symbol.nodes)
+    return hash((nodes, symbol.heads, tuple(sorted(options.items()))))
+
+
+# ---- compiling ------------------------------------------------------------------------------------------
+
+def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+                     attrs: Mapping[str, str]) -> Any:
+    """The `_core.Executable` (or `_core.PythonExecutable`) of a region; its inputs are the JSON's arguments in order.
+
+    Raises:
+        NGraphError: the region can't be compiled for these shapes and types; MXNet shows the text to the user.
+    """
+    symbol = parse_symbol(subgraph_json)
+    types = [TensorType(mxnet_element(number), tuple(shape)) for number, shape in zip(in_types, in_shapes, strict=True)]
+    graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name)
+    return _native(graph, _backend(attrs), _own_options(attrs))
+
+
+def _native(graph: Graph, backend: Backend, options: Mapping[str, str]) -> Any:
+    from ngraph_mxnet import _core
+    from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+    specs = [[(value.type.element.name, value.shape) for value in values]
+             for values in (graph.parameters, graph.results)]
+    passed = {key.removeprefix(_PREFIX): value for key, value in options.items() if key != _BACKEND}
+    executable = compile_graph(graph, backend.name, **passed)
+    native = getattr(executable, "native", None)
+    return native if native is not None else _core.PythonExecutable(lambda arrays: executable(*arrays), *specs)
+
+
+def _backend(options: Mapping[str, str]) -> Backend:
+    """The backend that the options name, or the environment.
+
+    Raises:
+        ConfigError: there is no such backend.
+    """
+    return get_backend(options.get(_BACKEND) or config.get("NGRAPH_BACKEND"))
+
+
+def _own_options(options: Mapping[str, str]) -> dict[str, str]:
+    return {key: str(value) for key, value in options.items() if key.startswith(_PREFIX)}

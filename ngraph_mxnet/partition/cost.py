@@ -1,0 +1,59 @@
+"""What a graph costs: multiply-adds, other operations, and the bytes that cross its border."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ngraph_mxnet.ir.graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`macs` of contractions, `operations` of everything else that computes, `bytes` read and written at least."""
+
+    macs: int = 0
+    operations: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.macs + other.macs, self.operations + other.operations, self.bytes + other.bytes)
+
+
+# These ops move elements or compute nothing at all.
+MOVEMENT = frozenset({
+    "broadcast", "concat", "constant", "convert", "dropout", "gather", "identity", "pad", "reshape", "slice",
+    "transpose",
+})
+
+
+def graph_cost(graph: Graph) -> Cost:
+    """The cost of running `graph` once; unread parameters (labels) cost nothing."""
+    read = {operand for node in graph.nodes for operand in node.inputs}
+    border = sum(p.type.bytes for p in graph.parameters if p in read) + sum(r.type.bytes for r in graph.results)
+    return sum((node_cost(node) for node in graph.nodes), Cost(bytes=border))
+
+
+def node_cost(node: Node) -> Cost:
+    """The arithmetic of one node, counted as its definition does it, whatever a kernel makes of it."""
+    out = sum(value.type.size for value in node.outputs)
+    name = node.op.name
+    if name == "convolution":
+        return Cost(macs=out * prod(node.inputs[1].shape[1:]))
+    if name == "matmul":
+        return Cost(macs=out * node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1])
+    if name in MOVEMENT:
+        return Cost()
+    if name in ("max_pool", "avg_pool"):
+        return Cost(operations=out * prod(node.attrs["kernel"]))
+    if name == "lrn":
+        return Cost(operations=out * node.attrs["size"])
+    return Cost(operations=max(out, *(v.type.size for v in node.inputs)) if node.inputs else out)
+
+
+def not_worth_it(graph: Graph) -> str | None:
+    """Why a backend should not take the graph although it can; None when it should."""
+    total = graph_cost(graph)
+    if total.macs or total.operations:
+        return None
+    return "it only moves elements and computes nothing, so that a call would cost more than it saves"
