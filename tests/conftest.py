@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile("default", max_examples=8, deadline=None, derandomize=True, database=None,
-                          suppress_health_check=_QUIET)
+                          phases=[Phase.explicit, Phase.generate, Phase.shrink], suppress_health_check=_QUIET)
 settings.register_profile("thorough", max_examples=300, deadline=None, suppress_health_check=_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

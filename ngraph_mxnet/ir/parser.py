@@ -15,9 +15,9 @@ from ngraph_mxnet.ir.verify import verify
 
 _NAME = r'(?:"[^"]*"|[\w.\-]+)'
 _TYPE = r"\w+\[[\d,]*\]"
-_HEADER = re.compile(rf"graph @({_NAME})\((.*)\) -> \((.*)\) \{{\Z")
+_HEADER = re.compile(rf"graph @({_NAME})\((.*)\) -> \(((?:{_TYPE}(?:, )?)*)\) \{{\Z")
 _PARAMETER = re.compile(rf"%({_NAME}): ({_TYPE})( cacheable)?(?:, |\Z)")
-_NODE = re.compile(rf"((?:%\d+: {_TYPE}(?:, )?)*) = (\w+)\((.*?)\)(?: \{{(.*)\}})?(?:\s+# (.*))?\Z")
+_NODE = re.compile(rf"((?:%\d+: {_TYPE}(?:, )?)*) = (\w+)\(((?:%{_NAME}(?:, )?)*)\)(?: \{{([^}}]*)\}})?(?:\s+# (.*))?\Z")
 _OUTPUT = re.compile(rf"%(\d+): ({_TYPE})")
 _ATTR = re.compile(r'(\w+)=("[^"]*"|\[[^\]]*\]|dense<[^>]*>|[^,\s]+)(?:, |\Z)')
 _OPERAND = re.compile(rf"%({_NAME})(?:, |\Z)")
@@ -35,22 +35,42 @@ def parse_graph(text: str) -> Graph:
     header = _HEADER.match(lines[0][1])
     if header is None:
         raise GraphError(f"line {lines[0][0]}: expected 'graph @name(...) -> (...) {{', found {lines[0][1][:80]!r}")
-    graph = Graph(_unquote(header[1]))
-    values: dict[str, Value] = {}
-    for name, type_text, cacheable in _all(_PARAMETER, header[2], lines[0][0]):
-        values[name] = graph.add_parameter(_type(type_text), _unquote(name), cacheable=bool(cacheable))
-    for number, line in lines[1:]:
+    graph, values = Graph(), dict[str, Value]()
+    returned = False
+    for number, line in lines:
         try:
-            if line.startswith("return"):
-                graph.results = [values[name] for (name,) in _all(_OPERAND, line[6:].strip(), number)]
-            elif line != "}":
+            if returned:
+                if line != "}" or (number, line) != lines[-1]:
+                    raise GraphError(f"line {number}: expected '}}' and the end after 'return', found {line[:80]!r}")
+            elif number == lines[0][0]:
+                _parse_header(graph, values, header, number)
+            elif line == "return" or line.startswith("return "):
+                graph.results = [_value(values, name) for (name,) in _all(_OPERAND, line[6:].strip(), number)]
+                returned = True
+            else:
                 _parse_node(graph, values, line, number)
         except (KeyError, ValueError, TypeRuleError) as error:
-            raise GraphError(f"line {number}: {error}") from None
-    if lines[-1][1] != "}":
-        raise GraphError(f"line {lines[-1][0]}: the text ends without '}}'")
+            # A KeyError's own text would be quoted.
+            raise GraphError(f"line {number}: {error.args[0] if error.args else error}") from None
+    if not returned or lines[-1][1] != "}":
+        raise GraphError(f"line {lines[-1][0]}: the text ends without 'return' and '}}'")
+    found = ", ".join(str(r.type) for r in graph.results)
+    if found != header[3]:
+        raise GraphError(f"line {lines[0][0]}: the header says results ({header[3]}), the graph returns ({found})")
     verify(graph)
     return graph
+
+
+def _parse_header(graph: Graph, values: dict[str, Value], header: re.Match[str], number: int) -> None:
+    graph.name = _unquote(header[1])
+    for name, type_text, cacheable in _all(_PARAMETER, header[2], number):
+        values[name] = graph.add_parameter(_type(type_text), _unquote(name), cacheable=bool(cacheable))
+
+
+def _value(values: dict[str, Value], name: str) -> Value:
+    if name not in values:
+        raise KeyError(f"%{name} is not defined before it is used")
+    return values[name]
 
 
 def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int) -> None:
@@ -64,13 +84,18 @@ def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int) 
     for key, text in _all(_ATTR, match[4] or "", number):
         if key not in op.schema:
             raise GraphError(f"line {number}: {op.name} has no attribute {key!r}")
+        if key in attrs:
+            raise GraphError(f"line {number}: attribute {key!r} is given twice")
         attrs[key] = parse_attribute(op.schema[key], text, element)
-    inputs = [values[name] for (name,) in _all(_OPERAND, match[3], number)]
+    inputs = [_value(values, name) for (name,) in _all(_OPERAND, match[3], number)]
     node = make_node(op.name, inputs, attrs, _unescape(match[5] or ""))
     if [(str(v.type)) for v in node.outputs] != [type_text for _, type_text in outputs]:
         found = ", ".join(str(v.type) for v in node.outputs)
         raise GraphError(f"line {number}: {op.name} gives {found}, the text says {match[1]}")
     graph.nodes.append(node)
+    again = [name for name, _ in outputs if name in values]
+    if again:
+        raise GraphError(f"line {number}: %{again[0]} is defined twice")
     values.update((name, value) for (name, _), value in zip(outputs, node.outputs, strict=True))
 
 

@@ -48,12 +48,13 @@ def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, ori
     operands = ", ".join(names.get(v, "%?") for v in node.inputs)
     shown = []
     for key, value in node.attrs.items():
-        if not _equal(value, node.op.schema[key].default):
+        kind = node.op.schema.get(key)  # None in a damaged graph, which the verifier's errors show
+        if kind is None or not _equal(value, kind.default):
             big = elide and isinstance(value, np.ndarray) and value.size > 16
             shown.append(f"{key}={'dense<...>' if big else format_attribute(value)}")
     attrs = f" {{{', '.join(shown)}}}" if shown else ""
     line = f"  {outputs} = {node.op.name}({operands}){attrs}"
-    return f"{line:<60}  # {_escape(node.origin)}" if origins and node.origin else line
+    return f"{line:<60}  # {_escape_end(_escape(node.origin))}" if origins and node.origin else line
 
 
 def neighbourhood(graph: Graph, node: Node, radius: int = 3) -> str:
@@ -77,6 +78,11 @@ def _quote(name: str) -> str:
     if _PLAIN_NAME.match(name):
         return name
     return '"' + _escape(name).replace('"', "\\u0022") + '"'
+
+
+def _escape_end(text: str) -> str:
+    """Make a last space survive the stripping of lines."""
+    return text[:-1] + "\\x20" if text.endswith(" ") else text
 
 
 def _escape(text: str) -> str:

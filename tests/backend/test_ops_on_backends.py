@@ -5,6 +5,7 @@ A backend leaves out a case only by giving a reason in `supports`; the reasons a
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 
 import numpy as np
@@ -23,7 +24,21 @@ def backend_named(name: str):
     module = _REGISTRY[name].split(":")[0]
     if find_spec(module) is None:
         pytest.skip(f"backend {name}: no module {module}")
+    problem = _first_compile(name)
+    if problem is not None:
+        pytest.fail(f"backend {name} compiles nothing: {problem}", pytrace=False)
     return get_backend(name)
+
+
+@cache
+def _first_compile(name: str) -> str | None:
+    """What is wrong with the backend as a whole, such as an extension that is not built: told at once, once a test."""
+    b = Builder(name="first")
+    try:
+        compile(b.results(b.relu(b.parameter("x", (2,)))), name)(np.ones(2, np.float32))
+    except Exception as error:  # noqa: BLE001
+        return repr(error)
+    return None
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float, text: str) -> None:
