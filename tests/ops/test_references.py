@@ -157,7 +157,7 @@ def test_convolution_is_its_formula(groups, strides, dilations):
         assert math.isclose(found[n, o, y, x], total, abs_tol=1e-12)
 
 
-@pytest.mark.parametrize("rounding, include_pad", product(["floor", "ceil"], [True, False]))
+@pytest.mark.parametrize("rounding, include_pad", list(product(["floor", "ceil"], [True, False])))
 def test_pools_are_their_definition(rounding, include_pad):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, 2, 7))  # padded 8: windows start at -1, 1, 3 and, with ceil, 5

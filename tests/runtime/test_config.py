@@ -1,0 +1,81 @@
+"""The environment variables."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import ngraph_mxnet
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.runtime.backend import backends
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch):
+    for name in config.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_defaults():
+    assert config.get("NGRAPH_BACKEND") == "CPU"
+    assert config.get("NGRAPH_CPU_ISA") == "auto"
+    assert config.get("NGRAPH_LOG_LEVEL") == "warning"
+    assert config.threads() == config.physical_cores() >= 1
+
+
+def test_thread_precedence(monkeypatch):
+    monkeypatch.setenv("NGRAPH_INTRA_OP_PARALLELISM", "3")
+    assert config.threads() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "5,2")
+    assert config.threads() == 5
+    monkeypatch.setenv("OMP_NUM_THREADS", " ")
+    assert config.threads() == 3
+
+
+@pytest.mark.parametrize("name, text, value", [
+    ("NGRAPH_BACKEND", "interpreter", "INTERPRETER"), ("NGRAPH_CPU_ISA", " AVX2 ", "avx2"),
+    ("NGRAPH_LOG_LEVEL", "", "warning"),
+])
+def test_words_in_any_case(monkeypatch, name, text, value):
+    monkeypatch.setenv(name, text)
+    assert config.get(name) == value
+
+
+@pytest.mark.parametrize("name, text", [
+    ("NGRAPH_BACKEND", "TPU"), ("NGRAPH_CPU_ISA", "sse9"), ("OMP_NUM_THREADS", "0"), ("OMP_NUM_THREADS", "4,x"),
+    ("NGRAPH_INTRA_OP_PARALLELISM", "many"), ("NGRAPH_LOG_LEVEL", "loud"),
+])
+def test_wrong_values_are_told(monkeypatch, name, text):
+    monkeypatch.setenv(name, text)
+    with pytest.raises(ConfigError, match=f"{name}='{text}' is not allowed: expected "):
+        config.get(name)
+
+
+def test_hyperthreads_count_once(tmp_path: Path, monkeypatch):
+    for cpu, core in enumerate((0, 1, 0, 1)):
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text("0\n")
+        (folder / "core_id").write_text(f"{core}\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    assert config.physical_cores(tmp_path) == 2
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2})
+    assert config.physical_cores(tmp_path) == 1
+    assert config.physical_cores(tmp_path / "nothing") == 2
+
+
+def test_the_table_has_every_variable_and_the_code_no_other():
+    table = config.docs_table()
+    assert all(f"`{name}`" in table and variable.help for name, variable in config.VARIABLES.items())
+    package = Path(ngraph_mxnet.__file__).parent
+    read = re.compile(r"""(?:environ(?:\.get)?|getenv)\s*[\[(]\s*["'](NGRAPH_\w+)""")
+    found = {name for path in package.rglob("*.py") for name in read.findall(path.read_text())}
+    assert found <= set(config.VARIABLES)
+
+
+def test_the_variable_allows_every_backend():
+    assert config.VARIABLES["NGRAPH_BACKEND"].allowed == ", ".join(backends())
