@@ -1,0 +1,1 @@
+"""MXNet's side: the only package that imports mxnet. Import nothing here: see `autoload`."""

@@ -1,0 +1,77 @@
+"""Loads the C++ library into MXNet and puts our methods in place of a few of MXNet's.
+
+Cases of `activate`, which may be called any number of times:
+* the library loads: the backend NGRAPH is usable;
+* it does not (file missing, built for another MXNet, refused by libmxnet): one warning says what was found,
+  what was expected and what to do. The patches go in all the same and bind natively, because with
+  `MXNET_SUBGRAPH_BACKEND=NGRAPH` in the environment libmxnet alone would refuse every bind.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import warnings
+from types import ModuleType
+
+from ngraph_mxnet.mxnet_bridge import environment, numpy_shim
+
+logger = logging.getLogger("ngraph_mxnet")
+
+CORE = "ngraph_mxnet._core"
+
+
+class ActivationError(Exception):
+    """Why the backend is not usable; the text tells the user what to do."""
+
+
+def activate(mxnet: ModuleType) -> None:
+    """Make the backend usable in this process, or warn once and leave everything to MXNet."""
+    with environment.lock:
+        if environment.activated():
+            return
+        numpy_shim.install()
+        from ngraph_mxnet.mxnet_bridge import gluon_patch, symbol_patch
+
+        problem: str | None = None
+        try:
+            _load_library(mxnet)
+        except ActivationError as error:
+            problem = str(error)
+            warnings.warn(
+                f"ngraph_mxnet: {problem}. MXNet runs everything itself.", RuntimeWarning, stacklevel=2
+            )
+        environment.finish_activation(problem)
+        symbol_patch.install()
+        gluon_patch.install()
+
+
+def _load_library(mxnet: ModuleType) -> None:
+    spec = importlib.util.find_spec(CORE)
+    if spec is None or spec.origin is None:
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        raise ActivationError(
+            f"found no library {os.path.join(folder, '_core*.so')}; reinstall "
+            "ngraph_mxnet, or in a source tree run `python setup.py build_ext --inplace`"
+        )
+    path = os.path.abspath(spec.origin)
+    try:
+        core = importlib.import_module(CORE)
+    except ImportError as error:
+        raise ActivationError(f"{path} does not load: {error}; reinstall ngraph_mxnet") from error
+    if core.built_for_mxnet != mxnet.__version__:
+        raise ActivationError(
+            f"{path} was built for mxnet {core.built_for_mxnet}, found mxnet "
+            f"{mxnet.__version__}; install mxnet=={core.built_for_mxnet}, or build "
+            "ngraph_mxnet against the installed one"
+        )
+    from mxnet.base import _LIB, MXNetError, check_call, mx_uint
+
+    try:
+        # mx.library.load would then also create all of mx.nd and mx.sym anew, which replaces functions that
+        # scripts have imported or wrapped, and takes longer than the rest of the activation.
+        check_call(_LIB.MXLoadLib(os.fsencode(path), mx_uint(0)))
+    except MXNetError as error:
+        raise ActivationError(f"libmxnet refuses {path}: {error}; reinstall ngraph_mxnet") from error
+    logger.debug("loaded %s", path)
