@@ -1,0 +1,100 @@
+#include "compile_cache.h"
+
+#include <stdexcept>
+
+#include "content_hash.h"
+
+namespace ngraph_mxnet {
+namespace {
+
+constexpr std::size_t kMaxEntries = 64;
+
+// A state is created at every call of a dynamic Gluon graph, so a lookup must be cheap: the hash covers
+// what nearly always tells keys apart, and equality decides.
+std::uint64_t hash_of(const CompileKey& key) {
+  std::uint64_t hash = content_hash(key.graph_json.data(), key.graph_json.size());
+  for (const auto& shape : key.shapes) {
+    hash = hash * 31 + content_hash(shape.data(), shape.size() * sizeof(shape[0]));
+  }
+  return hash * 31 + content_hash(key.types.data(), key.types.size() * sizeof(int));
+}
+
+}  // namespace
+
+bool CompileKey::operator==(const CompileKey& other) const {
+  return shapes == other.shapes && types == other.types && attrs == other.attrs &&
+         graph_json == other.graph_json;
+}
+
+CompileCache& CompileCache::instance() {
+  // Never destroyed: MXNet's threads may still run while the process exits.
+  static CompileCache* const cache = new CompileCache;
+  return *cache;
+}
+
+CompileCache::Result CompileCache::get(CompileKey key,
+                                       const std::function<Result(const CompileKey&)>& compile) {
+  const std::uint64_t hash = hash_of(key);
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (EntryPtr entry = find(key, hash)) {
+    ++hits_;
+    finished_.wait(lock, [&] { return !entry->pending; });
+    if (entry->result == nullptr) throw std::runtime_error(entry->error);
+    return entry->result;
+  }
+  ++misses_;
+  const EntryPtr entry = std::make_shared<Entry>();
+  entry->key = std::move(key);
+  entry->hash = hash;
+  entries_.push_front(entry);
+  EntryPtr evicted;  // destroyed after the lock is gone: it may need the GIL
+  if (entries_.size() > kMaxEntries) {
+    evicted = std::move(entries_.back());
+    entries_.pop_back();
+  }
+  lock.unlock();
+  evicted.reset();
+
+  Result result;
+  std::string error;
+  try {
+    result = compile(entry->key);
+  } catch (const std::exception& failure) {
+    error = failure.what();
+  }
+  lock.lock();
+  entry->result = result;
+  entry->error = error;
+  entry->pending = false;
+  if (result == nullptr) entries_.remove(entry);
+  finished_.notify_all();
+  lock.unlock();
+  if (result == nullptr) throw std::runtime_error(error);
+  return result;
+}
+
+CompileCache::EntryPtr CompileCache::find(const CompileKey& key, std::uint64_t hash) {
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if ((*entry)->hash == hash && (*entry)->key == key) {
+      entries_.splice(entries_.begin(), entries_, entry);
+      return *entry;
+    }
+  }
+  return nullptr;
+}
+
+CompileCache::Info CompileCache::info() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return {entries_.size(), hits_, misses_};
+}
+
+void CompileCache::clear() {
+  std::list<EntryPtr> dropped;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    dropped.swap(entries_);
+    hits_ = misses_ = 0;
+  }
+}
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,65 @@
+// The process-wide cache of what MXNet's subgraphs were compiled to.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "executor.h"
+
+namespace ngraph_mxnet {
+
+// All that the result of compiling depends on.
+struct CompileKey {
+  std::string graph_json;
+  std::vector<std::vector<std::int64_t>> shapes;
+  std::vector<int> types;
+  std::map<std::string, std::string> attrs;
+
+  bool operator==(const CompileKey& other) const;
+};
+
+// Bounded and least-recently-used. Of several threads that miss the same key one compiles and the others
+// wait, with no lock held meanwhile: compiling takes the GIL, and whoever holds it may come here.
+class CompileCache {
+ public:
+  using Result = std::shared_ptr<CompiledGraph>;
+
+  struct Info {
+    std::size_t entries, hits, misses;
+  };
+
+  static CompileCache& instance();
+
+  // Call it without the GIL. A failure to compile reaches every waiting thread and is not remembered.
+  Result get(CompileKey key, const std::function<Result(const CompileKey&)>& compile);
+
+  Info info();
+  void clear();
+
+ private:
+  struct Entry {
+    CompileKey key;
+    std::uint64_t hash;
+    bool pending = true;
+    Result result;
+    std::string error;
+  };
+  using EntryPtr = std::shared_ptr<Entry>;
+
+  EntryPtr find(const CompileKey& key, std::uint64_t hash);
+
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  std::list<EntryPtr> entries_;  // latest first
+  std::size_t hits_ = 0;
+  std::size_t misses_ = 0;
+};
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,260 @@
+#include "executor.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <stdexcept>
+
+#include "team.h"
+
+namespace ngraph_mxnet {
+namespace {
+
+constexpr std::int64_t kChunksPerThread = 6;
+constexpr std::size_t kIdleArenas = 8;
+
+std::vector<std::size_t> sizes(const std::vector<TensorSpec>& specs) {
+  std::vector<std::size_t> bytes;
+  for (const TensorSpec& spec : specs) bytes.push_back(spec.bytes());
+  return bytes;
+}
+
+std::vector<std::size_t> pick(const std::vector<std::size_t>& values,
+                              const std::vector<std::size_t>& indices) {
+  std::vector<std::size_t> picked;
+  for (std::size_t index : indices) {
+    if (index >= values.size()) {
+      throw std::invalid_argument("cacheable input " + std::to_string(index) + " does not exist");
+    }
+    picked.push_back(values[index]);
+  }
+  return picked;
+}
+
+void check_reads_only_weights(const Program& prepare, const std::vector<std::size_t>& cacheable) {
+  for (const Level& level : prepare.levels()) {
+    for (const Instruction& instruction : level) {
+      for (const Operand& operand : instruction.operands) {
+        if (operand.space != Space::kInput) continue;
+        if (std::find(cacheable.begin(), cacheable.end(), operand.index) == cacheable.end()) {
+          throw std::invalid_argument("the prepare Program's instruction '" + instruction.name +
+                                      "' reads input " + std::to_string(operand.index) +
+                                      ", which is not cacheable");
+        }
+      }
+    }
+  }
+}
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+// What one call owns while it runs.
+struct ProgramRunner::Frame {
+  struct alignas(kAlignment) Counter {
+    std::atomic<std::size_t> next{0};
+  };
+
+  AlignedBuffer arena;
+  std::vector<char*> operands;
+  Barrier barrier;
+  // One a thread, for even and for odd phases: one set counts while the other is reset.
+  std::vector<Counter> counters[2];
+};
+
+ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads,
+                             std::size_t idle_arenas, Schedule schedule)
+    : program_(std::move(program)), threads_(std::max(threads, 1)), idle_arenas_(idle_arenas) {
+  for (const Level& level : program_->levels()) {
+    std::vector<Chunk> chunks;
+    for (const Instruction& instruction : level) {
+      const std::int64_t tasks = instruction.tasks;
+      const std::int64_t count =
+          threads_ == 1 ? std::min<std::int64_t>(tasks, 1) : std::min(tasks, kChunksPerThread * threads_);
+      for (std::int64_t i = 0; i < count; ++i) {
+        chunks.push_back({steps_.size(), tasks * i / count, tasks * (i + 1) / count});
+      }
+      steps_.push_back({instruction.kernel, operand_count_, instruction.ints.data(),
+                        instruction.floats.data()});
+      for (const Operand& operand : instruction.operands) {
+        const bool fixed = operand.space == Space::kArena || operand.space == Space::kConstant;
+        (fixed ? fixed_ : patches_).push_back({operand_count_++, operand});
+      }
+      if (schedule == Schedule::kOneByOne) add_level(std::exchange(chunks, {}), schedule);
+    }
+    if (schedule == Schedule::kByLevel) add_level(std::move(chunks), schedule);
+  }
+}
+
+ProgramRunner::~ProgramRunner() = default;
+
+void ProgramRunner::add_level(std::vector<Chunk> chunks, Schedule schedule) {
+  // One-by-one keeps even an empty instruction's phase, so that phases and instructions match.
+  if (chunks.empty() && schedule == Schedule::kByLevel) return;
+  const bool serial = chunks.size() <= 1 || threads_ == 1;
+  widest_ = std::max(widest_, static_cast<int>(std::min<std::size_t>(threads_, serial ? 1 : chunks.size())));
+  const bool joins = serial && schedule == Schedule::kByLevel && !phases_.empty() && phases_.back().serial;
+  if (joins) {
+    std::vector<Chunk>& before = phases_.back().chunks;
+    before.insert(before.end(), chunks.begin(), chunks.end());
+  } else {
+    phases_.push_back({serial, std::move(chunks)});
+  }
+}
+
+std::unique_ptr<ProgramRunner::Frame> ProgramRunner::take_frame() {
+  {
+    const std::lock_guard<std::mutex> lock(frames_mutex_);
+    if (!idle_.empty()) {
+      std::unique_ptr<Frame> frame = std::move(idle_.back());
+      idle_.pop_back();
+      return frame;
+    }
+  }
+  auto frame = std::make_unique<Frame>();
+  frame->arena = AlignedBuffer(program_->arena_bytes());
+  frame->operands.resize(operand_count_);
+  for (auto& counters : frame->counters) counters = std::vector<Frame::Counter>(threads_);
+  for (const Patch& patch : fixed_) {
+    const bool arena = patch.source.space == Space::kArena;
+    char* base = arena ? frame->arena.data() : program_->constants()[patch.source.index].data();
+    frame->operands[patch.operand] = base + patch.source.offset;
+  }
+  return frame;
+}
+
+void ProgramRunner::give_back(std::unique_ptr<Frame> frame) {
+  const std::lock_guard<std::mutex> lock(frames_mutex_);
+  if (idle_.size() < idle_arenas_) idle_.push_back(std::move(frame));
+}
+
+void ProgramRunner::bind(Frame* frame, const Bindings& bindings) const {
+  for (const Patch& patch : patches_) {
+    char* base = bindings.prepared;
+    if (patch.source.space == Space::kInput) base = bindings.inputs[patch.source.index];
+    if (patch.source.space == Space::kOutput) base = bindings.outputs[patch.source.index];
+    frame->operands[patch.operand] = base + patch.source.offset;
+  }
+}
+
+void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds) {
+  std::unique_ptr<Frame> frame = take_frame();
+  bind(frame.get(), bindings);
+  for (auto& counter : frame->counters[0]) counter.next.store(0, std::memory_order_relaxed);
+  if (seconds != nullptr) seconds->resize(phases_.size());
+  run_on_team(widest_, [&](int thread, int team) { work(frame.get(), thread, team, seconds); });
+  give_back(std::move(frame));
+}
+
+void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds) const {
+  double start = seconds == nullptr ? 0 : now();
+  for (std::size_t i = 0; i < phases_.size(); ++i) {
+    const Phase& phase = phases_[i];
+    // Last used two barriers ago, next used after the coming one.
+    frame->counters[(i + 1) % 2][thread].next.store(0, std::memory_order_relaxed);
+    if (team == 1 || (phase.serial && thread == 0)) {
+      for (const Chunk& chunk : phase.chunks) run_chunk(chunk, frame);
+    } else if (!phase.serial) {
+      run_shared(phase, i % 2, frame, thread, team);
+    }
+    if (i + 1 < phases_.size() || seconds != nullptr) frame->barrier.wait(team);
+    if (seconds != nullptr && thread == 0) {
+      const double end = now();
+      (*seconds)[i] += end - std::exchange(start, end);
+    }
+  }
+}
+
+// Each thread begins with its own share, so that it mostly meets the rows it wrote in the phase before,
+// and then helps the others.
+void ProgramRunner::run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread,
+                               int team) const {
+  const std::size_t count = phase.chunks.size();
+  for (int turn = 0; turn < team; ++turn) {
+    const std::size_t share = (thread + turn) % team;
+    const std::size_t begin = count * share / team;
+    const std::size_t end = count * (share + 1) / team;
+    std::atomic<std::size_t>& next = frame->counters[parity][share].next;
+    for (;;) {
+      const std::size_t i = begin + next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= end) break;
+      run_chunk(phase.chunks[i], frame);
+    }
+  }
+}
+
+void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {
+  const Step& step = steps_[chunk.step];
+  step.kernel(frame->operands.data() + step.first_operand, step.ints, step.floats, chunk.begin, chunk.end);
+}
+
+Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
+                       std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
+                       std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads)
+    : CompiledGraph(std::move(inputs), std::move(outputs)),
+      main_program_(main),
+      threads_(threads),
+      prepared_bytes_(prepared_bytes),
+      main_(std::move(main), threads, kIdleArenas),
+      sets_(cacheable, pick(sizes(this->inputs()), cacheable)) {
+  if (threads < 1) throw std::invalid_argument("threads must be at least 1, not " + std::to_string(threads));
+  if (prepare == nullptr && prepared_bytes > 0) {
+    throw std::invalid_argument("prepared_bytes is " + std::to_string(prepared_bytes) +
+                                " but there is no prepare Program to fill them");
+  }
+  check_operands(*main_program_, {sizes(this->inputs()), sizes(this->outputs()), prepared_bytes});
+  if (prepare != nullptr) {
+    check_operands(*prepare, {sizes(this->inputs()), {}, prepared_bytes});
+    check_reads_only_weights(*prepare, cacheable);
+    prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0);
+  }
+}
+
+Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs) {
+  if (prepare_ == nullptr) return nullptr;
+  return sets_.get(inputs, [&] {
+    auto buffer = std::make_shared<AlignedBuffer>(prepared_bytes_);
+    Bindings bindings;
+    for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
+    bindings.prepared = buffer->data();
+    prepare_->run(bindings);
+    return Prepared(std::move(buffer));
+  });
+}
+
+void Executable::run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) {
+  const Prepared prepared = prepared_for(inputs);
+  Bindings bindings;
+  bindings.inputs.reserve(inputs.size());
+  for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
+  bindings.outputs = outputs;
+  bindings.prepared = prepared == nullptr ? nullptr : prepared->data();
+  main_.run(bindings);
+}
+
+std::vector<std::pair<std::string, double>> Executable::profile(const std::vector<InputTensor>& inputs,
+                                                                const std::vector<char*>& outputs) {
+  const Prepared prepared = prepared_for(inputs);
+  Bindings bindings;
+  for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
+  bindings.outputs = outputs;
+  bindings.prepared = prepared == nullptr ? nullptr : prepared->data();
+
+  ProgramRunner runner(main_program_, threads_, 1, ProgramRunner::Schedule::kOneByOne);
+  runner.run(bindings);  // touches the new arena's pages
+  std::vector<double> seconds;
+  runner.run(bindings, &seconds);
+
+  std::vector<std::pair<std::string, double>> named;
+  for (const Level& level : main_program_->levels()) {
+    for (const Instruction& instruction : level) {
+      named.emplace_back(instruction.name, seconds[named.size()]);
+    }
+  }
+  return named;
+}
+
+}  // namespace ngraph_mxnet

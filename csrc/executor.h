@@ -1,0 +1,127 @@
+// Runs Programs on a team of threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aligned_buffer.h"
+#include "prepared_sets.h"
+#include "program.h"
+#include "tensor_spec.h"
+
+namespace ngraph_mxnet {
+
+// Where the tensors of one call live.
+struct Bindings {
+  std::vector<char*> inputs;
+  std::vector<char*> outputs;
+  char* prepared = nullptr;
+};
+
+// One Program with its tasks cut into chunks for a team. Calls may overlap: each has its own arena.
+class ProgramRunner {
+ public:
+  enum class Schedule { kByLevel, kOneByOne };
+
+  // At most `idle_arenas` are kept for the next calls.
+  ProgramRunner(std::shared_ptr<const Program> program, int threads, std::size_t idle_arenas,
+                Schedule schedule = Schedule::kByLevel);
+  ~ProgramRunner();
+
+  // With `seconds`, adds the duration of each phase to it: with kOneByOne, of each instruction.
+  void run(const Bindings& bindings, std::vector<double>* seconds = nullptr);
+
+ private:
+  // An instruction, with its operands flattened into one array for the whole Program.
+  struct Step {
+    Kernel kernel;
+    std::size_t first_operand;
+    const std::int64_t* ints;
+    const double* floats;
+  };
+  struct Chunk {
+    std::size_t step;
+    std::int64_t begin, end;
+  };
+  // Chunks between two barriers. Serial: in order, on one thread.
+  struct Phase {
+    bool serial;
+    std::vector<Chunk> chunks;
+  };
+  struct Patch {
+    std::size_t operand;
+    Operand source;
+  };
+  struct Frame;
+
+  void add_level(std::vector<Chunk> chunks, Schedule schedule);
+  std::unique_ptr<Frame> take_frame();
+  void give_back(std::unique_ptr<Frame> frame);
+  void bind(Frame* frame, const Bindings& bindings) const;
+  void work(Frame* frame, int thread, int team, std::vector<double>* seconds) const;
+  void run_chunk(const Chunk& chunk, Frame* frame) const;
+  void run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread, int team) const;
+
+  std::shared_ptr<const Program> program_;
+  int threads_;
+  std::size_t idle_arenas_;
+  std::vector<Step> steps_;
+  std::vector<Phase> phases_;
+  std::vector<Patch> patches_;  // the operands that change with every call
+  std::vector<Patch> fixed_;    // arena and constants: set once in a frame
+  std::size_t operand_count_ = 0;
+  int widest_ = 1;  // the most threads that any phase can use
+  std::mutex frames_mutex_;
+  std::vector<std::unique_ptr<Frame>> idle_;
+};
+
+// A compiled graph, whatever runs it. Thread safe.
+class CompiledGraph {
+ public:
+  CompiledGraph(std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs)
+      : inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
+  virtual ~CompiledGraph() = default;
+
+  const std::vector<TensorSpec>& inputs() const { return inputs_; }
+  const std::vector<TensorSpec>& outputs() const { return outputs_; }
+
+  // Tensors are dense, row-major and of the types above. Never called with the GIL held.
+  virtual void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) = 0;
+
+ private:
+  std::vector<TensorSpec> inputs_, outputs_;
+};
+
+class Executable : public CompiledGraph {
+ public:
+  // `prepare` may be null. Throws std::invalid_argument when the Programs refer to what does not exist.
+  Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
+             std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
+             std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads);
+
+  void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) override;
+
+  // Runs the instructions one by one; the time that each took.
+  std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,
+                                                      const std::vector<char*>& outputs);
+
+  std::size_t prepare_runs() const { return sets_.made(); }
+
+ private:
+  using Prepared = std::shared_ptr<const AlignedBuffer>;
+
+  Prepared prepared_for(const std::vector<InputTensor>& inputs);
+
+  std::shared_ptr<const Program> main_program_;
+  int threads_;
+  std::size_t prepared_bytes_;
+  ProgramRunner main_;
+  std::unique_ptr<ProgramRunner> prepare_;
+  PreparedSets sets_;
+};
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,189 @@
+// The Python module `ngraph_mxnet._core`; docs/design.md describes what it exposes.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "compile_cache.h"
+#include "cpu_features.h"
+#include "executor.h"
+#include "kernel_library.h"
+#include "numpy_arrays.h"
+#include "plugin.h"
+#include "python_executable.h"
+#include "python_runtime.h"
+
+namespace py = pybind11;
+
+namespace ngraph_mxnet {
+namespace {
+
+using SpecArgument = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+
+std::vector<TensorSpec> to_specs(const SpecArgument& argument) {
+  std::vector<TensorSpec> specs;
+  for (const auto& [element, shape] : argument) specs.emplace_back(element, shape);
+  return specs;
+}
+
+SpecArgument from_specs(const std::vector<TensorSpec>& specs) {
+  SpecArgument argument;
+  for (const TensorSpec& spec : specs) argument.emplace_back(spec.element->name, spec.shape);
+  return argument;
+}
+
+Operand to_operand(const py::sequence& parts) {
+  const auto space = parts[0].cast<int>();
+  if (space < static_cast<int>(Space::kArena) || space > static_cast<int>(Space::kPrepared)) {
+    throw py::value_error("unknown operand space " + std::to_string(space));
+  }
+  if (parts.size() != 3) throw py::value_error("an operand is (space, index, byte offset)");
+  return {static_cast<Space>(space), parts[1].cast<std::size_t>(), parts[2].cast<std::size_t>()};
+}
+
+Instruction to_instruction(const py::sequence& parts) {
+  if (parts.size() != 6) {
+    throw py::value_error("an instruction is (name, kernel, operands, ints, floats, tasks)");
+  }
+  Instruction instruction;
+  instruction.name = parts[0].cast<std::string>();
+  instruction.kernel = reinterpret_cast<Kernel>(parts[1].cast<std::uintptr_t>());
+  for (py::handle operand : parts[2]) {
+    instruction.operands.push_back(to_operand(py::reinterpret_borrow<py::sequence>(operand)));
+  }
+  instruction.ints = parts[3].cast<std::vector<std::int64_t>>();
+  instruction.floats = parts[4].cast<std::vector<double>>();
+  instruction.tasks = parts[5].cast<std::int64_t>();
+  return instruction;
+}
+
+std::shared_ptr<Program> make_program(const py::sequence& levels, std::size_t arena_bytes,
+                                      const py::sequence& constants, const py::object& owner) {
+  std::vector<Level> converted;
+  for (py::handle level : levels) {
+    Level& instructions = converted.emplace_back();
+    for (py::handle instruction : level) {
+      instructions.push_back(to_instruction(py::reinterpret_borrow<py::sequence>(instruction)));
+    }
+  }
+  std::vector<AlignedBuffer> copies;
+  for (py::handle constant : constants) {
+    if (!py::isinstance<py::array>(constant)) throw py::type_error("a constant must be a NumPy array");
+    const auto array = py::reinterpret_borrow<py::array>(constant);
+    if (!(array.flags() & py::array::c_style)) throw py::value_error("a constant must be C-contiguous");
+    AlignedBuffer& copy = copies.emplace_back(array.nbytes());
+    std::memcpy(copy.data(), array.data(), array.nbytes());
+  }
+  std::shared_ptr<void> kept = owner.is_none() ? nullptr : share(owner);
+  return std::make_shared<Program>(std::move(converted), arena_bytes, std::move(copies), std::move(kept));
+}
+
+// Nobody counts the versions of NumPy arrays.
+std::vector<InputTensor> unversioned(const std::vector<char*>& pointers) {
+  std::vector<InputTensor> tensors;
+  tensors.reserve(pointers.size());
+  for (char* pointer : pointers) tensors.push_back({pointer, std::nullopt});
+  return tensors;
+}
+
+struct CallArguments {
+  std::vector<InputTensor> inputs;
+  std::vector<char*> outputs;
+
+  CallArguments(const CompiledGraph& graph, const py::sequence& in, const py::sequence& out)
+      : inputs(unversioned(data_pointers(in, graph.inputs(), "input", false))),
+        outputs(data_pointers(out, graph.outputs(), "output", true)) {}
+};
+
+void run(CompiledGraph& graph, const py::sequence& inputs, const py::sequence& outputs) {
+  const CallArguments call(graph, inputs, outputs);
+  const py::gil_scoped_release released;
+  graph.run(call.inputs, call.outputs);
+}
+
+std::vector<std::pair<std::string, double>> profile(Executable& graph, const py::sequence& inputs,
+                                                    const py::sequence& outputs) {
+  const CallArguments call(graph, inputs, outputs);
+  const py::gil_scoped_release released;
+  return graph.profile(call.inputs, call.outputs);
+}
+
+py::dict features() {
+  const CpuFeatures cpu = cpu_features();
+  py::dict result;
+  result["avx2"] = cpu.avx2;
+  result["fma"] = cpu.fma;
+  result["avx512"] = cpu.avx512;
+  result["avx512_vnni"] = cpu.avx512_vnni;
+  result["avx512_bf16"] = cpu.avx512_bf16;
+  return result;
+}
+
+std::uintptr_t address(const std::string& symbol) {
+  try {
+    return kernel_address(symbol);
+  } catch (const std::out_of_range& error) {
+    throw py::key_error(error.what());
+  }
+}
+
+py::dict cache_info() {
+  const CompileCache::Info info = CompileCache::instance().info();
+  py::dict result;
+  result["entries"] = info.entries;
+  result["hits"] = info.hits;
+  result["misses"] = info.misses;
+  return result;
+}
+
+void define(py::module_& m) {
+  py::class_<Program, std::shared_ptr<Program>>(m, "Program", "Kernels to call, in levels.")
+      .def(py::init(&make_program), py::arg("levels"), py::arg("arena_bytes"), py::arg("constants"),
+           py::arg("owner") = py::none());
+
+  py::class_<CompiledGraph, std::shared_ptr<CompiledGraph>>(m, "CompiledGraph",
+                                                            "What runs a graph, whichever way.")
+      .def("run", &run, py::arg("inputs"), py::arg("outputs"),
+           "Runs once, without the GIL, on C-contiguous arrays of exactly the declared types.")
+      .def_property_readonly("inputs", [](const CompiledGraph& graph) { return from_specs(graph.inputs()); })
+      .def_property_readonly("outputs", [](const CompiledGraph& graph) { return from_specs(graph.outputs()); });
+
+  py::class_<Executable, CompiledGraph, std::shared_ptr<Executable>>(m, "Executable", "Runs Programs.")
+      .def(py::init([](std::shared_ptr<Program> main, std::shared_ptr<Program> prepare,
+                       std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
+                       const SpecArgument& inputs, const SpecArgument& outputs, int threads) {
+             return std::make_shared<Executable>(std::move(main), std::move(prepare), prepared_bytes,
+                                                 std::move(cacheable), to_specs(inputs), to_specs(outputs),
+                                                 threads);
+           }),
+           py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("cacheable"),
+           py::arg("inputs"), py::arg("outputs"), py::arg("threads"))
+      .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
+           "Runs the instructions one by one; [(name, seconds)].")
+      .def_property_readonly("prepare_runs", &Executable::prepare_runs);
+
+  py::class_<PythonExecutable, CompiledGraph, std::shared_ptr<PythonExecutable>>(
+      m, "PythonExecutable", "Runs a Python callable: list of arrays -> list of arrays.")
+      .def(py::init([](py::object callable, const SpecArgument& inputs, const SpecArgument& outputs) {
+             return std::make_shared<PythonExecutable>(std::move(callable), to_specs(inputs), to_specs(outputs));
+           }),
+           py::arg("callable"), py::arg("inputs"), py::arg("outputs"));
+
+  m.def("kernel_address", &address, py::arg("symbol"));
+  m.def("cpu_features", &features);
+  m.def("compile_cache_info", &cache_info);
+  m.def("clear_compile_cache", [] { CompileCache::instance().clear(); },
+        py::call_guard<py::gil_scoped_release>());
+  m.def("op_calls", &op_calls, "How often an NGraphSubgraphOp ran in this process.");
+  m.attr("built_for_mxnet") = NGRAPH_BUILT_FOR_MXNET;
+}
+
+}  // namespace
+}  // namespace ngraph_mxnet
+
+PYBIND11_MODULE(_core, m) { ngraph_mxnet::define(m); }

@@ -1,0 +1,200 @@
+// What MXNet loads: the partitioner and the op that runs a subgraph. The decisions are Python's
+// (ngraph_mxnet.mxnet_bridge.callbacks); running is not.
+#include "plugin.h"
+
+#include <atomic>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include "compile_cache.h"
+#include "graph_json.h"
+#include "python_runtime.h"
+
+namespace py = pybind11;
+
+namespace ngraph_mxnet {
+namespace {
+
+using mxnet::ext::CustomStatefulOp;
+using mxnet::ext::Graph;
+using mxnet::ext::MXContext;
+using mxnet::ext::MXReturnValue;
+using mxnet::ext::MXTensor;
+using Attributes = std::unordered_map<std::string, std::string>;
+
+std::atomic<std::size_t> calls{0};
+
+py::object callback(const char* name) {
+  return py::module_::import("ngraph_mxnet.mxnet_bridge.callbacks").attr(name);
+}
+
+// Partitioning must not fail: what we cannot take stays with MXNet, and the log says why.
+void log_fallback(const std::string& what, const std::string& why) {
+  const std::string message = what + ", MXNet runs it: " + why;
+  try {
+    with_gil([&] {
+      py::module_::import("logging").attr("getLogger")("ngraph_mxnet").attr("warning")("%s", message);
+    });
+  } catch (const std::exception&) {
+    std::cerr << "ngraph_mxnet: " << message << std::endl;
+  }
+}
+
+MXReturnValue supported_ops(const Graph* graph, std::vector<int>* ids, const Attributes& options) {
+  constexpr int kAnySubgraph = -1, kUnsupported = -2;
+  try {
+    const auto supported = with_gil([&] {
+      return callback("supported_ops")(graph_json(*graph), options).cast<std::vector<bool>>();
+    });
+    if (supported.size() != ids->size()) {
+      throw std::runtime_error("supported_ops returned " + std::to_string(supported.size()) +
+                               " verdicts for " + std::to_string(ids->size()) + " nodes");
+    }
+    for (std::size_t i = 0; i < ids->size(); ++i) (*ids)[i] = supported[i] ? kAnySubgraph : kUnsupported;
+  } catch (const std::exception& error) {
+    ids->assign(ids->size(), kUnsupported);
+    log_fallback("the graph was not partitioned", error.what());
+  }
+  return mxnet::ext::MX_SUCCESS;
+}
+
+std::string attribute(const mxnet::ext::Node& node, const char* key) {
+  const auto found = node.attrs.find(key);
+  return found == node.attrs.end() ? "" : found->second;
+}
+
+MXReturnValue review_subgraph(const Graph* subgraph, int subgraph_id, bool* accept,
+                              const Attributes& options, Attributes* attrs) {
+  try {
+    with_gil([&] {
+      py::list inputs;
+      for (const mxnet::ext::Node* input : subgraph->inputs) {
+        const std::string outer_name = attribute(*input, "argName");
+        inputs.append(py::make_tuple(outer_name.empty() ? input->name : outer_name,
+                                     attribute(*input, "isArg") == "True",
+                                     attribute(*input, "isAux") == "True"));
+      }
+      const py::tuple verdict = callback("review_subgraph")(graph_json(*subgraph), inputs, options);
+      *attrs = verdict[1].cast<Attributes>();
+      *accept = verdict[0].cast<bool>();
+    });
+  } catch (const std::exception& error) {
+    *accept = false;
+    log_fallback("subgraph " + std::to_string(subgraph_id) + " was rejected", error.what());
+  }
+  return mxnet::ext::MX_SUCCESS;
+}
+
+CompileCache::Result compile(const CompileKey& key) {
+  return with_gil([&] {
+    py::list shapes;
+    for (const auto& shape : key.shapes) shapes.append(py::tuple(py::cast(shape)));
+    return callback("compile_subgraph")(key.graph_json, shapes, key.types, key.attrs)
+        .cast<CompileCache::Result>();
+  });
+}
+
+// Throws unless the tensor is what the graph was compiled for.
+void check_tensor(const std::string& what, const std::vector<std::int64_t>& shape, int dtype,
+                  const TensorSpec& expected) {
+  if (shape != expected.shape || dtype != expected.element->mxnet) {
+    throw std::runtime_error(what + " is " + mxnet_dtype_name(dtype) + shape_str(shape) +
+                             ", but the graph was compiled for " + expected.str());
+  }
+}
+
+void check_count(const char* what, std::size_t found, std::size_t expected) {
+  if (found != expected) {
+    throw std::runtime_error("got " + std::to_string(found) + " " + what + ", but the graph was compiled for " +
+                             std::to_string(expected));
+  }
+}
+
+void check_dense(const std::string& what, const MXTensor& tensor, const TensorSpec& expected) {
+  if (tensor.stype != mxnet::ext::kDefaultStorage) throw std::runtime_error(what + " is sparse, expected dense");
+  check_tensor(what, tensor.shape, tensor.dtype, expected);
+}
+
+class SubgraphOp : public CustomStatefulOp {
+ public:
+  explicit SubgraphOp(CompileCache::Result compiled) : compiled_(std::move(compiled)) { ignore_warn = true; }
+
+  MXReturnValue Forward(std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
+                        const mxnet::ext::OpResource&) override {
+    calls.fetch_add(1, std::memory_order_relaxed);
+    const WithoutGil guard;
+    const std::vector<TensorSpec>& in_specs = compiled_->inputs();
+    const std::vector<TensorSpec>& out_specs = compiled_->outputs();
+    check_count("inputs", inputs->size(), in_specs.size());
+    check_count("outputs", outputs->size(), out_specs.size());
+    std::vector<InputTensor> in;
+    in.reserve(inputs->size());
+    for (std::size_t i = 0; i < inputs->size(); ++i) {
+      const MXTensor& tensor = (*inputs)[i];
+      check_dense("NGraphSubgraphOp: input " + std::to_string(i), tensor, in_specs[i]);
+      in.push_back({static_cast<char*>(tensor.data_ptr), tensor.verID});
+    }
+    std::vector<char*> out;
+    out.reserve(outputs->size());
+    for (std::size_t i = 0; i < outputs->size(); ++i) {
+      const MXTensor& tensor = (*outputs)[i];
+      check_dense("NGraphSubgraphOp: output " + std::to_string(i), tensor, out_specs[i]);
+      out.push_back(static_cast<char*>(tensor.data_ptr));
+    }
+    compiled_->run(in, out);
+    return mxnet::ext::MX_SUCCESS;
+  }
+
+ private:
+  CompileCache::Result compiled_;
+};
+
+MXReturnValue create_state(const Attributes& attributes, const MXContext&,
+                           const std::vector<std::vector<unsigned int>>& in_shapes,
+                           const std::vector<int> in_types, CustomStatefulOp** op) {
+  CompileKey key;
+  for (const auto& [name, value] : attributes) {
+    (name == MX_STR_SUBGRAPH_SYM_JSON ? key.graph_json : key.attrs[name]) = value;
+  }
+  for (const auto& shape : in_shapes) key.shapes.emplace_back(shape.begin(), shape.end());
+  key.types = in_types;
+
+  const WithoutGil guard;
+  CompileCache::Result compiled = CompileCache::instance().get(std::move(key), compile);
+  check_count("inputs", in_shapes.size(), compiled->inputs().size());
+  for (std::size_t i = 0; i < in_shapes.size(); ++i) {
+    check_tensor("NGraphSubgraphOp: input " + std::to_string(i), {in_shapes[i].begin(), in_shapes[i].end()},
+                 in_types[i], compiled->inputs()[i]);
+  }
+  *op = CustomStatefulOp::create<SubgraphOp>(std::move(compiled));
+  return mxnet::ext::MX_SUCCESS;
+}
+
+}  // namespace
+
+std::size_t op_calls() { return calls.load(); }
+
+// Scripts write the name both ways.
+REGISTER_PARTITIONER(NGRAPH)
+    .addStrategy("ngraph", "NGraphSubgraphOp")
+    .setSupportedOps("ngraph", supported_ops)
+    .setReviewSubgraph("ngraph", review_subgraph);
+
+REGISTER_PARTITIONER(ngraph)
+    .addStrategy("ngraph", "NGraphSubgraphOp")
+    .setSupportedOps("ngraph", supported_ops)
+    .setReviewSubgraph("ngraph", review_subgraph);
+
+REGISTER_OP(NGraphSubgraphOp).setIsSubgraphOp().setCreateOpState(create_state, "cpu");
+
+}  // namespace ngraph_mxnet
+
+mxnet::ext::MXReturnValue initialize(int version) {
+  if (version >= 10900 && version < 20000) return mxnet::ext::MX_SUCCESS;
+  MX_ERROR_MSG << "ngraph_mxnet was built for MXNet 1.9, this is version " << version;
+  return mxnet::ext::MX_FAIL;
+}

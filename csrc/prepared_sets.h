@@ -1,0 +1,70 @@
+// Remembers what was prepared from which weights.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "aligned_buffer.h"
+
+namespace ngraph_mxnet {
+
+struct InputTensor {
+  char* data;
+  // Changes whenever the framework writes to the tensor; none when nobody keeps count.
+  std::optional<std::uint64_t> version;
+};
+
+// A bounded, least-recently-used set of prepared buffers, found by the identity of the weights
+// (pointer, version and a few sampled words) or, failing that, by a hash of all their content.
+class PreparedSets {
+ public:
+  using Buffer = std::shared_ptr<const AlignedBuffer>;
+
+  // `cacheable`: which inputs are weights; `bytes`: the size of each of those.
+  PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes);
+
+  // The buffer for these weights; `prepare` makes it when there is none. Of several threads that need
+  // the same new buffer one prepares and the others wait.
+  Buffer get(const std::vector<InputTensor>& inputs, const std::function<Buffer()>& prepare);
+
+  // How many times `prepare` was called.
+  std::size_t made() const { return made_.load(); }
+
+ private:
+  // Where the weights of a set were once found.
+  struct Sighting {
+    std::vector<InputTensor> tensors;
+    std::vector<std::uint64_t> samples;
+  };
+  struct Set {
+    std::vector<std::uint64_t> hashes;
+    std::list<Sighting> sightings;  // latest first
+    bool pending = true;
+    Buffer buffer;  // null after a failure
+  };
+  using SetPtr = std::shared_ptr<Set>;
+
+  Sighting sight(const std::vector<InputTensor>& inputs) const;
+  SetPtr find_by_identity(const Sighting& seen);
+  SetPtr find_by_content(const std::vector<std::uint64_t>& hashes);
+  std::vector<std::optional<std::uint64_t>> known_hashes(const Sighting& seen) const;
+  void forget_overwritten(const Sighting& seen, const SetPtr& keep);
+  void remember(const SetPtr& set, Sighting seen);
+  Buffer wait_for(const SetPtr& set, std::unique_lock<std::mutex>* lock);
+
+  std::vector<std::size_t> cacheable_;
+  std::vector<std::size_t> bytes_;
+  std::atomic<std::size_t> made_{0};
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  std::list<SetPtr> sets_;  // latest first
+};
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,96 @@
+#include "program.h"
+
+#include <stdexcept>
+
+namespace ngraph_mxnet {
+namespace {
+
+[[noreturn]] void bad_operand(const Instruction& instruction, std::size_t position,
+                              const std::string& why) {
+  throw std::invalid_argument("instruction '" + instruction.name + "', operand " +
+                              std::to_string(position) + ": " + why);
+}
+
+void check_offset(const Instruction& instruction, std::size_t position, std::size_t size,
+                  const char* space) {
+  const std::size_t offset = instruction.operands[position].offset;
+  // An operand of no elements may stand at the very end.
+  if (offset > size) {
+    bad_operand(instruction, position,
+                "byte offset " + std::to_string(offset) + " is beyond the " + space + " of " +
+                    std::to_string(size) + " bytes");
+  }
+}
+
+void check_index(const Instruction& instruction, std::size_t position, std::size_t count,
+                 const char* space) {
+  const std::size_t index = instruction.operands[position].index;
+  if (index >= count) {
+    bad_operand(instruction, position,
+                std::string(space) + " " + std::to_string(index) + " does not exist, there are " +
+                    std::to_string(count));
+  }
+}
+
+template <class Visit>
+void for_each_operand(const Program& program, Visit visit) {
+  for (const Level& level : program.levels()) {
+    for (const Instruction& instruction : level) {
+      for (std::size_t i = 0; i < instruction.operands.size(); ++i) visit(instruction, i);
+    }
+  }
+}
+
+}  // namespace
+
+Program::Program(std::vector<Level> levels, std::size_t arena_bytes,
+                 std::vector<AlignedBuffer> constants, std::shared_ptr<void> owner)
+    : levels_(std::move(levels)),
+      arena_bytes_(arena_bytes),
+      constants_(std::move(constants)),
+      owner_(std::move(owner)) {
+  for (const Level& level : levels_) {
+    for (const Instruction& instruction : level) {
+      if (instruction.kernel == nullptr) {
+        throw std::invalid_argument("instruction '" + instruction.name + "' has no kernel");
+      }
+      if (instruction.tasks < 0) {
+        throw std::invalid_argument("instruction '" + instruction.name + "' has " +
+                                    std::to_string(instruction.tasks) + " tasks");
+      }
+    }
+  }
+  for_each_operand(*this, [this](const Instruction& instruction, std::size_t i) {
+    const Operand& operand = instruction.operands[i];
+    if (operand.space == Space::kArena) {
+      check_offset(instruction, i, arena_bytes_, "arena");
+    } else if (operand.space == Space::kConstant) {
+      check_index(instruction, i, constants_.size(), "constant");
+      check_offset(instruction, i, constants_[operand.index].size(), "constant");
+    }
+  });
+}
+
+void check_operands(const Program& program, const Surroundings& around) {
+  for_each_operand(program, [&](const Instruction& instruction, std::size_t i) {
+    const Operand& operand = instruction.operands[i];
+    switch (operand.space) {
+      case Space::kInput:
+        check_index(instruction, i, around.input_bytes.size(), "input");
+        check_offset(instruction, i, around.input_bytes[operand.index], "input");
+        break;
+      case Space::kOutput:
+        check_index(instruction, i, around.output_bytes.size(), "output");
+        check_offset(instruction, i, around.output_bytes[operand.index], "output");
+        break;
+      case Space::kPrepared:
+        check_offset(instruction, i, around.prepared_bytes, "prepared buffer");
+        break;
+      case Space::kArena:
+      case Space::kConstant:
+        break;  // checked by the Program itself
+    }
+  });
+}
+
+}  // namespace ngraph_mxnet

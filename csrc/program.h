@@ -1,0 +1,63 @@
+// A Program: kernels to call, in levels. Immutable once made, so any number of threads may run it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aligned_buffer.h"
+
+namespace ngraph_mxnet {
+
+using Kernel = void (*)(char* const* tensors, const std::int64_t* ints, const double* floats,
+                        std::int64_t begin, std::int64_t end);
+
+enum class Space { kArena = 0, kInput = 1, kOutput = 2, kConstant = 3, kPrepared = 4 };
+
+struct Operand {
+  Space space;
+  std::size_t index;   // which input, output or constant
+  std::size_t offset;  // bytes
+};
+
+struct Instruction {
+  std::string name;
+  Kernel kernel;
+  std::vector<Operand> operands;
+  std::vector<std::int64_t> ints;
+  std::vector<double> floats;
+  std::int64_t tasks;
+};
+
+using Level = std::vector<Instruction>;
+
+class Program {
+ public:
+  // `owner` lives as long as the Program: whatever owns the code of its kernels.
+  // Throws std::invalid_argument when an operand lies outside the arena or the constants.
+  Program(std::vector<Level> levels, std::size_t arena_bytes, std::vector<AlignedBuffer> constants,
+          std::shared_ptr<void> owner);
+
+  const std::vector<Level>& levels() const { return levels_; }
+  std::size_t arena_bytes() const { return arena_bytes_; }
+  const std::vector<AlignedBuffer>& constants() const { return constants_; }
+
+ private:
+  std::vector<Level> levels_;
+  std::size_t arena_bytes_;
+  std::vector<AlignedBuffer> constants_;
+  std::shared_ptr<void> owner_;
+};
+
+// What a Program may refer to beyond its own arena and constants.
+struct Surroundings {
+  std::vector<std::size_t> input_bytes;
+  std::vector<std::size_t> output_bytes;
+  std::size_t prepared_bytes;
+};
+
+// Throws std::invalid_argument, naming the instruction, when an operand lies outside.
+void check_operands(const Program& program, const Surroundings& around);
+
+}  // namespace ngraph_mxnet
