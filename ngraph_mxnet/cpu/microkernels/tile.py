@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ngraph_mxnet.cpu.microkernels.emit import F32, F64, I64, VECTOR, Emitter
+from ngraph_mxnet.cpu.microkernels.emit import F32, F64, I32, I64, VECTOR, Emitter
 from ngraph_mxnet.cpu.microkernels.params import FLOATS
 from ngraph_mxnet.cpu.microkernels.variants import Variant
 
@@ -60,6 +60,11 @@ def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_
             _epilogue(e, v, block, mine)
 
 
+def _unroll(variant: Variant, pixels: int) -> int:
+    """Lanes per loop iteration: the instruction scheduler spills the largest tiles of long bodies."""
+    return 4 if pixels * variant.blocks > 24 else 16
+
+
 def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """Where the tile's pixels start; for constant strides only every fourth pixel."""
     zero = ir.Constant(I64, 0)
@@ -89,7 +94,7 @@ def _step_pointers(
 def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: int) -> list[ir.Value]:
     """Sums over all steps, bias included, block by block."""
     b = e.builder
-    lanes = 16 if variant.kind == "k16" else 1
+    lanes, unroll = (16, _unroll(variant, pixels)) if variant.kind == "k16" else (1, 1)
     starts = _input_pointers(e, v, variant, pixels)
     width = pixels * variant.blocks
     bias = [e.load(e.at(v.bias, 64 * i), VECTOR) for i in range(variant.blocks)]
@@ -101,10 +106,22 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     b.position_at_end(body)
     step, weights = b.phi(v.steps.type), b.phi(v.weights.type)
     sums = [b.phi(VECTOR) for _ in initial]
-    offset = b.sext(e.load(step, ir.IntType(32)), I64)
+    phis = [(step, v.steps), (weights, v.weights), *zip(sums, initial, strict=True)]
+    if unroll < lanes:
+        part = b.phi(I64)
+        phis.append((part, ir.Constant(I64, 0)))
+    offset = b.sext(e.load(step, I32), I64)
+    next_step = e.at(step, 4)
+    following = []
+    if unroll < lanes:
+        # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60.
+        offset = b.add(offset, part)
+        next_part = b.and_(b.add(part, ir.Constant(I64, 4 * unroll)), ir.Constant(I64, 63))
+        next_step = b.select(b.icmp_signed("==", next_part, ir.Constant(I64, 0)), next_step, step)
+        following.append(next_part)
     places = _step_pointers(e, v, variant, starts, offset, pixels)
     values: list[ir.Value] = list(sums)
-    for lane in range(lanes):
+    for lane in range(unroll):
         first = (lane % sets) * width
         row = [e.load(e.at(weights, 64 * (lane * variant.blocks + i)), VECTOR, 64) for i in range(variant.blocks)]
         for m, place in enumerate(places):
@@ -115,17 +132,11 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
             for i in range(variant.blocks):
                 at = first + i * pixels + m
                 values[at] = e.multiply_add(x, row[i], values[at])
-    next_step = e.at(step, 4)
-    next_weights = e.at(weights, 64 * variant.blocks * lanes)
-    more = b.icmp_unsigned("!=", next_step, v.steps_end)
-    b.cbranch(more, body, done)
-    for phi, first_value, next_value in [
-        (step, v.steps, next_step),
-        (weights, v.weights, next_weights),
-        *zip(sums, initial, values, strict=True),
-    ]:
+    next_weights = e.at(weights, 64 * variant.blocks * unroll)
+    b.cbranch(b.icmp_unsigned("!=", next_step, v.steps_end), body, done)
+    for (phi, first_value), next_value in zip(phis, [next_step, next_weights, *values, *following], strict=True):
         phi.add_incoming(first_value, before)
-        phi.add_incoming(next_value, b.block)
+        phi.add_incoming(next_value, body)
     b.position_at_end(done)
     while len(values) > width:
         half = len(values) // 2

@@ -41,14 +41,14 @@ class Variant:
 
 _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
     # 32 registers of 16 floats: 28 accumulators, 2 weights, 2 broadcasts. Indexed tiles are bounded by the
-    # 15 general registers.
+    # 15 general registers: with more than 10 pixels the compiler groups the broadcasts by pixel, and spills.
     "avx512": (
         Variant("k16", 2, 14, rows=True),
-        Variant("k16", 2, 12),
-        Variant("k16", 1, 12),
+        Variant("k16", 2, 10),
+        Variant("k16", 1, 10),
         Variant("k1", 2, 8),
-        Variant("k1", 1, 12),
-        Variant("depthwise", 1, 12),
+        Variant("k1", 1, 10),
+        Variant("depthwise", 1, 10),
     ),
     # 16 registers of 8 floats: 12 accumulators, 2 weights, 1 or 2 broadcasts.
     "avx2": (Variant("k16", 1, 6), Variant("k1", 1, 6), Variant("depthwise", 1, 6)),

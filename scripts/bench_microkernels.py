@@ -1,0 +1,217 @@
+"""GFLOP/s of the contraction kernels on ResNet-50's layers, and the share of the core's measured peak.
+
+    python scripts/bench_microkernels.py [--isa avx2] [--threads 1] [--seconds 0.3]
+
+Batch 1, float32, warm weights, the best of many repetitions; padding lies in the input's halo. Threads split the
+task range evenly and run the same layer together, as the executor's team does. The peak is a loop of
+independent multiply-adds without memory operands; with several threads it is that times their number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from ngraph_mxnet.cpu import microkernels as mk
+from ngraph_mxnet.cpu.microkernels import target
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_PEAK_LANES = {"avx512": 16, "avx2": 8, "baseline": 4}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A square convolution without groups; `size` is the output's, `kind` depthwise has `oc` channels."""
+
+    name: str
+    ic: int
+    oc: int
+    size: int
+    kernel: int = 1
+    stride: int = 1
+    kind: mk.Kind = "k16"
+
+    @property
+    def flops(self) -> int:
+        """Two per multiply-add."""
+        ic = 1 if self.kind == "depthwise" else self.ic
+        return 2 * ic * self.oc * self.size**2 * self.kernel**2
+
+
+def resnet50() -> list[Layer]:
+    """The distinct layers of ResNet-50, then a depthwise layer of MobileNet for comparison."""
+    layers = [Layer("stem 7x7/2", 3, 64, 112, 7, 2, "k1")]
+    for size, mid in ((56, 64), (28, 128), (14, 256), (7, 512)):
+        previous = 64 if size == 56 else 2 * mid
+        layers.append(Layer(f"1x1 @{size}", 4 * mid, mid, size))
+        layers.append(Layer(f"3x3 @{size}", mid, mid, size, 3))
+        layers.append(Layer(f"1x1 expand @{size}", mid, 4 * mid, size))
+        if size != 56:
+            layers.append(Layer(f"3x3/2 @{size}", mid, mid, size, 3, 2))
+            layers.append(Layer(f"1x1/2 @{size}", previous, 4 * mid, size, 1, 2))
+        else:
+            layers.append(Layer("1x1 first @56", 64, 64, 56))
+    layers.append(Layer("fully connected", 2048, 1000, 1))
+    layers.append(Layer("depthwise 3x3 @28", 256, 256, 28, 3, kind="depthwise"))
+    return layers
+
+
+def aligned(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Random float32 values on a page boundary."""
+    room = np.zeros(count + 1024, np.float32)
+    start = -room.ctypes.data % 4096 // 4
+    room[start : start + count] = rng.standard_normal(count, dtype=np.float32)
+    return room[start : start + count]
+
+
+def prepare(layer: Layer, isa: mk.Isa, threads: int) -> tuple[Callable[[int, int], None], int]:
+    """The layer's task function and its number of tasks."""
+    rng = np.random.default_rng(0)
+    size, pad = layer.size, layer.kernel // 2
+    in_size = size * layer.stride
+    depthwise = layer.kind == "depthwise"
+    lanes = 1 if layer.kind == "k1" else 16
+    blocks, out_blocks = -(-layer.ic // lanes), -(-layer.oc // 16)
+    width = in_size + 2 * pad
+    pixel = 4 * lanes
+    plane = mk.Plane(width * pixel, pixel)
+    channel_stride = width * width * pixel
+    output = mk.Plane.blocked(size, size, out_blocks)
+    pixels = mk.pixel_table(
+        size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad)
+    )
+    steps = mk.step_table(
+        plane, channels=1 if depthwise else blocks, channel_stride=channel_stride, kernel=(layer.kernel,) * 2
+    )
+    groups, group_blocks = (out_blocks, 1) if depthwise else (1, out_blocks)
+    choice = mk.choose_tiles(
+        isa, layer.kind, images=1, out_h=size, out_w=size, out_blocks=group_blocks, groups=groups,
+        steps=steps.size, taps=layer.kernel**2, stride=layer.stride,
+        flat_input=layer.kernel == 1 and layer.stride == 1, threads=threads,
+    )  # fmt: skip
+    params = mk.ContractionParams(
+        **choice.fields(), steps=steps.size, pixel_stride=pixel * layer.stride,
+        in_group_stride=channel_stride, out_block_stride=size * size * 64, lower=0.0,
+    )  # fmt: skip
+    image = aligned(blocks * channel_stride // 4, rng)
+    panel = steps.size * (16 if layer.kind == "k16" else 1) * choice.oc_tile
+    weights = aligned(choice.groups * choice.oc_groups * panel, rng)
+    bias = aligned(choice.groups * choice.oc_groups * choice.oc_tile, rng)
+    result = aligned(out_blocks * size * size * 16, rng)
+    address = image.ctypes.data + pad * (width + 1) * pixel
+    pointers = np.array(
+        [address, weights.ctypes.data, bias.ctypes.data, result.ctypes.data, 0, pixels.ctypes.data, steps.ctypes.data, 0, 0, 0],
+        np.uint64,
+    )
+    ints, floats = np.array(params.ints(), np.int64), np.array(params.floats(), np.float64)
+    kernel = _KERNEL(target.load(isa)[choice.symbol])
+    keep = (image, weights, bias, result, pixels, steps, pointers, ints, floats)
+    arguments = pointers.ctypes.data, ints.ctypes.data, floats.ctypes.data
+
+    def tasks(begin: int, end: int, _keep: object = keep) -> None:
+        kernel(*arguments, begin, end)
+
+    return tasks, params.tasks
+
+
+def best_seconds(work: Callable[[int, int], None], tasks: int, threads: int, seconds: float) -> float:
+    """Shortest time of one pass over all tasks."""
+    best = float("inf")
+    stop = threading.Event()
+    gate = threading.Barrier(threads)
+    edges = [tasks * i // threads for i in range(threads + 1)]
+
+    def member(i: int) -> None:
+        nonlocal best
+        deadline = time.perf_counter() + seconds
+        while True:
+            gate.wait()
+            if stop.is_set():
+                return
+            start = time.perf_counter()
+            for _ in range(repeats):
+                work(edges[i], edges[i + 1])
+            gate.wait()
+            if i == 0:
+                best = min(best, (time.perf_counter() - start) / repeats)
+                if time.perf_counter() > deadline:
+                    stop.set()
+
+    repeats = 1
+    start = time.perf_counter()
+    work(0, tasks)
+    # Passes of a millisecond or more hide the cost of the Python barrier.
+    repeats = max(1, int((1e-3 if threads == 1 else 1e-2) / (time.perf_counter() - start)))
+    team = [threading.Thread(target=member, args=(i,)) for i in range(threads)]
+    for thread in team:
+        thread.start()
+    for thread in team:
+        thread.join()
+    return best
+
+
+def measure_peak(isa: mk.Isa) -> float:
+    """GFLOP/s of one core: 12 independent chains of multiply-adds in registers."""
+    kind = f"<{_PEAK_LANES[isa]} x float>"
+    fma = f"@llvm.{'fmuladd' if isa == 'baseline' else 'fma'}.v{_PEAK_LANES[isa]}f32"
+    phis = "\n".join(f"%a{i} = phi {kind} [ %x, %entry ], [ %b{i}, %loop ]" for i in range(12))
+    body = "\n".join(f"%b{i} = call {kind} {fma}({kind} %x, {kind} %y, {kind} %a{i})" for i in range(12))
+    sums = "\n".join(f"%s{i + 1} = fadd {kind} %s{i}, %b{i + 1}" for i in range(11)).replace("%s0", "%b0")
+    text = f"""
+    declare {kind} {fma}({kind}, {kind}, {kind})
+    define void @peak(ptr %p, i64 %n) {{
+    entry:
+      %x = load {kind}, ptr %p, align 4
+      %q = getelementptr i8, ptr %p, i64 64
+      %y = load {kind}, ptr %q, align 4
+      br label %loop
+    loop:
+      %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+      {phis}
+      {body}
+      %j = add i64 %i, 1
+      %more = icmp slt i64 %j, %n
+      br i1 %more, label %loop, label %done
+    done:
+      {sums}
+      store {kind} %s11, ptr %p, align 4
+      ret void
+    }}"""
+    machine = target.target_machine(isa, jit=True)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
+    engine.finalize_object()
+    call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(engine.get_function_address("peak"))
+    room = np.zeros(32, np.float32)
+    best = float("inf")
+    for _ in range(300):
+        start = time.perf_counter()
+        call(room.ctypes.data, 200_000)
+        best = min(best, time.perf_counter() - start)
+    return 200_000 * 12 * _PEAK_LANES[isa] * 2 / best / 1e9
+
+
+def main() -> None:
+    """Prints one line per layer."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--isa", choices=mk.ISAS, default="avx2")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0.3)
+    options = parser.parse_args()
+    peak = measure_peak(options.isa) * options.threads
+    print(f"{options.isa}, {options.threads} thread(s): peak {peak:.1f} GFLOP/s")
+    for layer in resnet50():
+        work, tasks = prepare(layer, options.isa, options.threads)
+        seconds = best_seconds(work, tasks, options.threads, options.seconds)
+        rate = layer.flops / seconds / 1e9
+        print(f"{layer.name:20} {seconds * 1e6:9.1f} us {rate:7.1f} GFLOP/s {rate / peak:6.1%}  {tasks} tasks")
+
+
+if __name__ == "__main__":
+    main()
