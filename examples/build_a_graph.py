@@ -63,11 +63,15 @@ def main() -> None:
         together = [results[0] for results in pool.map(executable, inputs)]
     if any(one.tobytes() != other.tobytes() for one, other in zip(alone, together, strict=True)):
         raise SystemExit("a call gave another result beside other calls than alone")
-    worst = max(float(np.abs(found - reference(arrays)[0]).max()) for found, arrays in zip(alone, inputs, strict=True))
+    worst = max(
+        float(np.abs(found - reference(arrays)[0]).max()) for found, arrays in zip(alone, inputs, strict=True)
+    )
     if not worst < 1e-5:
         raise SystemExit(f"{backend} differs from the interpreter by {worst:.2g}")
-    print(f"{backend}: 8 calls, alone and from 4 threads, agree bit for bit; "
-          f"the interpreter differs by at most {worst:.2g}")
+    print(
+        f"{backend}: 8 calls, alone and from 4 threads, agree bit for bit; "
+        f"the interpreter differs by at most {worst:.2g}"
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from ngraph_mxnet.errors import ConfigError
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable. `parse` turns its text into the value and raises ValueError; `allowed` tells what it takes."""
+    """One variable. `parse` turns its text into the value and raises ValueError; `allowed` is for people."""
 
     name: str
     kind: str
@@ -42,7 +42,9 @@ class Variable:
             raise ConfigError(f"{self.name}={text!r} is not allowed: expected {self.allowed}") from None
 
 
-def _choice(name: str, default: str, choices: tuple[str, ...], help: str, normal: Callable[[str], str]) -> Variable:
+def _choice(
+    name: str, default: str, choices: tuple[str, ...], help: str, normal: Callable[[str], str]
+) -> Variable:
     def parse(text: str) -> str:
         if normal(text) not in choices:
             raise ValueError(text)
@@ -65,16 +67,43 @@ def _team(text: str) -> int:
 
 
 _VARIABLES = (
-    _choice("NGRAPH_BACKEND", "CPU", ("CPU", "INTERPRETER"),
-            "The backend that compiles when the caller names none.", str.upper),
-    _choice("NGRAPH_CPU_ISA", "auto", ("auto", "avx512", "avx2", "baseline"),
-            "The instruction set of the CPU kernels; auto takes the best that the machine has.", str.lower),
-    Variable("OMP_NUM_THREADS", "integer", None, "a positive integer, or a list of them",
-             "Threads that run one graph. Wins over NGRAPH_INTRA_OP_PARALLELISM.", _team),
-    Variable("NGRAPH_INTRA_OP_PARALLELISM", "integer", None, "a positive integer",
-             "Threads that run one graph; unset: the physical cores that this process may use.", _positive),
-    _choice("NGRAPH_LOG_LEVEL", "warning", ("debug", "info", "warning", "error"),
-            "The least severe log messages that are shown.", str.lower),
+    _choice(
+        "NGRAPH_BACKEND",
+        "CPU",
+        ("CPU", "INTERPRETER"),
+        "The backend that compiles when the caller names none.",
+        str.upper,
+    ),
+    _choice(
+        "NGRAPH_CPU_ISA",
+        "auto",
+        ("auto", "avx512", "avx2", "baseline"),
+        "The instruction set of the CPU kernels; auto takes the best that the machine has.",
+        str.lower,
+    ),
+    Variable(
+        "OMP_NUM_THREADS",
+        "integer",
+        None,
+        "a positive integer, or a list of them",
+        "Threads that run one graph. Wins over NGRAPH_INTRA_OP_PARALLELISM.",
+        _team,
+    ),
+    Variable(
+        "NGRAPH_INTRA_OP_PARALLELISM",
+        "integer",
+        None,
+        "a positive integer",
+        "Threads that run one graph; unset: the physical cores that this process may use.",
+        _positive,
+    ),
+    _choice(
+        "NGRAPH_LOG_LEVEL",
+        "warning",
+        ("debug", "info", "warning", "error"),
+        "The least severe log messages that are shown.",
+        str.lower,
+    ),
 )
 VARIABLES: dict[str, Variable] = {variable.name: variable for variable in _VARIABLES}
 
@@ -90,24 +119,26 @@ def get(name: str) -> Any:
 
 
 def threads() -> int:
-    """Threads to run one graph with: OMP_NUM_THREADS, else NGRAPH_INTRA_OP_PARALLELISM, else physical cores."""
+    """Threads for one graph: OMP_NUM_THREADS, else NGRAPH_INTRA_OP_PARALLELISM, else physical cores."""
     return get("OMP_NUM_THREADS") or get("NGRAPH_INTRA_OP_PARALLELISM") or physical_cores()
 
 
 def physical_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Physical cores among the CPUs that this process may run on; each CPU counts where the kernel tells nothing."""
+    """Physical cores among the CPUs that this process may run on; the CPUs where nothing tells."""
     cores = set()
     for cpu in os.sched_getaffinity(0):
         folder = topology / f"cpu{cpu}" / "topology"
         try:
-            cores.add(tuple((folder / name).read_text().strip() for name in ("physical_package_id", "core_id")))
+            cores.add(
+                tuple((folder / name).read_text().strip() for name in ("physical_package_id", "core_id"))
+            )
         except OSError:
             cores.add((f"cpu{cpu}",))
     return max(len(cores), 1)
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger `name`, a module of this package, at NGRAPH_LOG_LEVEL. A level that the program set itself stays."""
+    """The logger `name`, a module of this package, at NGRAPH_LOG_LEVEL or the program's own level."""
     package = logging.getLogger("ngraph_mxnet")
     if package.level == logging.NOTSET:
         package.setLevel(get("NGRAPH_LOG_LEVEL").upper())

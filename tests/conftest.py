@@ -10,7 +10,14 @@ import os
 from hypothesis import HealthCheck, Phase, settings
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
-settings.register_profile("default", max_examples=8, deadline=None, derandomize=True, database=None,
-                          phases=[Phase.explicit, Phase.generate, Phase.shrink], suppress_health_check=_QUIET)
+settings.register_profile(
+    "default",
+    max_examples=8,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate, Phase.shrink],
+    suppress_health_check=_QUIET,
+)
 settings.register_profile("thorough", max_examples=300, deadline=None, suppress_health_check=_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

@@ -51,6 +51,7 @@ def tolerance_for(record: Record, dtype: np.dtype) -> float:
 
 # ---- building blocks ------------------------------------------------------------------------------------
 
+
 def _pick(draw: Draw, *choices: Any) -> Any:
     return draw(st.sampled_from(choices))
 
@@ -78,12 +79,14 @@ def _unary(elements: tuple[str, ...], **attrs: st.SearchStrategy[Any]) -> Callab
     return case
 
 
-def _broadcasting(elements: tuple[str, ...], count: int = 2, *, condition: bool = False) -> Callable[[Draw], Case]:
+def _broadcasting(
+    elements: tuple[str, ...], count: int = 2, *, condition: bool = False
+) -> Callable[[Draw], Case]:
     def case(draw: Draw) -> Case:
         full, element = _dims(draw), _element(draw, elements)
         shapes = [full]
         for _ in range(count - 1):
-            kept = full[draw(st.integers(0, len(full))):] if draw(st.booleans()) else full
+            kept = full[draw(st.integers(0, len(full))) :] if draw(st.booleans()) else full
             shapes.append(tuple(1 if draw(st.booleans()) and draw(st.booleans()) else d for d in kept))
         if draw(st.booleans()):
             shapes.reverse()
@@ -116,6 +119,7 @@ def _one_axis(elements: tuple[str, ...], *, keep_dims: bool = False) -> Callable
 
 # ---- movement -------------------------------------------------------------------------------------------
 
+
 def _reshape(draw: Draw) -> Case:
     shape = list(_dims(draw))
     target = list(draw(st.permutations(shape)))
@@ -135,7 +139,7 @@ def _concat(draw: Draw) -> Case:
     shape, element = list(_dims(draw, 1)), _element(draw, ANY)
     axis = draw(st.integers(0, len(shape) - 1))
     sizes = draw(st.lists(st.integers(1, 20), min_size=1, max_size=4))
-    types = [_type(element, [*shape[:axis], size, *shape[axis + 1:]]) for size in sizes]
+    types = [_type(element, [*shape[:axis], size, *shape[axis + 1 :]]) for size in sizes]
     return types, {"axis": axis - len(shape) if draw(st.booleans()) else axis}
 
 
@@ -160,17 +164,20 @@ def _pad(draw: Draw) -> Case:
 
 def _broadcast(draw: Draw) -> Case:
     shape = _dims(draw)
-    own = [1 if draw(st.booleans()) else d for d in shape[draw(st.integers(0, len(shape))):]]
+    own = [1 if draw(st.booleans()) else d for d in shape[draw(st.integers(0, len(shape))) :]]
     return [_type(_element(draw, ANY), own)], {"shape": shape}
 
 
 def _gather(draw: Draw) -> Case:
     shape = _dims(draw, 1, 3)
     axis = draw(st.integers(-len(shape), len(shape) - 1))
-    return [_type(_element(draw, ANY), shape), _type(_pick(draw, "i32", "i64"), _dims(draw, 0, 2))], {"axis": axis}
+    return [_type(_element(draw, ANY), shape), _type(_pick(draw, "i32", "i64"), _dims(draw, 0, 2))], {
+        "axis": axis
+    }
 
 
 # ---- contractions and pools -----------------------------------------------------------------------------
+
 
 def _matmul(draw: Draw, elements: tuple[str, ...] = NUMBERS) -> Case:
     element, batch = _element(draw, elements), _dims(draw, 0, 2)
@@ -178,7 +185,7 @@ def _matmul(draw: Draw, elements: tuple[str, ...] = NUMBERS) -> Case:
     attrs = {"transpose_a": draw(st.booleans()), "transpose_b": draw(st.booleans())}
     a = (k, m) if attrs["transpose_a"] else (m, k)
     b = (n, k) if attrs["transpose_b"] else (k, n)
-    batches = [batch, batch[draw(st.integers(0, len(batch))):]]
+    batches = [batch, batch[draw(st.integers(0, len(batch))) :]]
     if draw(st.booleans()):
         batches.reverse()
     return [_type(element, (*batches[0], *a)), _type(element, (*batches[1], *b))], attrs
@@ -203,7 +210,10 @@ def _convolution(draw: Draw, elements: tuple[str, ...] = ("f32", "f16", "f64", "
     kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
     attrs = {
         "strides": [_pick(draw, 1, 1, 2, 3) for _ in range(rank)],
-        "dilations": [_pick(draw, 1, 1, 1, 2) if size > 2 * (k - 1) else 1 for size, k in zip(spatial, kernel, strict=True)],
+        "dilations": [
+            _pick(draw, 1, 1, 1, 2) if size > 2 * (k - 1) else 1
+            for size, k in zip(spatial, kernel, strict=True)
+        ],
         "pads_begin": [draw(st.integers(0, 2)) for _ in range(rank)],
         "pads_end": [draw(st.integers(0, 2)) for _ in range(rank)],
         "groups": groups,
@@ -213,7 +223,7 @@ def _convolution(draw: Draw, elements: tuple[str, ...] = ("f32", "f16", "f64", "
 
 
 def _fused_convolution(*extra: str) -> Callable[[Draw], Case]:
-    """Convolution and more operands: `channels` is a vector, `result` a tensor as the convolution's result."""
+    """Convolution and more operands: `channels` is a vector, `result` is as the convolution's result."""
 
     def case(draw: Draw) -> Case:
         from ngraph_mxnet.ir import get_op
@@ -255,9 +265,13 @@ def _pool(elements: tuple[str, ...], *, average: bool) -> Callable[[Draw], Case]
 
 # ---- normalizations -------------------------------------------------------------------------------------
 
+
 def _channel_vectors(count: int, **attrs: st.SearchStrategy[Any]) -> Callable[[Draw], Case]:
     def case(draw: Draw) -> Case:
-        shape, element = [*_dims(draw, 1, 1), _pick(draw, 1, 3, 16, 17), *_dims(draw, 0, 3)], _element(draw, FLOATS)
+        shape, element = (
+            [*_dims(draw, 1, 1), _pick(draw, 1, 3, 16, 17), *_dims(draw, 0, 3)],
+            _element(draw, FLOATS),
+        )
         values = {k: draw(v) for k, v in attrs.items()}
         return [_type(element, shape)] + [_type(element, shape[1:2])] * count, values
 
@@ -282,45 +296,72 @@ def _clamp(draw: Draw) -> Case:
 
 # ---- the table ------------------------------------------------------------------------------------------
 
-_LRN = {"size": st.sampled_from([1, 3, 5]), "alpha": st.just(0.05), "beta": st.just(0.75), "bias": st.just(2.0)}
+_LRN = {
+    "size": st.sampled_from([1, 3, 5]),
+    "alpha": st.just(0.05),
+    "beta": st.just(0.75),
+    "bias": st.just(2.0),
+}
 _REALS = "asinh atan cbrt cos cosh erf exp expm1 gelu sigmoid sin sinh softplus softsign tanh"
 _RATIONALS = "abs ceiling floor negative relu round sign square trunc"
 
 _RECORDS = [
     *(Record(op, _unary(FLOATS)) for op in _REALS.split()),
     *(Record(op, _unary(NUMBERS)) for op in _RATIONALS.split()),
-    *(Record(op, _unary(FLOATS), low=0.05, high=4.0) for op in "log log10 log1p log2 reciprocal rsqrt sqrt".split()),
-    *(Record(op, _unary(FLOATS), low=-0.98, high=0.98) for op in "acos asin atanh tan".split()),
+    *(
+        Record(op, _unary(FLOATS), low=0.05, high=4.0)
+        for op in ["log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sqrt"]
+    ),
+    *(Record(op, _unary(FLOATS), low=-0.98, high=0.98) for op in ["acos", "asin", "atanh", "tan"]),
     Record("acosh", _unary(FLOATS), low=1.05, high=5.0),
     Record("identity", _unary(ANY)),
     Record("logical_not", _unary(BOOLS)),
     Record("clamp", _clamp),
     Record("leaky_relu", _unary(FLOATS, slope=st.sampled_from([0.0, 0.1, 0.25]))),
     Record("elu", _unary(FLOATS, alpha=st.sampled_from([0.5, 1.0]))),
-    Record("convert", _unary(ANY, element=st.sampled_from(["f32", "f16", "f64", "i32", "i64", "bool"])), low=0.0),
-    *(Record(op, _broadcasting(NUMBERS)) for op in "add subtract multiply maximum minimum mod".split()),
+    Record(
+        "convert", _unary(ANY, element=st.sampled_from(["f32", "f16", "f64", "i32", "i64", "bool"])), low=0.0
+    ),
+    *(
+        Record(op, _broadcasting(NUMBERS))
+        for op in ["add", "subtract", "multiply", "maximum", "minimum", "mod"]
+    ),
     Record("divide", _broadcasting(NUMBERS), low=0.2),
     Record("power", _broadcasting(FLOATS), low=0.1),
-    *(Record(op, _broadcasting(BOOLS)) for op in "logical_and logical_or logical_xor".split()),
-    *(Record(op, _broadcasting(ANY)) for op in "equal not_equal greater greater_equal less less_equal".split()),
+    *(Record(op, _broadcasting(BOOLS)) for op in ["logical_and", "logical_or", "logical_xor"]),
+    *(
+        Record(op, _broadcasting(ANY))
+        for op in ["equal", "not_equal", "greater", "greater_equal", "less", "less_equal"]
+    ),
     Record("select", _broadcasting(ANY, 3, condition=True)),
-    *(Record(op, _reduction(NUMBERS)) for op in "reduce_sum reduce_max reduce_min".split()),
+    *(Record(op, _reduction(NUMBERS)) for op in ["reduce_sum", "reduce_max", "reduce_min"]),
     Record("reduce_prod", _reduction(NUMBERS), low=0.8, high=1.2),
     Record("reduce_mean", _reduction(FLOATS)),
     Record("argmax", _one_axis(NUMBERS, keep_dims=True)),
     Record("argmin", _one_axis(NUMBERS, keep_dims=True)),
-    Record("reshape", _reshape), Record("transpose", _transpose), Record("concat", _concat),
-    Record("slice", _slice), Record("pad", _pad), Record("broadcast", _broadcast), Record("gather", _gather),
-    Record("matmul", _matmul), Record("matmul_bias", _matmul_bias),
+    Record("reshape", _reshape),
+    Record("transpose", _transpose),
+    Record("concat", _concat),
+    Record("slice", _slice),
+    Record("pad", _pad),
+    Record("broadcast", _broadcast),
+    Record("gather", _gather),
+    Record("matmul", _matmul),
+    Record("matmul_bias", _matmul_bias),
     Record("convolution", _convolution),
     Record("convolution_bias", _fused_convolution("channels")),
     Record("convolution_bias_add", _fused_convolution("channels", "result")),
-    Record("convolution_bias_add_scale_shift", _fused_convolution("channels", "result", "channels", "channels")),
-    Record("max_pool", _pool(NUMBERS, average=False)), Record("avg_pool", _pool(FLOATS, average=True)),
+    Record(
+        "convolution_bias_add_scale_shift", _fused_convolution("channels", "result", "channels", "channels")
+    ),
+    Record("max_pool", _pool(NUMBERS, average=False)),
+    Record("avg_pool", _pool(FLOATS, average=True)),
     Record("batch_norm", _channel_vectors(4, epsilon=st.sampled_from([1e-5, 1e-3])), low=0.3),
     Record("scale_shift", _scale_shift),
     Record("lrn", _channel_vectors(0, **_LRN)),
-    Record("softmax", _one_axis(FLOATS)), Record("log_softmax", _one_axis(FLOATS)), Record("layer_norm", _layer_norm),
+    Record("softmax", _one_axis(FLOATS)),
+    Record("log_softmax", _one_axis(FLOATS)),
+    Record("layer_norm", _layer_norm),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]
 RECORDS: dict[str, Record] = {record.op: record for record in _RECORDS}

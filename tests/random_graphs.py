@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.ir import Builder, Graph, Value
 
-_ORIGINS = ("", "mx:conv0 Convolution", "mx:a} # {b=1} ü \\ \"q\"")
+_ORIGINS = ("", "mx:conv0 Convolution", 'mx:a} # {b=1} ü \\ "q"')
 
 
 def _floats(values: list[Value]) -> list[Value]:
@@ -40,7 +40,9 @@ class _Step:
         return self.b.parameter(f"w{self.parameters}", shape, cacheable=self.draw(st.booleans()))
 
     def unary(self, values: list[Value]) -> Value:
-        op = self.pick(["relu", "tanh", "negative", "sigmoid", "abs", "square", "identity", "dropout", "floor"])
+        op = self.pick(
+            ["relu", "tanh", "negative", "sigmoid", "abs", "square", "identity", "dropout", "floor"]
+        )
         return self.b.apply(op, self.pick(_floats(values)))
 
     def clamp(self, values: list[Value]) -> Value:
@@ -83,11 +85,15 @@ class _Step:
 
     def slice(self, values: list[Value]) -> Value:
         a = self.pick(values)
-        return self.b.slice(a, begin=[d - 1 for d in a.shape], end=[-1] * len(a.shape), strides=[-1] * len(a.shape))
+        return self.b.slice(
+            a, begin=[d - 1 for d in a.shape], end=[-1] * len(a.shape), strides=[-1] * len(a.shape)
+        )
 
     def pad(self, values: list[Value]) -> Value:
         a = self.pick(_images(values))
-        return self.b.pad(a, pads_begin=(0, 0, 1, 1), pads_end=(0, 0, 1, 0), mode=self.pick(["constant", "edge"]))
+        return self.b.pad(
+            a, pads_begin=(0, 0, 1, 1), pads_end=(0, 0, 1, 0), mode=self.pick(["constant", "edge"])
+        )
 
     def softmax(self, values: list[Value]) -> Value:
         return self.b.softmax(self.pick([v for v in _floats(values) if v.shape]))
@@ -98,12 +104,22 @@ class _Step:
 
     def convolution(self, values: list[Value]) -> Value:
         a, kernel = self.pick(_images(values)), self.pick([1, 3])
-        y = self.b.convolution(a, self.weight((4, a.shape[1], kernel, kernel)), strides=(self.pick([1, 2]),) * 2,
-                               pads_begin=(kernel // 2,) * 2, pads_end=(kernel // 2,) * 2)
-        return self.b.batch_norm(y, *(self.weight((4,)) for _ in range(3)), self.b.constant([1.0, 2.0, 0.5, 1.0]))
+        y = self.b.convolution(
+            a,
+            self.weight((4, a.shape[1], kernel, kernel)),
+            strides=(self.pick([1, 2]),) * 2,
+            pads_begin=(kernel // 2,) * 2,
+            pads_end=(kernel // 2,) * 2,
+        )
+        return self.b.batch_norm(
+            y, *(self.weight((4,)) for _ in range(3)), self.b.constant([1.0, 2.0, 0.5, 1.0])
+        )
 
     def pool(self, values: list[Value]) -> Value:
-        op, a = self.pick(["max_pool", "avg_pool"]), self.pick([v for v in _images(values) if min(v.shape[2:]) >= 2])
+        op, a = (
+            self.pick(["max_pool", "avg_pool"]),
+            self.pick([v for v in _images(values) if min(v.shape[2:]) >= 2]),
+        )
         return self.b.apply(op, a, kernel=(2, 2), strides=(2, 2), rounding=self.pick(["floor", "ceil"]))
 
     def two_outputs(self, values: list[Value]) -> Value:
@@ -121,9 +137,12 @@ _METHODS = [name for name in vars(_Step) if not name.startswith("_") and name no
 @st.composite
 def graphs(draw: Callable[[Any], Any], steps: int = 8) -> Graph:
     """Graphs of up to `steps` growth steps with one to three results."""
-    b = Builder(name=draw(st.sampled_from(["main", "two words", "q\"\\"])))
+    b = Builder(name=draw(st.sampled_from(["main", "two words", 'q"\\'])))
     step = _Step(b, draw)
-    values = [b.parameter("data", (2, 3, 5, 6)), b.parameter(draw(st.sampled_from(["b", "0", "x, %y: f32[1]"])), (4, 7))]
+    values = [
+        b.parameter("data", (2, 3, 5, 6)),
+        b.parameter(draw(st.sampled_from(["b", "0", "x, %y: f32[1]"])), (4, 7)),
+    ]
     for _ in range(draw(st.integers(1, steps))):
         b.origin = draw(st.sampled_from(_ORIGINS))
         try:

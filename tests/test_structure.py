@@ -28,7 +28,18 @@ ALLOWED: dict[str, set[str]] = {
     "cpu": {"ir", "ops", "passes", "runtime", "_core", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
     "onnx_bridge": {"ir", "ops", "passes", "runtime", *_BASE},
-    "mxnet_bridge": {"ir", "ops", "passes", "partition", "runtime", "interpreter", "cpu", "debug", "_core", *_BASE},
+    "mxnet_bridge": {
+        "ir",
+        "ops",
+        "passes",
+        "partition",
+        "runtime",
+        "interpreter",
+        "cpu",
+        "debug",
+        "_core",
+        *_BASE,
+    },
 }
 # The op table loads the ops when it is first asked for one.
 EXCEPTIONS = {("ir/opdef.py", "ops")}

@@ -1,4 +1,4 @@
-"""Runs a graph on the references of its ops: slow, and the definition that other backends are tested against."""
+"""Runs a graph on the references of its ops: slow, and what other backends are tested against."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ _NAME = r'(?:"[^"]*"|[\w.\-]+)'
 _TYPE = r"\w+\[[\d,]*\]"
 _HEADER = re.compile(rf"graph @({_NAME})\((.*)\) -> \(((?:{_TYPE}(?:, )?)*)\) \{{\Z")
 _PARAMETER = re.compile(rf"%({_NAME}): ({_TYPE})( cacheable)?(?:, |\Z)")
-_NODE = re.compile(rf"((?:%\d+: {_TYPE}(?:, )?)*) = (\w+)\(((?:%{_NAME}(?:, )?)*)\)(?: \{{([^}}]*)\}})?(?:\s+# (.*))?\Z")
+_OUTPUTS, _OPERANDS = rf"(?:%\d+: {_TYPE}(?:, )?)*", rf"(?:%{_NAME}(?:, )?)*"
+_NODE = re.compile(rf"({_OUTPUTS}) = (\w+)\(({_OPERANDS})\)(?: \{{([^}}]*)\}})?(?:\s+# (.*))?\Z")
 _OUTPUT = re.compile(rf"%(\d+): ({_TYPE})")
 _ATTR = re.compile(r'(\w+)=("[^"]*"|\[[^\]]*\]|dense<[^>]*>|[^,\s]+)(?:, |\Z)')
 _OPERAND = re.compile(rf"%({_NAME})(?:, |\Z)")
@@ -34,14 +35,15 @@ def parse_graph(text: str) -> Graph:
         raise GraphError("empty text: expected 'graph @name(...) -> (...) {'")
     header = _HEADER.match(lines[0][1])
     if header is None:
-        raise GraphError(f"line {lines[0][0]}: expected 'graph @name(...) -> (...) {{', found {lines[0][1][:80]!r}")
+        number, line = lines[0]
+        raise GraphError(f"line {number}: expected 'graph @name(...) -> (...) {{', found {line[:80]!r}")
     graph, values = Graph(), dict[str, Value]()
     returned = False
     for number, line in lines:
         try:
             if returned:
                 if line != "}" or (number, line) != lines[-1]:
-                    raise GraphError(f"line {number}: expected '}}' and the end after 'return', found {line[:80]!r}")
+                    raise GraphError(f"line {number}: expected '}}' and the end, found {line[:80]!r}")
             elif number == lines[0][0]:
                 _parse_header(graph, values, header, number)
             elif line == "return" or line.startswith("return "):
@@ -56,7 +58,7 @@ def parse_graph(text: str) -> Graph:
         raise GraphError(f"line {lines[-1][0]}: the text ends without 'return' and '}}'")
     found = ", ".join(str(r.type) for r in graph.results)
     if found != header[3]:
-        raise GraphError(f"line {lines[0][0]}: the header says results ({header[3]}), the graph returns ({found})")
+        raise GraphError(f"line {lines[0][0]}: the header says results ({header[3]}), returned are ({found})")
     verify(graph)
     return graph
 

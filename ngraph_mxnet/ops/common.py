@@ -19,14 +19,26 @@ Arrays = Sequence[np.ndarray]
 # An op's domain: the NumPy kinds of the element types that it takes.
 FLOAT, NUMBER, BOOL, INTEGER, ANY = "f", "fiu", "b", "iu", "fiub"
 _DOMAIN_TEXT = {
-    FLOAT: "f16, f32 or f64", NUMBER: "a number type", BOOL: "bool", INTEGER: "an integer type", ANY: "any type",
+    FLOAT: "f16, f32 or f64",
+    NUMBER: "a number type",
+    BOOL: "bool",
+    INTEGER: "an integer type",
+    ANY: "any type",
 }
 
 CLAMP: dict[str, Attribute] = {"lower": Float(-math.inf), "upper": Float(math.inf)}
 
 
-def declare(name: str, doc: str, rule: TypeRule, reference: Reference, *, operands: Arity = 1,
-            attrs: Mapping[str, Attribute] | None = None, commutative: bool = False) -> OpDef:
+def declare(
+    name: str,
+    doc: str,
+    rule: TypeRule,
+    reference: Reference,
+    *,
+    operands: Arity = 1,
+    attrs: Mapping[str, Attribute] | None = None,
+    commutative: bool = False,
+) -> OpDef:
     """Register an op of a table whose rows share a type rule; the row has its own `doc`."""
 
     def own_rule(types: Types, attrs: Attrs) -> TensorType | Sequence[TensorType]:
@@ -39,6 +51,7 @@ def declare(name: str, doc: str, rule: TypeRule, reference: Reference, *, operan
 
 
 # ---- type relations -------------------------------------------------------------------------------------
+
 
 def mismatch(what: str, found: Any, expected: Any) -> TypeRuleError:
     """The error of every type rule."""
@@ -70,8 +83,12 @@ def common_element(types: Types, first: int = 0) -> ElementType:
     """The element type T that the operands from `first` on share."""
     element = types[first].element
     for position, type_ in enumerate(types[first:], first):
-        require(type_.element == element, f"operand {position}", type_,
-                f"element type {element}, as operand {first}")
+        require(
+            type_.element == element,
+            f"operand {position}",
+            type_,
+            f"element type {element}, as operand {first}",
+        )
     return element
 
 
@@ -101,8 +118,12 @@ def normal_axes(axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def require_per_axis(name: str, values: Sequence[int], count: int, least: int) -> None:
-    require(len(values) == count and all(v >= least for v in values), name, list(values),
-            f"{count} integers of at least {least}")
+    require(
+        len(values) == count and all(v >= least for v in values),
+        name,
+        list(values),
+        f"{count} integers of at least {least}",
+    )
 
 
 def require_clamp(attrs: Attrs) -> None:
@@ -111,6 +132,7 @@ def require_clamp(attrs: Attrs) -> None:
 
 
 # ---- type rules that families share ---------------------------------------------------------------------
+
 
 def same_type(domain: str) -> TypeRule:
     """T[S] -> T[S] with T in `domain`."""
@@ -123,6 +145,7 @@ def same_type(domain: str) -> TypeRule:
 
 
 # ---- reference helpers ----------------------------------------------------------------------------------
+
 
 def in_f32(function: Callable[[Arrays, Attrs], Any]) -> Reference:
     """Decorator of references: f16 operands are computed in f32, and f32 results then cast back.
@@ -154,7 +177,7 @@ def contiguous(array: np.ndarray) -> np.ndarray:
 
 
 def clamp_array(array: np.ndarray, lower: float, upper: float) -> np.ndarray:
-    """min(max(array, lower), upper); NaN stays NaN. For integers the bounds are rounded inwards and saturate."""
+    """min(max(array, lower), upper); NaN stays NaN. For integers the bounds round inwards and saturate."""
     if array.dtype.kind != "f":
         info = np.iinfo(array.dtype)
         low = info.min if lower <= info.min else info.max if lower >= info.max else math.ceil(lower)

@@ -20,8 +20,10 @@ from ngraph_mxnet.ops.common import (
 )
 
 CONVOLUTION_ATTRS: dict[str, Attribute] = {
-    "strides": PerAxis(fill=1, skip=2), "dilations": PerAxis(fill=1, skip=2),
-    "pads_begin": PerAxis(fill=0, skip=2), "pads_end": PerAxis(fill=0, skip=2),
+    "strides": PerAxis(fill=1, skip=2),
+    "dilations": PerAxis(fill=1, skip=2),
+    "pads_begin": PerAxis(fill=0, skip=2),
+    "pads_end": PerAxis(fill=0, skip=2),
     "groups": Int(1),
 }
 
@@ -37,22 +39,32 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
     for name, least in (("strides", 1), ("dilations", 1), ("pads_begin", 0), ("pads_end", 0)):
         require_per_axis(name, attrs[name], spatial, least)
     channels, outputs = data.shape[1], weights.shape[0]
-    require(groups >= 1 and channels % groups == 0 and outputs % groups == 0, "groups", groups,
-            f"a divisor of the channels {channels} and {outputs}")
-    require(weights.shape[1] == channels // groups, "channels of operand 1", weights.shape[1], channels // groups)
+    require(
+        groups >= 1 and channels % groups == 0 and outputs % groups == 0,
+        "groups",
+        groups,
+        f"a divisor of the channels {channels} and {outputs}",
+    )
+    require(
+        weights.shape[1] == channels // groups, "channels of operand 1", weights.shape[1], channels // groups
+    )
     result = []
     for axis in range(spatial):
         size, kernel = data.shape[2 + axis], weights.shape[2 + axis]
         reach = attrs["dilations"][axis] * (kernel - 1) + 1
         padded = size + attrs["pads_begin"][axis] + attrs["pads_end"][axis]
-        require(1 <= kernel and reach <= padded, f"kernel on spatial axis {axis}", f"{kernel}, dilated {reach}",
-                f"1 to the padded size {padded}")
+        require(
+            kernel >= 1 and reach <= padded,
+            f"kernel on spatial axis {axis}",
+            f"{kernel}, dilated {reach}",
+            f"1 to the padded size {padded}",
+        )
         result.append((padded - reach) // attrs["strides"][axis] + 1)
     return data.with_shape((data.shape[0], outputs, *result))
 
 
 def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
-    """The reference of `convolution` on wide operands: the sum over the kernel's taps of a matrix product each."""
+    """The reference of `convolution` on wide operands: a matrix product for each of the kernel's taps."""
     data, weights = inputs[:2]
     pads = zip(attrs["pads_begin"], attrs["pads_end"], strict=True)
     padded = np.pad(data, [(0, 0), (0, 0), *pads])
@@ -60,26 +72,34 @@ def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     batch, outputs = data.shape[0], weights.shape[0]
     steps = list(zip(attrs["strides"], attrs["dilations"], strict=True))
     sizes = [
-        (size - d * (k - 1) - 1) // s + 1 for size, k, (s, d) in zip(padded.shape[2:], kernel, steps, strict=True)
+        (size - d * (k - 1) - 1) // s + 1
+        for size, k, (s, d) in zip(padded.shape[2:], kernel, steps, strict=True)
     ]
     grouped = weights.reshape(groups, outputs // groups, data.shape[1] // groups, *kernel)
     total = np.zeros((batch, groups, outputs // groups, int(np.prod(sizes))), data.dtype)
     for tap in np.ndindex(*kernel):
-        window = padded[(slice(None), slice(None), *(
-            slice(t * d, t * d + (size - 1) * s + 1, s) for t, (s, d), size in zip(tap, steps, sizes, strict=True)
-        ))]
+        window = padded[
+            (
+                slice(None),
+                slice(None),
+                *(
+                    slice(t * d, t * d + (size - 1) * s + 1, s)
+                    for t, (s, d), size in zip(tap, steps, sizes, strict=True)
+                ),
+            )
+        ]
         columns = window.reshape(batch, groups, data.shape[1] // groups, total.shape[-1])
-        total += np.matmul(grouped[(..., *tap)], columns)
+        total += np.matmul(grouped[(slice(None), slice(None), slice(None), *tap)], columns)
     return total.reshape(batch, outputs, *sizes)
 
 
 @register_op("convolution", operands=2, attrs=CONVOLUTION_ATTRS)
 def convolution(types, attrs):
-    """T[N, C, *S], T[O, C/groups, *K] -> T[N, O, *R] with R = floor((S + pads - dilations (K - 1) - 1) / strides) + 1.
+    """T[N, C, *S], T[O, C/groups, *K] -> T[N, O, *R], one to three spatial axes.
 
-    out[n, o, r] = sum over c, k of data[n, c', r * strides + k * dilations - pads_begin] * weights[o, c, k], where
-    data is 0 outside and c' is channel c of the group of o. One to three spatial axes. This is the
-    cross-correlation that MXNet and ONNX call convolution.
+    R = floor((S + pads_begin + pads_end - dilations (K - 1) - 1) / strides) + 1, and out[n, o, r] is the sum
+    over c, k of data[n, c', r * strides + k * dilations - pads_begin] * weights[o, c, k], where data is 0
+    outside and c' is channel c of the group of o. This is the cross-correlation that MXNet and ONNX call convolution.
     """
     return convolution_type(types, attrs)
 

@@ -1,4 +1,4 @@
-"""Elementwise ops of several operands. Shapes broadcast as in NumPy; `ops/unary.py` has those of one operand."""
+"""Elementwise ops of several operands, broadcast as in NumPy; `ops/unary.py` has those of one."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def _reference(function: Function) -> Reference:
 
 
 for _name, (_domain, _commutative, _doc, _function) in ARITHMETIC.items():
-    declare(_name, _doc, _arithmetic_rule(_domain), _reference(_function), operands=2, commutative=_commutative)
+    declare(
+        _name, _doc, _arithmetic_rule(_domain), _reference(_function), operands=2, commutative=_commutative
+    )
 
 for _name, (_commutative, _doc, _function) in COMPARISONS.items():
     declare(_name, _doc, _comparison_rule, _reference(_function), operands=2, commutative=_commutative)

@@ -72,14 +72,28 @@ def _(inputs, attrs):
     return _clamped(_convolution_bias(inputs, attrs) + inputs[3], attrs)
 
 
-@register_op("convolution_bias_add_scale_shift", operands=6, attrs={
-    **CONVOLUTION_ATTRS, **CLAMP, "lower2": Float(-math.inf), "upper2": Float(math.inf),
-})
+@register_op(
+    "convolution_bias_add_scale_shift",
+    operands=6,
+    attrs={
+        **CONVOLUTION_ATTRS,
+        **CLAMP,
+        "lower2": Float(-math.inf),
+        "upper2": Float(math.inf),
+    },
+)
 def convolution_bias_add_scale_shift(types, attrs):
-    """(sum, clamp2(sum * scale[O] + shift[O])) with sum = clamp(convolution(data, weights) + bias[O] + residual)."""
+    """(sum, clamp2(sum * scale[O] + shift[O])).
+
+    sum = clamp(convolution(data, weights) + bias[O] + residual); clamp2 is to [lower2, upper2].
+    """
     result = _convolution_bias_type(types[:4], attrs)
-    require(attrs["lower2"] <= attrs["upper2"], "lower2 and upper2", f"{attrs['lower2']} and {attrs['upper2']}",
-            "lower2 <= upper2")
+    require(
+        attrs["lower2"] <= attrs["upper2"],
+        "lower2 and upper2",
+        f"{attrs['lower2']} and {attrs['upper2']}",
+        "lower2 <= upper2",
+    )
     require_channel_vectors([result, *types[4:]], 1)
     return [result, result]
 

@@ -25,8 +25,12 @@ from ngraph_mxnet.ops.common import (
 def reshape(types, attrs):
     """The elements in row-major order as `shape`, which holds no -1: shapes are static."""
     shape = attrs["shape"]
-    require(all(d >= 0 for d in shape) and prod(shape) == types[0].size, "shape", list(shape),
-            f"the {types[0].size} elements of {types[0]}")
+    require(
+        all(d >= 0 for d in shape) and prod(shape) == types[0].size,
+        "shape",
+        list(shape),
+        f"the {types[0].size} elements of {types[0]}",
+    )
     return types[0].with_shape(shape)
 
 
@@ -39,8 +43,12 @@ def _(inputs, attrs):
 def transpose(types, attrs):
     """Axis i of the result is axis order[i] of the operand; `order` is a permutation of 0..rank-1."""
     order = attrs["order"]
-    require(sorted(order) == list(range(types[0].rank)), "order", list(order),
-            f"a permutation of the axes of {types[0]}")
+    require(
+        sorted(order) == list(range(types[0].rank)),
+        "order",
+        list(order),
+        f"a permutation of the axes of {types[0]}",
+    )
     return types[0].with_shape(tuple(types[0].shape[axis] for axis in order))
 
 
@@ -61,7 +69,7 @@ def concat(types, attrs):
         dims[axis] = type_.shape[axis]
         require_shape(type_, tuple(dims), position=position)
         total += type_.shape[axis]
-    return types[0].with_shape((*types[0].shape[:axis], total, *types[0].shape[axis + 1:]))
+    return types[0].with_shape((*types[0].shape[:axis], total, *types[0].shape[axis + 1 :]))
 
 
 @concat.reference
@@ -73,13 +81,15 @@ def _(inputs, attrs):
 def slice_(types, attrs):
     """Elements begin, begin + stride, ... before `end`, on each axis.
 
-    Bounds are normalised: 0 <= begin <= end <= size for a positive stride. For a negative one
-    begin is in [0, size) and -1 <= end <= begin, where -1 is the place before element 0, not the last element.
+    Bounds are normalised: 0 <= begin <= end <= size for a positive stride. For a negative one begin is in
+    [0, size) and -1 <= end <= begin, where -1 is the place before element 0, not the last element.
     """
     shape = types[0].shape
     begin, end, strides = attrs["begin"], attrs["end"], attrs["strides"]
     for name in ("begin", "end", "strides"):
-        require(len(attrs[name]) == len(shape), name, list(attrs[name]), f"an integer for each axis of {types[0]}")
+        require(
+            len(attrs[name]) == len(shape), name, list(attrs[name]), f"an integer for each axis of {types[0]}"
+        )
     result = []
     for axis, (b, e, s, size) in enumerate(zip(begin, end, strides, shape, strict=True)):
         valid = 0 <= b <= e <= size if s > 0 else s < 0 and b < size and -1 <= e <= b and b >= 0
@@ -94,12 +104,18 @@ def _(inputs, attrs):
     return contiguous(inputs[0][tuple(slice(b, None if s < 0 and e < 0 else e, s) for b, e, s in bounds)])
 
 
-@register_op("pad", operands=1, attrs={
-    "pads_begin": PerAxis(fill=0), "pads_end": PerAxis(fill=0),
-    "mode": Choice("constant", ("constant", "edge", "reflect")), "value": Float(0.0),
-})
+@register_op(
+    "pad",
+    operands=1,
+    attrs={
+        "pads_begin": PerAxis(fill=0),
+        "pads_end": PerAxis(fill=0),
+        "mode": Choice("constant", ("constant", "edge", "reflect")),
+        "value": Float(0.0),
+    },
+)
 def pad(types, attrs):
-    """Elements before and after on each axis: `value`, the nearest element, or the mirror image about the edge element.
+    """Elements added at both ends of each axis: `value`, the nearest element, or the mirror image about it.
 
     `edge` needs an element on a padded axis, `reflect` more elements than it adds at either end.
     """
@@ -110,7 +126,12 @@ def pad(types, attrs):
     for axis, size in enumerate(type_.shape):
         most = max(begin[axis], end[axis])
         needed = {"constant": 0, "edge": min(most, 1), "reflect": most + 1 if most else 0}[attrs["mode"]]
-        require(size >= needed, f"size of axis {axis}", size, f"at least {needed} to pad by {most}, {attrs['mode']}")
+        require(
+            size >= needed,
+            f"size of axis {axis}",
+            size,
+            f"at least {needed} to pad by {most}, {attrs['mode']}",
+        )
     return type_.with_shape(tuple(b + size + e for b, size, e in zip(begin, type_.shape, end, strict=True)))
 
 
@@ -129,8 +150,12 @@ def _(inputs, attrs):
 def broadcast(types, attrs):
     """The operand repeated to `shape`, right-aligned, dimensions of 1 stretched."""
     shape = attrs["shape"]
-    require(all(d >= 0 for d in shape) and broadcast_shape([types[0].shape, shape]) == shape, "shape", list(shape),
-            f"a shape that {types[0]} broadcasts to")
+    require(
+        all(d >= 0 for d in shape) and broadcast_shape([types[0].shape, shape]) == shape,
+        "shape",
+        list(shape),
+        f"a shape that {types[0]} broadcasts to",
+    )
     return types[0].with_shape(shape)
 
 
@@ -143,13 +168,13 @@ def _(inputs, attrs):
 def gather(types, attrs):
     """T[A, D, B], integer I -> T[A, I, B]: the slices of data at the indices along `axis`.
 
-    Indices outside [0, D) are clipped into it, as MXNet's `take` does; D is at least 1 unless there are no indices.
+    Indices outside [0, D) are clipped into it, as MXNet's `take` does; D is at least 1 if there are indices.
     """
     data, indices = types
     require(indices.element.numpy.kind in INTEGER, "operand 1", indices, "an integer type")
     axis = normal_axis(attrs["axis"], data.rank)
     require(data.shape[axis] > 0 or indices.size == 0, "operand 0", data, f"elements along {axis}")
-    return data.with_shape((*data.shape[:axis], *indices.shape, *data.shape[axis + 1:]))
+    return data.with_shape((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
 
 
 @gather.reference

@@ -115,9 +115,16 @@ def _(inputs, attrs):
     return inputs[0]
 
 
-@register_op("lrn", operands=1, attrs={
-    "size": Int(), "alpha": Float(1e-4), "beta": Float(0.75), "bias": Float(2.0),
-})
+@register_op(
+    "lrn",
+    operands=1,
+    attrs={
+        "size": Int(),
+        "alpha": Float(1e-4),
+        "beta": Float(0.75),
+        "bias": Float(2.0),
+    },
+)
 def lrn(types, attrs):
     """T[N, C, ...] -> same: data * (bias + alpha / size * s)^-beta (MXNet's LRN, whose defaults these are).
 
@@ -135,6 +142,6 @@ def _(inputs, attrs):
     (data,) = inputs
     half, channels = attrs["size"] // 2, data.shape[1]
     squares = np.pad(np.square(data), [(half, half) if axis == 1 else (0, 0) for axis in range(data.ndim)])
-    total = sum(squares[:, offset:offset + channels] for offset in range(attrs["size"]))
+    total = sum(squares[:, offset : offset + channels] for offset in range(attrs["size"]))
     scale = data.dtype.type(attrs["bias"]) + data.dtype.type(attrs["alpha"] / attrs["size"]) * total
     return data * scale ** data.dtype.type(-attrs["beta"])

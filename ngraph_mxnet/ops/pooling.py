@@ -1,8 +1,9 @@
 """Pooling over one to three spatial axes.
 
-On each spatial axis output i covers the places [i * stride - pads_begin, ... + kernel) of the data. `rounding`
-says how many outputs there are when the strides do not come out even: `floor` (MXNet's `valid`) drops the rest,
-`ceil` (MXNet's `full`) adds a window that may reach beyond the end padding. Every window must hold an element.
+On each spatial axis output i covers the places [i * stride - pads_begin, ... + kernel) of the data.
+`rounding` says how many outputs there are when the strides do not come out even: `floor` (MXNet's `valid`)
+drops the rest, `ceil` (MXNet's `full`) adds a window that may reach beyond the end padding. Every window
+must hold an element of the data.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from ngraph_mxnet.ops.common import (
 )
 
 POOL_ATTRS: dict[str, Attribute] = {
-    "kernel": Ints(), "strides": PerAxis(fill=1, skip=2),
-    "pads_begin": PerAxis(fill=0, skip=2), "pads_end": PerAxis(fill=0, skip=2),
+    "kernel": Ints(),
+    "strides": PerAxis(fill=1, skip=2),
+    "pads_begin": PerAxis(fill=0, skip=2),
+    "pads_end": PerAxis(fill=0, skip=2),
     "rounding": Choice("floor", ("floor", "ceil")),
 }
 
@@ -51,27 +54,45 @@ def _pool_type(types: Types, attrs: Attrs) -> TensorType:
         require_per_axis(name, attrs[name], spatial, least)
     for axis, size in enumerate(data.shape[2:]):
         kernel, begin, end = attrs["kernel"][axis], attrs["pads_begin"][axis], attrs["pads_end"][axis]
-        require(kernel <= size + begin + end, f"kernel on spatial axis {axis}", kernel,
-                f"at most the padded size {size + begin + end}")
+        require(
+            kernel <= size + begin + end,
+            f"kernel on spatial axis {axis}",
+            kernel,
+            f"at most the padded size {size + begin + end}",
+        )
     sizes = pooled_sizes(data.shape[2:], attrs)
     for axis, (size, count) in enumerate(zip(data.shape[2:], sizes, strict=True)):
         kernel, begin = attrs["kernel"][axis], attrs["pads_begin"][axis]
         last = (count - 1) * attrs["strides"][axis] - begin
-        require(begin < kernel and last < size, f"windows of spatial axis {axis}",
-                f"[{-begin}, {kernel - begin}) to [{last}, {last + kernel})", f"each to overlap [0, {size})")
+        require(
+            begin < kernel and last < size,
+            f"windows of spatial axis {axis}",
+            f"[{-begin}, {kernel - begin}) to [{last}, {last + kernel})",
+            f"each to overlap [0, {size})",
+        )
     return data.with_shape((*data.shape[:2], *sizes))
 
 
 def _taps(data: np.ndarray, attrs: Attrs, outside: float) -> Iterator[np.ndarray]:
-    """For each tap of the kernel the elements that it meets, shaped as the result; `outside` is the padding."""
+    """For each tap of the kernel what it meets, shaped as the result; `outside` is the padding."""
     sizes = pooled_sizes(data.shape[2:], attrs)
     needed = [(n - 1) * s + k for n, s, k in zip(sizes, attrs["strides"], attrs["kernel"], strict=True)]
-    width = [(b, max(n - b - size, 0)) for b, n, size in zip(attrs["pads_begin"], needed, data.shape[2:], strict=True)]
+    width = [
+        (b, max(n - b - size, 0))
+        for b, n, size in zip(attrs["pads_begin"], needed, data.shape[2:], strict=True)
+    ]
     padded = np.pad(data, [(0, 0), (0, 0), *width], constant_values=outside)
     for tap in np.ndindex(*attrs["kernel"]):
-        yield padded[(slice(None), slice(None), *(
-            slice(t, t + (n - 1) * s + 1, s) for t, n, s in zip(tap, sizes, attrs["strides"], strict=True)
-        ))]
+        yield padded[
+            (
+                slice(None),
+                slice(None),
+                *(
+                    slice(t, t + (n - 1) * s + 1, s)
+                    for t, n, s in zip(tap, sizes, attrs["strides"], strict=True)
+                ),
+            )
+        ]
 
 
 def divisors(sizes: Shape, attrs: Attrs) -> np.ndarray:
@@ -92,7 +113,7 @@ def divisors(sizes: Shape, attrs: Attrs) -> np.ndarray:
 
 @register_op("max_pool", operands=1, attrs=POOL_ATTRS)
 def max_pool(types, attrs):
-    """T[N, C, *S] -> T[N, C, *R]: the greatest data element of each window; NaN if one is. Padding never wins."""
+    """T[N, C, *S] -> T[N, C, *R]: the greatest element of each window, padding aside; NaN if one is."""
     require_domain(types, NUMBER)
     return _pool_type(types, attrs)
 
@@ -107,7 +128,7 @@ def _(inputs, attrs):
 
 @register_op("avg_pool", operands=1, attrs={**POOL_ATTRS, "include_pad": Bool(True)})
 def avg_pool(types, attrs):
-    """T[N, C, *S] -> T[N, C, *R]: the sum of each window's data elements over the divisor (see `divisors`)."""
+    """T[N, C, *S] -> T[N, C, *R]: the sum of each window's elements over its divisor (see `divisors`)."""
     require_domain(types, FLOAT)
     return _pool_type(types, attrs)
 

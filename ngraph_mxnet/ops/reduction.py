@@ -64,7 +64,12 @@ def _rule(domain: str, needs_element: bool) -> TypeRule:
         require_domain(types, domain)
         axes = normal_axes(attrs["axes"], types[0].rank)
         if needs_element:
-            require(prod(types[0].shape[a] for a in axes) > 0, "operand 0", types[0], f"elements along {list(axes)}")
+            require(
+                prod(types[0].shape[a] for a in axes) > 0,
+                "operand 0",
+                types[0],
+                f"elements along {list(axes)}",
+            )
         return types[0].with_shape(reduced_shape(types[0].shape, axes, attrs["keep_dims"]))
 
     return rule
@@ -89,14 +94,23 @@ def _reference(function: Function) -> Reference:
 
 def _arg_reference(function: Function) -> Reference:
     def reference(inputs: Arrays, attrs: Attrs) -> np.ndarray:
-        return np.asarray(function(inputs[0], axis=attrs["axis"], keepdims=attrs["keep_dims"])).astype(np.int64)
+        return np.asarray(function(inputs[0], axis=attrs["axis"], keepdims=attrs["keep_dims"])).astype(
+            np.int64
+        )
 
     return reference
 
 
 for _name, (_domain, _needs, _doc, _function) in REDUCTIONS.items():
-    declare(_name, _doc, _rule(_domain, _needs), _reference(_function),
-            attrs={"axes": Ints(), "keep_dims": Bool(False)})
+    declare(
+        _name,
+        _doc,
+        _rule(_domain, _needs),
+        _reference(_function),
+        attrs={"axes": Ints(), "keep_dims": Bool(False)},
+    )
 
 for _name, (_doc, _function) in ARG_REDUCTIONS.items():
-    declare(_name, _doc, _arg_rule, _arg_reference(_function), attrs={"axis": Int(), "keep_dims": Bool(False)})
+    declare(
+        _name, _doc, _arg_rule, _arg_reference(_function), attrs={"axis": Int(), "keep_dims": Bool(False)}
+    )

@@ -59,7 +59,9 @@ class Backend(ABC):
         for node in graph.nodes:
             reason = self.supports(node)
             if reason is not None:
-                raise UnsupportedError(f"backend {self.name} does not run {node}: {reason}\n{neighbourhood(graph, node)}")
+                raise UnsupportedError(
+                    f"backend {self.name} does not run {node}: {reason}\n{neighbourhood(graph, node)}"
+                )
 
 
 def register_backend(name: str, where: str) -> None:

@@ -13,14 +13,15 @@ from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, checked_array
 
 
-def compile(graph: Graph, backend: str | None = None, weights: Mapping[str, Any] | None = None,
-            **options: Any) -> Executable:
+def compile(
+    graph: Graph, backend: str | None = None, weights: Mapping[str, Any] | None = None, **options: Any
+) -> Executable:
     """Compile `graph`, which stays as it is.
 
     Args:
         graph: verified first.
         backend: a name from `backends()`; by default the value of NGRAPH_BACKEND.
-        weights: arrays by parameter name. These parameters become constants and are no inputs of the executable.
+        weights: arrays by parameter name. These parameters become constants, no longer inputs.
         options: the backend's own.
 
     Raises:
@@ -32,7 +33,9 @@ def compile(graph: Graph, backend: str | None = None, weights: Mapping[str, Any]
     verify(graph)
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
     executable = chosen.compile(bind_weights(graph, weights or {}), options)
-    config.logger(__name__).info("compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name)
+    config.logger(__name__).info(
+        "compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name
+    )
     return executable
 
 
@@ -50,7 +53,9 @@ def bind_weights(graph: Graph, weights: Mapping[str, Any]) -> Graph:
     constants: dict[Value, Value] = {}
     for parameter in bound.parameters:
         if parameter.name in weights:
-            array = checked_array(Port(parameter.name, parameter.type), weights[parameter.name], what="weight").copy()
+            array = checked_array(
+                Port(parameter.name, parameter.type), weights[parameter.name], what="weight"
+            ).copy()
             array.flags.writeable = False  # so that the constant takes it as it is
             constants[parameter] = make_node("constant", [], {"value": array}, parameter.origin).output
     bound.replace(constants)

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from op_records import array_of
+from random_graphs import graphs
+from test_ops_on_backends import assert_close, backend_named
 
 from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, all_ops, print_graph
@@ -16,9 +19,6 @@ from ngraph_mxnet.ir.opdef import register_op
 from ngraph_mxnet.runtime.backend import backends
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import InputError
-from op_records import array_of
-from random_graphs import graphs
-from test_ops_on_backends import assert_close, backend_named
 
 each_backend = pytest.mark.parametrize("name", backends())
 

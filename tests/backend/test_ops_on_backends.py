@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from op_records import RECORDS, array_of, tolerance_for
 
 from ngraph_mxnet.ir import Builder, all_ops
 from ngraph_mxnet.runtime.backend import _REGISTRY, backends, get_backend
 from ngraph_mxnet.runtime.compile import compile
-from op_records import RECORDS, array_of, tolerance_for
 
 
 def backend_named(name: str):
@@ -32,11 +32,11 @@ def backend_named(name: str):
 
 @cache
 def _first_compile(name: str) -> str | None:
-    """What is wrong with the backend as a whole, such as an extension that is not built: told at once, once a test."""
+    """What is wrong with the backend as a whole, such as an extension that is not built: told at once."""
     b = Builder(name="first")
     try:
         compile(b.results(b.relu(b.parameter("x", (2,)))), name)(np.ones(2, np.float32))
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
         return repr(error)
     return None
 
@@ -48,8 +48,9 @@ def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float, text
         return
     finite = np.abs(expected[np.isfinite(expected)].astype(np.float64))
     atol = tolerance * max(1.0, float(finite.max(initial=0.0)))
-    np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=atol,
-                               err_msg=text)
+    np.testing.assert_allclose(
+        found.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=atol, err_msg=text
+    )
 
 
 def test_every_op_has_a_record():

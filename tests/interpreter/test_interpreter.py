@@ -35,5 +35,9 @@ def test_ports_have_the_graphs_names():
     b = Builder(name="named")
     x = b.parameter("x", (2,))
     run = compile(b.results(b.relu(x), x), "interpreter")
-    assert [str(port) for port in (*run.inputs, *run.outputs)] == ["x: f32[2]", "output0: f32[2]", "x: f32[2]"]
+    assert [str(port) for port in (*run.inputs, *run.outputs)] == [
+        "x: f32[2]",
+        "output0: f32[2]",
+        "x: f32[2]",
+    ]
     assert get_backend("Interpreter") is get_backend("INTERPRETER")

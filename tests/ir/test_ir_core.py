@@ -29,17 +29,20 @@ def test_unknown_element_type():
         element_type("complex64")
 
 
-@pytest.mark.parametrize("op, attrs, text", [
-    ("elu", {"alpha": "steep"}, "elu.alpha: found 'steep', expected a number"),
-    ("elu", {"beta": 1}, "elu has no attribute"),
-    ("clamp", {"lower": 0}, "clamp.upper is missing"),
-    ("reduce_sum", {"axes": [0.5]}, "expected a list of integers"),
-    ("reduce_sum", {"axes": [float("inf")]}, "expected a list of integers"),
-    ("reduce_sum", {"axes": 1}, "expected a list of integers"),
-    ("reduce_sum", {"axes": [0], "keep_dims": 1}, "expected true or false"),
-    ("pad", {"mode": "wrap"}, "expected one of constant, edge, reflect"),
-    ("convert", {"element": "f31"}, "expected an element type"),
-])
+@pytest.mark.parametrize(
+    ("op", "attrs", "text"),
+    [
+        ("elu", {"alpha": "steep"}, "elu.alpha: found 'steep', expected a number"),
+        ("elu", {"beta": 1}, "elu has no attribute"),
+        ("clamp", {"lower": 0}, "clamp.upper is missing"),
+        ("reduce_sum", {"axes": [0.5]}, "expected a list of integers"),
+        ("reduce_sum", {"axes": [float("inf")]}, "expected a list of integers"),
+        ("reduce_sum", {"axes": 1}, "expected a list of integers"),
+        ("reduce_sum", {"axes": [0], "keep_dims": 1}, "expected true or false"),
+        ("pad", {"mode": "wrap"}, "expected one of constant, edge, reflect"),
+        ("convert", {"element": "f31"}, "expected an element type"),
+    ],
+)
 def test_wrong_attributes(op: str, attrs: dict, text: str):
     b = Builder()
     with pytest.raises(TypeRuleError, match=text):
@@ -49,13 +52,21 @@ def test_wrong_attributes(op: str, attrs: dict, text: str):
 def test_attributes_that_depend_on_the_rank_are_filled_in():
     b = Builder()
     y = b.convolution(b.parameter("x", (1, 2, 5)), b.parameter("w", (4, 2, 3)))
-    assert y.node.attrs == {"strides": (1,), "dilations": (1,), "pads_begin": (0,), "pads_end": (0,), "groups": 1}
+    assert y.node.attrs == {
+        "strides": (1,),
+        "dilations": (1,),
+        "pads_begin": (0,),
+        "pads_end": (0,),
+        "groups": 1,
+    }
 
 
 def test_errors_name_the_origin_and_the_operands():
     b = Builder()
     b.origin = "mx:plus0 elemwise_add"
-    with pytest.raises(TypeRuleError, match=r"add\(f32\[2\], f32\[3\]\) from mx:plus0 elemwise_add: shapes: found"):
+    with pytest.raises(
+        TypeRuleError, match=r"add\(f32\[2\], f32\[3\]\) from mx:plus0 elemwise_add: shapes: found"
+    ):
         b.add(b.parameter("x", (2,)), b.parameter("y", (3,)))
 
 
@@ -81,7 +92,7 @@ def test_constants_are_copies():
 
 
 def test_replace_remove_dead_sort():
-    b, graph = chain()
+    _b, graph = chain()
     relu, tanh, add = graph.nodes
     graph.replace({tanh.output: relu.output})
     assert add.inputs == [relu.output, relu.output]
@@ -94,15 +105,21 @@ def test_replace_remove_dead_sort():
     verify(graph)
 
 
-@pytest.mark.parametrize("damage, text", [
-    (lambda g: g.nodes.reverse(), "used before it is defined"),
-    (lambda g: g.nodes.append(g.nodes[0]), "not its own"),
-    (lambda g: g.nodes[0].attrs.update(alpha=1), "has no attribute"),
-    (lambda g: setattr(g.nodes[1].output, "type", TensorType(element_type("f32"), (9,))), "the type rule gives"),
-    (lambda g: g.results.append(chain()[1].results[0]), "result 1 is not defined"),
-    (lambda g: g.add_parameter(g.parameters[0].type, "x"), "two parameters are called 'x'"),
-    (lambda g: setattr(g.nodes[2], "inputs", [chain()[1].results[0]] * 2), "or is of another graph"),
-])
+@pytest.mark.parametrize(
+    ("damage", "text"),
+    [
+        (lambda g: g.nodes.reverse(), "used before it is defined"),
+        (lambda g: g.nodes.append(g.nodes[0]), "not its own"),
+        (lambda g: g.nodes[0].attrs.update(alpha=1), "has no attribute"),
+        (
+            lambda g: setattr(g.nodes[1].output, "type", TensorType(element_type("f32"), (9,))),
+            "the type rule gives",
+        ),
+        (lambda g: g.results.append(chain()[1].results[0]), "result 1 is not defined"),
+        (lambda g: g.add_parameter(g.parameters[0].type, "x"), "two parameters are called 'x'"),
+        (lambda g: setattr(g.nodes[2], "inputs", [chain()[1].results[0]] * 2), "or is of another graph"),
+    ],
+)
 def test_the_verifier_finds(damage, text: str):
     _, graph = chain()
     verify(graph)
@@ -114,8 +131,5 @@ def test_the_verifier_finds(damage, text: str):
 def test_verifier_errors_show_the_neighbourhood():
     _, graph = chain()
     graph.nodes[1].attrs["alpha"] = 1.0
-    with pytest.raises(GraphError, match=r"(?s)>  %1: f32\[2,3\] = tanh"):
-        try:
-            verify(graph)
-        except KeyError:
-            pytest.fail("printing the damaged node failed")
+    with pytest.raises(GraphError, match=r"(?s)>  %1: f32\[2,3\] = tanh.*alpha=1.0"):
+        verify(graph)

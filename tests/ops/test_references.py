@@ -18,7 +18,9 @@ def evaluate(op_name: str, *inputs, **attrs):
     """The op's only result; its type is checked against the type rule."""
     op = get_op(op_name)
     arrays = [np.asarray(a) for a in inputs]
-    types = [TensorType(next(e for e in ELEMENT_TYPES.values() if e.numpy == a.dtype), a.shape) for a in arrays]
+    types = [
+        TensorType(next(e for e in ELEMENT_TYPES.values() if e.numpy == a.dtype), a.shape) for a in arrays
+    ]
     checked = op.complete(types, op.check_attrs(attrs))
     (type_,) = op.infer(types, checked)
     (result,) = op.evaluate(arrays, checked)
@@ -38,8 +40,17 @@ def test_every_op_says_what_it_computes(op: str):
 
 def test_commutative_ops():
     found = {name for name, op in all_ops().items() if op.commutative}
-    assert found == {"add", "multiply", "maximum", "minimum", "equal", "not_equal",
-                     "logical_and", "logical_or", "logical_xor"}
+    assert found == {
+        "add",
+        "multiply",
+        "maximum",
+        "minimum",
+        "equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+    }
 
 
 @pytest.mark.parametrize("op", UNARY)
@@ -64,18 +75,21 @@ def test_activations_keep_nan(op: str):
     assert np.isnan(found).tolist() == [True, False, False]
 
 
-@pytest.mark.parametrize("op, x, expected", [
-    ("round", f32(0.5, 1.5, -0.5, 2.5, -1.5), [0, 2, -0.0, 2, -2]),
-    ("trunc", f32(-1.7, 1.7), [-1, 1]),
-    ("cbrt", f32(-8, 27), [-2, 3]),
-    ("softplus", f32(-1000, 1000), [0, 1000]),
-    ("sigmoid", f32(-1000, 0, 1000), [0, 0.5, 1]),
-    ("erf", f32(-10, 0, 10), [-1, 0, 1]),
-    ("gelu", f32(0, 1), [0, 0.5 * (1 + math.erf(math.sqrt(0.5)))]),
-    ("negative", np.array([1, 0], np.uint8), [255, 0]),
-    ("abs", np.array([-128, -3], np.int8), [-128, 3]),
-    ("log", f32(0, 1), [-np.inf, 0]),
-])
+@pytest.mark.parametrize(
+    ("op", "x", "expected"),
+    [
+        ("round", f32(0.5, 1.5, -0.5, 2.5, -1.5), [0, 2, -0.0, 2, -2]),
+        ("trunc", f32(-1.7, 1.7), [-1, 1]),
+        ("cbrt", f32(-8, 27), [-2, 3]),
+        ("softplus", f32(-1000, 1000), [0, 1000]),
+        ("sigmoid", f32(-1000, 0, 1000), [0, 0.5, 1]),
+        ("erf", f32(-10, 0, 10), [-1, 0, 1]),
+        ("gelu", f32(0, 1), [0, 0.5 * (1 + math.erf(math.sqrt(0.5)))]),
+        ("negative", np.array([1, 0], np.uint8), [255, 0]),
+        ("abs", np.array([-128, -3], np.int8), [-128, 3]),
+        ("log", f32(0, 1), [-np.inf, 0]),
+    ],
+)
 def test_worked_values(op, x, expected):
     np.testing.assert_allclose(evaluate(op, x), expected, rtol=1e-6)
 
@@ -139,13 +153,23 @@ def test_pads():
     assert evaluate("pad", x, pads_end=(1,), value=7).tolist() == [1, 2, 3, 7]
 
 
-@pytest.mark.parametrize("groups, strides, dilations", [(1, (1, 1), (1, 1)), (2, (2, 1), (1, 2)), (4, (1, 3), (2, 1))])
+@pytest.mark.parametrize(
+    ("groups", "strides", "dilations"), [(1, (1, 1), (1, 1)), (2, (2, 1), (1, 2)), (4, (1, 3), (2, 1))]
+)
 def test_convolution_is_its_formula(groups, strides, dilations):
     rng = np.random.default_rng(0)
     data, weights = rng.normal(size=(2, 4, 5, 6)), rng.normal(size=(8, 4 // groups, 2, 3))
     begin, end = (1, 0), (2, 1)
-    found = evaluate("convolution", data, weights, strides=strides, dilations=dilations, pads_begin=begin,
-                     pads_end=end, groups=groups)
+    found = evaluate(
+        "convolution",
+        data,
+        weights,
+        strides=strides,
+        dilations=dilations,
+        pads_begin=begin,
+        pads_end=end,
+        groups=groups,
+    )
     for n, o, y, x in np.ndindex(*found.shape):
         total = 0.0
         for c, ky, kx in np.ndindex(*weights.shape[1:]):
@@ -157,16 +181,19 @@ def test_convolution_is_its_formula(groups, strides, dilations):
         assert math.isclose(found[n, o, y, x], total, abs_tol=1e-12)
 
 
-@pytest.mark.parametrize("rounding, include_pad", list(product(["floor", "ceil"], [True, False])))
+@pytest.mark.parametrize(("rounding", "include_pad"), list(product(["floor", "ceil"], [True, False])))
 def test_pools_are_their_definition(rounding, include_pad):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(1, 2, 7))  # padded 8: windows start at -1, 1, 3 and, with ceil, 5
     attrs = {"kernel": (3,), "strides": (2,), "pads_begin": (1,), "pads_end": (0,), "rounding": rounding}
-    greatest, mean = evaluate("max_pool", x, **attrs), evaluate("avg_pool", x, **attrs, include_pad=include_pad)
+    greatest, mean = (
+        evaluate("max_pool", x, **attrs),
+        evaluate("avg_pool", x, **attrs, include_pad=include_pad),
+    )
     assert mean.shape[2] == {"floor": 3, "ceil": 4}[rounding]
     for i in range(mean.shape[2]):
         start, stop = 2 * i - 1, min(2 * i + 2, 7)
-        window = x[:, :, max(start, 0):stop]
+        window = x[:, :, max(start, 0) : stop]
         np.testing.assert_allclose(greatest[:, :, i], window.max(axis=2))
         count = stop - start if include_pad else window.shape[2]
         np.testing.assert_allclose(mean[:, :, i], window.sum(axis=2) / count)
@@ -176,7 +203,7 @@ def test_lrn_is_its_formula():
     x = np.random.default_rng(0).normal(size=(2, 5, 3))
     found = evaluate("lrn", x, size=3, alpha=0.3, beta=0.5, bias=1.5)
     for c in range(5):
-        total = np.square(x[:, max(c - 1, 0):c + 2]).sum(axis=1)
+        total = np.square(x[:, max(c - 1, 0) : c + 2]).sum(axis=1)
         np.testing.assert_allclose(found[:, c], x[:, c] / np.sqrt(1.5 + 0.1 * total))
 
 
@@ -198,16 +225,21 @@ def test_fused_ops_are_the_ops_they_stand_for():
     attrs = {"strides": (2, 2), "pads_begin": (1, 1), "pads_end": (1, 1)}
     core = evaluate("convolution", x, w, **attrs)
     total = evaluate("add", core, bias.reshape(4, 1, 1))
-    np.testing.assert_allclose(evaluate("convolution_bias", x, w, bias, **attrs, lower=0), np.maximum(total, 0))
+    np.testing.assert_allclose(
+        evaluate("convolution_bias", x, w, bias, **attrs, lower=0), np.maximum(total, 0)
+    )
     both = evaluate("convolution_bias_add", x, w, bias, core, **attrs, lower=-1, upper=1)
     np.testing.assert_allclose(both, np.clip(total + core, -1, 1))
     scaled = evaluate("scale_shift", total, bias, bias, upper=0.5)
     np.testing.assert_allclose(scaled, np.minimum(total * bias.reshape(4, 1, 1) + bias.reshape(4, 1, 1), 0.5))
     op = get_op("convolution_bias_add_scale_shift")
-    first, second = op.evaluate([x, w, bias, core, bias, bias], op.check_attrs({
-        **attrs, "dilations": (1, 1), "lower": -1, "upper": 1, "lower2": 0}))
+    first, second = op.evaluate(
+        [x, w, bias, core, bias, bias],
+        op.check_attrs({**attrs, "dilations": (1, 1), "lower": -1, "upper": 1, "lower2": 0}),
+    )
     np.testing.assert_allclose(first, both)
     np.testing.assert_allclose(second, evaluate("scale_shift", both, bias, bias, lower=0))
     a, b = rng.normal(size=(2, 3)), rng.normal(size=(4, 3))
-    np.testing.assert_allclose(evaluate("matmul_bias", a, b, bias, transpose_b=True, lower=0),
-                               np.maximum(a @ b.T + bias, 0))
+    np.testing.assert_allclose(
+        evaluate("matmul_bias", a, b, bias, transpose_b=True, lower=0), np.maximum(a @ b.T + bias, 0)
+    )

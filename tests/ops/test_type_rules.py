@@ -34,7 +34,12 @@ REFUSED = [
     ("reshape", ["f32[2,3]"], {"shape": [-2, -3]}, "shape"),
     ("transpose", ["f32[2,3]"], {"order": [0, 0]}, "a permutation"),
     ("transpose", ["f32[2,3]"], {"order": [1]}, "a permutation"),
-    ("concat", ["f32[2,3]", "f32[3,3]"], {"axis": 1}, r"operand 1: found f32\[3,3\], expected shape \[2, 3\]"),
+    (
+        "concat",
+        ["f32[2,3]", "f32[3,3]"],
+        {"axis": 1},
+        r"operand 1: found f32\[3,3\], expected shape \[2, 3\]",
+    ),
     ("concat", ["f32[2,3]", "f32[3]"], {"axis": 0}, "operand 1: .* expected rank 2"),
     ("concat", [], {"axis": 0}, "takes 1 to any number operands, found 0"),
     ("slice", ["f32[4]"], {"begin": [0], "end": [5]}, "normalised bounds in size 4"),
@@ -58,10 +63,20 @@ REFUSED = [
     ("convolution", ["f32[1,4,5]", "f32[3,2,1]"], {"groups": 2}, "a divisor of the channels 4 and 3"),
     ("convolution", ["f32[1,2,5]", "f32[3,2,1]"], {"groups": 0}, "groups: found 0"),
     ("convolution", ["f32[1,2,5]", "f32[3,2,3]"], {"dilations": [3]}, "found 3, dilated 7, expected 1 to"),
-    ("convolution", ["f32[1,2,5]", "f32[3,2,1]"], {"strides": [1, 1]}, "strides: .* 1 integers of at least 1"),
+    (
+        "convolution",
+        ["f32[1,2,5]", "f32[3,2,1]"],
+        {"strides": [1, 1]},
+        "strides: .* 1 integers of at least 1",
+    ),
     ("convolution", ["f32[1,2,5]", "f32[3,2,1]"], {"pads_end": [-1]}, "pads_end: .* at least 0"),
     ("convolution_bias", ["f32[1,2,5]", "f32[3,2,1]", "f32[2]"], {}, r"operand 2: .* shape \[3\]"),
-    ("convolution_bias_add", ["f32[1,2,5]", "f32[3,2,1]", "f32[3]", "f32[3]"], {}, r"operand 3: .* \[1, 3, 5\]"),
+    (
+        "convolution_bias_add",
+        ["f32[1,2,5]", "f32[3,2,1]", "f32[3]", "f32[3]"],
+        {},
+        r"operand 3: .* \[1, 3, 5\]",
+    ),
     ("max_pool", ["f32[1,2,5]"], {"kernel": [6]}, "at most the padded size 5"),
     ("max_pool", ["f32[1,2,5]"], {"kernel": [2, 2]}, "kernel: .* 1 integers"),
     ("max_pool", ["f32[1,2,5]"], {"kernel": [2], "pads_begin": [2]}, "each to overlap"),
@@ -77,7 +92,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("op, types, attrs, text", REFUSED)
+@pytest.mark.parametrize(("op", "types", "attrs", "text"), REFUSED)
 def test_refused(op: str, types: list[str], attrs: dict, text: str):
     b = Builder()
     operands = []

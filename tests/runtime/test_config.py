@@ -36,19 +36,30 @@ def test_thread_precedence(monkeypatch):
     assert config.threads() == 3
 
 
-@pytest.mark.parametrize("name, text, value", [
-    ("NGRAPH_BACKEND", "interpreter", "INTERPRETER"), ("NGRAPH_CPU_ISA", " AVX2 ", "avx2"),
-    ("NGRAPH_LOG_LEVEL", "", "warning"),
-])
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("NGRAPH_BACKEND", "interpreter", "INTERPRETER"),
+        ("NGRAPH_CPU_ISA", " AVX2 ", "avx2"),
+        ("NGRAPH_LOG_LEVEL", "", "warning"),
+    ],
+)
 def test_words_in_any_case(monkeypatch, name, text, value):
     monkeypatch.setenv(name, text)
     assert config.get(name) == value
 
 
-@pytest.mark.parametrize("name, text", [
-    ("NGRAPH_BACKEND", "TPU"), ("NGRAPH_CPU_ISA", "sse9"), ("OMP_NUM_THREADS", "0"), ("OMP_NUM_THREADS", "4,x"),
-    ("NGRAPH_INTRA_OP_PARALLELISM", "many"), ("NGRAPH_LOG_LEVEL", "loud"),
-])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("NGRAPH_BACKEND", "TPU"),
+        ("NGRAPH_CPU_ISA", "sse9"),
+        ("OMP_NUM_THREADS", "0"),
+        ("OMP_NUM_THREADS", "4,x"),
+        ("NGRAPH_INTRA_OP_PARALLELISM", "many"),
+        ("NGRAPH_LOG_LEVEL", "loud"),
+    ],
+)
 def test_wrong_values_are_told(monkeypatch, name, text):
     monkeypatch.setenv(name, text)
     with pytest.raises(ConfigError, match=f"{name}='{text}' is not allowed: expected "):
