@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Attribute, Int, PerAxis
@@ -78,18 +80,13 @@ def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     grouped = weights.reshape(groups, outputs // groups, data.shape[1] // groups, *kernel)
     total = np.zeros((batch, groups, outputs // groups, int(np.prod(sizes))), data.dtype)
     for tap in np.ndindex(*kernel):
-        window = padded[
-            (
-                slice(None),
-                slice(None),
-                *(
-                    slice(t * d, t * d + (size - 1) * s + 1, s)
-                    for t, (s, d), size in zip(tap, steps, sizes, strict=True)
-                ),
-            )
-        ]
-        columns = window.reshape(batch, groups, data.shape[1] // groups, total.shape[-1])
-        total += np.matmul(grouped[(slice(None), slice(None), slice(None), *tap)], columns)
+        places = tuple(
+            slice(t * d, t * d + (size - 1) * s + 1, s)
+            for t, (s, d), size in zip(tap, steps, sizes, strict=True)
+        )
+        columns = padded[(..., *places)].reshape(batch, groups, data.shape[1] // groups, total.shape[-1])
+        matrix: Any = (..., *tap)
+        total += np.matmul(grouped[matrix], columns)
     return total.reshape(batch, outputs, *sizes)
 
 
@@ -97,9 +94,10 @@ def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
 def convolution(types, attrs):
     """T[N, C, *S], T[O, C/groups, *K] -> T[N, O, *R], one to three spatial axes.
 
-    R = floor((S + pads_begin + pads_end - dilations (K - 1) - 1) / strides) + 1, and out[n, o, r] is the sum
-    over c, k of data[n, c', r * strides + k * dilations - pads_begin] * weights[o, c, k], where data is 0
-    outside and c' is channel c of the group of o. This is the cross-correlation that MXNet and ONNX call convolution.
+    R = floor((S + pads_begin + pads_end - dilations (K - 1) - 1) / strides) + 1.
+    out[n, o, r] = sum over c, k of data[n, c', r * strides + k * dilations - pads_begin] * weights[o, c, k],
+    where data is 0 outside and c' is channel c of the group of o. This is the cross-correlation that MXNet and
+    ONNX call convolution.
     """
     return convolution_type(types, attrs)
 

@@ -83,16 +83,8 @@ def _taps(data: np.ndarray, attrs: Attrs, outside: float) -> Iterator[np.ndarray
     ]
     padded = np.pad(data, [(0, 0), (0, 0), *width], constant_values=outside)
     for tap in np.ndindex(*attrs["kernel"]):
-        yield padded[
-            (
-                slice(None),
-                slice(None),
-                *(
-                    slice(t, t + (n - 1) * s + 1, s)
-                    for t, n, s in zip(tap, sizes, attrs["strides"], strict=True)
-                ),
-            )
-        ]
+        steps = zip(tap, sizes, attrs["strides"], strict=True)
+        yield padded[(..., *(slice(t, t + (n - 1) * s + 1, s) for t, n, s in steps))]
 
 
 def divisors(sizes: Shape, attrs: Attrs) -> np.ndarray:

@@ -43,8 +43,8 @@ class Executable(ABC):
     * A result never shares memory with an input, a constant, another result or an earlier call's result, even
       where the graph returns a parameter or one value twice; the caller may write to it.
     * Inputs are never written to and not kept after the call.
-    * An input in any strides, byte order or alignment is taken, by a copy unless it is C-contiguous, native and
-      aligned; one of another shape or dtype is refused, never converted: that would hide a mistake.
+    * An input in any strides, byte order or alignment is taken, by a copy where it has to be. One of another
+      shape or dtype is refused, never converted: that would hide a mistake.
     * A graph without parameters is called with nothing, one without results returns an empty list.
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
