@@ -80,12 +80,15 @@ def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     grouped = weights.reshape(groups, outputs // groups, data.shape[1] // groups, *kernel)
     total = np.zeros((batch, groups, outputs // groups, int(np.prod(sizes))), data.dtype)
     for tap in np.ndindex(*kernel):
-        places = tuple(
-            slice(t * d, t * d + (size - 1) * s + 1, s)
-            for t, (s, d), size in zip(tap, steps, sizes, strict=True)
+        window: Any = (
+            ...,
+            *(
+                slice(t * d, t * d + (size - 1) * s + 1, s)
+                for t, (s, d), size in zip(tap, steps, sizes, strict=True)
+            ),
         )
-        columns = padded[(..., *places)].reshape(batch, groups, data.shape[1] // groups, total.shape[-1])
         matrix: Any = (..., *tap)
+        columns = padded[window].reshape(batch, groups, data.shape[1] // groups, total.shape[-1])
         total += np.matmul(grouped[matrix], columns)
     return total.reshape(batch, outputs, *sizes)
 
@@ -96,8 +99,8 @@ def convolution(types, attrs):
 
     R = floor((S + pads_begin + pads_end - dilations (K - 1) - 1) / strides) + 1.
     out[n, o, r] = sum over c, k of data[n, c', r * strides + k * dilations - pads_begin] * weights[o, c, k],
-    where data is 0 outside and c' is channel c of the group of o. This is the cross-correlation that MXNet and
-    ONNX call convolution.
+    where data is 0 outside and c' is channel c of the group of o. This is the cross-correlation that MXNet
+    and ONNX call convolution.
     """
     return convolution_type(types, attrs)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -84,7 +85,8 @@ def _taps(data: np.ndarray, attrs: Attrs, outside: float) -> Iterator[np.ndarray
     padded = np.pad(data, [(0, 0), (0, 0), *width], constant_values=outside)
     for tap in np.ndindex(*attrs["kernel"]):
         steps = zip(tap, sizes, attrs["strides"], strict=True)
-        yield padded[(..., *(slice(t, t + (n - 1) * s + 1, s) for t, n, s in steps))]
+        window: Any = (..., *(slice(t, t + (n - 1) * s + 1, s) for t, n, s in steps))
+        yield padded[window]
 
 
 def divisors(sizes: Shape, attrs: Attrs) -> np.ndarray:
