@@ -67,8 +67,7 @@ class Attrs:
 
     def optional_ints(self, name: str, default: T = REQUIRED) -> tuple[int | None, ...] | T:
         """A tuple in which `None` may stand for an integer."""
-        return self._get(name, default, lambda t: tuple(None if v == "None" else _to_int(v) for v in _split(t)),
-                         "a tuple of integers and None")
+        return self._get(name, default, _to_optional_ints, "a tuple of integers and None")
 
     def choice(self, name: str, default: T, supported: Collection[str]) -> str | T:
         """One of `supported`.
@@ -102,6 +101,10 @@ def _to_int(text: str) -> int:
     if not _INT.match(text):
         raise ValueError(text)
     return int(text.rstrip("L"))
+
+
+def _to_optional_ints(text: str) -> tuple[int | None, ...]:
+    return tuple(None if part == "None" else _to_int(part) for part in _split(text))
 
 
 def _split(text: str) -> list[str]:

@@ -1,8 +1,8 @@
 """What the C++ plugin asks: which nodes we take, whether a region is worth it, and the compiled region.
 
-MXNet calls in this order: `supported_ops` with the whole graph; `review_subgraph` for each region that it cuts
-out; `compile_subgraph` when an op is created and no compiled one fits. A bind cuts the regions out a second
-time, then without shapes: `review_subgraph` repeats what it said the first time.
+MXNet calls in this order: `supported_ops` with the whole graph; `review_subgraph` for each region that it
+cuts out; `compile_subgraph` when an op is created and no compiled one fits. A bind cuts the regions out a
+second time, then without shapes: `review_subgraph` repeats what it said the first time.
 
 The options that `optimize_for` and `hybridize` pass through: `ngraph_backend`, by default NGRAPH_BACKEND, and
 `ngraph_<option>` for an option of that backend. Others are MXNet's and mean nothing here.
@@ -12,7 +12,6 @@ The options that `optimize_for` and `hybridize` pass through: `ngraph_backend`, 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -28,7 +27,7 @@ from ngraph_mxnet.partition.report import Partition, PartitionLog, Region, count
 from ngraph_mxnet.partition.support import Verdict, backend_reason
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 
-logger = logging.getLogger("ngraph_mxnet")
+logger = config.logger("ngraph_mxnet")
 log = PartitionLog()
 
 _PREFIX = "ngraph_"
@@ -52,7 +51,7 @@ def supported_ops(graph_json: str, options: Mapping[str, str]) -> list[bool]:
         logger.warning("MXNet runs the whole graph: %s", error)
         return []
     try:
-        backend = _backend(options)
+        backend = chosen_backend(options)
         verdicts = judge(symbol, backend)
     except Exception as error:
         logger.warning("MXNet runs the whole graph: %s", error, exc_info=not isinstance(error, NGraphError))
@@ -123,7 +122,7 @@ def review_subgraph(subgraph_json: str, inputs: Sequence[tuple[str, bool, bool]]
 
 
 def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
-    backend, key = _backend(options), _structure(symbol, options)
+    backend, key = chosen_backend(options), _structure(symbol, options)
     types = argument_types(symbol)
     if types is None:
         said = _memory.get(key)
@@ -135,7 +134,7 @@ def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
     number = log.add(region)
     if region.rejected is None:
         logger.info("region %d on %s: %s", number, backend.name, describe(region))
-        review = (True, {_BACKEND: backend.name, **_own_options(options)})
+        review = (True, {**_own_options(options), _BACKEND: backend.name})
     else:
         logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
         review = (False, {})
@@ -201,15 +200,18 @@ def _structure(symbol: SymbolGraph, options: Mapping[str, str]) -> int:
 
 def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
                      attrs: Mapping[str, str]) -> Any:
-    """The `_core.Executable` (or `_core.PythonExecutable`) of a region; its inputs are the JSON's arguments in order.
+    """The `_core.Executable` (or `_core.PythonExecutable`) of a region.
+
+    Its inputs are the JSON's arguments, in order.
 
     Raises:
-        NGraphError: the region can't be compiled for these shapes and types; MXNet shows the text to the user.
+        NGraphError: the region can't be compiled for these shapes and types; MXNet shows the user the text.
     """
     symbol = parse_symbol(subgraph_json)
-    types = [TensorType(mxnet_element(number), tuple(shape)) for number, shape in zip(in_types, in_shapes, strict=True)]
+    types = [TensorType(mxnet_element(number), tuple(shape))
+             for number, shape in zip(in_types, in_shapes, strict=True)]
     graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name)
-    return _native(graph, _backend(attrs), _own_options(attrs))
+    return _native(graph, chosen_backend(attrs), _own_options(attrs))
 
 
 def _native(graph: Graph, backend: Backend, options: Mapping[str, str]) -> Any:
@@ -221,10 +223,12 @@ def _native(graph: Graph, backend: Backend, options: Mapping[str, str]) -> Any:
     passed = {key.removeprefix(_PREFIX): value for key, value in options.items() if key != _BACKEND}
     executable = compile_graph(graph, backend.name, **passed)
     native = getattr(executable, "native", None)
-    return native if native is not None else _core.PythonExecutable(lambda arrays: executable(*arrays), *specs)
+    if native is not None:
+        return native
+    return _core.PythonExecutable(lambda arrays: executable(*arrays), *specs)
 
 
-def _backend(options: Mapping[str, str]) -> Backend:
+def chosen_backend(options: Mapping[str, str]) -> Backend:
     """The backend that the options name, or the environment.
 
     Raises:

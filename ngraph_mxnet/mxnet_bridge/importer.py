@@ -1,7 +1,8 @@
 """From MXNet's symbol JSON to an `ir.Graph`.
 
-Each operator lowers by its rule (`rules/<family>.py`); every IR node carries `mx:<name> <Op>`. A variable that
-feeds nothing but parameter slots (a weight, a bias, batch-norm statistics) becomes a cacheable parameter.
+Each operator lowers by its rule (`rules/<family>.py`); every IR node carries `mx:<name> <Op>`. A variable
+that feeds nothing but parameter slots (a weight, a bias, batch-norm statistics) becomes a cacheable
+parameter.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):
         b.origin = node.origin
         cacheable = node.index in weights and not node.is_computed
-        values[Edge(node.index, 0)] = b.parameter(names[position], type_.shape, type_.element, cacheable=cacheable)
+        values[Edge(node.index, 0)] = b.parameter(names[position], type_.shape, type_.element,
+                                                  cacheable=cacheable)
     for node in symbol.operators():
         try:
             outputs = lower_node(b, node, [_read(symbol, values, edge) for edge in node.inputs])
@@ -71,7 +73,7 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
 
 
 def lower_node(b: Builder, node: SymbolNode, inputs: list[Value]) -> list[Value]:
-    """Append one operator's IR and return its outputs; fewer than MXNet's where further ones are not computed.
+    """Append one operator's IR and return its outputs: without those of MXNet's that no rule computes.
 
     Raises:
         UnsupportedError: the bare reason: naming the node is the caller's.
@@ -135,7 +137,8 @@ def _weights(symbol: SymbolGraph) -> set[int]:
     """Variables that are read, and in parameter slots only."""
     result = set()
     for edge, readers in symbol.readers().items():
-        if symbol.nodes[edge.node].is_variable and all(_is_parameter_slot(node, slot) for node, slot in readers):
+        in_slots = all(_is_parameter_slot(node, slot) for node, slot in readers)
+        if symbol.nodes[edge.node].is_variable and in_slots:
             result.add(edge.node)
     return result - {head.node for head in symbol.heads}
 

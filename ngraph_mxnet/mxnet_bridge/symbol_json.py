@@ -7,8 +7,8 @@ is `[node, output]` or `[node, output, version]`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ngraph_mxnet.errors import ModelError
@@ -50,7 +50,7 @@ class SymbolNode:
 
     @property
     def argument(self) -> str:
-        """A variable's name in the whole model: in a region cut out by the partitioner it stands in `argName`."""
+        """A variable's name in the whole model; in a region of the partitioner's it stands in `argName`."""
         return self.attrs.get("argName", self.name)
 
     @property
@@ -119,13 +119,43 @@ def parse_symbol(text: str) -> SymbolGraph:
     arg_nodes = _list(root, "arg_nodes", "symbol JSON") if "arg_nodes" in root else default_args
     for position, index in enumerate(arg_nodes):
         if not _is_index(index, len(nodes)) or not nodes[index].is_variable:
-            raise ModelError(f"symbol JSON: arg_nodes[{position}] is {index!r}, which is not a variable's number")
+            raise ModelError(f"symbol JSON: arg_nodes[{position}] is {index!r}, not a variable's number")
     if set(default_args) != set(arg_nodes) or len(arg_nodes) != len(default_args):
         raise ModelError(f"symbol JSON: arg_nodes lists {len(arg_nodes)} of {len(default_args)} variables")
-    heads = [_edge(edge, len(nodes), f"heads[{i}]") for i, edge in enumerate(_list(root, "heads", "symbol JSON"))]
+    heads = [_edge(edge, len(nodes), f"heads[{position}]")
+             for position, edge in enumerate(_list(root, "heads", "symbol JSON"))]
     if not heads:
         raise ModelError("symbol JSON: 'heads' is empty: the graph has no output")
     return SymbolGraph(tuple(nodes), tuple(arg_nodes), tuple(heads))
+
+
+def cut_region(graph: SymbolGraph, members: Sequence[int]) -> SymbolGraph:
+    """The nodes numbered `members` (ascending) as a graph of their own; what they read from outside become
+    variables, what is read outside its outputs."""
+    inside = set(members)
+    nodes: list[SymbolNode] = []
+    at: dict[Edge, Edge] = {}
+    for index in members:
+        node = graph.nodes[index]
+        for edge in node.inputs:
+            if edge not in at and edge.node not in inside:
+                at[edge] = Edge(len(nodes), 0)
+                nodes.append(_outer_variable(graph.nodes[edge.node], edge.output, len(nodes)))
+        nodes.append(replace(node, index=len(nodes), inputs=tuple(at[edge] for edge in node.inputs)))
+        outputs = range(len(node.types or (None,)))
+        at.update((Edge(index, output), Edge(len(nodes) - 1, output)) for output in outputs)
+    read_outside = [edge for edge, readers in graph.readers().items()
+                    if edge.node in inside and any(reader.index not in inside for reader, _ in readers)]
+    heads = dict.fromkeys(read_outside + [head for head in graph.heads if head.node in inside])
+    arguments = tuple(node.index for node in nodes if node.is_variable)
+    return SymbolGraph(tuple(nodes), arguments, tuple(at[head] for head in heads))
+
+
+def _outer_variable(producer: SymbolNode, output: int, index: int) -> SymbolNode:
+    attrs = {} if producer.is_variable else {"isArg": "False", "isAux": "False"}
+    types = producer.types[output:output + 1] if producer.types else None
+    name = producer.name if producer.is_variable else f"{producer.name}_output{output}"
+    return SymbolNode(index, VARIABLE, name, attrs, (), types or None)
 
 
 def _node(index: int, record: Any) -> SymbolNode:
@@ -134,7 +164,7 @@ def _node(index: int, record: Any) -> SymbolNode:
         raise ModelError(f"symbol JSON: {where} is {type(record).__name__}, expected an object")
     op, name = record.get("op"), record.get("name")
     if not isinstance(op, str) or not isinstance(name, str):
-        raise ModelError(f"symbol JSON: {where} needs the strings 'op' and 'name', found op={op!r}, name={name!r}")
+        raise ModelError(f"symbol JSON: {where} needs the strings 'op' and 'name', found {op!r} and {name!r}")
     where += f" ({name} {op})"
     inputs = tuple(_edge(edge, index, f"{where}.inputs[{slot}]")
                    for slot, edge in enumerate(_list(record, "inputs", where) if "inputs" in record else []))

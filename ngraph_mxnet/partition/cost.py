@@ -10,7 +10,7 @@ from ngraph_mxnet.ir.graph import Graph, Node
 
 @dataclass(frozen=True)
 class Cost:
-    """`macs` of contractions, `operations` of everything else that computes, `bytes` read and written at least."""
+    """`macs` of contractions, `operations` of all else that computes, `bytes` read and written at least."""
 
     macs: int = 0
     operations: int = 0
@@ -30,7 +30,8 @@ MOVEMENT = frozenset({
 def graph_cost(graph: Graph) -> Cost:
     """The cost of running `graph` once; unread parameters (labels) cost nothing."""
     read = {operand for node in graph.nodes for operand in node.inputs}
-    border = sum(p.type.bytes for p in graph.parameters if p in read) + sum(r.type.bytes for r in graph.results)
+    border = sum(p.type.bytes for p in graph.parameters if p in read)
+    border += sum(result.type.bytes for result in graph.results)
     return sum((node_cost(node) for node in graph.nodes), Cost(bytes=border))
 
 

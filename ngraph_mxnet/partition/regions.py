@@ -23,5 +23,6 @@ def grow_regions(inputs: Sequence[Sequence[int]], supported: Sequence[bool]) -> 
             chosen = min(candidates) if candidates else node
             group[node] = chosen
             members.setdefault(chosen, []).append(node)
-        outside[node] = reached | {group[s] for s in sources if group[s] is not None and group[s] != group[node]}
+        left = {group[s] for s in sources} - {None, group[node]}
+        outside[node] = reached | left
     return list(members.values())

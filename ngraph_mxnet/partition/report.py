@@ -20,7 +20,7 @@ class Region:
     nodes: tuple[tuple[str, str], ...]  # (name, operator)
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    cost: Cost = Cost()
+    cost: Cost = field(default_factory=Cost)
     rejected: str | None = None
 
     def ops(self) -> dict[str, int]:
@@ -51,7 +51,8 @@ class Partition:
     def left(self) -> list[Verdict]:
         """The nodes that stay with the framework, each with its reason."""
         taken = {name for region in self.regions for name, _ in region.nodes}
-        refused = {name: region.rejected for region in self.reviewed if region.rejected for name, _ in region.nodes}
+        refused = {name: region.rejected
+                   for region in self.reviewed if region.rejected for name, _ in region.nodes}
         return [
             verdict if not verdict.supported else Verdict(
                 verdict.name, verdict.op, refused.get(verdict.name, "the framework put it in no region"))
@@ -76,7 +77,7 @@ def count_kinds(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], int]:
 
 
 class PartitionLog:
-    """The last partitionings of this process. Threads may write at once: each adds regions to its own latest."""
+    """The last partitionings of this process. Each thread adds regions to its own latest."""
 
     def __init__(self, size: int = 16) -> None:
         self._lock = threading.Lock()
@@ -112,4 +113,4 @@ class PartitionLog:
         try:
             yield heard
         finally:
-            self._here.listeners = [l for l in self._here.listeners if l is not heard]
+            self._here.listeners = [one for one in self._here.listeners if one is not heard]

@@ -1,4 +1,4 @@
-"""Elementwise operators: maths functions, activations, arithmetic with tensors and scalars, comparisons, casts."""
+"""Elementwise operators: maths, activations, arithmetic with tensors and scalars, comparisons, casts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Binary = Callable[[Builder, Value, Value], Value]
 
 
 def _round_half_down(b: Builder, x: Value) -> Value:
-    """MXNet's rint: a tie goes to the lower neighbour. NaN stays NaN: it compares false and the ceiling is NaN."""
+    """MXNet's rint: a tie goes to the lower neighbour. NaN compares false, and its ceiling is NaN."""
     low, high = b.floor(x), b.ceiling(x)
     return b.select(b.less_equal(b.subtract(x, low), b.subtract(high, x)), low, high)
 
@@ -101,7 +101,8 @@ def leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     """leaky, elu, selu, gelu (by erf), prelu (gamma of one element, or one for each channel of axis 1), and
     rrelu, whose slope at inference is the mean of its bounds."""
     kind = attrs.choice("act_type", "leaky", ("leaky", "elu", "selu", "gelu", "prelu", "rrelu"))
-    slope, lower, upper = attrs.float("slope", 0.25), attrs.float("lower_bound", 0.125), attrs.float("upper_bound", 0.334)
+    slope = attrs.float("slope", 0.25)
+    lower, upper = attrs.float("lower_bound", 0.125), attrs.float("upper_bound", 0.334)
     x = inputs[0]
     if kind == "prelu":
         return _prelu(b, x, inputs[1])
@@ -178,8 +179,8 @@ def _plain(name: str) -> Binary:
 # How MXNet's families call an operation, and what it is.
 ARITHMETIC: dict[str, Binary] = {
     "add": _plain("add"), "sub": _plain("subtract"), "mul": _plain("multiply"), "div": _plain("divide"),
-    "mod": _plain("mod"), "power": _plain("power"), "maximum": _plain("maximum"), "minimum": _plain("minimum"),
-    "hypot": _hypot,
+    "mod": _plain("mod"), "power": _plain("power"),
+    "maximum": _plain("maximum"), "minimum": _plain("minimum"), "hypot": _hypot,
 }
 COMPARISONS: dict[str, Binary] = {
     "equal": _compared("equal"), "not_equal": _compared("not_equal"), "greater": _compared("greater"),

@@ -14,7 +14,7 @@ from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 @rule("FullyConnected", operands=(2, 3), parameters=[1, 2])
 def fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """x W^T + bias. `flatten`: all axes but 0 are one; else the product is over the last axis, of any rank."""
+    """x W^T + bias. `flatten`: all axes but 0 are one; else the product is over the last, of any rank."""
     x, weight = inputs[:2]
     units, flatten = attrs.int("num_hidden"), attrs.bool("flatten", True)
     if weight.type.rank != 2 or weight.shape[0] != units:
@@ -70,5 +70,6 @@ def linalg_gemm2(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
     if attrs.int("axis", -2) != -2:
         raise UnsupportedError("axis other than -2")
     alpha = attrs.float("alpha", 1.0)
-    out = b.matmul(*inputs, transpose_a=attrs.bool("transpose_a", False), transpose_b=attrs.bool("transpose_b", False))
+    out = b.matmul(*inputs, transpose_a=attrs.bool("transpose_a", False),
+                   transpose_b=attrs.bool("transpose_b", False))
     return out if alpha == 1 else b.multiply(out, scalar(b, alpha, out))

@@ -37,7 +37,7 @@ add_rule(_softmax("softmax", negated=True), "softmin", operands=(1, 2))
 
 @rule("SoftmaxActivation", operands=1)
 def softmax_activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """mode=channel: over axis 1; mode=instance: over the last axis (so MXNet computes; its text says otherwise)."""
+    """mode=channel: over axis 1; mode=instance: over the last axis, whatever MXNet's text says."""
     mode = attrs.choice("mode", "instance", ("instance", "channel"))
     return b.softmax(inputs[0], axis=1 if mode == "channel" else -1)
 
@@ -54,7 +54,7 @@ def softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
     if attrs.bool("multi_output", False):
         return b.softmax(x, axis=1)
     if not preserve and len(x.shape) != 2:
-        raise UnsupportedError(f"neither multi_output nor preserve_shape, on {x.type}: MXNet's kernels disagree")
+        raise UnsupportedError(f"{x.type} without multi_output or preserve_shape: MXNet's kernels disagree")
     return b.softmax(x, axis=-1)
 
 
@@ -65,7 +65,8 @@ def logistic_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
 
 
 @rule("LinearRegressionOutput", "MAERegressionOutput", "SVMOutput", "MakeLoss", "make_loss", operands=(1, 2),
-      ignored=["grad_scale", "margin", "regularization_coefficient", "use_linear", "valid_thresh", "normalization"])
+      ignored=["grad_scale", "margin", "regularization_coefficient", "use_linear", "valid_thresh",
+               "normalization"])
 def data_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The data."""
     return inputs[0]

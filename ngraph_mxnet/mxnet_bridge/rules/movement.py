@@ -149,7 +149,8 @@ def depth_to_space(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
     (x,), size = inputs, attrs.int("block_size")
     n, c, h, w = x.shape
     split = b.reshape(x, shape=(n, size, size, c // size**2, h, w))
-    return b.reshape(b.transpose(split, order=(0, 3, 4, 1, 5, 2)), shape=(n, c // size**2, h * size, w * size))
+    moved = b.transpose(split, order=(0, 3, 4, 1, 5, 2))
+    return b.reshape(moved, shape=(n, c // size**2, h * size, w * size))
 
 
 @rule("space_to_depth", operands=1)
@@ -158,14 +159,15 @@ def space_to_depth(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
     (x,), size = inputs, attrs.int("block_size")
     n, c, h, w = x.shape
     split = b.reshape(x, shape=(n, c, h // size, size, w // size, size))
-    return b.reshape(b.transpose(split, order=(0, 3, 5, 1, 2, 4)), shape=(n, c * size**2, h // size, w // size))
+    moved = b.transpose(split, order=(0, 3, 5, 1, 2, 4))
+    return b.reshape(moved, shape=(n, c * size**2, h // size, w // size))
 
 
 # ---- slices ---------------------------------------------------------------------------------------------
 
 @rule("slice", "crop", operands=1)
 def slice_(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Python's rules on the leading axes: None, negative bounds, negative steps. An empty result stays with MXNet."""
+    """Python's rules on the leading axes: None, negative bounds and steps. Empty results stay with MXNet."""
     (x,) = inputs
     begin, end = attrs.optional_ints("begin"), attrs.optional_ints("end")
     step = attrs.optional_ints("step", ()) or (None,) * len(begin)
@@ -175,7 +177,8 @@ def slice_(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
     bounds += [(0, size, 1) for size in x.shape[len(begin):]]
     if not all(len(range(*bound)) for bound in bounds):
         raise UnsupportedError(f"begin={begin}, end={end}, step={step} leaves nothing of {x.type}")
-    return b.slice(x, begin=[v[0] for v in bounds], end=[v[1] for v in bounds], strides=[v[2] for v in bounds])
+    begins, ends, strides = zip(*bounds, strict=True)
+    return b.slice(x, begin=begins, end=ends, strides=strides)
 
 
 @rule("slice_axis", operands=1)
@@ -275,7 +278,8 @@ def repeat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
     axis = attrs.int("axis", None)
     shape = x.shape if axis is not None else (x.type.size,)
     at = normal_axis(axis or 0, len(shape))
-    return _repeated(b, x, shape, tuple(count if i == at else 1 for i in range(len(shape))), block_first=False)
+    reps = tuple(count if i == at else 1 for i in range(len(shape)))
+    return _repeated(b, x, shape, reps, block_first=False)
 
 
 def _repeated(b: Builder, x: Value, shape: Shape, reps: tuple[int, ...], *, block_first: bool) -> Value:

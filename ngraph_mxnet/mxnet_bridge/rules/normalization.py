@@ -23,7 +23,8 @@ def _refuse_statistics(attrs: Attrs) -> None:
         raise UnsupportedError("output_mean_var=True is not supported")
 
 
-@rule("BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", operands=5, parameters=[1, 2, 3, 4], ignored=_IGNORED)
+@rule("BatchNorm", "BatchNorm_v1", "_contrib_SyncBatchNorm", operands=5, parameters=[1, 2, 3, 4],
+      ignored=_IGNORED)
 def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """With the moving statistics; `fix_gamma` makes gamma 1; any channel axis. Rank 2 and up."""
     _refuse_statistics(attrs)

@@ -54,10 +54,11 @@ def pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 def _sum_pool(b: Builder, x: Value, window: dict) -> Value:
     """The mean over windows made whole by zeros, times their size."""
     begin = (0, 0, *window["pads_begin"])
-    rows = zip(pooled_sizes(x.shape[2:], window), window["strides"], window["kernel"], x.shape[2:], window["pads_begin"], strict=True)
+    kernel, strides, counts = window["kernel"], window["strides"], pooled_sizes(x.shape[2:], window)
+    rows = zip(counts, strides, kernel, x.shape[2:], window["pads_begin"], strict=True)
     end = (0, 0, *(max((n - 1) * s + k - size - p, 0) for n, s, k, size, p in rows))
-    mean = b.avg_pool(b.pad(x, pads_begin=begin, pads_end=end), kernel=window["kernel"], strides=window["strides"])
-    return b.multiply(mean, scalar(b, prod(window["kernel"]), x))
+    mean = b.avg_pool(b.pad(x, pads_begin=begin, pads_end=end), kernel=kernel, strides=strides)
+    return b.multiply(mean, scalar(b, prod(kernel), x))
 
 
 @rule("UpSampling", operands=(1, 2), ignored=["workspace", "num_filter", "multi_input_mode"])

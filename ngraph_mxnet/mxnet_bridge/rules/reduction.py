@@ -62,7 +62,8 @@ def _arg_reduction(op: str) -> Lowering:
             shape = (1,) * len(x.shape) if keep else (1,)
             flat = b.apply(op, b.reshape(x, shape=(x.type.size,)), axis=0, keep_dims=True)
             return as_number(b, b.reshape(flat, shape=shape), x)
-        return as_number(b, at_least_1d(b, b.apply(op, x, axis=normal_axis(axis, len(x.shape)), keep_dims=keep)), x)
+        place = b.apply(op, x, axis=normal_axis(axis, len(x.shape)), keep_dims=keep)
+        return as_number(b, at_least_1d(b, place), x)
 
     return lower
 
@@ -79,7 +80,7 @@ def argmax_channel(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 
 @rule("L2Normalization", operands=1)
 def l2_normalization(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """x / sqrt(sum of squares + eps) over all axes but 0 (instance), axis 1 (channel), or 2 and up (spatial)."""
+    """x / sqrt(sum of squares + eps): over all axes but 0 (instance), 1 (channel), the others (spatial)."""
     (x,) = inputs
     rank = len(x.shape)
     mode = attrs.choice("mode", "instance", ("instance", "channel", "spatial"))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import ngraph_mxnet  # noqa: F401  (first: makes mxnet importable on any NumPy)
+import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 
+# isort: split
 import mxnet as mx
 import numpy as np
 

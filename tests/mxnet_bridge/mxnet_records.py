@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import ngraph_mxnet  # noqa: F401  (first: makes mxnet importable on any NumPy)
+import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 
+# isort: split
 import mxnet as mx
 from mxnet.symbol import Symbol
 
@@ -28,12 +29,14 @@ def _create(op: str, inputs: list[Symbol], **attrs: object) -> Symbol:
 
 def op(name: str, *shapes: tuple[int, ...], low: float = -2.0, high: float = 2.0, **attrs: object) -> Record:
     """An operator on data of these shapes; parameters that MXNet infers come by themselves."""
-    title = name + "".join(f"-{key}={value}" for key, value in attrs.items()) + "-" + "x".join(map(str, shapes))
+    title = name + "".join(f"-{key}={value}" for key,
+       value in attrs.items()) + "-" + "x".join(map(str, shapes))
 
     def build() -> Symbol:
         return _create(name, [sym.var(f"x{i}") for i in range(len(shapes))], **attrs)
 
-    return Record(title.replace(" ", ""), build, {f"x{i}": shape for i, shape in enumerate(shapes)}, low, high)
+    return Record(title.replace(" ", ""), build, {f"x{i}": shape for i, shape in enumerate(shapes)}, low,
+       high)
 
 
 IMAGE = (2, 6, 9, 7)
@@ -42,8 +45,10 @@ CUBE = (2, 3, 4)
 CONVOLUTION = [
     op("Convolution", IMAGE, kernel=(3, 3), num_filter=4),
     op("Convolution", IMAGE, kernel=(3, 2), num_filter=4, stride=(2, 1), pad=(1, 2), no_bias=True),
-    op("Convolution", IMAGE, kernel=(3, 3), num_filter=6, num_group=3, dilate=(2, 1), pad=(2, 0), layout="NCHW"),
-    op("Convolution", IMAGE, kernel=(3, 3), num_filter=6, num_group=6, pad=(1, 1), workspace=512, cudnn_tune="off"),
+    op("Convolution", IMAGE, kernel=(3, 3), num_filter=6, num_group=3, dilate=(2, 1), pad=(2, 0),
+       layout="NCHW"),
+    op("Convolution", IMAGE, kernel=(3, 3), num_filter=6, num_group=6, pad=(1, 1), workspace=512,
+       cudnn_tune="off"),
     op("Convolution", (2, 6, 11), kernel=(3,), num_filter=4, stride=(2,), pad=(1,), layout="NCW"),
     op("Convolution", (1, 2, 5, 4, 6), kernel=(2, 3, 3), num_filter=3, pad=(0, 1, 1)),
 ]
@@ -54,7 +59,8 @@ LINEAR = [
     op("FullyConnected", CUBE, num_hidden=5, flatten=False),
     op("dot", (3, 4), (4, 5)), op("dot", (4, 3), (5, 4), transpose_a=True, transpose_b=True),
     op("dot", (4,), (4,)), op("dot", CUBE, (4, 5, 2)), op("dot", (3, 4), (4,)), op("dot", (4,), (4, 3)),
-    op("batch_dot", (2, 3, 4), (2, 4, 5)), op("batch_dot", (2, 4, 3), (2, 5, 4), transpose_a=True, transpose_b=True),
+    op("batch_dot", (2, 3, 4), (2, 4, 5)),
+    op("batch_dot", (2, 4, 3), (2, 5, 4), transpose_a=True, transpose_b=True),
     op("linalg_gemm2", (2, 3, 4), (2, 5, 4), transpose_b=True, alpha=0.5),
 ]
 
@@ -73,11 +79,13 @@ NORMALIZATION = [
 
 POOLING = [
     op("Pooling", IMAGE, kernel=(2, 2), stride=(2, 2)),
-    op("Pooling", IMAGE, kernel=(3, 2), stride=(2, 1), pad=(1, 0), pool_type="avg", pooling_convention="full"),
+    op("Pooling", IMAGE, kernel=(3, 2), stride=(2, 1), pad=(1, 0), pool_type="avg",
+       pooling_convention="full"),
     op("Pooling", IMAGE, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="avg", count_include_pad=False),
     op("Pooling", IMAGE, kernel=(3, 3), pool_type="sum", pad=(1, 1), stride=(2, 3)),
     op("Pooling", IMAGE, kernel=(2, 2), pool_type="sum", stride=(2, 2), pooling_convention="full"),
-    *(op("Pooling", IMAGE, global_pool=True, pool_type=kind, kernel=(7, 7), pad=(3, 3)) for kind in ("avg", "max", "sum")),
+    *(op("Pooling", IMAGE, global_pool=True, pool_type=kind, kernel=(7, 7), pad=(3, 3)) for kind in ("avg",
+       "max", "sum")),
     op("Pooling", (2, 3, 9), global_pool=True, pool_type="avg"),
     op("Pooling", (2, 3, 9), kernel=(3,), stride=(2,), pool_type="max", pad=(1,)),
     op("Pooling", (1, 2, 5, 6, 7), kernel=(2, 3, 2), stride=(1, 2, 2), pool_type="avg"),
@@ -95,16 +103,21 @@ REDUCTION = [
 ]
 
 MOVEMENT = [
-    op("Flatten", CUBE), op("Flatten", (3, 4)), op("reshape", CUBE, shape=(-1, 4)), op("Reshape", CUBE, shape=(0, -1)),
+    op("Flatten", CUBE), op("Flatten", (3, 4)), op("reshape", CUBE, shape=(-1, 4)),
+    op("Reshape", CUBE, shape=(0, -1)),
     op("transpose", CUBE), op("transpose", CUBE, axes=(1, 2, 0)), op("SwapAxis", CUBE, dim1=0, dim2=2),
     op("expand_dims", CUBE, axis=1), op("expand_dims", CUBE, axis=-1),
-    op("squeeze", (1, 3, 1, 2)), op("squeeze", (1, 3, 1, 2), axis=0), op("squeeze", (1, 3, 1, 2), axis=(0, -2)),
-    op("squeeze", (1, 1)), op("depth_to_space", (2, 8, 3, 2), block_size=2), op("space_to_depth", (2, 2, 6, 4), block_size=2),
-    op("slice", CUBE, begin=(0, 1), end=(2, None)), op("slice", CUBE, begin=(None, -1), end=(None, None), step=(-1, -2)),
+    op("squeeze", (1, 3, 1, 2)), op("squeeze", (1, 3, 1, 2), axis=0),
+    op("squeeze", (1, 3, 1, 2), axis=(0, -2)),
+    op("squeeze", (1, 1)), op("depth_to_space", (2, 8, 3, 2), block_size=2),
+    op("space_to_depth", (2, 2, 6, 4), block_size=2),
+    op("slice", CUBE, begin=(0, 1), end=(2, None)),
+    op("slice", CUBE, begin=(None, -1), end=(None, None), step=(-1, -2)),
     op("slice_axis", CUBE, axis=-1, begin=-3, end=None), op("slice_axis", CUBE, axis=1, begin=0, end=-1),
     op("slice_like", CUBE, (2, 2, 3)), op("slice_like", CUBE, (1, 2, 3), axes=(0, -1)),
     op("split", IMAGE, num_outputs=3), op("split", CUBE, num_outputs=2, axis=0, squeeze_axis=True),
-    op("_split_v2", IMAGE, indices=(0, 2, 5), axis=1), op("_split_v2", IMAGE, indices=(0,), sections=3, axis=1),
+    op("_split_v2", IMAGE, indices=(0, 2, 5), axis=1),
+    op("_split_v2", IMAGE, indices=(0,), sections=3, axis=1),
     op("reverse", CUBE, axis=(0, 2)), op("flip", CUBE, axis=1),
     op("concat", CUBE, CUBE, dim=-1), op("concat", CUBE, (2, 5, 4)), op("stack", CUBE, CUBE, CUBE, axis=1),
     op("tile", CUBE, reps=(2,)), op("tile", (3, 2), reps=(2, 1, 3)), op("repeat", CUBE, repeats=2),
@@ -119,9 +132,12 @@ MOVEMENT = [
 
 ELEMENTWISE = [
     *(op(name, CUBE) for name in (
-        "abs", "arcsinh", "arctan", "cbrt", "ceil", "cos", "cosh", "degrees", "erf", "exp", "expm1", "fix", "floor",
-        "logical_not", "negative", "ones_like", "radians", "rcbrt", "reciprocal", "relu", "rint", "round", "sigmoid",
-        "sign", "sin", "sinh", "softsign", "square", "tan", "tanh", "trunc", "zeros_like", "identity", "BlockGrad",
+        "abs", "arcsinh", "arctan", "cbrt", "ceil", "cos", "cosh", "degrees", "erf", "exp", "expm1", "fix",
+        "floor",
+        "logical_not", "negative", "ones_like", "radians", "rcbrt", "reciprocal", "relu", "rint", "round",
+        "sigmoid",
+        "sign", "sin", "sinh", "softsign", "square", "tan", "tanh", "trunc", "zeros_like", "identity",
+        "BlockGrad",
         "hard_sigmoid", "smooth_l1",
     )),
     *(op(name, CUBE, low=0.1, high=5) for name in ("log", "log10", "log1p", "log2", "sqrt", "rsqrt")),
@@ -130,7 +146,8 @@ ELEMENTWISE = [
     *(op("Activation", CUBE, act_type=kind, low=-30, high=30) for kind in
       ("relu", "sigmoid", "tanh", "softrelu", "softsign")),
     *(op("LeakyReLU", IMAGE, act_type=kind) for kind in ("leaky", "elu", "selu", "gelu", "prelu")),
-    Record("rrelu", lambda: sym.LeakyReLU(sym.var("x0"), act_type="rrelu", upper_bound=0.5)[0], {"x0": IMAGE}),
+    Record("rrelu", lambda: sym.LeakyReLU(sym.var("x0"), act_type="rrelu", upper_bound=0.5)[0],
+       {"x0": IMAGE}),
     op("LeakyReLU", IMAGE, act_type="leaky", slope=0.1), op("LeakyReLU", IMAGE, act_type="elu", slope=0.7),
     op("clip", CUBE, a_min=-1, a_max=0.5), op("Cast", CUBE, dtype="float32"),
     *(op(f"elemwise_{name}", CUBE, CUBE) for name in ("add", "sub", "mul", "div")),
@@ -143,10 +160,14 @@ ELEMENTWISE = [
         "lesser_equal", "logical_and", "logical_or", "logical_xor")),
     op("_power", CUBE, CUBE, low=0.1),
     *(op(f"_{name}_scalar", CUBE, scalar=scalar) for scalar in (1.5, -0.5) for name in (
-        "plus", "minus", "rminus", "mul", "div", "rdiv", "mod", "rmod", "maximum", "minimum", "hypot", "equal",
-        "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "logical_and", "logical_or", "logical_xor")),
-    op("_power_scalar", CUBE, scalar=2), op("_power_scalar", CUBE, scalar=-0.5, low=0.1), op("_rpower_scalar", CUBE, scalar=1.5),
-    op("add_n", CUBE, CUBE, CUBE), op("add_n", CUBE), op("where", CUBE, CUBE, CUBE), op("where", (2,), CUBE, CUBE),
+        "plus", "minus", "rminus", "mul", "div", "rdiv", "mod", "rmod", "maximum", "minimum", "hypot",
+        "equal",
+        "not_equal", "greater", "greater_equal", "lesser", "lesser_equal", "logical_and", "logical_or",
+        "logical_xor")),
+    op("_power_scalar", CUBE, scalar=2), op("_power_scalar", CUBE, scalar=-0.5, low=0.1),
+    op("_rpower_scalar", CUBE, scalar=1.5),
+    op("add_n", CUBE, CUBE, CUBE), op("add_n", CUBE), op("where", CUBE, CUBE, CUBE),
+    op("where", (2,), CUBE, CUBE),
 ]
 
 LOSS = [
@@ -156,7 +177,8 @@ LOSS = [
     op("SoftmaxOutput", (3, 5)), op("SoftmaxOutput", IMAGE, multi_output=True, grad_scale=2),
     op("SoftmaxOutput", CUBE, preserve_shape=True, use_ignore=True, ignore_label=2),
     op("LinearRegressionOutput", (3, 4)), op("LogisticRegressionOutput", (3, 4), grad_scale=3),
-    op("MAERegressionOutput", (3, 4)), op("SVMOutput", (3, 4), margin=2), op("MakeLoss", CUBE), op("make_loss", CUBE),
+    op("MAERegressionOutput", (3, 4)), op("SVMOutput", (3, 4), margin=2), op("MakeLoss", CUBE),
+    op("make_loss", CUBE),
 ]
 
 RECORDS = [*CONVOLUTION, *LINEAR, *NORMALIZATION, *POOLING, *REDUCTION, *MOVEMENT, *ELEMENTWISE, *LOSS]

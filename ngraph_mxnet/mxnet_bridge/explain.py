@@ -1,0 +1,172 @@
+"""Which parts of a model run on a backend, and why the others do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.ir import TensorType, element_type
+from ngraph_mxnet.mxnet_bridge import callbacks, environment
+from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
+from ngraph_mxnet.partition.regions import grow_regions
+from ngraph_mxnet.partition.render import render
+from ngraph_mxnet.partition.report import Partition
+from ngraph_mxnet.runtime.backend import get_backend
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+    from rich.console import RenderableType
+
+Shapes = Mapping[str, Sequence[int]]
+DTypes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Prints as tables; `to_dict` is for programs.
+
+    `exact`: MXNet's own partitioner cut the regions. Where the library `_core` can't be loaded they are our
+    estimate, the verdicts on nodes are the same.
+    """
+
+    partition: Partition
+    exact: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.partition.to_dict(), "exact": self.exact}
+
+    def __rich__(self) -> RenderableType:
+        return render(self.partition, exact=self.exact)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console()
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+    __repr__ = __str__
+
+
+def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None = None, *,
+            backend: str | None = None) -> Explanation:
+    """Partition `symbol` as a bind for inference would. No array is made and nothing runs.
+
+    Args:
+        symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
+        shapes: of the data inputs, by name; MXNet infers the others.
+        dtypes: by name; float32 where not given.
+        backend: by default the one of NGRAPH_BACKEND.
+
+    Raises:
+        ModelError: the file is corrupt, or MXNet finds the shapes inconsistent.
+        ConfigError: no such backend.
+    """
+    import mxnet as mx
+
+    if not isinstance(symbol, mx.symbol.Symbol):
+        symbol = _load(Path(symbol))
+    unknown = sorted({*shapes, *(dtypes or {})} - {*symbol.list_arguments(), *symbol.list_auxiliary_states()})
+    if unknown:
+        raise ModelError(f"no input is called {', '.join(unknown)}; the arguments: {symbol.list_arguments()}")
+    options = {"ngraph_backend": get_backend(backend).name} if backend else {}
+    shapes = {name: tuple(shape) for name, shape in shapes.items()}
+    try:
+        if environment.problem() is None:
+            return Explanation(_partition(symbol, shapes, dtypes or {}, options), exact=True)
+        return Explanation(_estimate(symbol, shapes, dtypes or {}, options), exact=False)
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
+
+
+def _load(path: Path) -> Symbol:
+    import mxnet as mx
+
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"can't read {path}: {error}") from None
+    parse_symbol(text)  # MXNet's own parser crashes on some corrupt files
+    try:
+        return mx.sym.load_json(text)
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't load {path}: {error}") from None
+
+
+def _partition(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[str, str]) -> Partition:
+    """By MXNet's own partitioner; it infers shapes without arrays if the mapping of arrays is not empty."""
+    import mxnet as mx
+
+    from ngraph_mxnet.mxnet_bridge import partitioner
+
+    with environment.lock, callbacks.log.listening() as heard:
+        try:
+            partitioner.stock_optimize_for(
+                symbol, environment.BACKEND, {"": None}, {"": None}, mx.cpu(), shape_dict=dict(shapes),
+                type_dict=_all_dtypes(symbol, dtypes), **options)
+        finally:
+            partitioner.clear_names()
+    if heard:
+        return heard[0]
+    return Partition(get_backend(options.get("ngraph_backend", "CPU")).name, [])
+
+
+def _all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
+    """Of every input: the partitioner takes float32 for those that it is not told."""
+    if not dtypes:
+        return {}
+    arguments, _, states = symbol.infer_type(**dtypes)
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    return dict(zip(names, [*(arguments or []), *(states or [])], strict=False))
+
+
+def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[str, str]) -> Partition:
+    """By our own grouping."""
+    graph = with_types(parse_symbol(symbol.tojson()), *_inferred(symbol, shapes, dtypes))
+    backend = callbacks.chosen_backend(options)
+    verdicts = callbacks.judge(graph, backend)
+    partition = Partition(backend.name, list(verdicts.values()))
+    supported = [node.index in verdicts and verdicts[node.index].supported for node in graph.nodes]
+    for members in grow_regions([[edge.node for edge in node.inputs] for node in graph.nodes], supported):
+        region = cut_region(graph, members)
+        types = callbacks.argument_types(region)
+        if types is not None:
+            partition.reviewed.append(callbacks.review_region(region, types, backend))
+    return partition
+
+
+def _inferred(symbol: Symbol, shapes: Shapes, dtypes: DTypes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """MXNet's shapes and dtypes of all values inside, by the names of outputs."""
+    internals = symbol.get_internals()
+    names = internals.list_outputs()
+    _, found_shapes, _ = internals.infer_shape_partial(**shapes)
+    try:
+        _, found_types, _ = internals.infer_type(**dict(dtypes))
+    except ValueError:
+        found_types = None
+    by_name = [dict(zip(names, found or [], strict=False)) for found in (found_shapes, found_types)]
+    return by_name[0], by_name[1]
+
+
+def with_types(graph: SymbolGraph, shapes: Mapping[str, Any], dtypes: Mapping[str, Any]) -> SymbolGraph:
+    """`graph` with the types of its values; `shapes` and `dtypes` are by the names of outputs."""
+    count = {node.index: 1 for node in graph.nodes}
+    for edge in graph.readers():
+        count[edge.node] = max(count[edge.node], edge.output + 1)
+
+    def type_of(node: SymbolNode, output: int) -> TensorType | None:
+        names = [node.name] if node.is_variable else [f"{node.name}_output{output}", f"{node.name}_output"]
+        name = next((name for name in names if name in shapes), None)
+        shape = shapes.get(name)
+        if not shape or 0 in shape or (output and name == f"{node.name}_output"):
+            return None
+        dtype = dtypes.get(name)
+        return TensorType(element_type("f32" if dtype is None else dtype), tuple(shape))
+
+    nodes = tuple(replace(node, types=tuple(type_of(node, i) for i in range(count[node.index])))
+                  for node in graph.nodes)
+    return replace(graph, nodes=nodes)

@@ -1,0 +1,216 @@
+"""What the plugin is told: verdicts with reasons, reviews, compiled regions."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from native_runs import all_shapes, mx, random_arrays, run_native
+
+from ngraph_mxnet.mxnet_bridge import callbacks, environment
+from ngraph_mxnet.mxnet_bridge.symbol_json import parse_symbol
+from ngraph_mxnet.partition.regions import grow_regions
+
+sym = mx.sym
+INTERPRETER = {"ngraph_backend": "interpreter"}
+needs_library = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
+
+
+def model() -> mx.sym.Symbol:
+    conv = sym.Convolution(sym.var("data"), kernel=(3, 3), num_filter=4, name="conv")
+    act = sym.Activation(conv, act_type="relu", name="act")
+    flat = sym.Flatten(sym.sort(act, name="sorted"), name="flat")
+    return sym.SoftmaxOutput(sym.FullyConnected(flat, num_hidden=3, name="dense"), name="out")
+
+
+def with_types(symbol: mx.sym.Symbol, dtype: int = 0, hide: str = "", **shapes: tuple[int, ...]) -> str:
+    """The JSON as the partitioner writes it; `hide` names a node whose shape MXNet does not know."""
+    root = json.loads(symbol.tojson())
+    internals = symbol.get_internals()
+    known = dict(zip(internals.list_outputs(), internals.infer_shape(**shapes)[1], strict=True))
+    for node in root["nodes"]:
+        names = [node["name"], node["name"] + "_output", node["name"] + "_output0"]
+        shape = next((known[name] for name in names if name in known), None)
+        if shape and node["name"] != hide:
+            types = {"__ext_shape__": json.dumps([shape]), "__ext_dtype__": f"[{dtype}]"}
+            node["attrs"] = {**node.get("attrs", {}), **types}
+    return json.dumps(root)
+
+
+def verdicts(text: str) -> dict[str, str | None]:
+    with callbacks.log.listening() as heard:
+        flags = callbacks.supported_ops(text, INTERPRETER)
+    result = {v.name: v.reason for v in heard[0].verdicts}
+    nodes = parse_symbol(text).nodes
+    assert flags == [result.get(n.name, "a variable") is None for n in nodes]
+    return result
+
+
+def test_verdicts() -> None:
+    assert verdicts(with_types(model(), data=(2, 3, 5, 5))) == {
+        **dict.fromkeys(["conv", "act", "flat", "dense", "out"]), "sorted": "no rule for the MXNet operator sort"}
+
+
+def test_unknown_shapes_and_other_types_are_reasons() -> None:
+    reasons = verdicts(with_types(model(), hide="conv", data=(2, 3, 5, 5)))
+    assert reasons["act"] == "the shape or type of input 0 is unknown"
+    assert verdicts(model().tojson())["conv"] == "the shape or type of input 0 is unknown"
+    assert "f16[2,3,5,5]; supported element types: f32" in str(
+        verdicts(with_types(model(), dtype=2, data=(2, 3, 5, 5)))["conv"])
+
+
+def test_a_disagreement_about_shapes_is_a_reason() -> None:
+    text = with_types(sym.relu(sym.var("x"), name="r"), x=(2, 3)).replace("[[2, 3]]", "[[2, 9]]", 2)
+    text = text.replace("[[2, 9]]", "[[2, 3]]", 1)
+    assert verdicts(text)["r"] == "output 0 would be f32[2,3], for MXNet it is f32[2,9]"
+
+
+def test_reading_an_output_that_is_not_computed_is_a_reason() -> None:
+    norm = sym.BatchNorm(sym.var("x"), name="bn")
+    root = json.loads(with_types(sym.relu(norm, name="r"), x=(2, 3)))
+    root["nodes"][-1]["inputs"] = [[5, 1, 0]]
+    reason = "output 1 of mx:bn BatchNorm is read, which is not computed at inference"
+    assert verdicts(json.dumps(root))["bn"] == reason
+
+
+def test_the_backend_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = callbacks.chosen_backend(INTERPRETER)
+    monkeypatch.setattr(type(backend), "supports", lambda self, node: "not today")
+    assert verdicts(with_types(model(), data=(2, 3, 5, 5)))["conv"] == "backend INTERPRETER: not today"
+
+
+def test_a_failing_rule_leaves_the_node(monkeypatch: pytest.MonkeyPatch,
+                                        caplog: pytest.LogCaptureFixture) -> None:
+    def broken(*args: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(callbacks, "lower_node", broken)
+    with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
+        reasons = verdicts(with_types(model(), data=(2, 3, 5, 5)))
+    assert reasons["conv"] == "its rule failed: ZeroDivisionError('oops')"
+    assert "the rule for mx:conv Convolution failed" in caplog.text
+
+
+@given(st.text(max_size=40))
+def test_no_text_makes_it_raise(text: str) -> None:
+    assert callbacks.supported_ops(text, {}) == []
+    assert callbacks.review_subgraph(text, [], {}) == (False, {})
+
+
+def test_a_wrong_backend_supports_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    text = with_types(model(), data=(2, 3, 5, 5))
+    with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
+        assert not any(callbacks.supported_ops(text, {"ngraph_backend": "TOASTER"}))
+    assert "no backend 'TOASTER'" in caplog.text
+
+
+# ---- review ---------------------------------------------------------------------------------------------
+
+def test_review_accepts_and_repeats_itself_without_shapes() -> None:
+    net = sym.Activation(sym.FullyConnected(sym.var("x"), num_hidden=3, name="repeat_me"), act_type="tanh")
+    assert callbacks.review_subgraph(net.tojson(), [], INTERPRETER) == (False, {})
+    accepted = (True, {"ngraph_backend": "INTERPRETER"})
+    assert callbacks.review_subgraph(with_types(net, x=(2, 4)), [], {**INTERPRETER, "dedup_subgraph": "1"})[0]
+    assert callbacks.review_subgraph(with_types(net, x=(2, 4)), [], INTERPRETER) == accepted
+    assert callbacks.review_subgraph(net.tojson(), [], INTERPRETER) == accepted
+
+
+def test_a_region_without_computation_is_not_worth_it() -> None:
+    with callbacks.log.listening() as heard:
+        net = sym.transpose(sym.reshape(sym.var("x"), shape=(4, 2), name="r"), name="t")
+        callbacks.supported_ops(with_types(net, x=(2, 4)), INTERPRETER)
+        assert callbacks.review_subgraph(with_types(net, x=(2, 4)), [], INTERPRETER) == (False, {})
+    assert heard[0].regions == []
+    assert "only moves elements" in str(heard[0].reviewed[0].rejected)
+    assert heard[0].left()[0].reason == heard[0].reviewed[0].rejected
+
+
+def test_the_log_tells_regions_and_left_kinds(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "ngraph_mxnet"):
+        callbacks.supported_ops(with_types(model(), data=(2, 3, 5, 5)), INTERPRETER)
+        net = sym.FullyConnected(sym.var("x"), num_hidden=1000, name="fc")
+        callbacks.review_subgraph(with_types(net, x=(2, 1000)), [], INTERPRETER)
+    assert "left to MXNet: 1 x sort: no rule for the MXNet operator sort" in caplog.text
+    assert "region 1 on INTERPRETER: 1 nodes (FullyConnected x1), 2.0 million multiply-adds" in caplog.text
+
+
+def test_the_record_is_bounded_and_threads_do_not_mix() -> None:
+    text = with_types(model(), data=(2, 3, 5, 5))
+    net = sym.relu(sym.var("x"), name="r")
+    heard_by: dict[int, int] = {}
+
+    def work(number: int) -> None:
+        with callbacks.log.listening() as heard:
+            for _ in range(10):
+                callbacks.supported_ops(text, INTERPRETER)
+                callbacks.review_subgraph(with_types(net, x=(2, number + 1)), [], INTERPRETER)
+        assert all(len(partition.reviewed) == 1 for partition in heard)
+        heard_by[number] = len(heard)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert heard_by == dict.fromkeys(range(4), 10)
+    assert len(callbacks.partitions()) <= 16
+
+
+# ---- compile --------------------------------------------------------------------------------------------
+
+@needs_library
+@pytest.mark.parametrize("backend", ["INTERPRETER", "CPU"])
+def test_compiled_region(backend: str) -> None:
+    net = sym.Activation(sym.FullyConnected(sym.var("x"), num_hidden=3, name="fc"), act_type="relu")
+    shapes = all_shapes(net, {"x": (2, 4)})
+    names = net.list_arguments()
+    native = callbacks.compile_subgraph(net.tojson(), [shapes[n] for n in names], [0] * len(names),
+                                        {"ngraph_backend": backend})
+    arrays = random_arrays(shapes, 0)
+    outputs = [np.empty((2, 3), np.float32)]
+    native.run([arrays[name] for name in names], outputs)
+    np.testing.assert_allclose(outputs[0], run_native(net, arrays)[0], rtol=1e-5, atol=1e-6)
+
+
+@needs_library
+def test_a_computed_input_is_never_cacheable() -> None:
+    root = json.loads(sym.FullyConnected(sym.var("x"), num_hidden=3, no_bias=True, name="fc").tojson())
+    for node in root["nodes"][:2]:
+        node["attrs"] = {"isArg": "False", "isAux": "False"}
+    native = callbacks.compile_subgraph(json.dumps(root), [(1, 2), (3, 2)], [0, 0], {"ngraph_backend": "CPU"})
+    out = [np.empty((1, 3), np.float32)]
+    for scale in (1, 2):
+        native.run([np.ones((1, 2), "f"), np.full((3, 2), scale, "f")], out)
+        assert out[0].tolist() == [[2 * scale] * 3]
+    assert native.prepare_runs == 0
+
+
+# ---- grouping without MXNet -----------------------------------------------------------------------------
+
+@st.composite
+def dags(draw: st.DrawFn) -> tuple[list[list[int]], list[bool]]:
+    count = draw(st.integers(1, 12))
+    inputs = [sorted(draw(st.sets(st.integers(0, i - 1), max_size=3))) if i else [] for i in range(count)]
+    return inputs, [draw(st.booleans()) for _ in range(count)]
+
+
+@given(dags())
+def test_regions_are_convex_and_cover_the_supported(case: tuple[list[list[int]], list[bool]]) -> None:
+    inputs, supported = case
+    regions = grow_regions(inputs, supported)
+    assert sorted(node for region in regions for node in region) == [i for i, s in enumerate(supported) if s]
+    owner = {node: number for number, region in enumerate(regions) for node in region}
+    graph = {owner.get(i, -1 - i): set() for i in range(len(inputs))}
+    for node, sources in enumerate(inputs):
+        here = owner.get(node, -1 - node)
+        graph[here] |= {owner.get(s, -1 - s) for s in sources} - {here}
+    while graph:  # regions as single nodes: still acyclic
+        ready = [node for node, sources in graph.items() if not sources & graph.keys()]
+        assert ready, "a cycle through a region"
+        for node in ready:
+            del graph[node]

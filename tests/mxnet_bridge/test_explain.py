@@ -1,0 +1,157 @@
+"""The explanation in Python and on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from native_runs import mx
+
+import ngraph_mxnet
+from ngraph_mxnet import config
+from ngraph_mxnet.__main__ import main
+from ngraph_mxnet.errors import ConfigError, ModelError
+from ngraph_mxnet.mxnet_bridge import environment
+from ngraph_mxnet.partition.render import short
+
+sym = mx.sym
+needs_library = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
+SHAPES = {"data": (2, 3, 8, 8)}
+
+
+def model() -> mx.sym.Symbol:
+    """Two regions with an unsupported node between them, and a reshape alone behind another."""
+    conv = sym.Convolution(sym.var("data"), kernel=(3, 3), num_filter=4, name="conv")
+    norm = sym.BatchNorm(conv, fix_gamma=False, name="norm")
+    middle = sym.sort(sym.Activation(norm, act_type="relu", name="act"), name="middle")
+    dense = sym.FullyConnected(middle, num_hidden=5, name="dense")
+    last = sym.reshape(sym.sort(dense, name="last"), shape=(-1,), name="alone")
+    return sym.Group([last, sym.SoftmaxOutput(dense, name="out")])
+
+
+@pytest.fixture(params=["exact", "estimate"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With MXNet's partitioner, and as if the library were not usable."""
+    if request.param == "exact" and environment.problem() is not None:
+        pytest.skip(str(environment.problem()))
+    if request.param == "estimate":
+        monkeypatch.setattr(environment, "_problem", "hidden by the test")
+    return request.param
+
+
+def test_regions_and_reasons(way: str) -> None:
+    explanation = ngraph_mxnet.explain(model(), SHAPES, backend="interpreter").to_dict()
+    assert explanation["exact"] == (way == "exact")
+    assert explanation["backend"] == "INTERPRETER"
+    regions = [[node["name"] for node in region["nodes"]] for region in explanation["regions"]]
+    assert sorted(regions, key=len) == [["dense", "out"], ["conv", "norm", "act"]]
+    first = next(region for region in explanation["regions"] if len(region["nodes"]) == 3)
+    assert first["macs"] == 2 * 4 * 36 * 27
+    assert first["ops"] == {"Convolution": 1, "BatchNorm": 1, "Activation": 1}
+    assert set(first["inputs"]) == {"data", "conv_weight", "conv_bias", "norm_gamma", "norm_beta",
+                                    "norm_moving_mean", "norm_moving_var"}
+    assert first["outputs"] == ["act"]
+    assert first["bytes"] == 4 * (2 * 3 * 64 + 4 * 27 + 5 * 4 + 2 * 4 * 36)
+    left = {node["name"]: node["reason"] for node in explanation["left"]}
+    assert left["middle"] == left["last"] == "no rule for the MXNet operator sort"
+    assert "only moves elements" in left["alone"]
+    json.dumps(explanation)
+
+
+def test_it_prints_as_tables(way: str) -> None:
+    text = str(ngraph_mxnet.explain(model(), SHAPES, backend="interpreter"))
+    assert "5 of 8 nodes run on INTERPRETER, in 2 regions" in text
+    assert "no rule for the MXNet operator sort" in text
+    assert ("estimate" in text) == (way == "estimate")
+
+
+def test_other_types_are_explained(way: str) -> None:
+    net = sym.FullyConnected(sym.var("x"), num_hidden=2, name="fc")
+    explanation = ngraph_mxnet.explain(net, {"x": (2, 3)}, {"x": "float16"}, backend="interpreter").to_dict()
+    assert explanation["regions"] == []
+    assert "f16" in explanation["left"][0]["reason"]
+
+
+def test_a_model_of_the_zoo_is_one_region(way: str) -> None:
+    net = mx.gluon.model_zoo.vision.resnet18_v1(prefix="net_")(sym.var("data"))
+    explanation = ngraph_mxnet.explain(net, {"data": (1, 3, 224, 224)}, backend="interpreter").to_dict()
+    assert len(explanation["regions"]) == 1
+    assert explanation["left"] == []
+    assert 1.81e9 < explanation["regions"][0]["macs"] < 1.83e9
+
+
+@needs_library
+def test_nothing_is_left_behind() -> None:
+    """A later bind of another graph whose nodes share names must not be partitioned by this one's."""
+    ngraph_mxnet.explain(model(), SHAPES)
+    other = sym.sort(sym.var("data"), name="conv")
+    executor = other.simple_bind(mx.cpu(), data=(3,), grad_req="null")
+    assert executor.forward()[0].shape == (3,)
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no input is called date"):
+        ngraph_mxnet.explain(model(), {"date": (1, 2)})
+    with pytest.raises(ModelError, match="can't infer the model's shapes"):
+        ngraph_mxnet.explain(model(), {"data": (2, 3, 8, 8), "conv_weight": (4, 9, 3, 3)})
+    with pytest.raises(ConfigError, match="no backend 'TOASTER'"):
+        ngraph_mxnet.explain(model(), SHAPES, backend="TOASTER")
+    corrupt = tmp_path / "corrupt-symbol.json"
+    corrupt.write_text('{"nodes": [')
+    with pytest.raises(ModelError, match="does not parse"):
+        ngraph_mxnet.explain(str(corrupt), SHAPES)
+    with pytest.raises(ModelError, match="can't read"):
+        ngraph_mxnet.explain(tmp_path / "missing.json", SHAPES)
+
+
+# ---- command line ---------------------------------------------------------------------------------------
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    path = tmp_path / "model-symbol.json"
+    model().save(str(path))
+    return str(path)
+
+
+def test_explain_command(saved: str) -> None:
+    arguments = ["explain", saved, "--shape", "data=2,3,8,8", "--backend", "interpreter"]
+    text = CliRunner().invoke(main, arguments)
+    assert text.exit_code == 0, text.output
+    assert "5 of 8 nodes run on INTERPRETER" in text.output
+    as_json = CliRunner().invoke(main, [*arguments, "--json"])
+    assert json.loads(as_json.stdout)["backend"] == "INTERPRETER"
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--shape", "data"], "expected NAME=D,D"), (["--shape", "data=a"], "expected NAME=D,D"),
+    (["--dtype", "data"], "expected NAME=DTYPE"), (["--shape", "nobody=1"], "no input is called nobody"),
+])
+def test_explain_command_names_mistakes(saved: str, arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["explain", saved, *arguments])
+    assert result.exit_code != 0
+    assert message in result.output
+
+
+def test_ops_command() -> None:
+    assert "convolution" in CliRunner().invoke(main, ["ops"]).output
+    softmax = CliRunner().invoke(main, ["ops", "softmax"]).output
+    assert "IR op softmax" in softmax
+    assert "attribute axis" in softmax
+    assert "MXNet operator softmax" in softmax
+    missing = CliRunner().invoke(main, ["ops", "nonsense"])
+    assert missing.exit_code == 1
+    assert "is called 'nonsense'" in missing.output
+
+
+def test_env_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("NGRAPH_BACKEND", "nonsense")
+    output = CliRunner().invoke(main, ["env"]).output
+    assert all(name in output for name in config.VARIABLES)
+    assert "not allowed" in output
+
+
+def test_short_numbers() -> None:
+    assert [short(n) for n in (0, 999, 1820000000, 5e15)] == ["0", "999", "1.82 G", "5e+03 T"]
