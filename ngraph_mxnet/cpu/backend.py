@@ -21,8 +21,8 @@ from ngraph_mxnet.runtime.executable import Executable, check_options, input_por
 
 OPTIONS = {"threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)"}
 
-_REWRITTEN = frozenset({"batch_norm"})
-"""Ops without a kernel that a pass always turns into others."""
+_BECOMES = {"batch_norm": "scale_shift"}
+"""Ops without a kernel that a pass always turns into another."""
 
 
 class CPUExecutable(Executable):
@@ -50,9 +50,9 @@ class CPUBackend(Backend):
     name = "CPU"
 
     def supports(self, node: Node) -> str | None:
-        rule = RULES.get(node.op.name)
+        rule = RULES.get(_BECOMES.get(node.op.name, node.op.name))
         if rule is None:
-            return None if node.op.name in _REWRITTEN else f"{node.op.name} has no CPU kernel"
+            return f"{node.op.name} has no CPU kernel"
         sizes = {v.type.element.size for v in (*node.inputs, *node.outputs)}
         if not sizes <= {1, 4, 8}:
             return f"{node.op.name} of {', '.join(str(v.type) for v in node.inputs)}: 16-bit types have no CPU kernel"
@@ -65,6 +65,7 @@ class CPUBackend(Backend):
 
         target = Target(choose_isa(_core.cpu_features()), int(options.get("threads") or config.threads()))
         optimize(graph)
+        self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         split = split_prepare(graph)
         prepare = Lowering(split.prepare, target)
         main = Lowering(split.main, target, prepare)

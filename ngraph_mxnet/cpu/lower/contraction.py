@@ -92,7 +92,16 @@ def check_rank(node: Node) -> str | None:
     if node.inputs[0].type.rank > 4:
         return f"{node.op.name} over three spatial axes has no CPU kernel yet"
     found = {v.type.element.name for v in node.inputs}
-    return None if found == {"f32"} else f"{node.op.name} of {', '.join(sorted(found))} has no CPU kernel, only f32"
+    if found != {"f32"}:
+        return f"{node.op.name} of {', '.join(sorted(found))} has no CPU kernel, only f32"
+    return _check_depth(node)
+
+
+def _check_depth(node: Node) -> str | None:
+    """A sum over nothing has no kernel."""
+    if node.outputs[0].type.size and any(v.type.size == 0 for v in node.inputs):
+        return f"{node.op.name} over no elements has no CPU kernel"
+    return None
 
 
 @lowers("convolution", "convolution_bias", "convolution_bias_add", "convolution_bias_add_scale_shift",
@@ -147,6 +156,8 @@ def _contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry
               epilogue: Epilogue) -> None:
     """Emit one contraction: `outputs` is the result and, with scale and shift, the second one."""
     out, second = outputs[0], outputs[1] if len(outputs) > 1 else None
+    if out.type.size == 0:
+        return
     taps = prod(geometry.kernel)
     group_blocks = out.blocks // source.groups if source.groups > 1 else out.blocks
     choice = choose_tiles(
@@ -266,7 +277,7 @@ def _check_matmul(node: Node) -> str | None:
         return f"{node.op.name} of {a.type.element} has no CPU kernel, only f32"
     if b.type.rank > 2 and a.shape[:-2] != b.shape[:-2]:
         return f"matmul of batches {a.type} and {b.type} that broadcast has no CPU kernel yet"
-    return None
+    return _check_depth(node)
 
 
 @lowers("matmul", "matmul_bias", check=_check_matmul)

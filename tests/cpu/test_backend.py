@@ -1,0 +1,187 @@
+"""The CPU backend as a whole: against the interpreter, on every instruction set, with threads and new weights."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ngraph_mxnet import _core, compile
+from ngraph_mxnet.cpu.isa import choose_isa, supported
+from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.ir import Builder, Graph
+
+ISAS = supported(_core.cpu_features())
+
+
+def arrays_for(graph: Graph, seed: int = 0) -> list[np.ndarray]:
+    """Inputs of moderate size; variances positive."""
+    rng = np.random.default_rng(seed)
+    values = [rng.standard_normal(p.shape).astype(np.float32) / 4 for p in graph.parameters]
+    return [np.abs(v) + 0.5 if p.name.startswith("var") else v for p, v in zip(graph.parameters, values, strict=True)]
+
+
+def assert_agree(graph: Graph, tolerance: float = 1e-5) -> None:
+    inputs = arrays_for(graph)
+    expected = compile(graph, "INTERPRETER")(*inputs)
+    for found, wanted in zip(compile(graph, "CPU", threads=2)(*inputs), expected, strict=True):
+        assert found.shape == wanted.shape
+        assert np.linalg.norm(found - wanted) <= tolerance * max(np.linalg.norm(wanted), 1e-6)
+
+
+@st.composite
+def convolution_graphs(draw: st.DrawFn) -> Graph:
+    """One convolution of any geometry, with or without batch norm, residual and activation."""
+    groups = draw(st.sampled_from([1, 1, 2, 4]))
+    per_group = draw(st.sampled_from([1, 3, 5, 8, 16, 20]))
+    outputs = groups * draw(st.sampled_from([1, 4, 7, 16, 24]))
+    if draw(st.booleans()) and draw(st.booleans()):
+        groups, per_group, outputs = (channels := draw(st.sampled_from([3, 16, 40]))), 1, channels
+    kernel, size = (draw(st.tuples(st.integers(1, 4), st.integers(1, 4))) for _ in range(2))
+    dilation = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    size = tuple(s + d * k for s, d, k in zip(size, dilation, kernel, strict=True))
+    pads = draw(st.tuples(*[st.integers(0, 2)] * 4))
+    b = Builder()
+    x = b.parameter("x", (draw(st.integers(1, 3)), groups * per_group, *size))
+    if draw(st.booleans()):
+        x = b.max_pool(x, kernel=(1, 1))  # a blocked producer
+    weights = b.parameter("w", (outputs, per_group, *kernel), cacheable=draw(st.booleans()))
+    y = b.convolution(x, weights, strides=draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), dilations=dilation,
+                      pads_begin=pads[:2], pads_end=pads[2:], groups=groups)
+    if draw(st.booleans()):
+        vectors = [b.parameter(n, (outputs,), cacheable=True) for n in ("gamma", "beta", "mean", "variance")]
+        y = b.batch_norm(y, *vectors)
+    if draw(st.booleans()):
+        y = b.add(y, b.parameter("residual", y.shape))
+    if draw(st.booleans()):
+        y = b.clamp(y, lower=draw(st.sampled_from([0.0, -0.5])), upper=draw(st.sampled_from([0.25, float("inf")])))
+    return b.results(y)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_convolutions_agree_with_the_interpreter(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_CPU_ISA", isa)
+
+    @settings(max_examples=60, deadline=None)
+    @given(convolution_graphs())
+    def check(graph: Graph) -> None:
+        assert_agree(graph)
+
+    check()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
+def test_matrix_products(isa: str, transpose_a: bool, transpose_b: bool, batch: tuple[int, ...],
+                         monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_CPU_ISA", isa)
+    for m, k, n in ((1, 16, 32), (5, 7, 9), (6, 33, 16), (1, 784, 10)):
+        b = Builder()
+        a = b.parameter("a", (*batch, k, m) if transpose_a else (*batch, m, k))
+        c = b.parameter("c", (*batch, n, k) if transpose_b else (*batch, k, n))
+        assert_agree(b.results(b.matmul(a, c, transpose_a=transpose_a, transpose_b=transpose_b)))
+
+
+def test_one_matrix_serves_a_batch() -> None:
+    b = Builder()
+    a, w = b.parameter("a", (2, 3, 5, 20)), b.parameter("w", (7, 20), cacheable=True)
+    assert_agree(b.results(b.relu(b.add(b.matmul(a, w, transpose_b=True), b.parameter("bias", (7,))))))
+
+
+def dense_block() -> Graph:
+    """Concatenations of concatenations, read by padded convolutions."""
+    b = Builder()
+    x = b.max_pool(b.parameter("x", (2, 32, 9, 9)), kernel=(1, 1))
+    for layer in range(3):
+        w = b.parameter(f"w{layer}", (16, x.shape[1], 3, 3), cacheable=True)
+        y = b.relu(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)))
+        x = b.concat(x, y, axis=1)
+    return b.results(b.avg_pool(x, kernel=(3, 3), strides=(2, 2)), b.reduce_mean(x, axes=(2, 3)))
+
+
+def test_concatenation_in_place() -> None:
+    assert_agree(dense_block())
+    executable = compile(dense_block(), "CPU")
+    kernels = [i.kernel for level in executable.main.levels() for i in level]  # type: ignore[attr-defined]
+    assert sum("copy_4" in kernel for kernel in kernels) == 2  # the results only
+
+
+def test_halos_stay_zero_from_call_to_call() -> None:
+    graph = dense_block()
+    executable, inputs = compile(graph, "CPU"), arrays_for(graph)
+    first = executable(*inputs)
+    for seed in range(3):
+        executable(*arrays_for(graph, seed))
+    for a, b in zip(first, executable(*inputs), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_threads_at_once_and_changing_weights() -> None:
+    graph = dense_block()
+    executable = compile(graph, "CPU", threads=2)
+    sets = [arrays_for(graph, seed) for seed in range(12)]
+    expected = [executable(*inputs) for inputs in sets]
+    wrong: list[int] = []
+
+    def work(first: int) -> None:
+        for repeat in range(10):
+            number = (first + repeat) % len(sets)
+            if any((a != b).any() for a, b in zip(executable(*sets[number]), expected[number], strict=True)):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(t,)) for t in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_weights_changed_in_place_change_the_result() -> None:
+    b = Builder()
+    x, w = b.parameter("x", (1, 16)), b.parameter("w", (16, 16), cacheable=True)
+    executable = compile(b.results(b.matmul(x, w, transpose_b=True)), "CPU")
+    data, weights = np.ones((1, 16), np.float32), np.eye(16, dtype=np.float32)
+    assert executable(data, weights)[0].sum() == 16
+    weights[3, 5] = 1
+    assert executable(data, weights)[0][0, 3] == 2
+
+
+def test_nan_passes_through_activations_and_batch_edges() -> None:
+    b = Builder()
+    x, w = b.parameter("x", (1, 16, 3, 3)), b.parameter("w", (16, 16, 1, 1), cacheable=True)
+    executable = compile(b.results(b.relu(b.convolution(x, w))), "CPU")
+    data = np.zeros((1, 16, 3, 3), np.float32)
+    data[0, 0, 1, 1] = np.nan
+    (found,) = executable(data, np.ones((16, 16, 1, 1), np.float32))
+    assert np.isnan(found[0, :, 1, 1]).all()
+    assert np.count_nonzero(np.isnan(found)) == 16
+
+
+def test_an_empty_batch() -> None:
+    b = Builder()
+    x, w = b.parameter("x", (0, 16, 3, 3)), b.parameter("w", (16, 16, 3, 3), cacheable=True)
+    graph = b.results(b.relu(b.convolution(x, w)))
+    (found,) = compile(graph, "CPU")(np.zeros((0, 16, 3, 3), np.float32), np.ones((16, 16, 3, 3), np.float32))
+    assert found.shape == (0, 16, 1, 1)
+
+
+def test_what_has_no_kernel_is_refused_with_its_reason() -> None:
+    b = Builder()
+    graph = b.results(b.max_pool(b.parameter("x", (1, 2, 4, 4, 4)), kernel=(2, 2, 2)))
+    with pytest.raises(UnsupportedError, match="three spatial axes"):
+        compile(graph, "CPU")
+
+
+def test_a_forced_instruction_set_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_CPU_ISA", "avx512")
+    with pytest.raises(ConfigError, match="this CPU does not have it"):
+        choose_isa({"avx2": True, "fma": True})
+    monkeypatch.setenv("NGRAPH_CPU_ISA", "auto")
+    assert choose_isa({}) == "baseline"
+    assert choose_isa({"avx2": True, "fma": True, "avx512": True}) == "avx512"
