@@ -2,8 +2,8 @@
 
     python scripts/bench_microkernels.py [--isa avx2] [--threads 1] [--seconds 0.3]
 
-Batch 1, float32, warm weights, the best of many repetitions; padding lies in the input's halo. Threads split the
-task range evenly and run the same layer together, as the executor's team does. The peak is a loop of
+Batch 1, float32, warm weights, the best of many repetitions; padding lies in the input's halo. Threads
+split the task range evenly and run a layer together, as the executor's team does. The peak is a loop of
 independent multiply-adds without memory operands; with several threads it is that times their number.
 """
 
@@ -22,7 +22,9 @@ import numpy as np
 from ngraph_mxnet.cpu import microkernels as mk
 from ngraph_mxnet.cpu.microkernels import target
 
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_KERNEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
 _PEAK_LANES = {"avx512": 16, "avx2": 8, "baseline": 4}
 
 
@@ -107,7 +109,18 @@ def prepare(layer: Layer, isa: mk.Isa, threads: int) -> tuple[Callable[[int, int
     result = aligned(out_blocks * size * size * 16, rng)
     address = image.ctypes.data + pad * (width + 1) * pixel
     pointers = np.array(
-        [address, weights.ctypes.data, bias.ctypes.data, result.ctypes.data, 0, pixels.ctypes.data, steps.ctypes.data, 0, 0, 0],
+        [
+            address,
+            weights.ctypes.data,
+            bias.ctypes.data,
+            result.ctypes.data,
+            0,
+            pixels.ctypes.data,
+            steps.ctypes.data,
+            0,
+            0,
+            0,
+        ],
         np.uint64,
     )
     ints, floats = np.array(params.ints(), np.int64), np.array(params.floats(), np.float64)
@@ -199,7 +212,9 @@ def measure_peak(isa: mk.Isa) -> float:
 
 def main() -> None:
     """Prints one line per layer."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--isa", choices=mk.ISAS, default="avx2")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.3)
@@ -210,7 +225,9 @@ def main() -> None:
         work, tasks = prepare(layer, options.isa, options.threads)
         seconds = best_seconds(work, tasks, options.threads, options.seconds)
         rate = layer.flops / seconds / 1e9
-        print(f"{layer.name:20} {seconds * 1e6:9.1f} us {rate:7.1f} GFLOP/s {rate / peak:6.1%}  {tasks} tasks")
+        print(
+            f"{layer.name:20} {seconds * 1e6:9.1f} us {rate:7.1f} GFLOP/s {rate / peak:6.1%}  {tasks} tasks"
+        )
 
 
 if __name__ == "__main__":

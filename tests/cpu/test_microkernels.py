@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,8 +19,10 @@ from hypothesis import strategies as st
 from ngraph_mxnet.cpu import microkernels as mk
 from ngraph_mxnet.cpu.microkernels import target
 
-# (kernels, instruction set that runs them here): AVX-512 tiles are checked through the AVX2 legaliser.
+# (kernels, instruction set that runs them): AVX-512's tiles are also checked through AVX2's legaliser.
 TARGETS: list[tuple[mk.Isa, mk.Isa]] = [("avx2", "avx2"), ("baseline", "baseline"), ("avx512", "avx2")]
+if llvm.get_host_cpu_features().get("avx512vl"):
+    TARGETS.append(("avx512", "avx512"))
 
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
@@ -68,7 +73,7 @@ def run(address: int, tensors: list[int], params: mk.ContractionParams, cuts: li
     ints, floats = np.array(params.ints(), np.int64), np.array(params.floats(), np.float64)
     edges = [0, *sorted(c % (params.tasks + 1) for c in cuts), params.tasks]
     kernel = _SIGNATURE(address)
-    for begin, end in zip(edges[:-1], edges[1:], strict=True):
+    for begin, end in itertools.pairwise(edges):
         kernel(pointers.ctypes.data, ints.ctypes.data, floats.ctypes.data, begin, end)
 
 
@@ -153,7 +158,9 @@ def cases(draw) -> Case:
         dilation=dilation,
         residual=draw(st.sampled_from(["none", "own", "in_place"])),
         output2=draw(st.booleans()),
-        bounds=draw(st.sampled_from([(float("-inf"), float("inf")), (0.0, float("inf")), (0.0, 0.5), (-1.0, 1.0)])),
+        bounds=draw(
+            st.sampled_from([(float("-inf"), float("inf")), (0.0, float("inf")), (0.0, 0.5), (-1.0, 1.0)])
+        ),
         halo=draw(pair),
         nan=draw(st.booleans()),
         variant=draw(st.integers(0, 3)),
@@ -195,12 +202,18 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     if case.kind == "depthwise":
         supers, group_stride, step_channels = -(-oc // 16), channel, (1, 0)
         packed = mk.pack_depthwise_reference(weights)
-        out_blocks, vectors = 1, [mk.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift)]
+        out_blocks, vectors = (
+            1,
+            [mk.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift)],
+        )
     else:
         supers = mk.super_groups(case.groups, ic, oc, lanes)
         packed = mk.pack_weights_reference(weights, groups=case.groups, oc_tile=variant.oc_tile, lanes=lanes)
         out_blocks = -(-oc // supers // 16)
-        vectors = [mk.pack_channels_reference(v, groups=supers, oc_tile=variant.oc_tile) for v in (bias, scale, shift)]
+        vectors = [
+            mk.pack_channels_reference(v, groups=supers, oc_tile=variant.oc_tile)
+            for v in (bias, scale, shift)
+        ]
         blocks = -(-ic // supers // lanes)
         step_channels = (blocks, channel)
         group_stride = channel * blocks
@@ -215,7 +228,11 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         stride=case.stride, padding=case.padding, images=case.images if fold else 1,
     )  # fmt: skip
     steps = mk.step_table(
-        plane, channels=step_channels[0], channel_stride=step_channels[1], kernel=case.kernel, dilation=case.dilation
+        plane,
+        channels=step_channels[0],
+        channel_stride=step_channels[1],
+        kernel=case.kernel,
+        dilation=case.dilation,
     )
     all_rows = out_h * (case.images if fold else 1)
     rows, row_pixels = (all_rows, out_w) if variant.rows else (1, all_rows * out_w)
@@ -232,7 +249,8 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     )  # fmt: skip
     tensors = [
         address, constants[0].ctypes.data, constants[1].ctypes.data, output.address, residual.address,
-        pixels.ctypes.data, steps.ctypes.data, output2.address, constants[2].ctypes.data, constants[3].ctypes.data,
+        pixels.ctypes.data, steps.ctypes.data, output2.address,
+        *(c.ctypes.data for c in constants[2:]),
     ]  # fmt: skip
     kernel = target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)]
     run(kernel, tensors, params, list(case.cuts))
@@ -247,7 +265,9 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     want = clip(want, case.bounds)
     got = output.plain()
     # Super-groups spread a NaN to their other groups (0 * NaN): only finite results are compared there.
-    finite = np.isfinite(got) if supers < case.groups and case.kind != "depthwise" else np.full(got.shape, True)
+    finite = (
+        np.isfinite(got) if supers < case.groups and case.kind != "depthwise" else np.full(got.shape, True)
+    )
     assert np.all(~finite | (np.isnan(got) == np.isnan(want)))
     np.testing.assert_allclose(got[finite], want[finite], rtol=1e-4, atol=1e-4)
     if case.output2:
@@ -255,7 +275,8 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         np.testing.assert_allclose(output2.plain(), want2, rtol=1e-4, atol=1e-4)
     else:
         assert np.all(output2.plain() == 9)
-    assert np.all(output.halo_values() == 7) and np.all(output2.halo_values() == 5)
+    assert np.all(output.halo_values() == 7)
+    assert np.all(output2.halo_values() == 5)
 
     if case.cuts and case.residual != "in_place":
         first = output.buffer.copy()
@@ -280,20 +301,29 @@ def test_every_tile_size(kernels: mk.Isa, isa: mk.Isa, kind: str) -> None:
         for width in range(1, 16):
             oc = 1 if kind == "depthwise" else 48
             check(
-                Case(kind=kind, groups=groups, ic=channels, oc=oc, size=(1, width), variant=variant, output2=True,
-                     residual="own", bounds=(0.0, 6.0)),
+                Case(kind=kind, groups=groups, ic=channels, oc=oc, size=(1, width), variant=variant,
+                     output2=True,                      residual="own", bounds=(0.0, 6.0)),
                 kernels, isa,
             )  # fmt: skip
 
 
 @pytest.mark.parametrize("isa", mk.ISAS)
 @pytest.mark.parametrize("images", [1, 3])
-@pytest.mark.parametrize("shape", [(56, 56, 4, 36, False), (7, 7, 32, 288, False), (1, 9, 63, 128, True), (1, 1, 1, 1, True)])
+@pytest.mark.parametrize(
+    "shape", [(56, 56, 4, 36, False), (7, 7, 32, 288, False), (1, 9, 63, 128, True), (1, 1, 1, 1, True)]
+)
 def test_choice_is_valid(isa: mk.Isa, images: int, shape) -> None:
     out_h, out_w, out_blocks, steps, flat = shape
     for kind in ("k16", "k1", "depthwise"):
         choice = mk.choose_tiles(
-            isa, kind, images=images, out_h=out_h, out_w=out_w, out_blocks=out_blocks, steps=steps, flat_input=flat
+            isa,
+            kind,
+            images=images,
+            out_h=out_h,
+            out_w=out_w,
+            out_blocks=out_blocks,
+            steps=steps,
+            flat_input=flat,
         )
         assert choice.rows * choice.row_pixels * choice.images == images * out_h * out_w
         assert -(-choice.row_pixels // choice.row_tiles) <= choice.variant.tile
@@ -316,3 +346,13 @@ def test_object_is_self_contained(isa: mk.Isa, tmp_path: Path) -> None:
     defined = subprocess.run(["nm", "--defined-only", str(path)], capture_output=True, text=True, check=True)
     for variant in mk.variants(isa):
         assert mk.symbol(variant, isa) in defined.stdout
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_no_vector_spills_in_loops(isa: mk.Isa) -> None:
+    """No vector register visits the stack in a loop over steps (a block that jumps to itself)."""
+    for block in re.split(r"^(?=\.LBB)", target.emit_assembly(isa), flags=re.M):
+        label = block.split(":")[0]
+        loop = re.match(rf"(?s).*\tj\w+\t{re.escape(label)}\n", block)
+        if label.startswith(".LBB") and loop and "vfmadd" in loop[0]:
+            assert not re.search(r"mm\d+, -?\d*\(%rsp|\(%rsp\), %[yz]mm", loop[0])

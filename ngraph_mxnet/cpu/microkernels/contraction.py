@@ -7,7 +7,7 @@ splits them into the registers there are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -177,7 +177,7 @@ def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, variant: Variant, vectors_
     tile, tile_in_row, start = (b.phi(I64) for _ in range(3))
     pixels = b.add(size, b.zext(b.icmp_signed("<", tile_in_row, larger), I64))
     columns = [e.at(column, b.mul(start, ir.Constant(I64, 4))) for column in values.columns]
-    values = TileValues(**{**vars(values), "columns": columns})
+    values = replace(values, columns=columns)
     switch = b.switch(pixels, invalid)
     for count in range(1, variant.tile + 1):
         case = e.block(f"m{count}")

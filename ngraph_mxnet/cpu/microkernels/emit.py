@@ -56,6 +56,13 @@ class Emitter:
         """a * b + c."""
         return self.builder.call(self._fma, [a, b, c])
 
+    def prefetch(self, pointer: ir.Value) -> None:
+        """Asks for a cache line to be read into L1."""
+        module, name = self.function.module, "llvm.prefetch.p0"
+        kind = ir.FunctionType(ir.VoidType(), [PTR, I32, I32, I32])
+        callee = module.globals.get(name) or ir.Function(module, kind, name=name)
+        self.builder.call(callee, [pointer, *(ir.Constant(I32, i) for i in (0, 3, 1))])
+
     def clamp(self, value: ir.Value, lower: ir.Value, upper: ir.Value) -> ir.Value:
         """Minimum and maximum that keep NaN: a failed ordered comparison keeps `value`."""
         below = self.builder.fcmp_ordered(">", lower, value)
@@ -63,7 +70,9 @@ class Emitter:
         above = self.builder.fcmp_ordered("<", upper, value)
         return self.builder.select(above, upper, value)
 
-    def when(self, condition: ir.Value, values: Sequence[ir.Value], body: Callable[[], Sequence[ir.Value]]) -> list:
+    def when(
+        self, condition: ir.Value, values: Sequence[ir.Value], body: Callable[[], Sequence[ir.Value]]
+    ) -> list:
         """`body()` if the condition holds, else `values`; merged by phis."""
         before, inside, after = self.builder.block, self.block("then"), self.block("after")
         self.builder.cbranch(condition, inside, after)

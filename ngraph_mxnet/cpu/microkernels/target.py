@@ -33,7 +33,9 @@ def target_machine(isa: Isa, *, jit: bool = False) -> llvm.TargetMachine:
     _initialize()
     cpu, features = _CPU[isa]
     target = llvm.Target.from_triple(_TRIPLE)
-    return target.create_target_machine(cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default", jit=jit)
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default", jit=jit
+    )
 
 
 @functools.cache

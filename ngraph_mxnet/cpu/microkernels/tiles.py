@@ -42,9 +42,8 @@ class TileChoice:
 
     def fields(self) -> dict[str, int]:
         """Keyword arguments for `ContractionParams`."""
-        names = ("images", "groups", "oc_groups", "out_blocks")
-        names += ("rows", "row_pixels", "row_tiles", "chunk_tiles", "order")
-        return {name: getattr(self, name) for name in names}
+        shared = "images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order"
+        return {name: getattr(self, name) for name in shared.split()}
 
 
 def choose_tiles(
@@ -111,12 +110,16 @@ def _schedule(choice: TileChoice, *, steps: int, taps: int, stride: int, threads
         # Nothing is shared between channel blocks: long runs of pixels.
         wanted = -(-4 * threads // (choice.images * choice.groups))
         return replace(choice, chunk_tiles=_even(tiles, -(-tiles // max(1, wanted))))
-    panel = steps * lanes * variant.oc_tile * 4
-    weights = panel * choice.oc_groups
-    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * stride * (steps * lanes // taps or 1) * 4
-    if choice.oc_groups > 1 and weights <= _L2_SHARE and tile_bytes * tiles > _L2_SHARE:
-        return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, max(1, _L1_SHARE // tile_bytes)))
-    # Weights stream once; a few tasks per thread beyond the channel split for balance.
+    weights = steps * lanes * variant.oc_tile * 4 * choice.oc_groups
+    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * stride * -(-steps * lanes // taps) * 4
+    # Bytes that come from beyond L2 in either order; what fits L2 comes once.
+    at_most = max(1, (_L1_SHARE if weights <= _L2_SHARE else _L2_SHARE) // tile_bytes)
+    inputs = tile_bytes * tiles
+    channels_outer = weights + inputs * (choice.oc_groups if inputs > _L2_SHARE else 1)
+    pixels_outer = inputs + weights * (-(-tiles // at_most) if weights > _L2_SHARE else 1)
+    if pixels_outer < channels_outer:
+        return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, at_most))
+    # A few tasks per thread beyond the channel split, for balance.
     wanted = -(-8 * threads // (choice.images * choice.groups * choice.oc_groups))
     return replace(choice, chunk_tiles=_even(tiles, max(1, tiles // max(1, wanted))))
 
