@@ -242,13 +242,6 @@ def test_other_element_types(dtype):
         np.testing.assert_array_equal(out.asnumpy(), values * 2)
 
 
-def test_empty_batch():
-    with mx.util.np_shape(True), backend("NGRAPH"):
-        symbol = mx.sym.Activation(mx.sym.Variable("data"), act_type="relu")
-        executor = symbol.bind(mx.cpu(), [mx.nd.zeros((0, 3))])
-        assert executor.forward()[0].asnumpy().shape == (0, 3)
-
-
 def test_what_is_not_ours_is_bound_natively_with_a_reason(caplog):
     a, b = mx.sym.Variable("a"), mx.sym.Variable("b")
     with backend("NGRAPH"), caplog.at_level(logging.INFO, "ngraph_mxnet"):

@@ -55,6 +55,11 @@ SCRIPTS = {
         show(net(mx.np.ones((2, 5))))
         show(net(mx.np.ones((4, 5))))
     """,
+    "empty_batch": """
+        with mx.util.np_shape(True):
+            net = mx.sym.Activation(mx.sym.Variable("data"), act_type="relu")
+            show(net.bind(mx.cpu(), [mx.nd.zeros((0, 3))]).forward()[0])
+    """,
     "exit_with_work_pending": """
         x = mx.sym.Variable("x")
         executor = mx.sym.Activation(x, act_type="relu").simple_bind(mx.cpu(), grad_req="null", x=(64, 64))
@@ -104,6 +109,7 @@ def test_script(name, tmp_path):
     stock = outputs(name, tmp_path / "stock", None)
     assert len(ours) == len(stock) > 0
     for mine, theirs in zip(ours, stock, strict=True):
+        assert mine.shape == theirs.shape
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
