@@ -28,7 +28,7 @@ def install() -> None:
 
     for name, value in _replacements(numpy).items():
         # Not hasattr: NumPy's module __getattr__ warns about each name it removed.
-        if name not in vars(numpy):
+        if name not in vars(numpy) and value is not None:
             setattr(numpy, name, value)
     if sys.version_info >= (3, 12) and not _importable("distutils.version"):
         _install_distutils_version()
@@ -48,6 +48,9 @@ def _replacements(numpy: types.ModuleType) -> dict[str, Any]:
         NAN=numpy.nan,
         NaN=numpy.nan,
         alltrue=numpy.all,
+        sometrue=numpy.any,
+        product=numpy.prod,
+        round_=numpy.round,
         in1d=numpy.isin,
         msort=_msort,
         trapz=getattr(numpy, "trapezoid", None),
