@@ -31,7 +31,8 @@ std::uint64_t mix(std::uint64_t lane, std::uint64_t a, std::uint64_t b, std::uin
 }  // namespace
 
 std::uint64_t content_hash(const void* data, std::size_t bytes) {
-  std::uint64_t lanes[kLanes] = {kOdd[0] ^ bytes, kOdd[1], kOdd[2], kOdd[3]};
+  // No lane starts at its own constant: exchanging its first two words would then not show.
+  std::uint64_t lanes[kLanes] = {kOdd[1] ^ bytes, kOdd[2], kOdd[3], kOdd[0]};
   const char* p = static_cast<const char*>(data);
   std::size_t left = bytes;
   for (; left >= kBlock; p += kBlock, left -= kBlock) {
@@ -47,7 +48,7 @@ std::uint64_t content_hash(const void* data, std::size_t bytes) {
     }
   }
   std::uint64_t hash = bytes;
-  for (std::size_t i = 0; i < kLanes; ++i) hash = mix(hash, lanes[i], hash, kOdd[i]);
+  for (std::size_t i = 0; i < kLanes; ++i) hash = mix(hash, lanes[i], kOdd[(i + 1) % kLanes], kOdd[i]);
   return fold(hash ^ kOdd[0], kOdd[1]);
 }
 

@@ -199,7 +199,7 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
       threads_(threads),
       prepared_bytes_(prepared_bytes),
       main_(std::move(main), threads, kIdleArenas),
-      sets_(cacheable, pick(sizes(this->inputs()), cacheable)) {
+      sets_(cacheable, pick(sizes(this->inputs()), cacheable), std::max(threads, 1)) {
   if (threads < 1) throw std::invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   if (prepare == nullptr && prepared_bytes > 0) {
     throw std::invalid_argument("prepared_bytes is " + std::to_string(prepared_bytes) +

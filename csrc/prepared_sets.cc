@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "content_hash.h"
+#include "team.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -18,8 +19,9 @@ bool same_identity(const InputTensor& a, const InputTensor& b) {
 
 }  // namespace
 
-PreparedSets::PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes)
-    : cacheable_(std::move(cacheable)), bytes_(std::move(bytes)) {}
+PreparedSets::PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes,
+                           int threads)
+    : cacheable_(std::move(cacheable)), bytes_(std::move(bytes)), threads_(threads) {}
 
 PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs,
                                        const std::function<Buffer()>& prepare) {
@@ -29,10 +31,7 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs,
 
   const std::vector<std::optional<std::uint64_t>> known = known_hashes(seen);
   lock.unlock();
-  std::vector<std::uint64_t> hashes(cacheable_.size());
-  for (std::size_t i = 0; i < hashes.size(); ++i) {
-    hashes[i] = known[i] ? *known[i] : content_hash(seen.tensors[i].data, bytes_[i]);
-  }
+  std::vector<std::uint64_t> hashes = all_hashes(seen, known);
   lock.lock();
 
   SetPtr set = find_by_content(hashes);
@@ -115,6 +114,18 @@ std::vector<std::optional<std::uint64_t>> PreparedSets::known_hashes(const Sight
     }
   }
   return known;
+}
+
+std::vector<std::uint64_t> PreparedSets::all_hashes(
+    const Sighting& seen, const std::vector<std::optional<std::uint64_t>>& known) const {
+  std::vector<std::uint64_t> hashes(known.size());
+  std::atomic<std::size_t> next{0};
+  run_on_team(threads_, [&](int, int) {
+    for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
+      hashes[i] = known[i] ? *known[i] : content_hash(seen.tensors[i].data, bytes_[i]);
+    }
+  });
+  return hashes;
 }
 
 // Weights are mostly overwritten in place; what was prepared from the old content is then of no

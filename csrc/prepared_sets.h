@@ -27,8 +27,8 @@ class PreparedSets {
  public:
   using Buffer = std::shared_ptr<const AlignedBuffer>;
 
-  // `cacheable`: which inputs are weights; `bytes`: the size of each of those.
-  PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes);
+  // `cacheable`: which inputs are weights; `bytes`: the size of each of those; `threads`: how many may hash.
+  PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes, int threads);
 
   // The buffer for these weights; `prepare` makes it when there is none. Of several threads that need
   // the same new buffer one prepares and the others wait.
@@ -55,12 +55,15 @@ class PreparedSets {
   SetPtr find_by_identity(const Sighting& seen);
   SetPtr find_by_content(const std::vector<std::uint64_t>& hashes);
   std::vector<std::optional<std::uint64_t>> known_hashes(const Sighting& seen) const;
+  std::vector<std::uint64_t> all_hashes(const Sighting& seen,
+                                        const std::vector<std::optional<std::uint64_t>>& known) const;
   void forget_overwritten(const Sighting& seen, const SetPtr& keep);
   void remember(const SetPtr& set, Sighting seen);
   Buffer wait_for(const SetPtr& set, std::unique_lock<std::mutex>* lock);
 
   std::vector<std::size_t> cacheable_;
   std::vector<std::size_t> bytes_;
+  int threads_;
   std::atomic<std::size_t> made_{0};
   std::mutex mutex_;
   std::condition_variable finished_;
