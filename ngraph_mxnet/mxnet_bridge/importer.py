@@ -118,6 +118,8 @@ def _rule(node: SymbolNode) -> Rule:
 def _check_type(what: str, type_: TensorType) -> None:
     if type_.element.name not in ELEMENTS:
         raise UnsupportedError(f"{what} is {type_}; supported element types: {', '.join(ELEMENTS)}")
+    if not type_.rank:
+        raise UnsupportedError(f"{what} has rank 0, which MXNet takes for an unknown shape")
     if not type_.size:
         raise UnsupportedError(f"{what} is {type_}, which has no elements")
 

@@ -53,7 +53,9 @@ def verdicts(text: str) -> dict[str, str | None]:
 
 def test_verdicts() -> None:
     assert verdicts(with_types(model(), data=(2, 3, 5, 5))) == {
-        **dict.fromkeys(["conv", "act", "flat", "dense", "out"]), "sorted": "no rule for the MXNet operator sort"}
+        **dict.fromkeys(["conv", "act", "flat", "dense", "out"]),
+        "sorted": "no rule for the MXNet operator sort",
+    }
 
 
 def test_unknown_shapes_and_other_types_are_reasons() -> None:

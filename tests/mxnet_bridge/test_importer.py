@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -84,8 +85,11 @@ def test_a_rule_is_registered_once_and_says_its_cases() -> None:
 # ---- random attributes ----------------------------------------------------------------------------------
 
 @st.composite
-def reshape_codes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """A shape and codes that mean something for it."""
+def reshape_codes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], bool]:
+    """A shape, codes that mean something for it, and whether they are read from the right.
+
+    MXNet aborts the process on some that mean nothing, such as a -4 read after its sizes.
+    """
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=5)))
     codes: list[int] = []
     at = 0
@@ -105,19 +109,20 @@ def reshape_codes(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...]]:
             codes.append(0 if kind == "copy" else shape[at])
         at += 1
     plain = [i for i, code in enumerate(codes) if code > 0 and -4 not in codes[max(0, i - 2):i]]
-    if plain and draw(st.booleans()):
+    if plain and -1 not in codes and draw(st.booleans()):
         codes[draw(st.sampled_from(plain))] = -1
-    return shape, tuple(codes)
+    return (shape[::-1], tuple(codes[::-1]), True) if draw(st.booleans()) else (shape, tuple(codes), False)
 
 
-@given(reshape_codes(), st.booleans())
-def test_reshape_codes(case: tuple[tuple[int, ...], tuple[int, ...]], reverse: bool) -> None:
-    shape, codes = case
+@given(reshape_codes())
+def test_reshape_codes(case: tuple[tuple[int, ...], tuple[int, ...], bool]) -> None:
+    shape, codes, reverse = case
     symbol = sym.reshape(sym.var("x0"), shape=codes, reverse=reverse)
     try:
         expected = symbol.infer_shape(x0=shape)[1][0]
     except mx.base.MXNetError:
         assume(False)
+    assume(np.prod(expected) == np.prod(shape))  # else MXNet fails when it runs
     assert resolve_shape(codes, shape, reverse=reverse) == expected
 
 
@@ -144,8 +149,9 @@ def test_pooling_conventions(data: st.DataObject) -> None:
 def test_slice_bounds(data: st.DataObject) -> None:
     shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
     count = data.draw(st.integers(1, len(shape)))
-    bound = st.one_of(st.none(), st.integers(-5, 5))
-    begin, end = ([data.draw(bound) for _ in range(count)] for _ in range(2))
+    # MXNet does not clip negative bounds as Python does: it reads before the beginning.
+    bounds = [st.one_of(st.none(), st.integers(-size, size)) for size in shape[:count]]
+    begin, end = ([data.draw(bound) for bound in bounds] for _ in range(2))
     step = [data.draw(st.sampled_from([None, 1, 2, -1, -2])) for _ in range(count)]
     symbol = sym.slice(sym.var("x0"), begin=begin, end=end, step=step)
     try:
@@ -155,6 +161,23 @@ def test_slice_bounds(data: st.DataObject) -> None:
     python = np.zeros(shape)[tuple(slice(*bounds) for bounds in zip(begin, end, step, strict=True))]
     assume(python.size and expected[1] and expected[1][0] == python.shape)
     compare(symbol, {"x0": shape})
+
+
+TEXTS = ["None", "()", "(1,)", "(0, -1)", "-3", "0", "1", "True", "x", "1e9", "(1, 2, 3)", "float16", "nan"]
+
+
+@given(st.sampled_from(RECORDS), st.data())
+def test_no_attribute_and_no_shape_crashes_a_rule(record: Record, data: st.DataObject) -> None:
+    symbol = record.build()
+    shapes = all_shapes(symbol, record.shapes)
+    root = json.loads(symbol.tojson())
+    attrs = root["nodes"][-1].setdefault("attrs", {})
+    attrs[data.draw(st.sampled_from([*attrs, "axis"]))] = data.draw(st.sampled_from(TEXTS))
+    changed = data.draw(st.sampled_from([None, *shapes]))
+    if changed is not None:
+        shapes[changed] = tuple(data.draw(st.lists(st.integers(0, 5), max_size=5)))
+    with contextlib.suppress(UnsupportedError, ModelError):
+        import_symbol(json.dumps(root), shapes)
 
 
 # ---- graphs ---------------------------------------------------------------------------------------------
@@ -265,7 +288,7 @@ def test_every_model_of_the_zoo_imports(name: str) -> None:
 @pytest.mark.parametrize(("name", "size"), [
     ("squeezenet1.1", 64), ("mobilenet0.25", 32), ("mobilenetv2_0.25", 32), ("resnet18_v2", 32),
     pytest.param("resnet50_v1", 64, marks=pytest.mark.slow),
-    pytest.param("densenet121", 64, marks=pytest.mark.slow),
+    pytest.param("densenet121", 224, marks=pytest.mark.slow),
     pytest.param("inceptionv3", 299, marks=pytest.mark.slow),
     pytest.param("vgg11_bn", 32, marks=pytest.mark.slow),
 ])

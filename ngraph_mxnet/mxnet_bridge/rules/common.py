@@ -21,6 +21,29 @@ def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
     return result
 
 
+def positive(value: int, name: str) -> int:
+    """`value`, which MXNet's own checks, made when a model is loaded, have not seen here."""
+    if value < 1:
+        raise UnsupportedError(f"{name}={value}, expected at least 1")
+    return value
+
+
+def image_shape(x: Value) -> tuple[int, ...]:
+    """(N, C, H, W)."""
+    if len(x.shape) != 4:
+        raise UnsupportedError(f"found {x.type}, expected rank 4")
+    return x.shape
+
+
+def bias_of(inputs: list[Value], no_bias: bool) -> Value | None:
+    """The third input unless `no_bias`."""
+    if no_bias:
+        return None
+    if len(inputs) < 3:
+        raise UnsupportedError("no_bias=False, but there is no bias input")
+    return inputs[2]
+
+
 def per_axis(values: tuple[int, ...], count: int, fill: int, name: str) -> tuple[int, ...]:
     """`values`, or `count` times `fill` where MXNet leaves them empty."""
     if len(values) not in (0, count):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, per_axis
+from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, bias_of, per_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
@@ -31,6 +31,5 @@ def convolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
         dilations=per_axis(attrs.ints("dilate", ()), count, 1, "dilate"),
         pads_begin=pads, pads_end=pads, groups=attrs.int("num_group", 1),
     )
-    if attrs.bool("no_bias", False):
-        return out
-    return b.add(out, along_axis(b, inputs[2], 1, len(out.shape)))
+    bias = bias_of(inputs, attrs.bool("no_bias", False))
+    return out if bias is None else b.add(out, along_axis(b, bias, 1, len(out.shape)))

@@ -7,7 +7,7 @@ from math import prod
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import bias_of, scalar
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
@@ -22,8 +22,9 @@ def fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
     leading = x.shape[:1] if flatten else x.shape[:-1]
     rows = (prod(leading), weight.shape[1])
     out = b.matmul(x if x.shape == rows else b.reshape(x, shape=rows), weight, transpose_b=True)
-    if not attrs.bool("no_bias", False):
-        out = b.add(out, inputs[2])
+    bias = bias_of(inputs, attrs.bool("no_bias", False))
+    if bias is not None:
+        out = b.add(out, bias)
     return out if out.shape == (*leading, units) else b.reshape(out, shape=(*leading, units))
 
 

@@ -8,7 +8,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape, element_type
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import normal_axes, normal_axis, slice_axis
+from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, normal_axes, normal_axis, positive, slice_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
@@ -36,10 +36,10 @@ def resolve_shape(codes: tuple[int, ...], shape: Shape, *, reverse: bool = False
     """The shape that MXNet's codes mean.
 
     n > 0: that size; 0: the input's; -1: what is left (once); -2: all remaining; -3: the product of two;
-    -4: split one into the next two, of which one may be -1. `reverse` reads both from the right.
+    -4: split one into the next two, of which one may be -1. `reverse` reads codes and shape from the right.
     """
     if reverse:
-        return resolve_shape(_reversed_codes(codes), shape[::-1])[::-1]
+        return resolve_shape(codes[::-1], shape[::-1])[::-1]
     result: list[int] = []
     at, unknown, position = 0, None, 0
     while position < len(codes):
@@ -67,18 +67,6 @@ def resolve_shape(codes: tuple[int, ...], shape: Shape, *, reverse: bool = False
         position += 1
     if unknown is not None and prod(result):
         result[unknown] = prod(shape) // prod(result)
-    return tuple(result)
-
-
-def _reversed_codes(codes: tuple[int, ...]) -> tuple[int, ...]:
-    """Right to left; a -4 stays before its two sizes, which swap as everything does."""
-    result: list[int] = []
-    position = 0
-    while position < len(codes):
-        width = 3 if codes[position] == -4 else 1
-        group = codes[position:position + width]
-        result[:0] = (group[0], *group[1:][::-1])
-        position += width
     return tuple(result)
 
 
@@ -146,8 +134,8 @@ def swap_axes(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 @rule("depth_to_space", operands=1)
 def depth_to_space(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Blocks of channels to places, depth-column-row order."""
-    (x,), size = inputs, attrs.int("block_size")
-    n, c, h, w = x.shape
+    (x,), size = inputs, positive(attrs.int("block_size"), "block_size")
+    n, c, h, w = image_shape(x)
     split = b.reshape(x, shape=(n, size, size, c // size**2, h, w))
     moved = b.transpose(split, order=(0, 3, 4, 1, 5, 2))
     return b.reshape(moved, shape=(n, c // size**2, h * size, w * size))
@@ -156,8 +144,8 @@ def depth_to_space(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 @rule("space_to_depth", operands=1)
 def space_to_depth(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The inverse of depth_to_space."""
-    (x,), size = inputs, attrs.int("block_size")
-    n, c, h, w = x.shape
+    (x,), size = inputs, positive(attrs.int("block_size"), "block_size")
+    n, c, h, w = image_shape(x)
     split = b.reshape(x, shape=(n, c, h // size, size, w // size, size))
     moved = b.transpose(split, order=(0, 3, 5, 1, 2, 4))
     return b.reshape(moved, shape=(n, c * size**2, h // size, w // size))
@@ -171,7 +159,7 @@ def slice_(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
     (x,) = inputs
     begin, end = attrs.optional_ints("begin"), attrs.optional_ints("end")
     step = attrs.optional_ints("step", ()) or (None,) * len(begin)
-    if not len(begin) == len(end) == len(step) <= len(x.shape):
+    if not len(begin) == len(end) == len(step) <= len(x.shape) or 0 in step:
         raise UnsupportedError(f"begin={begin}, end={end}, step={step} do not fit rank {len(x.shape)}")
     bounds = [slice(*b).indices(size) for *b, size in zip(begin, end, step, x.shape, strict=False)]
     bounds += [(0, size, 1) for size in x.shape[len(begin):]]
@@ -207,7 +195,8 @@ def slice_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 def split(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """Equal parts of one axis, which may then be dropped."""
     (x,) = inputs
-    axis, count = normal_axis(attrs.int("axis", 1), len(x.shape)), attrs.int("num_outputs")
+    axis = normal_axis(attrs.int("axis", 1), len(x.shape))
+    count = positive(attrs.int("num_outputs"), "num_outputs")
     if x.shape[axis] % count:
         raise UnsupportedError(f"axis {axis} of {x.type} has no {count} equal parts")
     size = x.shape[axis] // count
@@ -306,7 +295,10 @@ def broadcast_to(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
 def broadcast_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Axes of size 1 to given sizes."""
     (x,), shape = inputs, list(inputs[0].shape)
-    for axis, size in zip(attrs.ints("axis", ()), attrs.ints("size", ()), strict=True):
+    axes, sizes = attrs.ints("axis", ()), attrs.ints("size", ())
+    if len(axes) != len(sizes):
+        raise UnsupportedError(f"axis={axes} and size={sizes} differ in length")
+    for axis, size in zip(axes, sizes, strict=True):
         shape[normal_axis(axis, len(shape))] = size
     return b.broadcast(x, shape=shape)
 

@@ -7,12 +7,13 @@ from math import prod
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import per_axis, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, per_axis, positive, scalar
 from ngraph_mxnet.mxnet_bridge.rules.convolution import CHANNELS_FIRST
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 from ngraph_mxnet.ops.pooling import pooled_sizes
 
+# MXNet's pool types over everything.
 _GLOBAL = {"max": "reduce_max", "avg": "reduce_mean", "sum": "reduce_sum"}
 
 
@@ -39,8 +40,9 @@ def pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
         raise UnsupportedError("pooling_convention=same is not supported; supported: valid, full")
     if len(kernel) != spatial:
         raise UnsupportedError(f"kernel={kernel} for {spatial} spatial axes")
+    strides = tuple(positive(step, "stride") for step in per_axis(stride, spatial, 1, "stride"))
     window = {
-        "kernel": kernel, "strides": per_axis(stride, spatial, 1, "stride"),
+        "kernel": kernel, "strides": strides,
         "pads_begin": per_axis(pad, spatial, 0, "pad"), "pads_end": per_axis(pad, spatial, 0, "pad"),
         "rounding": "floor" if convention == "valid" else "ceil",
     }
@@ -67,8 +69,8 @@ def upsampling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     attrs.choice("sample_type", "nearest", ("nearest",))
     if attrs.int("num_args", 1) != 1:
         raise UnsupportedError("more than one input")
-    scale = attrs.int("scale")
-    (x,) = inputs
-    n, c, h, w = x.shape
+    scale = positive(attrs.int("scale"), "scale")
+    x = inputs[0]
+    n, c, h, w = image_shape(x)
     wide = b.broadcast(b.reshape(x, shape=(n, c, h, 1, w, 1)), shape=(n, c, h, scale, w, scale))
     return b.reshape(wide, shape=(n, c, h * scale, w * scale))
