@@ -25,6 +25,7 @@ from ngraph_mxnet.cpu.microkernels.target import target_machine
 
 __all__ = ["CompileError", "emit_object", "main"]
 
+
 class CompileError(Exception):
     """A kernel does not compile; the message names it."""
 
@@ -50,7 +51,9 @@ def emit_object(isa: str, names: Sequence[str] | None = None) -> bytes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m ngraph_mxnet.cpu.aot", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m ngraph_mxnet.cpu.aot", description=__doc__.split("\n")[0]
+    )
     parser.add_argument("--isa", choices=ISAS, required=True)
     parser.add_argument("--output", type=Path, required=True, help="the object file to write")
     options = parser.parse_args(arguments)

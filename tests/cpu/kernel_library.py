@@ -1,4 +1,7 @@
-"""The kernels as compiled by `ngraph_mxnet.cpu.aot`, loaded with ctypes; objects are kept by their source's hash."""
+"""The kernels as compiled by `ngraph_mxnet.cpu.aot`, loaded with ctypes, and what their tests share.
+
+Objects are kept in the temporary folder by the hash of their sources.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,39 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
+from hypothesis import strategies as st
 
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS, symbol
 
 ROOT = Path(__file__).resolve().parents[2]
 
+_FLAGS = Path("/proc/cpuinfo").read_text().split()
+ISAS = [
+    pytest.param("avx2", marks=pytest.mark.skipif("avx2" not in _FLAGS, reason="the CPU has no AVX2")),
+    "baseline",
+]
+every_isa = pytest.mark.parametrize("isa", ISAS)
+SPLITS = st.lists(st.integers(0, 10**6), max_size=3)
+SEEDS = st.integers(0, 2**32 - 1)
+SPECIAL = np.array(
+    [0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 88.7, 88.8, -87.5, -103.0, -104.5, 1e-40, -1e-40,
+     1e30, -1e30, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, 1e-8, -1e-8, 4.0, 9.5, 0.625, -0.625],
+    np.float32,
+)  # fmt: skip
+"""Where functions change, overflow or fail."""
+
 
 @functools.cache
 def _source_hash() -> str:
     package = ROOT / "ngraph_mxnet" / "cpu"
-    files = [package / "aot.py", *sorted((package / "kernels").glob("*.py")), *sorted((package / "microkernels").glob("*.py"))]
+    files = [package / "aot.py"]
+    for folder in ("kernels", "microkernels"):
+        files += sorted((package / folder).glob("*.py"))
     return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
 
 
@@ -74,7 +97,7 @@ def run(
     parameters = (ctypes.c_double * max(len(floats), 1))(*floats)
     tasks = ALL_KERNELS[name].tasks(ints)
     cuts = sorted({0, tasks, *(s % (tasks + 1) for s in splits)})
-    for begin, end in reversed(list(zip(cuts, cuts[1:], strict=False))):
+    for begin, end in reversed(list(pairwise(cuts))):
         kernel(pointers, numbers, parameters, ctypes.c_int64(begin), ctypes.c_int64(end))
 
 
@@ -110,3 +133,36 @@ class Blocked:
         padded[:, :c] = values
         self.inner[...] = padded.reshape(n, -1, 16, h, w).transpose(0, 1, 3, 4, 2)
         return self
+
+
+def close(actual: np.ndarray, wanted: np.ndarray, relative: float = 2e-6, absolute: float = 1e-6) -> None:
+    """Equal up to float32 rounding; overflow and NaN in the same places."""
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(actual, np.asarray(wanted).astype(np.float32), relative, absolute)
+
+
+def strided(
+    random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype | type = np.float32
+) -> np.ndarray:
+    """An uninitialised view with gaps, a permuted order of dimensions and negative strides."""
+    order = random.permutation(len(shape)) if random.random() < 0.4 else np.arange(len(shape))
+    gaps = random.integers(0, 3, len(shape))
+    steps = random.choice([1, 1, 1, 2, -1], len(shape))
+    whole = np.zeros([(shape[i] + gaps[i]) * abs(steps[i]) for i in order], dtype)
+    view = whole[tuple(slice(None, None, int(steps[i])) for i in order)].transpose(np.argsort(order))
+    return view[tuple(slice(0, s) for s in shape)]
+
+
+SHAPES = st.one_of(
+    st.lists(st.integers(1, 6), min_size=1, max_size=5).map(tuple),
+    st.tuples(st.integers(1, 5), st.sampled_from([1, 15, 16, 17, 40, 100])),
+    st.tuples(st.integers(1, 3), st.integers(1, 3), st.sampled_from([16, 64])),
+)
+
+
+def images(seed: int, *shape: int, special: bool = False) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    values = random.normal(size=shape).astype(np.float32)
+    if special and random.random() < 0.3:
+        values[random.random(shape) < 0.05] = random.choice([np.nan, np.inf, -np.inf])
+    return values

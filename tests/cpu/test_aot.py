@@ -53,7 +53,9 @@ def test_registers_fit_the_isa() -> None:
 
 
 @needs["objdump"]
-@pytest.mark.parametrize("name", ["relu", "exp", "tanh", "sigmoid", "erf", "log", "add", "scale_shift_blocked"])
+@pytest.mark.parametrize(
+    "name", ["relu", "exp", "tanh", "sigmoid", "erf", "log", "add", "scale_shift_blocked"]
+)
 def test_kernels_are_vectorised(name: str) -> None:
     body = re.search(rf"<{symbol(name, 'avx2')}>:\n(.*?)\n\n", _disassembly("avx2") + "\n\n", re.DOTALL)
     assert body
@@ -65,23 +67,29 @@ def test_output_is_deterministic(tmp_path: Path) -> None:
     """Two processes, in any order of hashing, write the same bytes."""
     code = (
         "import sys; from ngraph_mxnet.cpu.aot import emit_object; from pathlib import Path;"
-        "Path(sys.argv[1]).write_bytes(emit_object('avx2', ['relu', 'gelu', 'softmax', 'to_blocked', 'reduce_sum']))"
+        "names = ['relu', 'gelu', 'softmax', 'to_blocked', 'reduce_sum'];"
+        "Path(sys.argv[1]).write_bytes(emit_object('avx2', names))"
     )
     for seed in ("1", "2"):
         environment = {"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / seed)], env=environment, check=True, cwd=ROOT)
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path / seed)], env=environment, check=True, cwd=ROOT
+        )
     assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
 
 
 def test_a_failure_names_the_kernel(tmp_path: Path) -> None:
     code = (
-        "import sys; from ngraph_mxnet.cpu import aot; from ngraph_mxnet.cpu.kernels.record import KernelRecord, register\n"
+        "import sys\nfrom ngraph_mxnet.cpu import aot\n"
+        "from ngraph_mxnet.cpu.kernels.record import KernelRecord, register\n"
         "aot.ALL_KERNELS.clear()\n"
-        "register(KernelRecord(name='broken', function=lambda t, i, f, b, e: t.no_such(), tasks=len, doc=''))\n"
+        "broken = lambda tensors, ints, floats, begin, end: tensors.no_such()\n"
+        "register(KernelRecord(name='broken', function=broken, tasks=len, doc=''))\n"
         "sys.exit(aot.main(['--isa', 'avx2', '--output', sys.argv[1]]))"
     )
     output = tmp_path / "kernels.o"
-    done = subprocess.run([sys.executable, "-c", code, str(output)], capture_output=True, text=True, cwd=ROOT, check=False)
+    command = [sys.executable, "-c", code, str(output)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 1
     assert "kernel broken for avx2" in done.stderr
     assert not output.exists()

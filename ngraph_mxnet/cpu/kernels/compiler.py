@@ -93,7 +93,11 @@ def _placeholder(arguments: tuple[types.Type, ...], result: types.Type) -> Calla
 
 @functools.cache
 def _loops(
-    inputs: tuple[types.Type, ...], output: types.Type, result: types.Type, loops: str, machine: llvm.TargetMachine
+    inputs: tuple[types.Type, ...],
+    output: types.Type,
+    result: types.Type,
+    loops: str,
+    machine: llvm.TargetMachine,
 ) -> str:
     """The loops of every elementwise kernel of these types, simplified but not yet vectorised."""
     arguments = inputs if len(inputs) > 1 else (*inputs, FLOATS)

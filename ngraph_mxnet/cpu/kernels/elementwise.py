@@ -1,7 +1,8 @@
 """Elementwise kernels as tables of scalar expressions, on the strided convention (`strided.py`).
 
 float32 unless the tables say so. Parameters, in the order of `floats`: clamp lower, upper; leaky_relu slope;
-elu alpha; fill_* value. `copy_N` and `fill_N` move elements of N bytes, `fill_1` and `fill_8` as int8 and int64.
+elu alpha; fill_* value. `copy_N` and `fill_N` move elements of N bytes; `fill_1` and `fill_8` convert the
+value to int8 and int64.
 """
 
 from __future__ import annotations

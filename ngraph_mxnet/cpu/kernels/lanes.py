@@ -203,18 +203,30 @@ maximum_of_lanes = _fold(_better(">"))
 minimum_of_lanes = _fold(_better("<"))
 
 
+_EIGHT = ir.VectorType(ir.FloatType(), 8)
+# Rounds of a transpose of 8 x 8: the distance of the rows paired, and the masks of the two results. They keep
+# to halves of 4 until the last, as AVX2's shuffles do.
+_ROUNDS = (
+    (1, (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)),
+    (2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
+    (4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)),
+)
+_COLUMN = (0, 2, 1, 3, 4, 6, 5, 7)
+"""Where the rounds leave each column."""
+
+
 def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
-    """Four rounds of interleaving rows i and i + 8 transpose a 16 x 16 matrix."""
-    vector = ir.VectorType(ir.IntType(32), LANES)
-    half = LANES // 2
-    low = ir.Constant(vector, [j for i in range(half) for j in (i, i + LANES)])
-    high = ir.Constant(vector, [j for i in range(half, LANES) for j in (i, i + LANES)])
-    for _ in range(4):
-        rows = [
-            builder.shuffle_vector(rows[i // 2], rows[i // 2 + half], high if i % 2 else low)
-            for i in range(LANES)
-        ]
-    return rows
+    """The columns of an 8 x 8 matrix."""
+    mask_type = ir.VectorType(ir.IntType(32), 8)
+    for distance, low, high in _ROUNDS:
+        result = list(rows)
+        for i in range(8):
+            if i & distance == 0:
+                pair = rows[i], rows[i + distance]
+                result[i] = builder.shuffle_vector(*pair, ir.Constant(mask_type, low))
+                result[i + distance] = builder.shuffle_vector(*pair, ir.Constant(mask_type, high))
+        rows = result
+    return [rows[i] for i in _COLUMN]
 
 
 @intrinsic
@@ -223,14 +235,17 @@ def transpose_lanes(typingctx, source, source_stride, target, target_stride):
 
     def generate(context, builder, signature, arguments):
         base, base_stride, out, out_stride = arguments
-        vector = context.get_value_type(F32)
         i64 = ir.IntType(64)
-        rows = [
-            builder.load(_slot(builder, base, builder.mul(base_stride, i64(i)), vector), align=4)
-            for i in range(LANES)
-        ]
-        for i, row in enumerate(_transposed(builder, rows)):
-            builder.store(row, _slot(builder, out, builder.mul(out_stride, i64(i)), vector), align=4)
+
+        def row(start: ir.Value, stride: ir.Value, index: int, column: int) -> ir.Value:
+            at = builder.add(builder.mul(stride, i64(index)), i64(column))
+            return _slot(builder, start, at, _EIGHT)
+
+        for top in (0, 8):
+            for left in (0, 8):
+                rows = [builder.load(row(base, base_stride, top + i, left), align=4) for i in range(8)]
+                for i, column in enumerate(_transposed(builder, rows)):
+                    builder.store(column, row(out, out_stride, left + i, top), align=4)
         return context.get_dummy_value()
 
     return types.none(source, types.int64, target, types.int64), generate

@@ -16,15 +16,51 @@ from ngraph_mxnet.cpu.kernels.record import kernel
 
 __all__ = ["LAYOUT_INTS", "PACK_CONTRACTION_INTS", "ZERO_HALO_INTS"]
 
-LAYOUT_INTS = tuple("n c h w in_n in_c in_row in_column out_n out_c out_row out_column".split())
-"""Entries of `ints` of `to_blocked` and `from_blocked`; in_c or out_c of the blocked side separates blocks."""
+LAYOUT_INTS = (
+    "n",
+    "c",
+    "h",
+    "w",
+    "in_n",
+    "in_c",
+    "in_row",
+    "in_column",
+    "out_n",
+    "out_c",
+    "out_row",
+    "out_column",
+)
+"""`ints` of `to_blocked` and `from_blocked`; the blocked side's `c` stride separates blocks."""
 
-ZERO_HALO_INTS = tuple("n c16 h w top left bottom right n_stride c16_stride row_stride pixel_stride".split())
+ZERO_HALO_INTS = (
+    "n",
+    "c16",
+    "h",
+    "w",
+    "top",
+    "left",
+    "bottom",
+    "right",
+    "n_stride",
+    "c16_stride",
+    "row_stride",
+    "pixel_stride",
+)
 """Entries of `ints` of `zero_halo`."""
 
-PACK_CONTRACTION_INTS = tuple(
-    "supers merged oc_per_group ic_per_group kernel_h kernel_w oc_tile lanes "
-    "oc_stride ic_stride kh_stride kw_stride".split()
+PACK_CONTRACTION_INTS = (
+    "supers",
+    "merged",
+    "oc_per_group",
+    "ic_per_group",
+    "kernel_h",
+    "kernel_w",
+    "oc_tile",
+    "lanes",
+    "oc_stride",
+    "ic_stride",
+    "kh_stride",
+    "kw_stride",
 )
 """Entries of `ints` of `pack_contraction`; groups = supers * merged, lanes is 16 (k16) or 1 (k1)."""
 

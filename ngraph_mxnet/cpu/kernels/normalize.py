@@ -23,13 +23,23 @@ from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
 
 __all__ = ["LAYER_NORM_INTS", "LRN_INTS", "SOFTMAX_INTS"]
 
-SOFTMAX_INTS = tuple("outer axis inner in_outer in_axis in_inner out_outer out_axis out_inner".split())
+SOFTMAX_INTS = (
+    "outer",
+    "axis",
+    "inner",
+    "in_outer",
+    "in_axis",
+    "in_inner",
+    "out_outer",
+    "out_axis",
+    "out_inner",
+)
 """Entries of `ints` of `softmax` and `log_softmax`; the last six are strides."""
 
 LAYER_NORM_INTS = ("rows", "columns", "in_row", "out_row")
 """Entries of `ints` of `layer_norm`; a row is contiguous."""
 
-LRN_INTS = tuple("n c inner size in_n in_c out_n out_c".split())
+LRN_INTS = ("n", "c", "inner", "size", "in_n", "in_c", "out_n", "out_c")
 """Entries of `ints` of `lrn`; the inner dimension (height times width) is contiguous."""
 
 
@@ -193,8 +203,8 @@ def layer_norm(tensors, ints, floats, begin, end):
 def lrn(tensors, ints, floats, begin, end):
     """Local response normalisation across channels: x / (bias + alpha / size * sum of squares) ** beta.
 
-    The window is `size` (odd) channels around x's, clipped. tensors: plain `[N][C][inner]` input, output (must
-    not overlap the input). ints: `LRN_INTS`. floats: alpha, beta, bias. Tasks: (n, c).
+    The window is `size` (odd) channels around x's, clipped. tensors: plain `[N][C][inner]` input, output
+    (must not overlap the input). ints: `LRN_INTS`. floats: alpha, beta, bias. Tasks: (n, c).
     """
     channels, inner, half = ints[1], ints[2], ints[3] // 2
     alpha, power, bias = np.float32(floats[0] / ints[3]), np.float32(-floats[1]), np.float32(floats[2])

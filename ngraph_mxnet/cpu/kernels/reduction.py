@@ -32,7 +32,7 @@ REDUCE_INTS = tuple(
 """Entries of `ints` of `reduce_*`: kept sizes, reduced sizes, input strides of the kept dimensions, output
 strides of the kept ones, input strides of the reduced ones."""
 
-ARG_INTS = tuple("outer axis inner in_outer in_axis in_inner out_outer out_inner".split())
+ARG_INTS = ("outer", "axis", "inner", "in_outer", "in_axis", "in_inner", "out_outer", "out_inner")
 """Entries of `ints` of `argmax` and `argmin`."""
 
 

@@ -172,7 +172,12 @@ def ternary_kernel(expression: Callable, in_types: tuple, out_type: object) -> C
             c = shift(pointer(tensors, 2, third), _start(ints, 17, i0, i1, i2, i3, i4))
             o = shift(pointer(tensors, 3, out_type), _start(ints, 22, i0, i1, i2, i3, i4))
             for row in range(rows):
-                ra, rb, rc, ro = shift(a, row * a3), shift(b, row * b3), shift(c, row * c3), shift(o, row * o3)
+                ra, rb, rc, ro = (
+                    shift(a, row * a3),
+                    shift(b, row * b3),
+                    shift(c, row * c3),
+                    shift(o, row * o3),
+                )
                 if a4 == 1 and b4 == 1 and c4 == 1 and o4 == 1:
                     for i in range(columns):
                         store(ro, i, expression(load(ra, i), load(rb, i), load(rc, i)))
