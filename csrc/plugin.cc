@@ -93,8 +93,12 @@ CompileCache::Result compile(const CompileKey& key) {
   return with_gil([&] {
     py::list shapes;
     for (const auto& shape : key.shapes) shapes.append(py::tuple(py::cast(shape)));
-    return callback("compile_subgraph")(key.graph_json, shapes, key.types, key.attrs)
-        .cast<CompileCache::Result>();
+    const py::object compiled = callback("compile_subgraph")(key.graph_json, shapes, key.types, key.attrs);
+    if (!py::isinstance<CompiledGraph>(compiled)) {
+      throw std::runtime_error("compile_subgraph returned a " +
+                               py::type::of(compiled).attr("__name__").cast<std::string>());
+    }
+    return compiled.cast<CompileCache::Result>();
   });
 }
 
@@ -119,6 +123,18 @@ void check_dense(const std::string& what, const MXTensor& tensor, const TensorSp
   check_tensor(what, tensor.shape, tensor.dtype, expected);
 }
 
+// MXNet turns a message that begins with the name of a Python exception into that exception; a failure of
+// ours is always an MXNetError.
+template <class Body>
+auto as_op(Body body) {
+  const WithoutGil guard;
+  try {
+    return body();
+  } catch (const std::exception& error) {
+    throw std::runtime_error(std::string("NGraphSubgraphOp: ") + error.what());
+  }
+}
+
 class SubgraphOp : public CustomStatefulOp {
  public:
   explicit SubgraphOp(CompileCache::Result compiled) : compiled_(std::move(compiled)) { ignore_warn = true; }
@@ -126,30 +142,33 @@ class SubgraphOp : public CustomStatefulOp {
   MXReturnValue Forward(std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
                         const mxnet::ext::OpResource&) override {
     calls.fetch_add(1, std::memory_order_relaxed);
-    const WithoutGil guard;
-    const std::vector<TensorSpec>& in_specs = compiled_->inputs();
-    const std::vector<TensorSpec>& out_specs = compiled_->outputs();
-    check_count("inputs", inputs->size(), in_specs.size());
-    check_count("outputs", outputs->size(), out_specs.size());
-    std::vector<InputTensor> in;
-    in.reserve(inputs->size());
-    for (std::size_t i = 0; i < inputs->size(); ++i) {
-      const MXTensor& tensor = (*inputs)[i];
-      check_dense("NGraphSubgraphOp: input " + std::to_string(i), tensor, in_specs[i]);
-      in.push_back({static_cast<char*>(tensor.data_ptr), tensor.verID});
-    }
-    std::vector<char*> out;
-    out.reserve(outputs->size());
-    for (std::size_t i = 0; i < outputs->size(); ++i) {
-      const MXTensor& tensor = (*outputs)[i];
-      check_dense("NGraphSubgraphOp: output " + std::to_string(i), tensor, out_specs[i]);
-      out.push_back(static_cast<char*>(tensor.data_ptr));
-    }
-    compiled_->run(in, out);
-    return mxnet::ext::MX_SUCCESS;
+    return as_op([&] {
+      run(*inputs, *outputs);
+      return mxnet::ext::MX_SUCCESS;
+    });
   }
 
  private:
+  void run(const std::vector<MXTensor>& inputs, const std::vector<MXTensor>& outputs) {
+    const std::vector<TensorSpec>& in_specs = compiled_->inputs();
+    const std::vector<TensorSpec>& out_specs = compiled_->outputs();
+    check_count("inputs", inputs.size(), in_specs.size());
+    check_count("outputs", outputs.size(), out_specs.size());
+    std::vector<InputTensor> in;
+    in.reserve(inputs.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      check_dense("input " + std::to_string(i), inputs[i], in_specs[i]);
+      in.push_back({static_cast<char*>(inputs[i].data_ptr), inputs[i].verID});
+    }
+    std::vector<char*> out;
+    out.reserve(outputs.size());
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      check_dense("output " + std::to_string(i), outputs[i], out_specs[i]);
+      out.push_back(static_cast<char*>(outputs[i].data_ptr));
+    }
+    compiled_->run(in, out);
+  }
+
   CompileCache::Result compiled_;
 };
 
@@ -163,15 +182,16 @@ MXReturnValue create_state(const Attributes& attributes, const MXContext&,
   for (const auto& shape : in_shapes) key.shapes.emplace_back(shape.begin(), shape.end());
   key.types = in_types;
 
-  const WithoutGil guard;
-  CompileCache::Result compiled = CompileCache::instance().get(std::move(key), compile);
-  check_count("inputs", in_shapes.size(), compiled->inputs().size());
-  for (std::size_t i = 0; i < in_shapes.size(); ++i) {
-    check_tensor("NGraphSubgraphOp: input " + std::to_string(i), {in_shapes[i].begin(), in_shapes[i].end()},
-                 in_types[i], compiled->inputs()[i]);
-  }
-  *op = CustomStatefulOp::create<SubgraphOp>(std::move(compiled));
-  return mxnet::ext::MX_SUCCESS;
+  return as_op([&] {
+    CompileCache::Result compiled = CompileCache::instance().get(std::move(key), compile);
+    check_count("inputs", in_shapes.size(), compiled->inputs().size());
+    for (std::size_t i = 0; i < in_shapes.size(); ++i) {
+      check_tensor("input " + std::to_string(i), {in_shapes[i].begin(), in_shapes[i].end()}, in_types[i],
+                   compiled->inputs()[i]);
+    }
+    *op = CustomStatefulOp::create<SubgraphOp>(std::move(compiled));
+    return mxnet::ext::MX_SUCCESS;
+  });
 }
 
 }  // namespace

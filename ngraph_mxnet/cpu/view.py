@@ -126,7 +126,8 @@ def blocks_of(shape: Shape) -> int:
 
 def spatial(shape: Shape) -> tuple[int, int]:
     """Height and width of [N, C], [N, C, W] or [N, C, H, W]."""
-    return ((1, 1, *shape[2:])[-2:]) if len(shape) > 2 else (1, 1)
+    height, width = (1, 1, *shape[2:])[-2:]
+    return height, width
 
 
 def contiguous_strides(shape: Shape) -> tuple[int, ...]:

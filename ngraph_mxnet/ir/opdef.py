@@ -65,7 +65,9 @@ class OpDef:
         unknown = set(attrs) - set(self.schema)
         if unknown:
             raise TypeRuleError(f"{self.name} has no attribute {sorted(unknown)}; it has {sorted(self.schema)}")
-        return {key: kind.check(f"{self.name}.{key}", attrs.get(key, kind.default)) for key, kind in self.schema.items()}
+        return {
+            key: kind.check(f"{self.name}.{key}", attrs.get(key, kind.default)) for key, kind in self.schema.items()
+        }
 
     def complete(self, types: Sequence[TensorType], attrs: Attrs) -> dict[str, Any]:
         """`attrs` with the defaults that depend on the rank of operand 0 filled in (see `PerAxis`)."""

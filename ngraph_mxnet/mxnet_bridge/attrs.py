@@ -15,6 +15,8 @@ import numpy as np
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir.types import ElementType, element_type
 
+Dims = tuple[int, ...]
+OptionalDims = tuple[int | None, ...]  # named here: in the class `int` is a method
 T = TypeVar("T")
 
 REQUIRED: Any = object()
@@ -61,11 +63,11 @@ class Attrs:
         """`True`, `true`, `1` and their opposites."""
         return self._get(name, default, _BOOLS.__getitem__, "True or False")
 
-    def ints(self, name: str, default: T = REQUIRED) -> tuple[int, ...] | T:
+    def ints(self, name: str, default: T = REQUIRED) -> Dims | T:
         """`(3, 3)`, `[3, 3]`, `()`, or a bare `3`."""
         return self._get(name, default, lambda t: tuple(map(_to_int, _split(t))), "a tuple of integers")
 
-    def optional_ints(self, name: str, default: T = REQUIRED) -> tuple[int | None, ...] | T:
+    def optional_ints(self, name: str, default: T = REQUIRED) -> OptionalDims | T:
         """A tuple in which `None` may stand for an integer."""
         return self._get(name, default, _to_optional_ints, "a tuple of integers and None")
 

@@ -220,7 +220,7 @@ def _native(graph: Graph, backend: Backend, options: Mapping[str, str]) -> Any:
 
     specs = [[(value.type.element.name, value.shape) for value in values]
              for values in (graph.parameters, graph.results)]
-    passed = {key.removeprefix(_PREFIX): value for key, value in options.items() if key != _BACKEND}
+    passed: dict[str, Any] = {key.removeprefix(_PREFIX): value for key, value in options.items() if key != _BACKEND}
     executable = compile_graph(graph, backend.name, **passed)
     native = getattr(executable, "native", None)
     if native is not None:

@@ -161,8 +161,8 @@ def with_types(graph: SymbolGraph, shapes: Mapping[str, Any], dtypes: Mapping[st
     def type_of(node: SymbolNode, output: int) -> TensorType | None:
         names = [node.name] if node.is_variable else [f"{node.name}_output{output}", f"{node.name}_output"]
         name = next((name for name in names if name in shapes), None)
-        shape = shapes.get(name)
-        if not shape or 0 in shape or (output and name == f"{node.name}_output"):
+        shape = shapes.get(name) if name else None
+        if not name or not shape or 0 in shape or (output and name == f"{node.name}_output"):
             return None
         dtype = dtypes.get(name)
         return TensorType(element_type("f32" if dtype is None else dtype), tuple(shape))

@@ -15,15 +15,19 @@ IMAGE = TensorType(F32, (2, 20, 7, 5))
 PLAIN, BLOCKED = plain_view(IMAGE, BUFFER), blocked_view(IMAGE, BUFFER, Halo(1, 2, 1, 0))
 POOLED = blocked_view(TensorType(F32, (2, 20, 3, 2)), BUFFER, Halo())
 
+WINDOW = {"kernel": (3, 2), "strides": (2, 2), "pads_begin": (0, 0), "pads_end": (0, 0)}
+
 INTS = {
     "relu": abi.strided_ints((300, 70, 9), (630, 9, 1), (700, 10, 1)),
     "add": abi.strided_ints((40, 1000), (1000, 1), (0, 1), (2000, 2)),
     "to_blocked": abi.to_blocked_ints(PLAIN, BLOCKED),
     "from_blocked": abi.from_blocked_ints(BLOCKED, PLAIN),
-    "max_pool_blocked": abi.pool_ints(BLOCKED, POOLED, kernel=(3, 2), strides=(2, 2), pads_begin=(0, 0), pads_end=(0, 0)),
-    "avg_pool_blocked": abi.pool_ints(BLOCKED, POOLED, kernel=(3, 2), strides=(2, 2), pads_begin=(0, 0), pads_end=(0, 0)),
+    "max_pool_blocked": abi.pool_ints(BLOCKED, POOLED, **WINDOW),
+    "avg_pool_blocked": abi.pool_ints(BLOCKED, POOLED, **WINDOW),
     "scale_shift_blocked": abi.scale_shift_ints(BLOCKED, BLOCKED),
-    "pack_contraction": abi.pack_contraction_ints((24, 3, 3, 3), (27, 9, 3, 1), groups=8, supers=1, oc_tile=16, lanes=16),
+    "pack_contraction": abi.pack_contraction_ints(
+        (24, 3, 3, 3), (27, 9, 3, 1), groups=8, supers=1, oc_tile=16, lanes=16
+    ),
     "pack_depthwise": abi.pack_depthwise_ints((20, 1, 3, 3)),
     "pack_channels": abi.pack_channels_ints(40, groups=2, oc_tile=16),
     "softmax": abi.softmax_ints((3, 40, 5), 1),
@@ -32,7 +36,10 @@ INTS = {
     "argmin": abi.arg_ints((3, 40, 5), 0),
     "layer_norm": [12, 40, 40, 40],
     "lrn": [2, 20, 35, 5, 700, 35, 700, 35],
-    **{f"reduce_{name}": abi.reduce_ints((3, 40, 5), (1,), (200, 5, 1), (5, 1)) for name in ("sum", "mean", "prod", "max", "min")},
+    **dict.fromkeys(
+        ("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min"),
+        abi.reduce_ints((3, 40, 5), (1,), (200, 5, 1), (5, 1)),
+    ),
 }
 
 

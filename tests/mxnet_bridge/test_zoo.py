@@ -73,12 +73,12 @@ def test_the_interpreter_agrees() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("name", (*SMALL, *LARGE))
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_every_model(name: str, batch: int) -> None:
     check(name, batch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", (*SMALL, *LARGE))
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_every_model_with_the_interpreter(name: str) -> None:
     check(name, batch=1, compiler="INTERPRETER")

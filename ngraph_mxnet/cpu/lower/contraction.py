@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf, prod
+from typing import Any
 
 import numpy as np
 
@@ -79,12 +80,16 @@ class Epilogue:
 
     bias: Value | None = None
     residual: Value | None = None
-    lower: float = -inf
-    upper: float = inf
     scale: Value | None = None
     shift: Value | None = None
+    lower: float = -inf
+    upper: float = inf
     lower2: float = -inf
     upper2: float = inf
+
+
+def _clamps(node: Node) -> dict[str, Any]:
+    return {key: node.attrs[key] for key in ("lower", "upper", "lower2", "upper2") if key in node.attrs}
 
 
 def check_rank(node: Node) -> str | None:
@@ -110,9 +115,8 @@ def convolution(ctx: Lowering, node: Node) -> None:
     """1-D and 2-D, any stride, dilation, padding and groups."""
     geometry = Geometry.of(node)
     data, weights = node.inputs[:2]
-    operands = dict(zip(("bias", "residual", "scale", "shift"), node.inputs[2:], strict=False))
-    clamps = {key: node.attrs[key] for key in ("lower", "upper", "lower2", "upper2") if key in node.attrs}
-    epilogue = Epilogue(**operands, **clamps)
+    bias, residual, scale, shift = (*node.inputs[2:], None, None, None, None)[:4]
+    epilogue = Epilogue(bias, residual, scale, shift, **_clamps(node))
     source = _convolution_input(ctx, data, weights, geometry)
     outputs = [ctx.new_blocked(value) for value in node.outputs]
     _contract(ctx, source, Packing.of_convolution(weights, geometry.groups), geometry, outputs, epilogue)
@@ -284,8 +288,7 @@ def _check_matmul(node: Node) -> str | None:
 def matmul(ctx: Lowering, node: Node) -> None:
     """Of any rank from 2; each matrix of a batch is a contraction of its own, all in one level."""
     a, b = node.inputs[:2]
-    clamps = {key: node.attrs[key] for key in ("lower", "upper") if key in node.attrs}
-    epilogue = Epilogue(bias=node.inputs[2] if len(node.inputs) > 2 else None, **clamps)
+    epilogue = Epilogue(bias=node.inputs[2] if len(node.inputs) > 2 else None, **_clamps(node))
     *batch, rows, columns = node.output.shape
     depth = a.shape[-2] if node.attrs["transpose_a"] else a.shape[-1]
     if b.type.rank == 2 and not node.attrs["transpose_a"]:
@@ -315,8 +318,7 @@ def _matrix_rows(ctx: Lowering, a: Value, batch: list[int], rows: int, depth: in
     """Each matrix of the batch as rows of whole 16-element blocks, zero beyond `depth`."""
     matrix = TensorType(f32, (rows, depth))
     if a.type.rank == 2 and not transpose:
-        view = ctx.blocked(a)
-        return [view]
+        return [ctx.blocked(a)]
     pitch = -(-depth // BLOCK) * BLOCK
     view = ctx.plain(a)
     strides = list(view.strides)

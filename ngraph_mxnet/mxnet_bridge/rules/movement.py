@@ -65,8 +65,9 @@ def resolve_shape(codes: tuple[int, ...], shape: Shape, *, reverse: bool = False
             result.append(code if code > 0 else _dim(shape, at, codes))
             at += 1
         position += 1
-    if unknown is not None and prod(result):
-        result[unknown] = prod(shape) // prod(result)
+    known: int = prod(tuple(result))
+    if unknown is not None and known:
+        result[unknown] = prod(shape) // known
     return tuple(result)
 
 
