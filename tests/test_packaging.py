@@ -1,0 +1,103 @@
+"""The built wheel: what is in it, and that nothing is left after its removal."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+AUTOLOAD = "ngraph_mxnet_autoload.pth"
+TAGS = {"NGRAPH": True, "ngraph": True, "NONE": False, None: False}
+
+
+def command(*arguments: object, **kwargs: object) -> str:
+    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, **kwargs)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, so that nothing of an earlier build is in it; compiled objects are reused."""
+    work = tmp_path_factory.mktemp("wheel")
+    command(sys.executable, "setup.py", "-q", "build", "--build-lib", work / "lib", "egg_info", "--egg-base", work,
+            "bdist_wheel", "--bdist-dir", work / "bdist", "--dist-dir", work / "dist", cwd=ROOT)
+    (built,) = (work / "dist").glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def names(wheel: Path) -> set[str]:
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_autoload_line_is_one_cheap_import_line():
+    (line,) = (ROOT / AUTOLOAD).read_text().splitlines()
+    assert re.match(r"import os; ", line)  # site runs only lines that begin with an import
+    for value, loads in TAGS.items():
+        environment = {k: v for k, v in os.environ.items() if k != "MXNET_SUBGRAPH_BACKEND"}
+        if value is not None:
+            environment["MXNET_SUBGRAPH_BACKEND"] = value
+        code = f"import sys\nexec({line!r})\nprint('ngraph_mxnet' in sys.modules, 'mxnet' in sys.modules)"
+        printed = command(sys.executable, "-c", code, cwd=ROOT, env=environment)
+        assert printed.split() == [str(loads), "False"]
+
+
+@pytest.mark.slow
+def test_the_wheel_has_all_it_needs_and_no_more(names: set[str]):
+    assert f"ngraph_mxnet/_core{sysconfig.get_config_var('EXT_SUFFIX')}" in names
+    assert {"ngraph_mxnet/libngraph_kernels.so", "ngraph_mxnet/__init__.py", AUTOLOAD} <= names
+    modules = {str(p.relative_to(ROOT)) for p in (ROOT / "ngraph_mxnet").rglob("*.py")}
+    assert modules <= names
+    extra = {n for n in names - modules if ".dist-info/" not in n and not n.endswith(".so")}
+    assert extra == {AUTOLOAD}
+
+
+@pytest.mark.slow
+def test_the_metadata(wheel: Path, names: set[str]):
+    (path,) = (n for n in names if n.endswith(".dist-info/METADATA"))
+    metadata = zipfile.ZipFile(wheel).read(path).decode()
+    assert wheel.name.startswith("ngraph_mxnet_backend-0.1.0-")
+    for line in ("Name: ngraph-mxnet-backend", "License: Apache-2.0", "Requires-Dist: mxnet==1.9.1"):
+        assert line in metadata.splitlines()
+
+
+@pytest.mark.slow
+def test_the_libraries_need_only_the_system(wheel: Path, tmp_path: Path):
+    if shutil.which("objdump") is None:
+        pytest.skip("objdump is not installed")
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    for library in (tmp_path / "ngraph_mxnet").glob("*.so"):
+        needed = set(re.findall(r"NEEDED\s+(\S+)", command("objdump", "-p", library)))
+        assert needed <= {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1",
+                          "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+        assert not re.search(r"R(UN)?PATH", command("objdump", "-p", library))
+
+
+@pytest.mark.slow
+def test_install_and_uninstall(wheel: Path, tmp_path: Path):
+    command(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    site = Path(command(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+
+    def files() -> set[Path]:
+        return {path for path in (tmp_path / "venv").rglob("*") if not path.is_dir()}
+
+    before = files()
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    command(*pip, "install", "-q", "--no-deps", "--no-index", wheel)
+    assert (site / AUTOLOAD).exists()
+    loaded = "import sys; print('ngraph_mxnet' in sys.modules)"
+    for value, loads in TAGS.items():
+        environment = {**os.environ, "MXNET_SUBGRAPH_BACKEND": value or "", "PYTHONDONTWRITEBYTECODE": "1"}
+        assert command(python, "-c", loaded, env=environment, cwd=tmp_path).strip() == str(loads)
+    command(*pip, "uninstall", "-q", "-y", "ngraph-mxnet-backend")
+    assert files() == before
