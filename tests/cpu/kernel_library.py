@@ -1,17 +1,9 @@
-"""The kernels as compiled by `ngraph_mxnet.cpu.aot`, loaded with ctypes, and what their tests share.
-
-Objects are kept in the temporary folder by the hash of their sources.
-"""
+"""The package's kernels, called with ctypes, and what their tests share."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from ngraph_mxnet.cpu.kernels import ALL_KERNELS, symbol
+import ngraph_mxnet
+from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.kernels import symbol
 
-ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = Path(ngraph_mxnet.__file__).with_name("libngraph_kernels.so")
 
 _FLAGS = Path("/proc/cpuinfo").read_text().split()
 ISAS = [
@@ -41,39 +35,9 @@ SPECIAL = np.array(
 
 
 @functools.cache
-def _source_hash() -> str:
-    package = ROOT / "ngraph_mxnet" / "cpu"
-    files = [package / "aot.py"]
-    for folder in ("kernels", "microkernels"):
-        files += sorted((package / folder).glob("*.py"))
-    return hashlib.sha256(b"".join(f.read_bytes() for f in files)).hexdigest()[:16]
-
-
-@functools.cache
-def object_file(isa: str) -> Path:
-    """What the command line writes for an ISA; compiled unless it was before from the same source."""
-    folder = Path(tempfile.gettempdir()) / f"ngraph-kernels-{os.getuid()}-{_source_hash()}"
-    path = folder / f"{isa}.o"
-    if not path.exists():
-        folder.mkdir(exist_ok=True, mode=0o700)
-        part = folder / f"{isa}.{os.getpid()}.part"
-        command = [sys.executable, "-m", "ngraph_mxnet.cpu.aot", "--isa", isa, "--output", str(part)]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout + done.stderr == ""
-        part.rename(path)
-    return path
-
-
-@functools.cache
-def library(isa: str) -> ctypes.CDLL:
-    """The object as a shared library in this process."""
-    source = object_file(isa)
-    target = source.with_suffix(f".{os.getpid()}.so")
-    subprocess.run(["g++", "-shared", "-o", str(target), str(source), "-lm"], check=True)
-    loaded = ctypes.CDLL(str(target))
-    target.unlink()
-    return loaded
+def library() -> ctypes.CDLL:
+    """The package's own kernels, all instruction sets."""
+    return ctypes.CDLL(str(LIBRARY))
 
 
 def pointer_to(array: np.ndarray) -> int:
@@ -90,12 +54,12 @@ def run(
     splits: Sequence[int] = (),
 ) -> None:
     """Run all tasks of a kernel, cut at `splits` (any integers) and with the later ranges first."""
-    kernel = getattr(library(isa), symbol(name, isa))
+    kernel = getattr(library(), symbol(name, isa))
     kernel.restype = None
     pointers = (ctypes.c_void_p * len(tensors))(*map(pointer_to, tensors))
     numbers = (ctypes.c_int64 * max(len(ints), 1))(*ints)
     parameters = (ctypes.c_double * max(len(floats), 1))(*floats)
-    tasks = ALL_KERNELS[name].tasks(ints)
+    tasks = abi.tasks_of(name, ints)
     cuts = sorted({0, tasks, *(s % (tasks + 1) for s in splits)})
     for begin, end in reversed(list(pairwise(cuts))):
         kernel(pointers, numbers, parameters, ctypes.c_int64(begin), ctypes.c_int64(end))

@@ -20,7 +20,8 @@ from kernel_library import (
     strided,
 )
 
-from ngraph_mxnet.cpu.kernels import ALL_KERNELS, elementwise, strided_ints
+from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.kernels import ALL_KERNELS, elementwise
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -72,7 +73,7 @@ def elementwise_case(
 
 
 def run_elementwise(isa: str, name: str, arrays: list[np.ndarray], grain: int, splits: list[int]) -> None:
-    ints = strided_ints(arrays[0].shape, *map(element_strides, arrays), grain=grain)
+    ints = abi.strided_ints(arrays[0].shape, *map(element_strides, arrays), grain=grain)
     run(isa, name, arrays, ints, PARAMETERS.get(name, ()), splits)
 
 
@@ -198,7 +199,7 @@ def test_copy_and_fill(isa: str, dtype: type, seed: int, shape: tuple[int, ...],
     run_elementwise(isa, f"copy_{dtype().itemsize}", arrays, grain, splits)
     np.testing.assert_array_equal(*arrays)
     target = strided(random, shape, np.float32 if dtype is np.int32 else dtype)
-    ints = strided_ints(shape, element_strides(target), grain=grain)
+    ints = abi.strided_ints(shape, element_strides(target), grain=grain)
     run(isa, f"fill_{dtype().itemsize}", [target], ints, [-3.0], splits)
     assert (target == -3).all()
 
@@ -231,7 +232,7 @@ def test_convert(isa: str, name: str, seed: int, shape: tuple[int, ...], splits:
 
 
 def test_strided_ints_merges_contiguous_dimensions() -> None:
-    assert strided_ints((2, 3, 4), (12, 4, 1), (12, 4, 1))[:7] == [1, 24, 1, 1, 1, 1, 24]
-    assert strided_ints((2, 3, 4), (12, 4, 1), (0, 4, 1))[:7] == [2, 12, 1, 1, 1, 2, 12]
+    assert abi.strided_ints((2, 3, 4), (12, 4, 1), (12, 4, 1))[:7] == [1, 24, 1, 1, 1, 1, 24]
+    assert abi.strided_ints((2, 3, 4), (12, 4, 1), (0, 4, 1))[:7] == [2, 12, 1, 1, 1, 2, 12]
     with pytest.raises(ValueError, match="dimensions remain"):
-        strided_ints((2,) * 6, (32, 16, 8, 4, 2, 1), (1, 2, 4, 8, 16, 32))
+        abi.strided_ints((2,) * 6, (32, 16, 8, 4, 2, 1), (1, 2, 4, 8, 16, 32))

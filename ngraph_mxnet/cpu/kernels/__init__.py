@@ -6,7 +6,6 @@ elementwise kernels; every other kernel documents its parameters and tasks in it
 
 from ngraph_mxnet.cpu.kernels import elementwise, layout, normalize, pooling, reduction
 from ngraph_mxnet.cpu.kernels.record import ALL_KERNELS, KernelRecord, symbol
-from ngraph_mxnet.cpu.kernels.strided import strided_ints, strided_tasks
 
 __all__ = [
     "ALL_KERNELS",
@@ -16,7 +15,5 @@ __all__ = [
     "normalize",
     "pooling",
     "reduction",
-    "strided_ints",
-    "strided_tasks",
     "symbol",
 ]

@@ -26,7 +26,6 @@ from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
 from ngraph_mxnet.cpu.kernels.strided import (
     binary_kernel,
     fill_kernel,
-    strided_tasks,
     ternary_kernel,
     unary_kernel,
 )
@@ -228,7 +227,6 @@ def _add(
         KernelRecord(
             name=name,
             function=strided_function(bound, tuple(ELEMENTS[k] for k in kinds), ELEMENTS[output], loops),
-            tasks=strided_tasks,
             doc=f"Elementwise {name}: ({', '.join(kinds)}) -> {output}, on the strided convention.",
             expression=expression,
             inputs=kinds,

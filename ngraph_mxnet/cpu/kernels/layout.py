@@ -5,8 +5,6 @@ All strides are in elements. Packed layouts are those that `microkernels.packing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numba import float32
 
@@ -14,7 +12,7 @@ from ngraph_mxnet.cpu.kernels.lanes import load_lanes, splat, store_lanes, trans
 from ngraph_mxnet.cpu.kernels.pointers import pointer, shift
 from ngraph_mxnet.cpu.kernels.record import kernel
 
-__all__ = ["LAYOUT_INTS", "PACK_CONTRACTION_INTS", "ZERO_HALO_INTS"]
+__all__ = ["LAYOUT_INTS", "PACK_CONTRACTION_INTS"]
 
 LAYOUT_INTS = (
     "n",
@@ -31,22 +29,6 @@ LAYOUT_INTS = (
     "out_column",
 )
 """`ints` of `to_blocked` and `from_blocked`; the blocked side's `c` stride separates blocks."""
-
-ZERO_HALO_INTS = (
-    "n",
-    "c16",
-    "h",
-    "w",
-    "top",
-    "left",
-    "bottom",
-    "right",
-    "n_stride",
-    "c16_stride",
-    "row_stride",
-    "pixel_stride",
-)
-"""Entries of `ints` of `zero_halo`."""
 
 PACK_CONTRACTION_INTS = (
     "supers",
@@ -65,11 +47,8 @@ PACK_CONTRACTION_INTS = (
 """Entries of `ints` of `pack_contraction`; groups = supers * merged, lanes is 16 (k16) or 1 (k1)."""
 
 
-def _row_tasks(ints: Sequence[int]) -> int:
-    return ints[0] * -(-ints[1] // 16) * ints[2]
 
-
-@kernel("to_blocked", tasks=_row_tasks)
+@kernel("to_blocked")
 def to_blocked(tensors, ints, floats, begin, end):
     """Plain `[N][C][H][W]` with any strides to blocked; padding lanes get zeros, the halo is not touched.
 
@@ -104,7 +83,7 @@ def to_blocked(tensors, ints, floats, begin, end):
                 pixel[lane] = source[w * in_w + lane * in_c]
 
 
-@kernel("from_blocked", tasks=_row_tasks)
+@kernel("from_blocked")
 def from_blocked(tensors, ints, floats, begin, end):
     """Blocked to plain `[N][C][H][W]` with any strides.
 
@@ -134,39 +113,8 @@ def from_blocked(tensors, ints, floats, begin, end):
                 target[w * out_w + lane * out_c] = pixel[lane]
 
 
-def _plane_tasks(ints: Sequence[int]) -> int:
-    return ints[0] * ints[1]
 
-
-@kernel("zero_halo", tasks=_plane_tasks)
-def zero_halo(tensors, ints, floats, begin, end):
-    """Write zeros around every plane of a blocked tensor.
-
-    tensors: the tensor (its first logical element). ints: `ZERO_HALO_INTS`. Tasks: (n, c16).
-    """
-    blocks, height, width = ints[1], ints[2], ints[3]
-    top, left, bottom, right = ints[4], ints[5], ints[6], ints[7]
-    row_stride, pixel = ints[10], ints[11]
-    zero = splat(np.float32(0))
-    for task in range(begin, end):
-        plane = shift(pointer(tensors, 0, float32), task // blocks * ints[8] + task % blocks * ints[9])
-        for h in range(-top, height + bottom):
-            row = shift(plane, h * row_stride)
-            if h < 0 or h >= height:
-                for w in range(-left, width + right):
-                    store_lanes(row, w * pixel, zero)
-            else:
-                for w in range(-left, 0):
-                    store_lanes(row, w * pixel, zero)
-                for w in range(width, width + right):
-                    store_lanes(row, w * pixel, zero)
-
-
-def _pack_tasks(ints: Sequence[int]) -> int:
-    return ints[0] * -(-ints[1] * ints[2] // ints[6]) * -(-ints[1] * ints[3] // ints[7])
-
-
-@kernel("pack_contraction", tasks=_pack_tasks)
+@kernel("pack_contraction")
 def pack_contraction(tensors, ints, floats, begin, end):
     """Weights `[OC][IC / groups][KH][KW]` with any strides to a contraction's packed layout.
 
@@ -202,11 +150,8 @@ def pack_contraction(tensors, ints, floats, begin, end):
                         target[j] = np.float32(0)
 
 
-def _depthwise_tasks(ints: Sequence[int]) -> int:
-    return -(-ints[0] // 16)
 
-
-@kernel("pack_depthwise", tasks=_depthwise_tasks)
+@kernel("pack_depthwise")
 def pack_depthwise(tensors, ints, floats, begin, end):
     """Weights `[C][taps]` to `[C16][taps][16]`, zeros in the padding lanes.
 
@@ -222,11 +167,8 @@ def pack_depthwise(tensors, ints, floats, begin, end):
                 target[j] = source[c * ints[2]] if c < channels else np.float32(0)
 
 
-def _channel_tasks(ints: Sequence[int]) -> int:
-    return ints[0] * -(-ints[1] // ints[2])
 
-
-@kernel("pack_channels", tasks=_channel_tasks)
+@kernel("pack_channels")
 def pack_channels(tensors, ints, floats, begin, end):
     """Per-channel values (a bias) to `[groups][tiles][oc_tile]`, each group padded with zeros to whole tiles.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numba import float32
@@ -42,9 +42,6 @@ LAYER_NORM_INTS = ("rows", "columns", "in_row", "out_row")
 LRN_INTS = ("n", "c", "inner", "size", "in_n", "in_c", "out_n", "out_c")
 """Entries of `ints` of `lrn`; the inner dimension (height times width) is contiguous."""
 
-
-def _softmax_tasks(ints: Sequence[int]) -> int:
-    return ints[0] * -(-ints[2] // 16)
 
 
 def _softmax(logarithm: bool) -> Callable:
@@ -147,7 +144,6 @@ register(
     KernelRecord(
         name="softmax",
         function=_softmax(False),
-        tasks=_softmax_tasks,
         doc="Softmax along an axis of `[outer][axis][inner]`. tensors: input, output (may be the input). "
         "ints: `SOFTMAX_INTS`. Tasks: (outer, 16 neighbours of inner).",
     )
@@ -156,7 +152,6 @@ register(
     KernelRecord(
         name="log_softmax",
         function=_softmax(True),
-        tasks=_softmax_tasks,
         doc="As softmax, its logarithm; the output must not overlap the input.",
     )
 )
@@ -180,7 +175,7 @@ def _row_sum(source, size, mean):
     return total, square
 
 
-@kernel("layer_norm", tasks=lambda ints: ints[0])
+@kernel("layer_norm")
 def layer_norm(tensors, ints, floats, begin, end):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta along contiguous rows.
 
@@ -199,7 +194,7 @@ def layer_norm(tensors, ints, floats, begin, end):
             target[i] = (source[i] - centre) * scale * gamma[i] + beta[i]
 
 
-@kernel("lrn", tasks=lambda ints: ints[0] * ints[1])
+@kernel("lrn")
 def lrn(tensors, ints, floats, begin, end):
     """Local response normalisation across channels: x / (bias + alpha / size * sum of squares) ** beta.
 

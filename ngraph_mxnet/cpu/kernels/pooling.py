@@ -5,8 +5,6 @@ All strides are in elements and a pixel is 16 contiguous elements. 1-D is H = 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numba import float32
 
@@ -62,9 +60,6 @@ SCALE_SHIFT_INTS = (
 """Names of the entries of `ints` of `scale_shift_blocked`."""
 
 
-def _pool_tasks(ints: Sequence[int]) -> int:
-    return ints[0] * ints[1] * ints[4]
-
 
 @inline
 def _taps(position, size, dilation, limit):
@@ -80,7 +75,7 @@ def _taps(position, size, dilation, limit):
     return first, last
 
 
-@kernel("max_pool_blocked", tasks=_pool_tasks)
+@kernel("max_pool_blocked")
 def max_pool_blocked(tensors, ints, floats, begin, end):
     """Maximum over windows clipped to the image; NaN wins; -inf for a window wholly outside.
 
@@ -107,7 +102,7 @@ def max_pool_blocked(tensors, ints, floats, begin, end):
             store_lanes(target, ow * ints[24], best)
 
 
-@kernel("avg_pool_blocked", tasks=_pool_tasks)
+@kernel("avg_pool_blocked")
 def avg_pool_blocked(tensors, ints, floats, begin, end):
     """Mean over windows.
 
@@ -140,11 +135,8 @@ def avg_pool_blocked(tensors, ints, floats, begin, end):
             store_lanes(target, ow * ints[24], total / splat(np.float32(max(count, 1))))
 
 
-def _scale_shift_tasks(ints: Sequence[int]) -> int:
-    return ints[0] * ints[1] * ints[2]
 
-
-@kernel("scale_shift_blocked", tasks=_scale_shift_tasks)
+@kernel("scale_shift_blocked")
 def scale_shift_blocked(tensors, ints, floats, begin, end):
     """out = clamp(x * scale[c] + shift[c]); the clamp keeps NaN.
 

@@ -10,7 +10,7 @@ inline the very same definition into a fused loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 __all__ = ["ALL_KERNELS", "KernelRecord", "kernel", "register", "symbol"]
@@ -22,8 +22,6 @@ class KernelRecord:
 
     name: str
     function: Callable[..., None]
-    tasks: Callable[[Sequence[int]], int]
-    """Number of tasks that `ints` makes."""
     doc: str
     expression: Callable | None = None
     """Scalar definition: the inputs' elements, then the parameters of `floats`, to the output's element."""
@@ -49,11 +47,11 @@ def register(record: KernelRecord) -> KernelRecord:
     return record
 
 
-def kernel(name: str, *, tasks: Callable[[Sequence[int]], int]) -> Callable[[Callable], Callable]:
+def kernel(name: str) -> Callable[[Callable], Callable]:
     """Register the decorated function as kernel `name`; its docstring documents the operands."""
 
     def decorate(function: Callable) -> Callable:
-        register(KernelRecord(name=name, function=function, tasks=tasks, doc=function.__doc__ or ""))
+        register(KernelRecord(name=name, function=function, doc=function.__doc__ or ""))
         return function
 
     return decorate

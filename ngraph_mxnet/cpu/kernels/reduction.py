@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numba import float32, float64, int64
@@ -24,7 +24,7 @@ from ngraph_mxnet.cpu.kernels.lanes import (
 from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, select, shift
 from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
 
-__all__ = ["ARG_INTS", "REDUCE_INTS", "REDUCTIONS", "reduce_ints", "reduce_tasks"]
+__all__ = ["ARG_INTS", "REDUCE_INTS", "REDUCTIONS"]
 
 REDUCE_INTS = tuple(
     f"{name}{i}" for name in ("kept", "reduced", "in_kept", "out_kept", "in_reduced") for i in range(5)
@@ -34,35 +34,6 @@ strides of the kept ones, input strides of the reduced ones."""
 
 ARG_INTS = ("outer", "axis", "inner", "in_outer", "in_axis", "in_inner", "out_outer", "out_inner")
 """Entries of `ints` of `argmax` and `argmin`."""
-
-
-def reduce_tasks(ints: Sequence[int]) -> int:
-    """Tasks of `reduce_*`: 16 neighbours of the last kept dimension each."""
-    return ints[0] * ints[1] * ints[2] * ints[3] * -(-ints[4] // 16)
-
-
-def reduce_ints(
-    shape: Sequence[int], axes: Sequence[int], in_strides: Sequence[int], out_strides: Sequence[int]
-) -> list[int]:
-    """`ints` of `reduce_*` over `axes` of `shape`; `out_strides` are those of the kept dimensions, in order.
-
-    Raises:
-        ValueError: more than five kept or five reduced dimensions remain after dropping those of size 1.
-    """
-    kept = [i for i in range(len(shape)) if i not in axes]
-    rows = [(shape[i], in_strides[i], out) for i, out in zip(kept, out_strides, strict=True) if shape[i] != 1]
-    columns = [(shape[i], in_strides[i]) for i in axes if shape[i] != 1]
-    for index in range(len(columns) - 1, 0, -1):
-        (outer, outer_stride), (inner, stride) = columns[index - 1 : index + 1]
-        if outer_stride == inner * stride:
-            columns[index - 1 : index + 1] = [(outer * inner, stride)]
-    if len(rows) > 5 or len(columns) > 5:
-        raise ValueError(f"reduction of {tuple(shape)} over {tuple(axes)} has too many dimensions")
-    rows = [(1, 0, 0)] * (5 - len(rows)) + rows
-    columns = [(1, 0)] * (5 - len(columns)) + columns
-    sizes, in_kept, out_kept = zip(*rows, strict=True)
-    reduced, in_reduced = zip(*columns, strict=True)
-    return [*sizes, *reduced, *in_kept, *out_kept, *in_reduced]
 
 
 @inline
@@ -195,14 +166,11 @@ for _name, _parts in REDUCTIONS.items():
         KernelRecord(
             name=f"reduce_{_name}",
             function=_reduction(**_parts),
-            tasks=reduce_tasks,
-            doc=f"{_name} over any axes. tensors: input, output. ints: `REDUCE_INTS`. Tasks: `reduce_tasks`.",
+            doc=f"{_name} over any axes. tensors: input, output. ints: `REDUCE_INTS`. "
+            "Tasks: 16 neighbours of the last kept dimension each.",
         )
     )
 
-
-def _arg_tasks(ints: Sequence[int]) -> int:
-    return ints[0] * ints[2]
 
 
 def _position(better: Callable) -> Callable:
@@ -229,7 +197,6 @@ for _name, _better in (
         KernelRecord(
             name=_name,
             function=_position(_better),
-            tasks=_arg_tasks,
             doc="First position of the extreme along an axis, as int64; the first NaN wins. "
             "tensors: input, output. ints: `ARG_INTS`. Tasks: (outer, inner).",
         )

@@ -7,54 +7,16 @@
              `rows` x `chunk` elements of the two inner dimensions
 
 A stride may be 0 (broadcast) or negative. Halos and blocked layouts are just strides. The fast paths are an
-inner dimension of stride 1 (or 0 for one of two inputs). `strided_ints` chooses all of it.
+inner dimension of stride 1 (or 0 for one of two inputs). `abi.strided_ints` chooses all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import prod
+from collections.abc import Callable
 
 from ngraph_mxnet.cpu.kernels.pointers import inline, load, pointer, shift, store
 
-__all__ = ["binary_kernel", "fill_kernel", "strided_ints", "strided_tasks", "ternary_kernel", "unary_kernel"]
-
-GRAIN = 8192
-"""Elements in a task unless the caller knows better: some microseconds of work."""
-
-
-def strided_tasks(ints: Sequence[int]) -> int:
-    """Number of tasks of the strided convention."""
-    rows, chunk, d0, d1, d2, d3, d4 = ints[:7]
-    return d0 * d1 * d2 * -(-d3 // rows) * -(-d4 // chunk)
-
-
-def strided_ints(shape: Sequence[int], *strides: Sequence[int], grain: int = GRAIN) -> list[int]:
-    """`ints` for a loop over `shape` with each tensor's element strides; `strides[-1]` is the output's.
-
-    Drops dimensions of 1 and merges neighbours that are contiguous in every tensor.
-
-    Raises:
-        ValueError: more than five dimensions remain.
-    """
-    dims: list[tuple[int, tuple[int, ...]]] = []
-    for size, steps in zip(shape, zip(*strides, strict=True), strict=True):
-        if size == 1:
-            continue
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], steps, strict=True)):
-            dims[-1] = (dims[-1][0] * size, steps)
-        else:
-            dims.append((size, steps))
-    if len(dims) > 5:
-        raise ValueError(f"{len(dims)} dimensions remain of {tuple(shape)}; a strided kernel takes 5")
-    dims = [(1, (0,) * len(strides))] * (5 - len(dims)) + dims
-    sizes = [size for size, _ in dims]
-    chunk = max(1, min(sizes[4], grain))
-    rows = max(1, min(sizes[3], grain // chunk))
-    if prod(sizes) and rows < sizes[3]:
-        rows = -(-sizes[3] // -(-sizes[3] // rows))
-    return [rows, chunk, *sizes, *(steps[i] for i in range(len(strides)) for _, steps in dims)]
-
+__all__ = ["binary_kernel", "fill_kernel", "ternary_kernel", "unary_kernel"]
 
 @inline
 def _start(ints, at, i0, i1, i2, i3, i4):
