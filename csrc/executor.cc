@@ -145,12 +145,14 @@ void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds) 
   bind(frame.get(), bindings);
   for (auto& counter : frame->counters[0]) counter.next.store(0, std::memory_order_relaxed);
   if (seconds != nullptr) seconds->resize(phases_.size());
-  run_on_team(widest_, [&](int thread, int team) { work(frame.get(), thread, team, seconds); });
+  // Begins here, not on the team: its first thread may be the last to arrive.
+  double last = seconds == nullptr ? 0 : now();
+  run_on_team(widest_, [&](int thread, int team) { work(frame.get(), thread, team, seconds, &last); });
   give_back(std::move(frame));
 }
 
-void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds) const {
-  double start = seconds == nullptr ? 0 : now();
+void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds,
+                         double* last) const {
   for (std::size_t i = 0; i < phases_.size(); ++i) {
     const Phase& phase = phases_[i];
     // Last used two barriers ago, next used after the coming one.
@@ -163,7 +165,7 @@ void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>
     if (i + 1 < phases_.size() || seconds != nullptr) frame->barrier.wait(team);
     if (seconds != nullptr && thread == 0) {
       const double end = now();
-      (*seconds)[i] += end - std::exchange(start, end);
+      (*seconds)[i] += end - std::exchange(*last, end);
     }
   }
 }

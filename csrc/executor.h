@@ -62,7 +62,7 @@ class ProgramRunner {
   std::unique_ptr<Frame> take_frame();
   void give_back(std::unique_ptr<Frame> frame);
   void bind(Frame* frame, const Bindings& bindings) const;
-  void work(Frame* frame, int thread, int team, std::vector<double>* seconds) const;
+  void work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last) const;
   void run_chunk(const Chunk& chunk, Frame* frame) const;
   void run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread, int team) const;
 

@@ -429,7 +429,8 @@ def test_profile_names_every_instruction():
     out = np.zeros(4, F32)
     profile = executable.profile([np.arange(4, dtype=F32)], [out])
     assert [name for name, _ in profile] == ["slow", "empty", "fast"]
-    assert profile[0][1] > profile[2][1] >= 0
+    assert profile[0][1] > 1e-4  # a core can't do it faster
+    assert min(seconds for _, seconds in profile) >= 0
     np.testing.assert_array_equal(out, np.arange(4))
 
 
