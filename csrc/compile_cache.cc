@@ -12,7 +12,7 @@ constexpr std::size_t kMaxEntries = 64;
 // A state is created at every call of a dynamic Gluon graph, so a lookup must be cheap: the hash covers
 // what nearly always tells keys apart, and equality decides.
 std::uint64_t hash_of(const CompileKey& key) {
-  std::uint64_t hash = content_hash(key.graph_json.data(), key.graph_json.size());
+  std::uint64_t hash = content_hash(key.identity().data(), key.identity().size());
   for (const auto& shape : key.shapes) {
     hash = hash * 31 + content_hash(shape.data(), shape.size() * sizeof(shape[0]));
   }
@@ -21,9 +21,14 @@ std::uint64_t hash_of(const CompileKey& key) {
 
 }  // namespace
 
+const std::string& CompileKey::identity() const {
+  const auto structure = attrs.find("ngraph_structure");
+  return structure == attrs.end() ? graph_json : structure->second;
+}
+
 bool CompileKey::operator==(const CompileKey& other) const {
   return shapes == other.shapes && types == other.types && attrs == other.attrs &&
-         graph_json == other.graph_json;
+         identity() == other.identity();
 }
 
 CompileCache& CompileCache::instance() {

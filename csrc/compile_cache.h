@@ -15,13 +15,16 @@
 
 namespace ngraph_mxnet {
 
-// All that the result of compiling depends on.
+// All that the result of compiling depends on. Where the attributes have a digest of the graph's structure
+// (`ngraph_structure`, from the review), it stands for the JSON: models that differ in names share an entry.
 struct CompileKey {
   std::string graph_json;
   std::vector<std::vector<std::int64_t>> shapes;
   std::vector<int> types;
   std::map<std::string, std::string> attrs;
 
+  // What tells graphs apart: the structure's digest, or the JSON.
+  const std::string& identity() const;
   bool operator==(const CompileKey& other) const;
 };
 

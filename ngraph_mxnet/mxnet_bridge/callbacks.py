@@ -32,6 +32,7 @@ log = PartitionLog()
 
 _PREFIX = "ngraph_"
 _BACKEND = "ngraph_backend"
+_STRUCTURE = "ngraph_structure"
 
 Review = tuple[bool, dict[str, str]]
 
@@ -66,12 +67,17 @@ def supported_ops(graph_json: str, options: Mapping[str, str]) -> list[bool]:
 
 def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
     """The verdict on each operator by its number, from lowering it alone."""
-    highest: dict[int, int] = {}
-    for edge in [*symbol.readers(), *symbol.heads]:
-        highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
+    key = ("verdicts", backend.name, symbol.structure(with_types=True))
+    reasons = _memory.get(key)
+    if reasons is None:
+        highest: dict[int, int] = {}
+        for edge in [*symbol.readers(), *symbol.heads]:
+            highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
+        reasons = [_reason(symbol, node, highest.get(node.index, 0), backend) for node in symbol.operators()]
+        _memory.put(key, reasons)
     return {
-        node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend))
-        for node in symbol.operators()
+        node.index: Verdict(node.name, node.op, reason)
+        for node, reason in zip(symbol.operators(), reasons, strict=True)
     }
 
 
@@ -122,7 +128,8 @@ def review_subgraph(subgraph_json: str, inputs: Sequence[tuple[str, bool, bool]]
 
 
 def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
-    backend, key = chosen_backend(options), _structure(symbol, options)
+    backend, structure = chosen_backend(options), symbol.structure(with_types=False)
+    key = ("review", structure, tuple(sorted(options.items())))
     types = argument_types(symbol)
     if types is None:
         said = _memory.get(key)
@@ -134,7 +141,7 @@ def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
     number = log.add(region)
     if region.rejected is None:
         logger.info("region %d on %s: %s", number, backend.name, describe(region))
-        review = (True, {**_own_options(options), _BACKEND: backend.name})
+        review = (True, {**_own_options(options), _BACKEND: backend.name, _STRUCTURE: _digest(structure)})
     else:
         logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
         review = (False, {})
@@ -147,12 +154,26 @@ def review_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Bac
     nodes = tuple((node.name, node.op) for node in symbol.operators())
     inputs = tuple(node.argument for node in symbol.arguments())
     outputs = tuple(symbol.nodes[head.node].name for head in symbol.heads)
+    key = ("region", backend.name, symbol.structure(with_types=False), tuple(types))
+    found = _memory.get(key)
+    if found is None:
+        found = _judge_region(symbol, types, backend)
+        _memory.put(key, found)
+    return Region(nodes, inputs, outputs, *found)
+
+
+def _judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> tuple[Cost, str | None]:
+    """The region's work, and why it is rejected."""
     try:
         graph = lower_graph(symbol, types)
     except (UnsupportedError, ModelError) as error:
-        return Region(nodes, inputs, outputs, Cost(), str(error))
-    rejected = backend_reason(backend, graph.nodes) or not_worth_it(graph)
-    return Region(nodes, inputs, outputs, graph_cost(graph), rejected)
+        return Cost(), str(error)
+    return graph_cost(graph), backend_reason(backend, graph.nodes) or not_worth_it(graph)
+
+
+def _digest(structure: str) -> str:
+    """What, beside shapes and types, a compiled region depends on: its structure and the CPU settings."""
+    return f"{structure} {config.get('NGRAPH_CPU_ISA')} {config.threads()}"
 
 
 def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:
@@ -168,32 +189,27 @@ def describe(region: Region) -> str:
 
 
 class _Memory:
-    """The last reviews by the region's structure: a bounded table for all threads."""
+    """What was found out of a structure, whatever its names: a bounded, least-recently-used table, for all threads."""
 
-    def __init__(self, size: int = 4096) -> None:
+    def __init__(self, size: int = 1024) -> None:
         self._size, self._lock = size, threading.Lock()
-        self._reviews: OrderedDict[Any, Review] = OrderedDict()
+        self._found: OrderedDict[Any, Any] = OrderedDict()
 
-    def get(self, key: Any) -> Review | None:
+    def get(self, key: Any) -> Any:
         with self._lock:
-            return self._reviews.get(key)
+            if key in self._found:
+                self._found.move_to_end(key)
+            return self._found.get(key)
 
-    def put(self, key: Any, review: Review) -> None:
+    def put(self, key: Any, found: Any) -> None:
         with self._lock:
-            self._reviews[key] = review
-            self._reviews.move_to_end(key)
-            if len(self._reviews) > self._size:
-                self._reviews.popitem(last=False)
+            self._found[key] = found
+            self._found.move_to_end(key)
+            if len(self._found) > self._size:
+                self._found.popitem(last=False)
 
 
 _memory = _Memory()
-
-
-def _structure(symbol: SymbolGraph, options: Mapping[str, str]) -> int:
-    """What is the same in both reviews of a region: all but the types that MXNet wrote."""
-    nodes = tuple((node.op, node.name, node.inputs, tuple(sorted(
-        (k, v) for k, v in node.attrs.items() if not k.startswith("__ext_")))) for node in symbol.nodes)
-    return hash((nodes, symbol.heads, tuple(sorted(options.items()))))
 
 
 # ---- compiling ------------------------------------------------------------------------------------------
@@ -220,7 +236,9 @@ def _native(graph: Graph, backend: Backend, options: Mapping[str, str]) -> Any:
 
     specs = [[(value.type.element.name, value.shape) for value in values]
              for values in (graph.parameters, graph.results)]
-    passed: dict[str, Any] = {key.removeprefix(_PREFIX): value for key, value in options.items() if key != _BACKEND}
+    passed: dict[str, Any] = {
+        key.removeprefix(_PREFIX): value for key, value in options.items() if key not in (_BACKEND, _STRUCTURE)
+    }
     executable = compile_graph(graph, backend.name, **passed)
     native = getattr(executable, "native", None)
     if native is not None:
