@@ -21,6 +21,9 @@ from ngraph_mxnet.runtime.executable import Executable, check_options, input_por
 
 OPTIONS = {"threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)"}
 
+_WAVE_BYTES = 8 << 20
+"""Intermediates of a wave of the prepare Program: what a cache holds."""
+
 _BECOMES = {"batch_norm": "scale_shift"}
 """Ops without a kernel that a pass always turns into another."""
 
@@ -67,7 +70,7 @@ class CPUBackend(Backend):
         optimize(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         split = split_prepare(graph)
-        prepare = Lowering(split.prepare, target)
+        prepare = Lowering(split.prepare, target, wave_bytes=_WAVE_BYTES)
         main = Lowering(split.main, target, prepare)
         _lower(prepare, list(zip(split.prepare.parameters, split.prepare_inputs, strict=True)))
         for value, source in zip(split.main.parameters, split.main_sources, strict=True):

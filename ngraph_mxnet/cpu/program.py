@@ -14,14 +14,15 @@ from ngraph_mxnet.cpu.view import Buffer, Space, View
 
 @dataclass(eq=False)
 class Instruction:
-    """One kernel call. `level` is 1 + the highest level that it waits for."""
+    """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these."""
 
     kernel: str
     operands: list[tuple[Buffer, int]]
     ints: list[int]
     floats: list[float]
     tasks: int
-    level: int
+    waits: list[Instruction]
+    level: int = 0
     origin: str = ""
 
 
@@ -36,7 +37,14 @@ class MemoryReport:
 
 @dataclass
 class ProgramBuilder:
-    """The instructions of one Program in the making."""
+    """The instructions of one Program in the making.
+
+    Every instruction is put into the first level that it can be in. With `wave_bytes`, for the prepare Program,
+    the results are made in waves that write about so many bytes of intermediates each, one wave after the
+    other: weights are many and independent, and all at once they would need as much memory again.
+    """
+
+    wave_bytes: int | None = None
 
     instructions: list[Instruction] = field(default_factory=list)
     constants: list[np.ndarray] = field(default_factory=list)
@@ -72,17 +80,44 @@ class ProgramBuilder:
         """Append a call of `kernel`. `writes` (and what shares its memory) may be read from then on."""
         if tasks == 0:
             return
-        level = 1 + max((w.level for view in reads for w in view.writers), default=-1)
-        instruction = Instruction(kernel, list(operands), [int(i) for i in ints], list(floats), tasks, level, origin)
+        waits = [writer for view in reads for writer in view.writers]
+        instruction = Instruction(kernel, list(operands), [int(i) for i in ints], list(floats), tasks, waits)
+        instruction.origin = origin
         self.instructions.append(instruction)
         writes.writers.append(instruction)
 
     def levels(self) -> list[list[Instruction]]:
         """The instructions by level."""
+        if self.wave_bytes is None:
+            _assign_levels(self.instructions, 0)
+        else:
+            self._assign_waves(self.wave_bytes)
         levels: list[list[Instruction]] = [[] for _ in range(1 + max((i.level for i in self.instructions), default=-1))]
         for instruction in self.instructions:
             levels[instruction.level].append(instruction)
         return levels
+
+    def _assign_waves(self, wave_bytes: int) -> None:
+        """Levels wave by wave; what no result needs is dropped."""
+        order = {instruction: number for number, instruction in enumerate(self.instructions)}
+        done: set[Instruction] = set()
+        base = used = 0
+        for result in self.instructions:
+            if not any(buffer.space is Space.PREPARED for buffer, _ in result.operands):
+                continue
+            if used > wave_bytes:
+                base, used = 1 + max(instruction.level for instruction in done), 0
+            chain: set[Instruction] = set()
+            stack = [result]
+            while stack:
+                instruction = stack.pop()
+                if instruction not in done:
+                    done.add(instruction)
+                    chain.add(instruction)
+                    stack.extend(instruction.waits)
+            _assign_levels(sorted(chain, key=order.__getitem__), base)
+            used += sum(i.operands[-1][0].bytes for i in chain if i.operands[-1][0].space is Space.ARENA)
+        self.instructions = [instruction for instruction in self.instructions if instruction in done]
 
     def _plan_arena(self, levels: list[list[Instruction]]) -> int:
         spans: dict[Buffer, tuple[int, int]] = {}
@@ -110,6 +145,12 @@ class ProgramBuilder:
             for level in levels
         ]
         return program(encoded, arena_bytes, self.constants)
+
+
+def _assign_levels(instructions: Iterable[Instruction], base: int) -> None:
+    """In order of emission: each after what it waits for, and not before level `base`."""
+    for instruction in instructions:
+        instruction.level = max(base, 1 + max((w.level for w in instruction.waits), default=-1))
 
 
 def _operand(buffer: Buffer, offset: int) -> tuple[int, int, int]:

@@ -48,11 +48,12 @@ class Lowering:
     A value may live in both layouts; `plain` and `blocked` convert on first demand.
     """
 
-    def __init__(self, graph: Graph, target: Target, prepare: Lowering | None = None) -> None:
+    def __init__(self, graph: Graph, target: Target, prepare: Lowering | None = None, *,
+                 wave_bytes: int | None = None) -> None:
         self.graph = graph
         self.target = target
         self.prepare = prepare
-        self.builder = ProgramBuilder()
+        self.builder = ProgramBuilder(wave_bytes)
         self.layout: LayoutPlan = plan_layout(graph)
         self.origin = ""
         self._plain: dict[Value, PlainView] = {}
