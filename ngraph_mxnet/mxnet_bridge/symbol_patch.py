@@ -149,7 +149,8 @@ def try_compiled(
             with environment.ngraph_backend():
                 return stock(), None
     except (MXNetError, ValueError, TypeError) as error:
-        return None, f"partitioning {output_names(symbol)} failed: {error}"
+        logger.warning("MXNet runs %s: compiling it failed: %s", output_names(symbol), error)
+        return None, f"compiling {output_names(symbol)} failed"
 
 
 def reason_for_native(
