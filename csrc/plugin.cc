@@ -3,6 +3,7 @@
 #include "plugin.h"
 
 #include <atomic>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,7 +45,11 @@ void log_fallback(const std::string& what, const std::string& why) {
   }
 }
 
+// MXNet's wrapper makes the graph of `supported_ops` and `review_subgraph` and never frees it.
+using OwnedGraph = std::unique_ptr<const Graph>;
+
 MXReturnValue supported_ops(const Graph* graph, std::vector<int>* ids, const Attributes& options) {
+  const OwnedGraph owned(graph);
   constexpr int kAnySubgraph = -1, kUnsupported = -2;
   try {
     const auto supported = with_gil([&] {
@@ -69,6 +74,7 @@ std::string attribute(const mxnet::ext::Node& node, const char* key) {
 
 MXReturnValue review_subgraph(const Graph* subgraph, int subgraph_id, bool* accept,
                               const Attributes& options, Attributes* attrs) {
+  const OwnedGraph owned(subgraph);
   try {
     with_gil([&] {
       py::list inputs;

@@ -129,6 +129,7 @@ def review_subgraph(subgraph_json: str, inputs: Sequence[tuple[str, bool, bool]]
 
 def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
     backend, structure = chosen_backend(options), symbol.structure(with_types=False)
+    attrs = {**_own_options(options), _BACKEND: backend.name, _STRUCTURE: _digest(structure)}
     key = ("review", structure, tuple(sorted(options.items())))
     types = argument_types(symbol)
     if types is None:
@@ -141,7 +142,7 @@ def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
     number = log.add(region)
     if region.rejected is None:
         logger.info("region %d on %s: %s", number, backend.name, describe(region))
-        review = (True, {**_own_options(options), _BACKEND: backend.name, _STRUCTURE: _digest(structure)})
+        review = (True, attrs)
     else:
         logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
         review = (False, {})
