@@ -14,35 +14,12 @@ from ngraph_mxnet.cpu.kernels.record import kernel
 
 __all__ = ["LAYOUT_INTS", "PACK_CONTRACTION_INTS"]
 
-LAYOUT_INTS = (
-    "n",
-    "c",
-    "h",
-    "w",
-    "in_n",
-    "in_c",
-    "in_row",
-    "in_column",
-    "out_n",
-    "out_c",
-    "out_row",
-    "out_column",
-)
+LAYOUT_INTS = tuple("n c h w in_n in_c in_row in_column out_n out_c out_row out_column".split())
 """`ints` of `to_blocked` and `from_blocked`; the blocked side's `c` stride separates blocks."""
 
-PACK_CONTRACTION_INTS = (
-    "supers",
-    "merged",
-    "oc_per_group",
-    "ic_per_group",
-    "kernel_h",
-    "kernel_w",
-    "oc_tile",
-    "lanes",
-    "oc_stride",
-    "ic_stride",
-    "kh_stride",
-    "kw_stride",
+PACK_CONTRACTION_INTS = tuple(
+    "supers merged oc_per_group ic_per_group kernel_h kernel_w oc_tile lanes oc_stride ic_stride "
+    "kh_stride kw_stride".split()
 )
 """Entries of `ints` of `pack_contraction`; groups = supers * merged, lanes is 16 (k16) or 1 (k1)."""
 

@@ -23,17 +23,7 @@ from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
 
 __all__ = ["LAYER_NORM_INTS", "LRN_INTS", "SOFTMAX_INTS"]
 
-SOFTMAX_INTS = (
-    "outer",
-    "axis",
-    "inner",
-    "in_outer",
-    "in_axis",
-    "in_inner",
-    "out_outer",
-    "out_axis",
-    "out_inner",
-)
+SOFTMAX_INTS = tuple("outer axis inner in_outer in_axis in_inner out_outer out_axis out_inner".split())
 """Entries of `ints` of `softmax` and `log_softmax`; the last six are strides."""
 
 LAYER_NORM_INTS = ("rows", "columns", "in_row", "out_row")

@@ -14,49 +14,13 @@ from ngraph_mxnet.cpu.kernels.record import kernel
 
 __all__ = ["POOL_INTS", "SCALE_SHIFT_INTS"]
 
-POOL_INTS = (
-    "n",
-    "c16",
-    "h",
-    "w",
-    "out_h",
-    "out_w",
-    "kernel_h",
-    "kernel_w",
-    "stride_h",
-    "stride_w",
-    "dilation_h",
-    "dilation_w",
-    "pad_top",
-    "pad_left",
-    "pad_bottom",
-    "pad_right",
-    "include_pad",
-    "in_n",
-    "in_c16",
-    "in_row",
-    "in_pixel",
-    "out_n",
-    "out_c16",
-    "out_row",
-    "out_pixel",
+POOL_INTS = tuple(
+    "n c16 h w out_h out_w kernel_h kernel_w stride_h stride_w dilation_h dilation_w pad_top pad_left "
+    "pad_bottom pad_right include_pad in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel".split()
 )
 """Names of the entries of `ints` of both pooling kernels; the last eight are strides."""
 
-SCALE_SHIFT_INTS = (
-    "n",
-    "c16",
-    "h",
-    "w",
-    "in_n",
-    "in_c16",
-    "in_row",
-    "in_pixel",
-    "out_n",
-    "out_c16",
-    "out_row",
-    "out_pixel",
-)
+SCALE_SHIFT_INTS = tuple("n c16 h w in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel".split())
 """Names of the entries of `ints` of `scale_shift_blocked`."""
 
 
