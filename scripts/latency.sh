@@ -19,4 +19,5 @@ case " $* " in
     say "the backends side by side"
     ;;
 esac
-"$venv/bin/python" "$root/scripts/compare_backends.py" "$@"
+# Equal threads: unset, MXNet's operators run on one thread and ours on every core. An option later wins.
+"$venv/bin/python" "$root/scripts/compare_backends.py" --threads "${OMP_NUM_THREADS:-$(nproc)}" "$@"
