@@ -113,11 +113,6 @@ class BlockedView(View):
     def width(self) -> int:
         return spatial(self.type.shape)[1]
 
-    @property
-    def is_one_run(self) -> bool:
-        """All pixels of a block are one contiguous run of memory."""
-        return self.height == 1 or self.row == self.width * BLOCK
-
 
 def blocks_of(shape: Shape) -> int:
     """Channel blocks of a tensor of shape [N, C, ...]."""
