@@ -93,8 +93,9 @@ def test_a_failure_names_the_kernel(tmp_path: Path) -> None:
         "from ngraph_mxnet.cpu.kernels.record import KernelRecord, register\n"
         "aot.ALL_KERNELS.clear()\n"
         "broken = lambda tensors, ints, floats, begin, end: tensors.no_such()\n"
+        "broken.__module__ = 'pooling'\n"
         "register(KernelRecord(name='broken', function=broken, doc=''))\n"
-        "sys.exit(aot.main(['--isa', 'avx2', '--output', sys.argv[1]]))"
+        "sys.exit(aot.main(['--isa', 'avx2', '--family', 'pooling', '--output', sys.argv[1]]))"
     )
     output = tmp_path / "kernels.o"
     command = [sys.executable, "-c", code, str(output)]
@@ -102,3 +103,13 @@ def test_a_failure_names_the_kernel(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "kernel broken for avx2" in done.stderr
     assert not output.exists()
+
+
+def test_the_build_compiles_every_family() -> None:
+    text = (LIBRARY.parents[1] / "CMakeLists.txt").read_text()
+    listed = re.search(r"set\(KERNEL_FAMILIES ([^)]*)\)", text)
+    code = "from ngraph_mxnet.cpu.aot import FAMILIES; print(*FAMILIES)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=LIBRARY.parents[1], check=True)
+    assert listed is not None
+    assert set(listed[1].split()) == set(done.stdout.split())

@@ -34,6 +34,11 @@ class KernelRecord:
     loops: str = "full"
     """An elementwise kernel's fast paths: `full`, `contiguous` (fewer) or `strided` (none)."""
 
+    @property
+    def family(self) -> str:
+        """The module that defines it; the kernels of a family are compiled into one object."""
+        return "elementwise" if self.expression is not None else self.function.__module__.rpartition(".")[2]
+
 
 ALL_KERNELS: dict[str, KernelRecord] = {}
 """Every kernel by name, in order of registration."""
