@@ -13,6 +13,7 @@
 #include "cpu_features.h"
 #include "executor.h"
 #include "kernel_library.h"
+#include "mxnet_graph.h"
 #include "numpy_arrays.h"
 #include "plugin.h"
 #include "python_executable.h"
@@ -173,6 +174,14 @@ void define(py::module_& m) {
              return std::make_shared<PythonExecutable>(std::move(callable), to_specs(inputs), to_specs(outputs));
            }),
            py::arg("callable"), py::arg("inputs"), py::arg("outputs"));
+
+  py::class_<MXNetGraph, std::shared_ptr<MXNetGraph>>(m, "MXNetGraph", "What MXNet hands to the partitioner.")
+      .def("json", &MXNetGraph::json)
+      .def("digest", &MXNetGraph::digest, py::arg("with_types"))
+      .def_property_readonly("has_types", &MXNetGraph::has_types)
+      .def_property_readonly("nodes", &MXNetGraph::nodes, "[(name, operator)], names as they stand in JSON.")
+      .def_property_readonly("arguments", &MXNetGraph::arguments)
+      .def_property_readonly("outputs", &MXNetGraph::outputs);
 
   m.def("kernel_address", &address, py::arg("symbol"));
   m.def("cpu_features", &features);

@@ -12,7 +12,7 @@
 #include <pybind11/stl.h>
 
 #include "compile_cache.h"
-#include "graph_json.h"
+#include "mxnet_graph.h"
 #include "python_runtime.h"
 
 namespace py = pybind11;
@@ -45,15 +45,12 @@ void log_fallback(const std::string& what, const std::string& why) {
   }
 }
 
-// MXNet's wrapper makes the graph of `supported_ops` and `review_subgraph` and never frees it.
-using OwnedGraph = std::unique_ptr<const Graph>;
-
 MXReturnValue supported_ops(const Graph* graph, std::vector<int>* ids, const Attributes& options) {
-  const OwnedGraph owned(graph);
+  const auto shared = std::make_shared<MXNetGraph>(graph);
   constexpr int kAnySubgraph = -1, kUnsupported = -2;
   try {
     const auto supported = with_gil([&] {
-      return callback("supported_ops")(graph_json(*graph), options).cast<std::vector<bool>>();
+      return callback("supported_ops")(shared, options).cast<std::vector<bool>>();
     });
     if (supported.size() != ids->size()) {
       throw std::runtime_error("supported_ops returned " + std::to_string(supported.size()) +
@@ -67,24 +64,12 @@ MXReturnValue supported_ops(const Graph* graph, std::vector<int>* ids, const Att
   return mxnet::ext::MX_SUCCESS;
 }
 
-std::string attribute(const mxnet::ext::Node& node, const char* key) {
-  const auto found = node.attrs.find(key);
-  return found == node.attrs.end() ? "" : found->second;
-}
-
 MXReturnValue review_subgraph(const Graph* subgraph, int subgraph_id, bool* accept,
                               const Attributes& options, Attributes* attrs) {
-  const OwnedGraph owned(subgraph);
+  const auto shared = std::make_shared<MXNetGraph>(subgraph);
   try {
     with_gil([&] {
-      py::list inputs;
-      for (const mxnet::ext::Node* input : subgraph->inputs) {
-        const std::string outer_name = attribute(*input, "argName");
-        inputs.append(py::make_tuple(outer_name.empty() ? input->name : outer_name,
-                                     attribute(*input, "isArg") == "True",
-                                     attribute(*input, "isAux") == "True"));
-      }
-      const py::tuple verdict = callback("review_subgraph")(graph_json(*subgraph), inputs, options);
+      const py::tuple verdict = callback("review_subgraph")(shared, options);
       *attrs = verdict[1].cast<Attributes>();
       *accept = verdict[0].cast<bool>();
     });

@@ -12,16 +12,17 @@ The options that `optimize_for` and `hybridize` pass through: `ngraph_backend`, 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
-from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode, mxnet_element, parse_symbol
+from ngraph_mxnet.mxnet_bridge.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, mxnet_element, parse_symbol
 from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it
 from ngraph_mxnet.partition.report import Partition, PartitionLog, Region, count_kinds
 from ngraph_mxnet.partition.support import Verdict, backend_reason
@@ -42,42 +43,76 @@ def partitions() -> list[Partition]:
     return log.last()
 
 
+class PartitionedGraph(Protocol):
+    """What the partitioner is given: `_core.MXNetGraph`, which parses nothing that is not asked for."""
+
+    def json(self) -> str: ...
+
+    def digest(self, *, with_types: bool) -> str:
+        """Of all that lowering depends on, with or without types, whatever the names."""
+
+    @property
+    def has_types(self) -> bool: ...
+
+    @property
+    def nodes(self) -> list[tuple[str, str]]:
+        """(name, operator) of each; names here and below stand as in JSON, with its escapes."""
+
+    @property
+    def arguments(self) -> list[str]: ...
+
+    @property
+    def outputs(self) -> list[str]: ...
+
+
+def _nodes(graph: PartitionedGraph) -> list[tuple[str, str]]:
+    return [(_unescaped(name), op) for name, op in graph.nodes]
+
+
+def _unescaped(name: str) -> str:
+    return json.loads(f'"{name}"') if "\\" in name else name
+
+
 # ---- which nodes ----------------------------------------------------------------------------------------
 
-def supported_ops(graph_json: str, options: Mapping[str, str]) -> list[bool]:
-    """One verdict for each node of the JSON; variables are no concern of ours and get False. Never raises."""
-    try:
-        symbol = parse_symbol(graph_json)
-    except Exception as error:
-        logger.warning("MXNet runs the whole graph: %s", error)
-        return []
+def supported_ops(graph: PartitionedGraph, options: Mapping[str, str]) -> list[bool]:
+    """One verdict for each node; variables are no concern of ours and get False. Never raises."""
     try:
         backend = chosen_backend(options)
-        verdicts = judge(symbol, backend)
+        reasons = _reasons(graph, backend)
     except Exception as error:
         logger.warning("MXNet runs the whole graph: %s", error, exc_info=not isinstance(error, NGraphError))
-        return [False] * len(symbol.nodes)
+        return [False] * len(graph.nodes)
+    verdicts = [Verdict(name, op, reason) for (name, op), reason in zip(_nodes(graph), reasons, strict=True)
+                if op != VARIABLE]
     # The partitioner also gets a lone variable, to make it forget the graph before.
     if verdicts:
-        log.begin(Partition(backend.name, list(verdicts.values())))
-        for (op, reason), count in count_kinds(verdicts.values()).items():
+        log.begin(Partition(backend.name, verdicts))
+        for (op, reason), count in count_kinds(verdicts).items():
             logger.info("left to MXNet: %d x %s: %s", count, op, reason)
-    return [node.index in verdicts and verdicts[node.index].supported for node in symbol.nodes]
+    return [op != VARIABLE and reason is None for (_, op), reason in zip(graph.nodes, reasons, strict=True)]
+
+
+def _reasons(graph: PartitionedGraph, backend: Backend) -> list[str | None]:
+    """For each node why it stays with MXNet; None for what is supported, and for variables."""
+    key = ("verdicts", backend.name, graph.digest(with_types=True))
+    reasons = _memory.get(key)
+    if reasons is None:
+        symbol = parse_symbol(graph.json())
+        verdicts = judge(symbol, backend)
+        reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
+        _memory.put(key, reasons)
+    return reasons
 
 
 def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
     """The verdict on each operator by its number, from lowering it alone."""
-    key = ("verdicts", backend.name, symbol.structure(with_types=True))
-    reasons = _memory.get(key)
-    if reasons is None:
-        highest: dict[int, int] = {}
-        for edge in [*symbol.readers(), *symbol.heads]:
-            highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
-        reasons = [_reason(symbol, node, highest.get(node.index, 0), backend) for node in symbol.operators()]
-        _memory.put(key, reasons)
+    highest: dict[int, int] = {}
+    for edge in [*symbol.readers(), *symbol.heads]:
+        highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
     return {
-        node.index: Verdict(node.name, node.op, reason)
-        for node, reason in zip(symbol.operators(), reasons, strict=True)
+        node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend))
+        for node in symbol.operators()
     }
 
 
@@ -117,28 +152,28 @@ def _type_mismatch(node: SymbolNode, outputs: Sequence[Value]) -> str | None:
 
 # ---- which regions --------------------------------------------------------------------------------------
 
-def review_subgraph(subgraph_json: str, inputs: Sequence[tuple[str, bool, bool]],
-                    options: Mapping[str, str]) -> Review:
+def review_subgraph(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     """Whether the region is to be ours, and the attributes that `compile_subgraph` will get. Never raises."""
     try:
-        return _review(parse_symbol(subgraph_json), options)
+        return _review(graph, options)
     except Exception as error:
         logger.warning("MXNet runs a region: %s", error, exc_info=not isinstance(error, NGraphError))
         return False, {}
 
 
-def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
-    backend, structure = chosen_backend(options), symbol.structure(with_types=False)
-    attrs = {**_own_options(options), _BACKEND: backend.name, _STRUCTURE: _digest(structure)}
+def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
+    backend, structure = chosen_backend(options), graph.digest(with_types=False)
+    attrs = {**_own_options(options), _BACKEND: backend.name, _STRUCTURE: _settings(structure)}
     key = ("review", structure, tuple(sorted(options.items())))
-    types = argument_types(symbol)
-    if types is None:
+    facts = _region_facts(graph, backend)
+    if facts is None:
         said = _memory.get(key)
         if said is None:
-            logger.info("MXNet runs a region of %d nodes: its shapes are unknown", len(symbol.operators()))
+            logger.info("MXNet runs a region of %d nodes: its shapes are unknown", len(graph.nodes))
             return False, {}
         return said
-    region = review_region(symbol, types, backend)
+    nodes = tuple((name, op) for name, op in _nodes(graph) if op != VARIABLE)
+    region = Region(nodes, tuple(map(_unescaped, graph.arguments)), tuple(map(_unescaped, graph.outputs)), *facts)
     number = log.add(region)
     if region.rejected is None:
         logger.info("region %d on %s: %s", number, backend.name, describe(region))
@@ -150,17 +185,28 @@ def _review(symbol: SymbolGraph, options: Mapping[str, str]) -> Review:
     return review
 
 
+def _region_facts(graph: PartitionedGraph, backend: Backend) -> tuple[Cost, str | None] | None:
+    """The region's work, and why it is rejected; None when MXNet has not told the types of all its inputs."""
+    if not graph.has_types:
+        return None
+    key = ("region", backend.name, graph.digest(with_types=True))
+    facts = _memory.get(key)
+    if facts is None:
+        symbol = parse_symbol(graph.json())
+        types = argument_types(symbol)
+        if types is None:
+            return None
+        facts = _judge_region(symbol, types, backend)
+        _memory.put(key, facts)
+    return facts
+
+
 def review_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> Region:
     """Lower the region as a whole, and say what it is and whether it is rejected."""
     nodes = tuple((node.name, node.op) for node in symbol.operators())
     inputs = tuple(node.argument for node in symbol.arguments())
     outputs = tuple(symbol.nodes[head.node].name for head in symbol.heads)
-    key = ("region", backend.name, symbol.structure(with_types=False), tuple(types))
-    found = _memory.get(key)
-    if found is None:
-        found = _judge_region(symbol, types, backend)
-        _memory.put(key, found)
-    return Region(nodes, inputs, outputs, *found)
+    return Region(nodes, inputs, outputs, *_judge_region(symbol, types, backend))
 
 
 def _judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> tuple[Cost, str | None]:
@@ -172,7 +218,7 @@ def _judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Bac
     return graph_cost(graph), backend_reason(backend, graph.nodes) or not_worth_it(graph)
 
 
-def _digest(structure: str) -> str:
+def _settings(structure: str) -> str:
     """What, beside shapes and types, a compiled region depends on: its structure and the CPU settings."""
     return f"{structure} {config.get('NGRAPH_CPU_ISA')} {config.threads()}"
 

@@ -6,7 +6,6 @@ is `[node, output]` or `[node, output, version]`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,19 +71,6 @@ class SymbolGraph:
     nodes: tuple[SymbolNode, ...]
     arg_nodes: tuple[int, ...]
     heads: tuple[Edge, ...]
-
-    def structure(self, *, with_types: bool) -> str:
-        """A digest (SHA-256) of all that lowering depends on: operators, edges, attributes, with or without the
-        types that MXNet wrote; no names, so that two instances of one model have the same.
-        """
-        digest = hashlib.sha256()
-        for node in self.nodes:
-            attrs = sorted((k, v) for k, v in node.attrs.items() if k != "argName" and not k.startswith("__ext_"))
-            digest.update(repr((node.op, node.inputs, attrs)).encode())
-            if with_types:
-                digest.update(str([str(type_) for type_ in node.types or ()]).encode())
-        digest.update(repr((self.arg_nodes, self.heads)).encode())
-        return digest.hexdigest()
 
     def arguments(self) -> list[SymbolNode]:
         """The variables, in argument order."""
