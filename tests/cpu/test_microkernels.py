@@ -123,6 +123,7 @@ class Case:
     variant: int = 0
     order: int = 0
     chunk: int = 1
+    step_block: int = 0
     fold: bool = False
     cuts: tuple[int, ...] = ()
     seed: int = 0
@@ -166,6 +167,7 @@ def cases(draw) -> Case:
         variant=draw(st.integers(0, 3)),
         order=draw(st.integers(0, 1)),
         chunk=draw(st.integers(1, 7)),
+        step_block=draw(st.sampled_from([0, 1, 2, 5])),
         fold=draw(st.booleans()),
         cuts=tuple(draw(st.lists(st.integers(0, 1000), max_size=4))),
         seed=draw(st.integers(0, 99)),
@@ -241,6 +243,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         images=1 if fold else case.images, groups=supers, oc_groups=-(-out_blocks // variant.blocks),
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
         chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
+        step_block=0 if case.residual == "in_place" else case.step_block,
         pixel_stride=plane.pixel * case.stride[1], in_image_stride=plane.image, in_group_stride=group_stride,
         out_image_stride=output.plane.image, out_block_stride=output.block_stride,
         res_image_stride=residual.plane.image, res_block_stride=residual.block_stride,
@@ -329,6 +332,7 @@ def test_choice_is_valid(isa: mk.Isa, images: int, shape) -> None:
         assert -(-choice.row_pixels // choice.row_tiles) <= choice.variant.tile
         assert choice.oc_groups * choice.variant.blocks >= out_blocks
         assert 1 <= choice.chunk_tiles <= choice.rows * choice.row_tiles
+        assert 0 <= choice.step_block <= steps
 
 
 def test_tables_refuse_what_32_bits_cannot_hold() -> None:

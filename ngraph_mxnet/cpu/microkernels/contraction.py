@@ -6,15 +6,15 @@ splits them into the registers there are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
-from ngraph_mxnet.cpu.microkernels.emit import I64, PTR, Emitter
+from ngraph_mxnet.cpu.microkernels.emit import I1, I64, PTR, Emitter
 from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, FLAG_RESIDUAL, INTS, ORDER_PIXELS, Operand
 from ngraph_mxnet.cpu.microkernels.tables import PIXEL_COLUMNS
-from ngraph_mxnet.cpu.microkernels.tile import TileValues, emit_tile
+from ngraph_mxnet.cpu.microkernels.tile import TileValues, emit_tile, prefetch_bytes
 from ngraph_mxnet.cpu.microkernels.variants import Isa, Variant, symbol, variants
 
 __all__ = ["build_module"]
@@ -135,6 +135,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
     return TileValues(
         input=e.at(image, b.mul(task.group, n["in_group_stride"])),
         weights=e.at(p.operands[Operand.WEIGHTS], b.mul(tile, panel)),
+        ahead=p.operands[Operand.WEIGHTS],
         bias=channels(Operand.BIAS),
         scale2=channels(Operand.SCALE2),
         shift2=channels(Operand.SHIFT2),
@@ -144,6 +145,8 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         columns=columns,
         steps=steps,
         steps_end=e.at(steps, b.mul(n["steps"], ir.Constant(I64, 4))),
+        is_first=ir.Constant(I1, 1),
+        is_last=ir.Constant(I1, 1),
         pixel_stride=n["pixel_stride"],
         out_block_stride=n["out_block_stride"],
         res_block_stride=n["res_block_stride"],
@@ -156,10 +159,9 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
 
 
 def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, variant: Variant, vectors_per_block: int) -> None:
-    """The loop over a chunk's tiles: one case per tile size."""
+    """The tiles of a task, for one block of steps after the other."""
     b = e.builder
     n = p.ints
-    one, zero = ir.Constant(I64, 1), ir.Constant(I64, 0)
     values = _tile_values(e, p, task, variant)
     first = b.mul(task.chunk, n["chunk_tiles"])
     stop = b.add(first, n["chunk_tiles"])
@@ -170,14 +172,71 @@ def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, variant: Variant, vectors_
     extra = b.select(b.icmp_signed("<", in_row, larger), in_row, larger)
     pixel = b.add(b.mul(row, n["row_pixels"]), b.add(b.mul(in_row, size), extra))
 
-    before, body, done = b.block, e.block("tile"), e.block("task_done")
+    def tiles(part: TileValues) -> None:
+        _emit_tile_loop(e, p, part, variant, vectors_per_block, _Range(first, stop, in_row, pixel, size, larger))
+
+    _emit_step_blocks(e, p, values, variant, tiles)
+
+
+def _emit_step_blocks(e: Emitter, p: _Scalars, values: TileValues, variant: Variant,
+                      tiles: Callable[[TileValues], None]) -> None:
+    """The loop over blocks of steps; partial sums are kept in the output."""
+    b = e.builder
+    block_bytes = b.mul(p.ints["step_block"], ir.Constant(I64, 4))
+    lanes = 16 if variant.kind == "k16" else 1
+    before, body, done = b.block, e.block("step_block"), e.block("task_done")
+    b.branch(body)
+    b.position_at_end(body)
+    steps, weights = b.phi(values.steps.type), b.phi(values.weights.type)
+    following = e.at(steps, block_bytes)
+    is_last = b.icmp_unsigned(">=", following, values.steps_end)
+    end = b.select(is_last, values.steps_end, following)
+    tiles(replace(values, steps=steps, weights=weights, steps_end=end, is_last=is_last,
+                  is_first=b.icmp_unsigned("==", steps, values.steps)))
+    for phi, initial, next_value in (
+        (steps, values.steps, following),
+        (weights, values.weights, e.at(weights, b.mul(block_bytes, ir.Constant(I64, 16 * variant.blocks * lanes)))),
+    ):
+        phi.add_incoming(initial, before)
+        phi.add_incoming(next_value, b.block)
+    b.cbranch(is_last, done, body)
+    b.position_at_end(done)
+
+
+def _ahead(e: Emitter, p: _Scalars, values: TileValues, variant: Variant, tile: ir.Value) -> ir.Value:
+    """What tile number `tile` prefetches: the tiles share the next block of weights, which follows this one."""
+    b = e.builder
+    block = b.mul(p.ints["step_block"], ir.Constant(I64, 64 * variant.blocks * (16 if variant.kind == "k16" else 1)))
+    part = b.mul(tile, b.mul(p.ints["step_block"], ir.Constant(I64, prefetch_bytes(variant))))
+    return e.at(values.weights, b.add(block, b.select(b.icmp_signed("<", part, block), part, block)))
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The tiles [first, stop) of a task: where the first one lies, and how rows are cut."""
+
+    first: ir.Value
+    stop: ir.Value
+    in_row: ir.Value
+    pixel: ir.Value
+    size: ir.Value
+    larger: ir.Value
+
+
+def _emit_tile_loop(e: Emitter, p: _Scalars, values: TileValues, variant: Variant, vectors_per_block: int,
+                    r: _Range) -> None:
+    """The loop over a chunk's tiles: one case per tile size."""
+    b = e.builder
+    n = p.ints
+    one, zero = ir.Constant(I64, 1), ir.Constant(I64, 0)
+    before, body, done = b.block, e.block("tile"), e.block("tiles_done")
     latch, invalid = e.block("tile_done"), e.block("no_such_tile")
     b.branch(body)
     b.position_at_end(body)
     tile, tile_in_row, start = (b.phi(I64) for _ in range(3))
-    pixels = b.add(size, b.zext(b.icmp_signed("<", tile_in_row, larger), I64))
+    pixels = b.add(r.size, b.zext(b.icmp_signed("<", tile_in_row, r.larger), I64))
     columns = [e.at(column, b.mul(start, ir.Constant(I64, 4))) for column in values.columns]
-    values = replace(values, columns=columns)
+    values = replace(values, columns=columns, ahead=_ahead(e, p, values, variant, b.sub(tile, r.first)))
     switch = b.switch(pixels, invalid)
     for count in range(1, variant.tile + 1):
         case = e.block(f"m{count}")
@@ -192,11 +251,11 @@ def _emit_tiles(e: Emitter, p: _Scalars, task: _Task, variant: Variant, vectors_
     next_tile, next_in_row = b.add(tile, one), b.add(tile_in_row, one)
     next_in_row = b.select(b.icmp_signed("==", next_in_row, n["row_tiles"]), zero, next_in_row)
     for phi, initial, following in (
-        (tile, first, next_tile),
-        (tile_in_row, in_row, next_in_row),
-        (start, pixel, b.add(start, pixels)),
+        (tile, r.first, next_tile),
+        (tile_in_row, r.in_row, next_in_row),
+        (start, r.pixel, b.add(start, pixels)),
     ):
         phi.add_incoming(initial, before)
         phi.add_incoming(following, latch)
-    b.cbranch(b.icmp_signed("<", next_tile, stop), body, done)
+    b.cbranch(b.icmp_signed("<", next_tile, r.stop), body, done)
     b.position_at_end(done)

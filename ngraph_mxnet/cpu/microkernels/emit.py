@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-__all__ = ["BYTE", "F32", "F64", "I32", "I64", "PTR", "VECTOR", "Emitter"]
+__all__ = ["BYTE", "F32", "F64", "I1", "I32", "I64", "PTR", "VECTOR", "Emitter"]
 
-BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+BYTE, I1, I32, I64 = ir.IntType(8), ir.IntType(1), ir.IntType(32), ir.IntType(64)
 F32, F64 = ir.FloatType(), ir.DoubleType()
 PTR = ir.PointerType()
 VECTOR = ir.VectorType(F32, 16)
@@ -56,12 +56,12 @@ class Emitter:
         """a * b + c."""
         return self.builder.call(self._fma, [a, b, c])
 
-    def prefetch(self, pointer: ir.Value) -> None:
-        """Asks for a cache line to be read into L1."""
+    def prefetch(self, pointer: ir.Value, level: int = 1) -> None:
+        """Asks for a cache line to be read into the cache of that level."""
         module, name = self.function.module, "llvm.prefetch.p0"
         kind = ir.FunctionType(ir.VoidType(), [PTR, I32, I32, I32])
         callee = module.globals.get(name) or ir.Function(module, kind, name=name)
-        self.builder.call(callee, [pointer, *(ir.Constant(I32, i) for i in (0, 3, 1))])
+        self.builder.call(callee, [pointer, *(ir.Constant(I32, i) for i in (0, 4 - level, 1))])
 
     def clamp(self, value: ir.Value, lower: ir.Value, upper: ir.Value) -> ir.Value:
         """Minimum and maximum that keep NaN: a failed ordered comparison keeps `value`."""

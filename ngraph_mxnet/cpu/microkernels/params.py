@@ -17,7 +17,8 @@ Kinds, by what one entry of the step table stands for:
     depthwise  16 consecutive floats multiplied lane by lane; a "group" is one 16-channel block
 
 Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel are read and
-written, at `block * *_block_stride + pixel_*[p]`. `residual` may be `output` itself.
+written, at `block * *_block_stride + pixel_*[p]`. `residual` may be `output` itself unless the steps are
+split into blocks.
 
 Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 16 or 32,
 is the variant's number of output channels per weight tile. Weights are packed
@@ -33,7 +34,7 @@ bytes apart in the input; for the others a row may be the whole image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 
 __all__ = [
@@ -100,6 +101,9 @@ class ContractionParams:
     order: int = ORDER_CHANNELS
     steps: int
     """Entries of the step table, at least 1."""
+    step_block: int = 0
+    """Steps that a task sums for all its tiles before it takes the next ones, so that their weights stay in
+    L1; the output holds the sums so far. 0 for all steps at once."""
     flags: int = 0
     """Sum of `FLAG_*`."""
     pixel_stride: int = 0
@@ -130,7 +134,8 @@ class ContractionParams:
 
     def ints(self) -> list[int]:
         """The kernel's `ints`."""
-        return [getattr(self, name) for name in INTS]
+        whole = replace(self, step_block=self.step_block or self.steps)
+        return [getattr(whole, name) for name in INTS]
 
     def floats(self) -> list[float]:
         """The kernel's `floats`."""

@@ -24,6 +24,8 @@ class TileValues:
 
     input: ir.Value
     weights: ir.Value
+    ahead: ir.Value
+    """Weights of the next block of steps, of which this tile prefetches a part."""
     bias: ir.Value
     scale2: ir.Value
     shift2: ir.Value
@@ -33,7 +35,11 @@ class TileValues:
     columns: Sequence[ir.Value]
     """Pointers to the tile's first entry in each row of the pixel table."""
     steps: ir.Value
+    """The block's entries of the step table, up to `steps_end`."""
     steps_end: ir.Value
+    is_first: ir.Value
+    """This block of steps starts at the bias, the others at what the output holds."""
+    is_last: ir.Value
     pixel_stride: ir.Value
     out_block_stride: ir.Value
     res_block_stride: ir.Value
@@ -61,9 +67,16 @@ def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_
             _epilogue(e, v, block, mine)
 
 
+def prefetch_bytes(variant: Variant) -> int:
+    """Weights of the next block that a step prefetches."""
+    return 128 if variant.kind == "k16" and variant.blocks == 1 else 0
+
+
 def _unroll(variant: Variant, pixels: int) -> int:
-    """Lanes per loop iteration: the instruction scheduler spills the largest tiles of long bodies."""
-    return 4 if pixels * variant.blocks > 24 else 16
+    """Lanes per loop iteration: the instruction scheduler spills some tiles of long bodies."""
+    if pixels * variant.blocks > 24:
+        return 4
+    return 8 if variant.blocks == 1 and pixels == 5 else 16
 
 
 def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
@@ -98,8 +111,7 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     lanes, unroll = (16, _unroll(variant, pixels)) if variant.kind == "k16" else (1, 1)
     starts = _input_pointers(e, v, variant, pixels)
     width = pixels * variant.blocks
-    bias = [e.load(e.at(v.bias, 64 * i), VECTOR) for i in range(variant.blocks)]
-    initial = [bias[i // pixels] for i in range(width)]
+    initial = _initial(e, v, variant, pixels)
     initial += [ir.Constant(VECTOR, None)] * (width * (sets - 1))
 
     before, body, done = b.block, e.block(f"steps_m{pixels}"), e.block(f"sum_m{pixels}")
@@ -108,12 +120,20 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     step, weights = b.phi(v.steps.type), b.phi(v.weights.type)
     sums = [b.phi(VECTOR) for _ in initial]
     phis = [(step, v.steps), (weights, v.weights), *zip(sums, initial, strict=True)]
+    prefetches = prefetch_bytes(variant)
+    if prefetches:
+        ahead = b.phi(v.ahead.type)
+        phis.append((ahead, v.ahead))
     if unroll < lanes:
         part = b.phi(I64)
         phis.append((part, ir.Constant(I64, 0)))
     offset = b.sext(e.load(step, I32), I64)
     next_step = e.at(step, 4)
     following = []
+    if prefetches:
+        for line in range(0, prefetches * unroll // lanes, 64):
+            e.prefetch(e.at(ahead, line), level=2)
+        following.append(e.at(ahead, prefetches * unroll // lanes))
     if unroll < lanes:
         # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60.
         offset = b.add(offset, part)
@@ -156,6 +176,29 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     return values
 
 
+def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
+    """The bias, or the sums so far."""
+    bias = [e.load(e.at(v.bias, 64 * i), VECTOR) for i in range(variant.blocks)]
+    values = [bias[i // pixels] for i in range(variant.blocks * pixels)]
+    later = e.builder.not_(v.is_first)
+    for block in range(variant.blocks):
+        present = e.builder.and_(later, e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block)))
+        mine = slice(block * pixels, (block + 1) * pixels)
+
+        def so_far(block: int = block) -> list[ir.Value]:
+            return [e.load(place, VECTOR) for place in _places(e, v, v.output, v.out_block_stride, 1, block, pixels)]
+
+        values[mine] = e.when(present, values[mine], so_far)
+    return values
+
+
+def _places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, column: int, block: int,
+            pixels: int) -> list[ir.Value]:
+    """The tile's pixels of a channel block in the tensor at `base`."""
+    start = e.at(base, stride) if block else base
+    return [e.at(start, e.load_offset(v.columns[column], ir.Constant(I64, m))) for m in range(pixels)]
+
+
 def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
     """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
     loaded = [e.load(e.at(v.floats, 8 * FLOATS.index(name)), F64, 8) for name in names]
@@ -163,19 +206,21 @@ def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
 
 
 def _epilogue(e: Emitter, v: TileValues, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
-    """Residual, clamp, output and second output of one channel block."""
+    """Residual, clamp, output and second output of one channel block; the bare sums before the last steps."""
+    b = e.builder
 
     def places(base: ir.Value, stride: ir.Value, column: int) -> list[ir.Value]:
-        start = e.at(base, stride) if block else base
-        return [e.at(start, e.load_offset(v.columns[column], ir.Constant(I64, m))) for m in range(len(sums))]
+        return _places(e, v, base, stride, column, block, len(sums))
 
     def add_residual() -> list[ir.Value]:
         where = places(v.residual, v.res_block_stride, 2)
         return [e.builder.fadd(value, e.load(p, VECTOR)) for value, p in zip(sums, where, strict=True)]
 
-    values = e.when(v.has_residual, sums, add_residual)
-    lower, upper = _bounds(e, v, "lower", "upper")
-    values = [e.clamp(value, lower, upper) for value in values]
+    def finish() -> list[ir.Value]:
+        lower, upper = _bounds(e, v, "lower", "upper")
+        return [e.clamp(value, lower, upper) for value in e.when(v.has_residual, sums, add_residual)]
+
+    values = e.when(v.is_last, sums, finish)
     for value, place in zip(values, places(v.output, v.out_block_stride, 1), strict=True):
         e.builder.store(value, place, align=4)
 
@@ -187,5 +232,5 @@ def _epilogue(e: Emitter, v: TileValues, block: int, sums: Sequence[ir.Value]) -
             e.builder.store(e.clamp(e.multiply_add(value, scale, shift), lower2, upper2), place, align=4)
         return []
 
-    e.when(v.has_output2, [], second_output)
+    e.when(b.and_(v.is_last, v.has_output2), [], second_output)
     return []

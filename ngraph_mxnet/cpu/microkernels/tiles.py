@@ -15,6 +15,10 @@ _L1_SHARE = 20 * 1024
 """Bytes of input that a chunk may keep in L1 while it meets every weight tile."""
 _L2_SHARE = 256 * 1024
 """Bytes of packed weights that may stay in L2 beside the input."""
+_WHOLE_PANEL = 64 * 1024
+"""Bytes of weights of one tile that are read from L2 for every tile of pixels; above, the steps are split."""
+_PANEL_BLOCK = 18 * 1024
+"""Bytes of weights that stay in L1 while a block of steps meets all pixels of a task."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class TileChoice:
     row_tiles: int
     chunk_tiles: int
     order: int
+    step_block: int = 0
 
     @property
     def oc_tile(self) -> int:
@@ -42,7 +47,7 @@ class TileChoice:
 
     def fields(self) -> dict[str, int]:
         """Keyword arguments for `ContractionParams`."""
-        shared = "images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order"
+        shared = "images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order step_block"
         return {name: getattr(self, name) for name in shared.split()}
 
 
@@ -64,7 +69,8 @@ def choose_tiles(
     """Tiles for a contraction of `out_h * out_w` pixels and `out_blocks` 16-channel blocks a group.
 
     `flat_input`: all output pixels of an image lie at one constant input stride (matrix rows; 1x1
-    convolution of stride 1 without halo). `taps` (KH * KW) and `stride` (rows) estimate the input's size.
+    convolution of stride 1 without halo). `taps` (KH * KW) and `stride` (both axes' product) estimate the
+    input's size.
     A matrix multiply of M rows is `images=1, out_h=1, out_w=M, flat_input=True`.
     """
     fold = images > 1 and out_h * out_w < _FOLD_PIXELS
@@ -110,8 +116,15 @@ def _schedule(choice: TileChoice, *, steps: int, taps: int, stride: int, threads
         # Nothing is shared between channel blocks: long runs of pixels.
         wanted = -(-4 * threads // (choice.images * choice.groups))
         return replace(choice, chunk_tiles=_even(tiles, -(-tiles // max(1, wanted))))
-    weights = steps * lanes * variant.oc_tile * 4 * choice.oc_groups
-    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * stride * -(-steps * lanes // taps) * 4
+    panel = steps * lanes * variant.oc_tile * 4
+    # A few tasks per thread beyond the channel split, for balance.
+    wanted = -(-8 * threads // (choice.images * choice.groups * choice.oc_groups))
+    balanced = _even(tiles, max(1, tiles // max(1, wanted)))
+    if variant.kind == "k16" and panel > _WHOLE_PANEL and tiles > 2:
+        # Weights once from beyond L2, then from L1 for every tile; the inputs come from L2 or L3, but slowly.
+        return replace(choice, chunk_tiles=balanced, step_block=_even(steps, steps * _PANEL_BLOCK // panel))
+    weights = panel * choice.oc_groups
+    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * -(-steps * lanes // taps) * 4
     # Bytes that come from beyond L2 in either order; what fits L2 comes once.
     at_most = max(1, (_L1_SHARE if weights <= _L2_SHARE else _L2_SHARE) // tile_bytes)
     inputs = tile_bytes * tiles
@@ -119,12 +132,10 @@ def _schedule(choice: TileChoice, *, steps: int, taps: int, stride: int, threads
     pixels_outer = inputs + weights * (-(-tiles // at_most) if weights > _L2_SHARE else 1)
     if pixels_outer < channels_outer:
         return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, at_most))
-    # A few tasks per thread beyond the channel split, for balance.
-    wanted = -(-8 * threads // (choice.images * choice.groups * choice.oc_groups))
-    return replace(choice, chunk_tiles=_even(tiles, max(1, tiles // max(1, wanted))))
+    return replace(choice, chunk_tiles=balanced)
 
 
 def _even(tiles: int, at_most: int) -> int:
-    """Chunk size that cuts `tiles` into chunks of nearly equal size, none above `at_most`."""
+    """The size that cuts `tiles` (or steps) into chunks of nearly equal size, none above `at_most`."""
     chunks = -(-tiles // max(1, min(at_most, tiles)))
     return -(-tiles // chunks)
