@@ -1,0 +1,95 @@
+"""Writes a zoo model and its inputs: MXNet's two files, the ONNX file, random images. A process of its own.
+
+    python -m peers.export MODEL BATCH FOLDER
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import ngraph_mxnet  # noqa: F401  # isort: skip  # mxnet 1.9.1 then imports on current NumPy
+import mxnet as mx
+import numpy as np
+
+from peers.onnx_export import export_onnx
+from peers.spec import input_shape
+
+SEED = 7
+INPUTS = 8
+#: Images that the batch-norm statistics are taken from.
+CALIBRATION = 4
+
+
+class UselessOutputsError(ValueError):
+    """Outputs that are not finite, or equal for different inputs, can't show whether peers agree."""
+
+
+def network(model: str, shape: tuple[int, ...]) -> Any:
+    """The hybridized network with the weights of `SEED`.
+
+    Each batch norm's statistics are those of its own input, so that activations neither vanish nor explode however
+    deep the network is; scale and shift are drawn, as folding the initial ones and zeros would hide an error.
+    """
+    mx.random.seed(SEED)
+    np.random.seed(SEED)
+    net = mx.gluon.model_zoo.vision.get_model(model)
+    net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2))
+    net.apply(_forget_statistics)
+    net.hybridize()
+    images = mx.nd.random.normal(shape=(CALIBRATION, *shape[1:]))
+    with mx.autograd.predict_mode():
+        net(images).wait_to_read()  # shapes are known from here on
+    for name, parameter in net.collect_params().items():
+        if name.endswith("gamma"):
+            parameter.set_data(mx.nd.random.uniform(0.8, 1.2, parameter.shape))
+        elif name.endswith("beta"):
+            parameter.set_data(mx.nd.random.uniform(-0.2, 0.2, parameter.shape))
+    with mx.autograd.record():
+        outputs = net(images)
+    outputs.backward()  # MXNet updates the statistics here
+    mx.nd.waitall()
+    return net
+
+
+def _forget_statistics(block: Any) -> None:
+    """Let one training pass replace a batch norm's statistics instead of moving them a little."""
+    if isinstance(block, mx.gluon.nn.BatchNorm):
+        block._kwargs["momentum"] = 0.0
+
+
+def check_outputs(outputs: np.ndarray) -> None:
+    """Outputs of different inputs, stacked, must be finite and differ by far more than rounding.
+
+    Raises:
+        UselessOutputsError: they are not.
+    """
+    if not np.isfinite(outputs).all():
+        raise UselessOutputsError("the network's outputs are not all finite: its weights grow them too much")
+    spread = np.ptp(outputs, axis=0).max() / np.abs(outputs).max()
+    if spread < 1e-2:
+        raise UselessOutputsError(f"the outputs differ by {spread:.1e} relative only, expected 1e-2 or more")
+
+
+def write_model(model: str, batch: int, folder: Path) -> None:
+    """Write `MODEL-symbol.json`, `MODEL-0000.params`, and for the batch `MODEL-bN.onnx` and `MODEL-bN.npy`.
+
+    The inputs file is written last: where it exists, all do.
+    """
+    shape = input_shape(model, batch)
+    net = network(model, shape)
+    inputs = np.random.default_rng(SEED).standard_normal((INPUTS, *shape), dtype=np.float32)
+    check_outputs(np.stack([net(mx.nd.array(image)).asnumpy() for image in inputs[:2]]))
+    prefix = folder / model
+    net.export(str(prefix))
+    onnx_file = Path(f"{prefix}-b{batch}.onnx")
+    export_onnx(Path(f"{prefix}-symbol.json"), Path(f"{prefix}-0000.params"), shape, onnx_file)
+    partial = Path(f"{prefix}-b{batch}.partial.npy")
+    np.save(partial, inputs)
+    os.replace(partial, f"{prefix}-b{batch}.npy")
+
+
+if __name__ == "__main__":
+    write_model(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))

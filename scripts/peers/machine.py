@@ -1,0 +1,63 @@
+"""The machine and the versions that figures belong to."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+PACKAGES = ("mxnet", "ngraph-mxnet-backend", "numpy", "onnx", "onnxruntime", "openvino")
+FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
+TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def describe() -> dict[str, object]:
+    """CPU, its vector instructions, system and package versions."""
+    fields: dict[str, str] = {}
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    flags = fields.get("flags", "").split()
+    return {
+        "cpu": f"{fields.get('model name', platform.machine())} (family {fields.get('cpu family', '?')}, "
+        f"model {fields.get('model', '?')})",
+        "cpus": len(os.sched_getaffinity(0)),
+        "vector_instructions": [flag for flag in FLAGS if flag in flags],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def choose_cpus(threads: int, allowed: Sequence[int], topology: Path = TOPOLOGY) -> list[int]:
+    """A CPU for each thread: one on each physical core first, then their hyper-threads.
+
+    Raises:
+        ValueError: there are fewer CPUs than threads.
+    """
+    if threads > len(allowed):
+        raise ValueError(f"found {len(allowed)} CPUs that may be used, expected {threads} or more for the threads")
+    seen: dict[tuple[str, ...], int] = {}
+    order = []
+    for cpu in sorted(allowed):
+        core = _core(cpu, topology)
+        seen[core] = seen.get(core, 0) + 1
+        order.append((seen[core], cpu))
+    return sorted(cpu for _, cpu in sorted(order)[:threads])
+
+
+def _core(cpu: int, topology: Path) -> tuple[str, ...]:
+    folder = topology / f"cpu{cpu}" / "topology"
+    try:
+        return tuple((folder / name).read_text().strip() for name in ("physical_package_id", "core_id"))
+    except OSError:
+        return (f"cpu{cpu}",)

@@ -1,0 +1,148 @@
+"""The names that the command line takes: peers, with environment variables of their own, and models."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+#: Peers: what is shown, the module that it needs, and the largest relative error that passes.
+KINDS: dict[str, tuple[str, str, float]] = {
+    "none": ("MXNet NONE", "mxnet", 1e-4),
+    "mkldnn": ("MXNet MKLDNN", "mxnet", 1e-4),
+    "onnxruntime": ("ONNX Runtime", "onnxruntime", 1e-4),
+    "openvino": ("OpenVINO f32", "openvino", 1e-4),
+    "openvino-bf16": ("OpenVINO bf16", "openvino", 5e-2),
+    "ngraph": ("NGRAPH", "ngraph_mxnet", 1e-4),
+}
+BF16_TOLERANCE = 5e-2
+OURS = "ngraph"
+#: They read the ONNX file; the others read MXNet's own.
+READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16")
+#: Left over from the shell, variables of these prefixes would reach some peers only.
+CLEARED = ("OMP_", "GOMP_", "KMP_", "MXNET_", "MKLDNN_", "DNNL_", "ONEDNN_", "NGRAPH_", "OV_", "ORT_")
+
+ZOO = (
+    "alexnet",
+    *(f"densenet{depth}" for depth in (121, 161, 169, 201)),
+    "inceptionv3",
+    *(f"mobilenet{width}" for width in ("0.25", "0.5", "0.75", "1.0")),
+    *(f"mobilenetv2_{width}" for width in ("0.25", "0.5", "0.75", "1.0")),
+    *(f"resnet{depth}_v{version}" for version in (1, 2) for depth in (18, 34, 50, 101, 152)),
+    "squeezenet1.0",
+    "squeezenet1.1",
+    *(f"vgg{depth}{suffix}" for suffix in ("", "_bn") for depth in (11, 13, 16, 19)),
+)
+
+
+class SpecError(ValueError):
+    """A name that is not known, or a text that can't be read."""
+
+
+@dataclass(frozen=True)
+class PeerSpec:
+    """One peer: its kind and the environment variables set for its process only."""
+
+    kind: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        settings = ",".join(f"{name}={value}" for name, value in self.variables.items())
+        return f"{self.kind}[{settings}]" if settings else self.kind
+
+    @property
+    def label(self) -> str:
+        """For tables: NGRAPH, or NGRAPH and its settings."""
+        settings = " ".join(
+            f"{name.removeprefix('NGRAPH_')}={value}" for name, value in self.variables.items()
+        )
+        return f"{KINDS[self.kind][0]} {settings}".rstrip()
+
+    @property
+    def module(self) -> str:
+        """The module that must be importable."""
+        return KINDS[self.kind][1]
+
+    @property
+    def tolerance(self) -> float:
+        """The largest difference from the reference, relative to its largest value."""
+        if self.variables.get("NGRAPH_PRECISION", "").lower() == "bf16":
+            return BF16_TOLERANCE
+        return KINDS[self.kind][2]
+
+    def environment(self, threads: int, cache: str) -> dict[str, str]:
+        """The environment of the peer's process: this one's, less what would reach some peers only."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
+        own = {"OMP_NUM_THREADS": str(threads), "NGRAPH_CACHE_DIR": cache, "MXNET_SUBGRAPH_VERBOSE": "0"}
+        if self.module != "ngraph_mxnet":
+            own["MXNET_SUBGRAPH_BACKEND"] = "MKLDNN" if self.kind == "mkldnn" else "NONE"
+        else:
+            own["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
+        return {**kept, **own, **self.variables}
+
+
+def parse_peer(text: str) -> PeerSpec:
+    """Read `KIND` or `KIND[VAR=VALUE,...]`.
+
+    Raises:
+        SpecError: the kind is not known or a setting is not VAR=VALUE.
+    """
+    match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text.strip())
+    kind = match.group(1).strip().lower() if match else text
+    if match is None or kind not in KINDS:
+        raise SpecError(f"found peer {text!r}, expected one of {', '.join(KINDS)}, or such as ngraph[VAR=VALUE]")
+    variables = {}
+    for setting in filter(None, (part.strip() for part in (match.group(2) or "").split(","))):
+        name, separator, value = setting.partition("=")
+        if not separator or not re.fullmatch(r"\w+", name):
+            raise SpecError(f"found {setting!r} in peer {text!r}, expected VAR=VALUE")
+        variables[name] = value
+    return PeerSpec(kind, variables)
+
+
+def parse_peers(text: str) -> list[PeerSpec]:
+    """Read a comma-separated list of peers; commas within brackets belong to a peer.
+
+    Raises:
+        SpecError: one can't be read, or one stands there twice.
+    """
+    peers = [parse_peer(part) for part in re.split(r",(?![^\[\]]*\])", text) if part.strip()]
+    names = [str(peer) for peer in peers]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise SpecError(f"found peer {repeated[0]!r} twice, expected each once")
+    if not peers:
+        raise SpecError("found no peer, expected at least one")
+    return peers
+
+
+def parse_models(text: str) -> list[str]:
+    """Read a comma-separated list of zoo models; `zoo` stands for all of them.
+
+    Raises:
+        SpecError: MXNet's vision zoo has no model of that name.
+    """
+    models: list[str] = []
+    for name in filter(None, (part.strip() for part in text.split(","))):
+        if name != "zoo" and name not in ZOO:
+            raise SpecError(f"found model {name!r}, expected zoo or any of {', '.join(ZOO)}")
+        models.extend(ZOO if name == "zoo" else [name])
+    return list(dict.fromkeys(models))
+
+
+def parse_numbers(text: str) -> list[int]:
+    """Read a comma-separated list of positive integers.
+
+    Raises:
+        SpecError: one is not a positive integer.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise SpecError(f"found {text!r}, expected positive integers with commas between them")
+    return [int(part) for part in parts]
+
+
+def input_shape(model: str, batch: int) -> tuple[int, int, int, int]:
+    """(batch, 3, height, width) in pixels, as the network was designed for."""
+    size = 299 if model.startswith("inception") else 224
+    return batch, 3, size, size

@@ -1,0 +1,277 @@
+"""`scripts/bench_peers.py` without the peers that the `bench` extra installs."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from peers import driver, machine, report, spec, stats
+from peers.process import PeerError, PeerProcess
+from rich.console import Console
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_peers.py"
+TIMES = st.lists(st.floats(0.1, 1e3), min_size=1, max_size=8)
+
+
+# Names
+
+
+def test_peers_with_variables():
+    peers = spec.parse_peers("none, ngraph[NGRAPH_PRECISION=bf16,A=b=c] ,NGRAPH[]")
+    assert [str(peer) for peer in peers] == ["none", "ngraph[NGRAPH_PRECISION=bf16,A=b=c]", "ngraph"]
+    assert peers[1].label == "NGRAPH PRECISION=bf16 A=b=c"
+    assert peers[1].tolerance > peers[2].tolerance
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tvm", "expected one of none, mkldnn"),
+        ("ngraph[A=1", "expected one of"),
+        ("ngraph[A]", "expected VAR=VALUE"),
+        ("none,none", "twice"),
+        ("ngraph[A=1],ngraph[A=1]", "twice"),
+        (" , ", "found no peer"),
+    ],
+)
+def test_peers_that_are_refused(text: str, message: str):
+    with pytest.raises(spec.SpecError, match=re.escape(message)):
+        spec.parse_peers(text)
+
+
+def test_models():
+    assert spec.parse_models("vgg16,resnet50_v2,vgg16") == ["vgg16", "resnet50_v2"]
+    assert spec.parse_models("vgg16,zoo")[:2] == ["vgg16", "alexnet"]
+    assert len(spec.parse_models("zoo,vgg16")) == len(spec.ZOO)
+    with pytest.raises(spec.SpecError, match="resnet51"):
+        spec.parse_models("resnet51")
+
+
+def test_the_zoo_is_mxnets():
+    import ngraph_mxnet  # noqa: F401  # isort: skip
+    from mxnet.gluon.model_zoo import vision
+
+    with pytest.raises(ValueError, match="not supported") as error:
+        vision.get_model("none")
+    names = set(re.findall(r"^\t(\S+)$", str(error.value), re.MULTILINE))
+    assert names == set(spec.ZOO)
+
+
+def test_numbers():
+    assert spec.parse_numbers("1, 32") == [1, 32]
+    for text in ("0", "-1", "", "1,,2", "two"):
+        with pytest.raises(spec.SpecError):
+            spec.parse_numbers(text)
+
+
+def test_peers_get_equal_threads_and_nothing_left_over_from_the_shell(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    monkeypatch.setenv("NGRAPH_CPU_ISA", "baseline")
+    monkeypatch.setenv("KEPT", "1")
+    backends = {"none": "NONE", "mkldnn": "MKLDNN", "openvino": "NONE", "ngraph[NGRAPH_X=1]": "NGRAPH"}
+    for text, backend in backends.items():
+        environment = spec.parse_peer(text).environment(3, "/cache")
+        assert environment["OMP_NUM_THREADS"] == "3" and environment["KEPT"] == "1"
+        assert environment["MXNET_SUBGRAPH_BACKEND"] == backend
+        assert not {"OMP_WAIT_POLICY", "NGRAPH_CPU_ISA"} & environment.keys()
+        assert environment.get("NGRAPH_X") == ("1" if "ngraph" in text else None)
+
+
+def test_threads_get_physical_cores_first(tmp_path: Path):
+    for cpu, core in enumerate((0, 0, 1, 1)):
+        folder = tmp_path / f"cpu{cpu}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "physical_package_id").write_text("0\n")
+        (folder / "core_id").write_text(f"{core}\n")
+    assert machine.choose_cpus(2, [0, 1, 2, 3], tmp_path) == [0, 2]
+    assert machine.choose_cpus(3, [3, 2, 1, 0], tmp_path) == [0, 1, 2]
+    assert machine.choose_cpus(2, [5, 7], tmp_path) == [5, 7]
+    with pytest.raises(ValueError, match="expected 3 or more"):
+        machine.choose_cpus(3, [0, 1], tmp_path)
+
+
+# Figures
+
+
+@given(TIMES)
+def test_percentile_is_the_smallest_that_enough_do_not_exceed(times: list[float]):
+    ordered = sorted(times)
+    value = stats.percentile(ordered, 90)
+    assert sum(time <= value for time in ordered) * 10 >= len(ordered) * 9
+    assert all(sum(time <= less for time in ordered) * 10 < len(ordered) * 9 for less in ordered if less < value)
+
+
+def test_ratios():
+    ours, theirs = [[1.0, 1.0, 9.0], [4.0]], [[2.0], [2.0, 2.0]]
+    assert stats.summarise(ours) == {"min_ms": 1.0, "median_ms": 2.5, "p90_ms": 9.0}
+    assert stats.ratio_of_medians(ours, theirs) == 1.25
+    assert stats.paired_ratio(ours, theirs) == 1.25  # of 0.5 and 2
+    assert stats.geometric_mean([0.5, 2.0, 8.0]) == pytest.approx(2.0)
+
+
+def test_a_slow_round_does_not_change_the_paired_ratio():
+    theirs = [[10.0], [11.0], [100.0]]
+    assert stats.paired_ratio([[time / 2 for time in round_] for round_ in theirs], theirs) == 0.5
+
+
+def test_relative_error():
+    assert stats.relative_error(np.float32([1, 2.5]), np.float32([1, 2])) == 0.25
+    assert math.isnan(stats.relative_error(np.float32([1, np.nan]), np.float32([1, 2])))
+
+
+def test_every_peer_comes_first_equally_often():
+    orders = list(driver.turns(["a", "b", "c"], 6))
+    assert [order[0] for order in orders] == ["a", "b", "c"] * 2
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
+
+
+# Reports
+
+
+def some_report() -> dict[str, Any]:
+    def case(model: str, threads: int, ours: float) -> dict[str, Any]:
+        results = [
+            {"peer": "none", "label": "MXNet NONE", "median_ms": 8.0, "peak_mib": 100.0, "compile_ms": 9.0},
+            {"peer": "openvino", "label": "OpenVINO f32", "median_ms": 4.0, "warm_compile_ms": 50.0},
+            {"peer": "ngraph", "label": "NGRAPH", "median_ms": ours, "peak_mib": 50.0, "warm_compile_ms": 25.0},
+        ]
+        return {"model": model, "batch": 1, "threads": threads, "cpus": [0], "results": results,
+                "skipped": {"openvino-bf16": "the CPU has no bf16"}}  # fmt: skip
+
+    return {"machine": machine.describe(), "date": "2000-01-01", "command": "bench", "rounds": 2, "burst": 3,
+            "cases": [case("alexnet", 1, 2.0), case("vgg16", 1, 8.0), case("vgg16", 2, 1.0)],
+            "failures": [{"model": "vgg11", "reason": "outputs are off [x]"}]}  # fmt: skip
+
+
+def test_ratios_by_model():
+    (_, _, single), (_, threads, double) = report.groups(some_report()["cases"])
+    latency = report.COMPARED["median latency"]
+    assert report.ratios(single, latency) == {
+        "alexnet": {"MXNet NONE": 0.25, "OpenVINO f32": 0.5}, "vgg16": {"MXNet NONE": 1.0, "OpenVINO f32": 2.0},
+    }  # fmt: skip
+    assert threads == 2 and report.ratios(double, latency)["vgg16"]["OpenVINO f32"] == 0.25
+    assert report.ratios(single, report.COMPARED["peak resident memory"])["vgg16"] == {"MXNet NONE": 0.5}
+
+
+def test_the_report_shows_means_failures_and_who_was_left_out():
+    printed = io.StringIO()
+    report.print_report(some_report(), Console(file=printed, width=140))
+    text = printed.getvalue()
+    assert re.search(r"geometric mean.*0\.500.*1\.000", text)
+    assert "OpenVINO bf16 left out: the CPU has no bf16" in text
+    assert "failed: vgg11: outputs are off [x]" in text
+    assert "\x1b" not in text
+
+
+def test_the_plot(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    from peers.plot import write_plot
+
+    write_plot(some_report(), tmp_path / "img" / "peers.svg")
+    text = (tmp_path / "img" / "peers.svg").read_text()
+    assert "OpenVINO f32" in text and "geometric mean" in text and "vgg16" in text
+    with pytest.raises(ValueError, match="found no case"):
+        write_plot({"cases": []}, tmp_path / "none.svg")
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True)
+
+
+def test_former_results_are_shown_and_failures_are_the_exit_status(tmp_path: Path):
+    (tmp_path / "results.json").write_text(json.dumps(some_report()))
+    done = run("--results", tmp_path / "results.json", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == some_report()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--peers", "tvm"), "found peer 'tvm'"),
+        (("--models", "resnet51"), "found model 'resnet51'"),
+        (("--threads", "9999", "--peers", "none"), "expected 9999 or more"),
+        (("--cpus", "0-x"), "found '0-x'"),
+    ],
+)
+def test_wrong_command_lines(arguments: tuple[str, ...], message: str):
+    done = run(*arguments)
+    assert done.returncode == 2 and message in " ".join(done.stderr.split())
+
+
+def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
+    import bench_peers
+
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "openvino" else find(name))
+    bench_peers._check_modules([spec.PeerSpec("none")])
+    with pytest.raises(click.UsageError, match=r"openvino is not installed: run `pip install '\.\[bench\]'`"):
+        bench_peers._check_modules([spec.PeerSpec("openvino-bf16")])
+
+
+# Processes
+
+
+def test_a_failing_peer_is_named_with_its_reason(tmp_path: Path):
+    process = PeerProcess(spec.PeerSpec("none"), 1, sorted(os.sched_getaffinity(0))[:1],
+                          (tmp_path / "cache", False), tmp_path / "log", 60.0)  # fmt: skip
+    try:
+        with pytest.raises(PeerError, match=r"none: compile: .*No such file"):
+            process.ask("compile", prefix=str(tmp_path / "missing"), batch=1)
+        process.pause()
+        status = Path(f"/proc/{process.process.pid}/status")
+        assert "State:\tT" in status.read_text()
+    finally:
+        process.close()
+
+
+def test_the_onnx_export_has_weights_as_initialisers_only_and_agrees(tmp_path: Path):
+    import ngraph_mxnet  # noqa: F401  # isort: skip
+    import mxnet as mx
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+    from peers.onnx_export import OPSET, export_onnx
+
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Conv2D(4, 3, activation="relu"), mx.gluon.nn.GlobalAvgPool2D(), mx.gluon.nn.Dense(5))
+    net.initialize(mx.init.Normal(0.5))
+    net.hybridize()
+    data = np.random.default_rng(0).standard_normal((2, 3, 8, 8), dtype=np.float32)
+    expected = net(mx.nd.array(data)).asnumpy()
+    net.export(str(tmp_path / "net"))
+    export_onnx(tmp_path / "net-symbol.json", tmp_path / "net-0000.params", data.shape, tmp_path / "net.onnx")
+    model = onnx.load(tmp_path / "net.onnx")
+    assert [value.name for value in model.graph.input] == ["data"]
+    assert model.opset_import[0].version == OPSET and onnx.defs.onnx_opset_version() != OPSET
+    (found,) = ReferenceEvaluator(model).run(None, {"data": data})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_whole_run(tmp_path: Path):
+    done = run("--models", "mobilenet0.25", "--peers", "none,ngraph", "--rounds", 2, "--burst", 2, "--json",
+               "--work", tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (case,) = json.loads(done.stdout)["cases"]
+    native, ours = case["results"]
+    assert native["peer"] == "none" and ours["peer"] == "ngraph"
+    assert native["relative_error"] == 0 and ours["relative_error"] < 1e-4
+    assert ours["detail"].startswith("1 of")
+    for result in (native, ours):
+        assert 0 < result["min_ms"] <= result["median_ms"] <= result["p90_ms"]
+        assert result["cpu_ms"] > 0 and result["compile_ms"] > 0 and result["peak_mib"] > result["imported_mib"] > 0
+    assert native["ratio"] > 0 and native["paired_ratio"] > 0 and "ratio" not in ours
+    assert ours["warm_compile_ms"] > 0 and "warm_compile_ms" not in native
