@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +17,21 @@ import ngraph_mxnet
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import symbol
 
+_SIGNATURE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
+)
 LIBRARY = Path(ngraph_mxnet.__file__).with_name("libngraph_kernels.so")
 
 _FLAGS = Path("/proc/cpuinfo").read_text().split()
+NATIVE_AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= set(_FLAGS)
+EMULATED = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not importlib.util.find_spec("bochscpu"), reason="no emulator: install the extra `emulate`"),
+]
+AVX512 = [] if NATIVE_AVX512 else EMULATED
+"""Marks of tests that run AVX-512 kernels: emulated where the CPU has no AVX-512."""
 ISAS = [
+    pytest.param("avx512", marks=AVX512),
     pytest.param("avx2", marks=pytest.mark.skipif("avx2" not in _FLAGS, reason="the CPU has no AVX2")),
     "baseline",
 ]
@@ -45,6 +57,16 @@ def pointer_to(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
+def call_kernel(address: int, isa: str, tensors: int, ints: int, floats: int, begin: int, end: int) -> None:
+    """Call the kernel at `address` with pointers to its parameters, emulated where the CPU has no AVX-512."""
+    if isa == "avx512" and not NATIVE_AVX512:
+        from emulator import emulator
+
+        emulator().call(address, tensors, ints, floats, begin, end)
+    else:
+        _SIGNATURE(address)(tensors, ints, floats, begin, end)
+
+
 def run(
     isa: str,
     name: str,
@@ -54,15 +76,23 @@ def run(
     splits: Sequence[int] = (),
 ) -> None:
     """Run all tasks of a kernel, cut at `splits` (any integers) and with the later ranges first."""
-    kernel = getattr(library(), symbol(name, isa))
-    kernel.restype = None
+    kernel = ctypes.cast(getattr(library(), symbol(name, isa)), ctypes.c_void_p).value
     pointers = (ctypes.c_void_p * len(tensors))(*map(pointer_to, tensors))
     numbers = (ctypes.c_int64 * max(len(ints), 1))(*ints)
     parameters = (ctypes.c_double * max(len(floats), 1))(*floats)
     tasks = abi.tasks_of(name, ints)
     cuts = sorted({0, tasks, *(s % (tasks + 1) for s in splits)})
     for begin, end in reversed(list(pairwise(cuts))):
-        kernel(pointers, numbers, parameters, ctypes.c_int64(begin), ctypes.c_int64(end))
+        call_kernel(kernel, isa, *map(ctypes.addressof, (pointers, numbers, parameters)), begin, end)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """A 64-byte aligned copy."""
+    room = np.zeros(array.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def element_strides(array: np.ndarray) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import re
 import shutil
@@ -10,32 +9,22 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernel_library import AVX512, aligned, call_kernel
 
 from ngraph_mxnet.cpu import microkernels as mk
 from ngraph_mxnet.cpu.microkernels import target
 
 # (kernels, instruction set that runs them): AVX-512's tiles are also checked through AVX2's legaliser.
-TARGETS: list[tuple[mk.Isa, mk.Isa]] = [("avx2", "avx2"), ("baseline", "baseline"), ("avx512", "avx2")]
-if llvm.get_host_cpu_features().get("avx512vl"):
-    TARGETS.append(("avx512", "avx512"))
-
-_SIGNATURE = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
-)
-
-
-def aligned(array: np.ndarray) -> np.ndarray:
-    """A 64-byte aligned copy."""
-    room = np.zeros(array.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    copy = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
+TARGETS = [
+    ("avx2", "avx2"),
+    ("baseline", "baseline"),
+    ("avx512", "avx2"),
+    pytest.param("avx512", "avx512", marks=AVX512),
+]
 
 
 class Blocked:
@@ -67,14 +56,15 @@ class Blocked:
         return self.buffer[mask]
 
 
-def run(address: int, tensors: list[int], params: mk.ContractionParams, cuts: list[int]) -> None:
+def run(
+    address: int, isa: mk.Isa, tensors: list[int], params: mk.ContractionParams, cuts: list[int]
+) -> None:
     """Runs all tasks, split at `cuts`."""
     pointers = np.array(tensors, np.uint64)
     ints, floats = np.array(params.ints(), np.int64), np.array(params.floats(), np.float64)
     edges = [0, *sorted(c % (params.tasks + 1) for c in cuts), params.tasks]
-    kernel = _SIGNATURE(address)
     for begin, end in itertools.pairwise(edges):
-        kernel(pointers.ctypes.data, ints.ctypes.data, floats.ctypes.data, begin, end)
+        call_kernel(address, isa, pointers.ctypes.data, ints.ctypes.data, floats.ctypes.data, begin, end)
 
 
 def convolve(x, weights, stride, padding, dilation, groups) -> np.ndarray:
@@ -256,7 +246,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         *(c.ctypes.data for c in constants[2:]),
     ]  # fmt: skip
     kernel = target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)]
-    run(kernel, tensors, params, list(case.cuts))
+    run(kernel, isa, tensors, params, list(case.cuts))
 
     def per_channel(values: np.ndarray) -> np.ndarray:
         return values[:, None, None].astype(np.float64)
@@ -284,7 +274,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     if case.cuts and case.residual != "in_place":
         first = output.buffer.copy()
         output.inside[...] = 0
-        run(kernel, tensors, params, [])
+        run(kernel, isa, tensors, params, [])
         np.testing.assert_array_equal(output.buffer.view(np.uint32), first.view(np.uint32))
 
 
