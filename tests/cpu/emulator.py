@@ -1,4 +1,4 @@
-"""Runs functions of this process on an emulated CPU with AVX-512, for machines without one.
+"""Runs functions of this process on an emulated CPU with AVX-512 (BF16 too), for machines without one.
 
 The emulator (Bochs' CPU, from the optional package bochscpu-python) sees this process's memory at its own
 addresses, so pointers, the C library and tables mean the same inside and outside. Nothing else of a PC is
@@ -29,6 +29,12 @@ _MXCSR_ALL_MASKED = 0x1F80
 _HLT = b"\xf4"
 _INVALID_OPCODE = 6
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
+_OPCODE_WORDS = 3 * 3212
+_BF16_HANDLERS = (
+    "VDPBF16PS_MASK_VpsHdqWdqR",
+    "VCVTNEPS2BF16_MASK_Vbf16WpsR",
+    "VCVTNE2PS2BF16_MASK_Vbf16HpsWpsR",
+)
 _ARCH_PRCTL, _ARCH_GET_FS = 158, 0x1003
 
 
@@ -57,6 +63,27 @@ def _segment(selector: int, attributes: int, base: int = 0) -> bochscpu.Segment:
     segment.present, segment.selector, segment.attr = True, selector, attributes
     segment.base, segment.limit = base, 0xFFFF_FFFF
     return segment
+
+
+def _session_with_bf16() -> bochscpu.Session:
+    """A CPU that has AVX512_BF16 too: the package's is a Tiger Lake, which lacks it.
+
+    Making a CPU takes what it lacks out of Bochs' table of instructions. There a row has two handlers, of the
+    forms with a memory and with a register operand; those of BF16 are put back.
+    """
+    library = ctypes.CDLL(bochscpu._bochscpu.__file__)
+
+    def address(symbol: str) -> int:
+        return ctypes.addressof(ctypes.c_char.in_dll(library, symbol))
+
+    table = np.ctypeslib.as_array((ctypes.c_uint64 * _OPCODE_WORDS).from_address(address("BxOpcodesTable")))
+    handlers = [address(f"_ZN8BX_CPU_C{len(name)}{name}EP15bxInstruction_c") for name in _BF16_HANDLERS]
+    rows = [slice(int(word) - 1, int(word) + 1) for word in np.flatnonzero(np.isin(table, handlers))]
+    saved = [table[row].copy() for row in rows]
+    session = bochscpu.Session()
+    for row, pair in zip(rows, saved, strict=True):
+        table[row] = pair
+    return session
 
 
 class _AddressSpace:
@@ -130,7 +157,7 @@ class Emulator:
         self._memory[: len(_HLT)] = _HLT
         self._code = np.frombuffer(self._memory, np.uint8).ctypes.data
         self._failure: EmulationError | None = None
-        self._session = bochscpu.Session()
+        self._session = _session_with_bf16()
         self._hook = bochscpu.Hook()
         self._hook.hlt = lambda session, _: session.stop()
         self._hook.exception = self._on_exception

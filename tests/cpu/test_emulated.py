@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -166,3 +167,32 @@ def test_what_the_emulator_refuses() -> None:
     tables[0][1] = 4096
     with pytest.raises(EmulationError, match="cr2 0x1000"):
         emulator().call(relu, *map(pointer_to, tables), 0, 1)
+
+
+def test_bf16_instructions() -> None:
+    """What kernels for AVX512_BF16 will need: the product, also with a broadcast from memory, and the conversion."""
+    from emulator import emulator
+
+    code = bytes.fromhex(
+        "62f17c481007"  # vmovups zmm0, [rdi]
+        "62f17c48100e"  # vmovups zmm1, [rsi]
+        "62f276485202"  # vdpbf16ps zmm0, zmm1, [rdx]
+        "62f276585202"  # vdpbf16ps zmm0, zmm1, [rdx]{1to16}
+        "62f27e4872d0"  # vcvtneps2bf16 ymm2, zmm0
+        "c5fc1111"  # vmovups [rcx], ymm2
+        "62f17c481107"  # vmovups [rdi], zmm0
+        "c3"  # ret
+    )
+    memory = mmap.mmap(-1, len(code))
+    memory[:] = code
+    rng = np.random.default_rng(0)
+    total = rng.standard_normal(16, dtype=np.float32)
+    a, b = rng.standard_normal((2, 16, 2), dtype=np.float32).view(np.uint32) >> 16 << 16
+    a, b = a.view(np.float32), b.view(np.float32)
+    wanted = total + (a.astype(np.float64) * b).sum(1) + (a.astype(np.float64) * b[0]).sum(1)
+    pairs = [(x.view(np.uint32) >> 16).astype(np.uint16) for x in (a, b)]
+    rounded = np.zeros(16, np.uint16)
+    emulator().call(pointer_to(np.frombuffer(memory, np.uint8)), *map(pointer_to, (total, *pairs, rounded)))
+    np.testing.assert_allclose(total, wanted, 1e-5, 1e-5)
+    bits = total.view(np.uint32)
+    np.testing.assert_array_equal(rounded, bits + 0x7FFF + (bits >> 16 & 1) >> 16)
