@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
@@ -21,9 +22,6 @@ class Lifetime:
     first: int
     last: int
     region: Hashable = None
-
-    def meets(self, other: Lifetime) -> bool:
-        return self.first <= other.last and other.first <= self.last
 
 
 def align(size: int) -> int:
@@ -52,20 +50,20 @@ def plan(requests: Iterable[Lifetime]) -> tuple[list[int], int]:
 
 def _plan_region(wanted: list[Lifetime]) -> tuple[list[int], int]:
     offsets = [0] * len(wanted)
-    placed: list[tuple[int, int, Lifetime]] = []
+    placed: list[tuple[int, int, int, int]] = []  # begin, end, first and last level
     total = 0
     for number in sorted(range(len(wanted)), key=lambda n: (-wanted[n].bytes, wanted[n].first)):
         request, size = wanted[number], align(wanted[number].bytes)
         start = 0
-        for low, high, other in placed:
-            if not request.meets(other):
+        first, last = request.first, request.last
+        for low, high, other_first, other_last in placed:
+            if first > other_last or other_first > last:
                 continue
             if low - start >= size:
                 break
             start = max(start, high)
         offsets[number] = start
-        placed.append((start, start + size, request))
-        placed.sort(key=lambda entry: entry[0])
+        insort(placed, (start, start + size, first, last))
         total = max(total, start + size)
     return offsets, total
 

@@ -27,7 +27,8 @@ class Pass(Protocol):
 
     name: str
 
-    def run(self, graph: Graph) -> None: ...
+    def run(self, graph: Graph) -> bool:
+        """Work on `graph` in place; whether that changed it."""
 
 
 @dataclass(frozen=True)
@@ -127,38 +128,34 @@ class PassManager:
             GraphError: `verify_each` is on and a pass left a malformed graph.
         """
         report = Report()
-        state = fingerprint(graph)
         for item in self.passes:
             if item.name in self.disable:
                 continue
             if isinstance(item, FixedPoint):
-                state = self._run_group(item, graph, state, report)
+                self._run_group(item, graph, report)
             else:
-                state = self._run_pass(item, graph, state, report)
+                self._run_pass(item, graph, report)
         return report
 
-    def _run_group(self, group: FixedPoint, graph: Graph, state: int, report: Report) -> int:
+    def _run_group(self, group: FixedPoint, graph: Graph, report: Report) -> None:
         """Stops as soon as every pass has seen the graph as it is, which may be in the middle of a round."""
         passes = [p for p in group.passes if p.name not in self.disable]
         idle = 0
         for _ in range(group.bound):
             for pass_ in passes:
-                before = state
-                state = self._run_pass(pass_, graph, state, report)
-                idle = idle + 1 if state == before else 0
+                idle = 0 if self._run_pass(pass_, graph, report) else idle + 1
                 if idle >= len(passes):
-                    return state
+                    return
         if passes:
             report.unsettled.append(group.name)
-        return state
 
-    def _run_pass(self, pass_: Pass, graph: Graph, state: int, report: Report) -> int:
+    def _run_pass(self, pass_: Pass, graph: Graph, report: Report) -> bool:
         before = report.records[-1].after if report.records else count_ops(graph.nodes)
+        state = fingerprint(graph) if self.verify_each else 0
         start = time.perf_counter()
-        pass_.run(graph)
+        changed = pass_.run(graph)
         ms = (time.perf_counter() - start) * 1e3
-        after = fingerprint(graph)
-        record = PassRecord(pass_.name, ms, after != state, before, count_ops(graph.nodes))
+        record = PassRecord(pass_.name, ms, changed, before, count_ops(graph.nodes) if changed else before)
         report.records.append(record)
         report.misses[pass_.name] = list(getattr(pass_, "misses", ()))
         if self.verify_each:
@@ -166,9 +163,11 @@ class PassManager:
                 verify(graph)
             except GraphError as error:
                 raise GraphError(f"after pass {pass_.name}: {error}") from None
+            if not changed and fingerprint(graph) != state:
+                raise GraphError(f"pass {pass_.name} changed the graph and says that it did not")
         if self.observer is not None:
             self.observer(record, graph)
-        return after
+        return changed
 
 
 def fingerprint(graph: Graph) -> int:

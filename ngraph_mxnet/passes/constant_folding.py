@@ -25,7 +25,7 @@ class ConstantFolding:
         self.growth = growth
         self.misses: list[Miss] = []
 
-    def run(self, graph: Graph) -> None:
+    def run(self, graph: Graph) -> bool:
         self.misses = []
         arrays: dict[Value, np.ndarray] = {}
         replaced: dict[Value, Value] = {}
@@ -45,6 +45,7 @@ class ConstantFolding:
             graph.nodes = nodes
             graph.replace(replaced)
             graph.remove_dead()
+        return bool(replaced)
 
     def _fold(self, node: Node, arrays: dict[Value, np.ndarray]) -> list[np.ndarray]:
         """The outputs, or nothing when the node has to stay."""

@@ -22,7 +22,7 @@ class Cse:
 
     name = "cse"
 
-    def run(self, graph: Graph) -> None:
+    def run(self, graph: Graph) -> bool:
         seen: dict[tuple[Any, ...], Node] = {}
         replaced: dict[Value, Value] = {}
         nodes: list[Node] = []
@@ -41,6 +41,7 @@ class Cse:
         if replaced:
             graph.nodes = nodes
             graph.replace(replaced)
+        return bool(replaced)
 
 
 def _key(value: Any) -> Any:

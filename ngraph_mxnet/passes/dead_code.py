@@ -10,5 +10,7 @@ class DeadCode:
 
     name = "dead_code"
 
-    def run(self, graph: Graph) -> None:
+    def run(self, graph: Graph) -> bool:
+        before = len(graph.nodes)
         graph.remove_dead()
+        return len(graph.nodes) != before

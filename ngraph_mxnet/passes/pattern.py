@@ -44,10 +44,13 @@ class RewritePass:
         self.table = {op: tuple(rewrites) for op, rewrites in table.items()}
         self.misses: list[Miss] = []
 
-    def run(self, graph: Graph) -> None:
+    def run(self, graph: Graph) -> bool:
         self.misses = []
-        if any(node.op.name in self.table for node in graph.nodes):
-            self.misses = list(dict.fromkeys(Rewriter(graph, self.table).sweep()))
+        if not any(node.op.name in self.table for node in graph.nodes):
+            return False
+        rewriter = Rewriter(graph, self.table)
+        self.misses = list(dict.fromkeys(rewriter.sweep()))
+        return rewriter.changed
 
     def __repr__(self) -> str:
         return f"RewritePass({self.name})"
@@ -130,9 +133,16 @@ class Rewriter:
 
     # The sweep
 
+    @property
+    def changed(self) -> bool:
+        return bool(self._replaced)
+
     def sweep(self) -> list[Miss]:
         misses: list[Miss] = []
         for index, node in enumerate(self._graph.nodes):
+            if not self._replaced and node.op.name not in self._table:
+                self._done.append(node)
+                continue
             self._at = index
             self._visit(node, misses)
         if self._replaced:

@@ -21,7 +21,7 @@ def test_buffers_that_meet_do_not_overlap(requests):
     for a in range(len(requests)):
         assert offsets[a] + requests[a].bytes <= total
         for b in range(a):
-            if requests[a].meets(requests[b]):
+            if requests[a].first <= requests[b].last and requests[b].first <= requests[a].last:
                 ends = offsets[a] + requests[a].bytes, offsets[b] + requests[b].bytes
                 assert ends[0] <= offsets[b] or ends[1] <= offsets[a]
 

@@ -63,14 +63,26 @@ def test_broken_pass_is_named():
         PassManager([Lambda("breaker", break_it)], verify_each=True).run(chain())
 
 
+def test_a_pass_that_hides_a_change_is_named():
+    def shorten(graph):
+        del graph.nodes[-1]
+        graph.results = [graph.nodes[-1].output]
+        return False
+
+    with pytest.raises(GraphError, match="pass shorten changed the graph and says that it did not"):
+        PassManager([Lambda("shorten", shorten)], verify_each=True).run(chain())
+
+
 def test_fixed_point_stops_when_all_have_seen_the_graph():
     calls = []
 
     def shorten(graph):
         calls.append(len(graph.nodes))
-        if len(graph.nodes) > 3:
-            graph.nodes[-1].inputs = [graph.nodes[-3].output]
-            del graph.nodes[-2]
+        if len(graph.nodes) <= 3:
+            return False
+        graph.nodes[-1].inputs = [graph.nodes[-3].output]
+        del graph.nodes[-2]
+        return True
 
     graph = chain(6)
     report = PassManager([FixedPoint("group", (Lambda("shorten", shorten), DeadCode()))]).run(graph)
@@ -80,10 +92,13 @@ def test_fixed_point_stops_when_all_have_seen_the_graph():
 
 
 def test_fixed_point_bound_is_reported():
-    flip = Lambda("flip", lambda g: g.nodes[0].attrs.update(slope=1 - g.nodes[0].attrs["slope"]))
+    def flip(graph):
+        graph.nodes[0].attrs["slope"] = 1 - graph.nodes[0].attrs["slope"]
+        return True
+
     b = Builder()
     graph = b.results(b.leaky_relu(b.parameter("x", (2,))))
-    report = PassManager([FixedPoint("group", (flip,), bound=3)]).run(graph)
+    report = PassManager([FixedPoint("group", (Lambda("flip", flip),), bound=3)]).run(graph)
     assert report.unsettled == ["group"] and len(report.records) == 3
     assert "group: not settled" in str(report)
 
