@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "team.h"
+#include "trace.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -63,11 +64,20 @@ struct ProgramRunner::Frame {
   Barrier barrier;
   // One a thread, for even and for odd phases: one set counts while the other is reset.
   std::vector<Counter> counters[2];
+  // While the call is traced: its number, and the label of the first step.
+  bool traced;
+  std::uint64_t call;
+  std::uint32_t first_label;
 };
 
 ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads,
-                             std::size_t idle_arenas, Schedule schedule)
-    : program_(std::move(program)), threads_(std::max(threads, 1)), idle_arenas_(idle_arenas) {
+                             std::size_t idle_arenas, std::string name, std::string category,
+                             Schedule schedule)
+    : program_(std::move(program)),
+      threads_(std::max(threads, 1)),
+      idle_arenas_(idle_arenas),
+      name_(std::move(name)),
+      category_(std::move(category)) {
   for (const Level& level : program_->levels()) {
     std::vector<Chunk> chunks;
     for (const Instruction& instruction : level) {
@@ -144,11 +154,38 @@ void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds) 
   std::unique_ptr<Frame> frame = take_frame();
   bind(frame.get(), bindings);
   for (auto& counter : frame->counters[0]) counter.next.store(0, std::memory_order_relaxed);
+  frame->traced = trace::enabled();
+  if (frame->traced) {
+    const std::uint32_t label = trace_labels();
+    frame->call = trace::next_call();
+    frame->first_label = label + 1;
+    const std::int64_t begin = trace::now();
+    run_on_frame(frame.get(), seconds);
+    trace::record({begin, trace::now(), 1, frame->call, label, 0});
+  } else {
+    run_on_frame(frame.get(), seconds);
+  }
+  give_back(std::move(frame));
+}
+
+void ProgramRunner::run_on_frame(Frame* frame, std::vector<double>* seconds) const {
   if (seconds != nullptr) seconds->resize(phases_.size());
   // Begins here, not on the team: its first thread may be the last to arrive.
   double last = seconds == nullptr ? 0 : now();
-  run_on_team(widest_, [&](int thread, int team) { work(frame.get(), thread, team, seconds, &last); });
-  give_back(std::move(frame));
+  run_on_team(widest_, [&](int thread, int team) { work(frame, thread, team, seconds, &last); });
+}
+
+std::uint32_t ProgramRunner::trace_labels() {
+  std::call_once(labelled_, [this] {
+    std::vector<trace::Label> labels{{name_, category_, "", 0, 0, 1}};
+    for (const Level& level : program_->levels()) {
+      for (const Instruction& i : level) {
+        labels.push_back({i.name, "kernel", i.origin, i.operations, i.bytes, i.tasks});
+      }
+    }
+    first_label_ = trace::add_labels(labels);
+  });
+  return first_label_;
 }
 
 void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds,
@@ -190,17 +227,25 @@ void ProgramRunner::run_shared(const Phase& phase, std::size_t parity, Frame* fr
 
 void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {
   const Step& step = steps_[chunk.step];
-  step.kernel(frame->operands.data() + step.first_operand, step.ints, step.floats, chunk.begin, chunk.end);
+  char* const* operands = frame->operands.data() + step.first_operand;
+  const std::int64_t begin = frame->traced ? trace::now() : 0;
+  step.kernel(operands, step.ints, step.floats, chunk.begin, chunk.end);
+  if (frame->traced) {
+    const auto label = static_cast<std::uint32_t>(frame->first_label + chunk.step);
+    trace::record({begin, trace::now(), chunk.end - chunk.begin, frame->call, label, 0});
+  }
 }
 
 Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
                        std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
-                       std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads)
+                       std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
+                       const std::string& name)
     : CompiledGraph(std::move(inputs), std::move(outputs)),
       main_program_(main),
+      name_(name),
       threads_(threads),
       prepared_bytes_(prepared_bytes),
-      main_(std::move(main), threads, kIdleArenas),
+      main_(std::move(main), threads, kIdleArenas, "run " + name, "call"),
       sets_(cacheable, pick(sizes(this->inputs()), cacheable), std::max(threads, 1)) {
   if (threads < 1) throw std::invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   if (prepare == nullptr && prepared_bytes > 0) {
@@ -211,7 +256,7 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
   if (prepare != nullptr) {
     check_operands(*prepare, {sizes(this->inputs()), {}, prepared_bytes});
     check_reads_only_weights(*prepare, cacheable);
-    prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0);
+    prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
   }
 }
 
@@ -245,7 +290,8 @@ std::vector<std::pair<std::string, double>> Executable::profile(const std::vecto
   bindings.outputs = outputs;
   bindings.prepared = prepared == nullptr ? nullptr : prepared->data();
 
-  ProgramRunner runner(main_program_, threads_, 1, ProgramRunner::Schedule::kOneByOne);
+  ProgramRunner runner(main_program_, threads_, 1, "profile " + name_, "call",
+                       ProgramRunner::Schedule::kOneByOne);
   runner.run(bindings);  // touches the new arena's pages
   std::vector<double> seconds;
   runner.run(bindings, &seconds);

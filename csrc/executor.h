@@ -28,8 +28,9 @@ class ProgramRunner {
   enum class Schedule { kByLevel, kOneByOne };
 
   // At most `idle_arenas` are kept for the next calls.
+  // `name` and `category` are those of a whole run's span in a trace.
   ProgramRunner(std::shared_ptr<const Program> program, int threads, std::size_t idle_arenas,
-                Schedule schedule = Schedule::kByLevel);
+                std::string name, std::string category, Schedule schedule = Schedule::kByLevel);
   ~ProgramRunner();
 
   // With `seconds`, adds the duration of each phase to it: with kOneByOne, of each instruction.
@@ -61,6 +62,8 @@ class ProgramRunner {
   void add_level(std::vector<Chunk> chunks, Schedule schedule);
   std::unique_ptr<Frame> take_frame();
   void give_back(std::unique_ptr<Frame> frame);
+  void run_on_frame(Frame* frame, std::vector<double>* seconds) const;
+  std::uint32_t trace_labels();
   void bind(Frame* frame, const Bindings& bindings) const;
   void work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last) const;
   void run_chunk(const Chunk& chunk, Frame* frame) const;
@@ -75,6 +78,9 @@ class ProgramRunner {
   std::vector<Patch> fixed_;    // arena and constants: set once in a frame
   std::size_t operand_count_ = 0;
   int widest_ = 1;  // the most threads that any phase can use
+  std::string name_, category_;
+  std::once_flag labelled_;
+  std::uint32_t first_label_ = 0;  // the whole run's; the steps' follow
   std::mutex frames_mutex_;
   std::vector<std::unique_ptr<Frame>> idle_;
 };
@@ -101,7 +107,8 @@ class Executable : public CompiledGraph {
   // `prepare` may be null. Throws std::invalid_argument when the Programs refer to what does not exist.
   Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
              std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
-             std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads);
+             std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
+             const std::string& name);
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) override;
 
@@ -117,6 +124,7 @@ class Executable : public CompiledGraph {
   Prepared prepared_for(const std::vector<InputTensor>& inputs);
 
   std::shared_ptr<const Program> main_program_;
+  std::string name_;
   int threads_;
   std::size_t prepared_bytes_;
   ProgramRunner main_;

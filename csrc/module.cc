@@ -18,6 +18,7 @@
 #include "plugin.h"
 #include "python_executable.h"
 #include "python_runtime.h"
+#include "trace.h"
 
 namespace py = pybind11;
 
@@ -48,8 +49,9 @@ Operand to_operand(const py::sequence& parts) {
 }
 
 Instruction to_instruction(const py::sequence& parts) {
-  if (parts.size() != 6) {
-    throw py::value_error("an instruction is (name, kernel, operands, ints, floats, tasks)");
+  if (parts.size() != 6 && parts.size() != 9) {
+    throw py::value_error(
+        "an instruction is (name, kernel, operands, ints, floats, tasks), or these and (origin, operations, bytes)");
   }
   Instruction instruction;
   instruction.name = parts[0].cast<std::string>();
@@ -60,6 +62,11 @@ Instruction to_instruction(const py::sequence& parts) {
   instruction.ints = parts[3].cast<std::vector<std::int64_t>>();
   instruction.floats = parts[4].cast<std::vector<double>>();
   instruction.tasks = parts[5].cast<std::int64_t>();
+  if (parts.size() == 9) {
+    instruction.origin = parts[6].cast<std::string>();
+    instruction.operations = parts[7].cast<double>();
+    instruction.bytes = parts[8].cast<double>();
+  }
   return instruction;
 }
 
@@ -142,6 +149,17 @@ py::dict cache_info() {
   return result;
 }
 
+py::tuple take_trace() {
+  const trace::Contents contents = trace::take();
+  py::list labels;
+  for (const trace::Label& label : contents.labels) {
+    labels.append(
+        py::make_tuple(label.name, label.category, label.origin, label.operations, label.bytes, label.tasks));
+  }
+  return py::make_tuple(labels, py::array_t<trace::Event>(contents.events.size(), contents.events.data()),
+                        contents.dropped);
+}
+
 void define(py::module_& m) {
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "Kernels to call, in levels.")
       .def(py::init(&make_program), py::arg("levels"), py::arg("arena_bytes"), py::arg("constants"),
@@ -157,13 +175,14 @@ void define(py::module_& m) {
   py::class_<Executable, CompiledGraph, std::shared_ptr<Executable>>(m, "Executable", "Runs Programs.")
       .def(py::init([](std::shared_ptr<Program> main, std::shared_ptr<Program> prepare,
                        std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
-                       const SpecArgument& inputs, const SpecArgument& outputs, int threads) {
+                       const SpecArgument& inputs, const SpecArgument& outputs, int threads,
+                       const std::string& name) {
              return std::make_shared<Executable>(std::move(main), std::move(prepare), prepared_bytes,
                                                  std::move(cacheable), to_specs(inputs), to_specs(outputs),
-                                                 threads);
+                                                 threads, name);
            }),
            py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("cacheable"),
-           py::arg("inputs"), py::arg("outputs"), py::arg("threads"))
+           py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);
@@ -188,6 +207,11 @@ void define(py::module_& m) {
   m.def("compile_cache_info", &cache_info);
   m.def("clear_compile_cache", [] { CompileCache::instance().clear(); },
         py::call_guard<py::gil_scoped_release>());
+  PYBIND11_NUMPY_DTYPE(trace::Event, begin, end, tasks, call, label, thread);
+  m.def("trace_start", &trace::start, py::arg("events_per_thread"),
+        "Forgets what was recorded; from now on each thread keeps its last spans.");
+  m.def("trace_stop", &trace::stop);
+  m.def("trace_take", &take_trace, "(labels, events, dropped): what was recorded, which is then forgotten.");
   m.def("op_calls", &op_calls, "How often an NGraphSubgraphOp ran in this process.");
   m.attr("built_for_mxnet") = NGRAPH_BUILT_FOR_MXNET;
 }

@@ -28,6 +28,10 @@ struct Instruction {
   std::vector<std::int64_t> ints;
   std::vector<double> floats;
   std::int64_t tasks;
+  // For profiles: the framework's node, floating-point operations, bytes read and written.
+  std::string origin = {};
+  double operations = 0;
+  double bytes = 0;
 };
 
 using Level = std::vector<Instruction>;

@@ -1,8 +1,10 @@
-"""The command line: `python -m ngraph_mxnet explain|ops|env`."""
+"""The command line: `python -m ngraph_mxnet explain|ops|profile|env`."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import Any
 
 import click
@@ -137,6 +139,34 @@ def _cpu_rules() -> Any:
 
 def _mark(present: bool) -> str:
     return "yes" if present else "no"
+
+
+@main.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False), metavar="MODEL-symbol.json")
+@click.option("--shape", "shapes", multiple=True, callback=_shape, required=True, metavar="NAME=D,D,...",
+              help="The shape of a data input; once for each.")
+@click.option("--params", type=click.Path(exists=True, dir_okay=False), metavar="MODEL-0000.params",
+              help="The weights; random ones if not given.")
+@click.option("--threads", type=click.IntRange(1), help="As OMP_NUM_THREADS, which it overrides.")
+@click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Forward passes to measure.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def profile(model: str, shapes: dict[str, tuple[int, ...]], params: str | None, threads: int | None, rounds: int,
+            as_json: bool) -> None:
+    """Run a model, and show where its time goes and how near each kernel comes to this machine's peak."""
+    os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
+    os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    from ngraph_mxnet.mxnet_bridge.profile import profile_model
+
+    try:
+        found = profile_model(model, shapes, params, rounds=rounds)
+    except NGraphError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        Console(width=None if sys.stdout.isatty() else 140).print(found)
 
 
 @main.command()

@@ -97,6 +97,14 @@ _VARIABLES = (
         "Threads that run one graph; unset: the physical cores that this process may use.",
         _positive,
     ),
+    Variable(
+        "NGRAPH_PROFILE",
+        "path",
+        None,
+        "the path of a file, in a folder that exists",
+        "Write a Chrome trace of compiling and running to this file at exit; %p is the process's number.",
+        str,
+    ),
     _choice(
         "NGRAPH_LOG_LEVEL",
         "warning",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,12 +13,15 @@ from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.program import ProgramBuilder
+from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.passes.base import PassRecord
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.passes.prepare import Split, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.executable import Executable, check_options, input_ports, output_ports
+from ngraph_mxnet.runtime.trace import recorder, span
 
 OPTIONS = {"threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)"}
 
@@ -67,30 +71,48 @@ class CPUBackend(Backend):
         from ngraph_mxnet import _core
 
         target = Target(choose_isa(_core.cpu_features()), int(options.get("threads") or config.threads()))
-        optimize(graph)
+        trace_executor()
+        with span("passes", "compile"):
+            optimize(graph, observer=_record_pass)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         split = split_prepare(graph)
-        prepare = Lowering(split.prepare, target, wave_bytes=_WAVE_BYTES)
-        main = Lowering(split.main, target, prepare)
-        _lower(prepare, list(zip(split.prepare.parameters, split.prepare_inputs, strict=True)))
-        for value, source in zip(split.main.parameters, split.main_sources, strict=True):
-            if source.kind == "input":
-                main.bind_input(value, source.index)
-            else:
-                main.bind_prepared(value, split.prepare.results[source.index])
-        _lower(main, [])
-        for index, value in enumerate(split.main.results):
-            write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
-        native = _core.Executable(
-            main.builder.build(_core.Program, _core.kernel_address),
-            prepare.builder.build(_core.Program, _core.kernel_address) if prepare.builder.instructions else None,
-            prepare.builder.prepared_bytes,
-            [index for index, parameter in enumerate(graph.parameters) if parameter.cacheable],
-            [(p.type.element.name, p.type.shape) for p in graph.parameters],
-            [(r.type.element.name, r.type.shape) for r in graph.results],
-            target.threads,
-        )
+        with span("lower", "compile"):
+            main, prepare = _lower_both(split, target)
+        with span("plan and bind", "compile"):
+            native = _core.Executable(
+                main.builder.build(_core.Program, _core.kernel_address),
+                prepare.builder.build(_core.Program, _core.kernel_address) if prepare.builder.instructions else None,
+                prepare.builder.prepared_bytes,
+                [index for index, parameter in enumerate(graph.parameters) if parameter.cacheable],
+                [(p.type.element.name, p.type.shape) for p in graph.parameters],
+                [(r.type.element.name, r.type.shape) for r in graph.results],
+                target.threads,
+                graph.name,
+            )
         return CPUExecutable(graph, split, native, main.builder, prepare.builder)
+
+
+def _record_pass(record: PassRecord, graph: Graph) -> None:
+    active = recorder()
+    if active is not None:
+        active.add(record.name, "pass", time.perf_counter() - record.ms / 1e3, record.ms / 1e3,
+                   {"changed": record.changed, "ops": sum(record.after.values())})
+
+
+def _lower_both(split: Split, target: Target) -> tuple[Lowering, Lowering]:
+    """The main and the prepare graph."""
+    prepare = Lowering(split.prepare, target, wave_bytes=_WAVE_BYTES)
+    main = Lowering(split.main, target, prepare)
+    _lower(prepare, list(zip(split.prepare.parameters, split.prepare_inputs, strict=True)))
+    for value, source in zip(split.main.parameters, split.main_sources, strict=True):
+        if source.kind == "input":
+            main.bind_input(value, source.index)
+        else:
+            main.bind_prepared(value, split.prepare.results[source.index])
+    _lower(main, [])
+    for index, value in enumerate(split.main.results):
+        write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
+    return main, prepare
 
 
 def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:

@@ -14,7 +14,11 @@ from ngraph_mxnet.cpu.view import Buffer, Space, View
 
 @dataclass(eq=False)
 class Instruction:
-    """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these."""
+    """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these.
+
+    For profiles: `origin` is the node, `operations` are floating-point ones (two a multiply-add), `bytes` those of
+    the tensors that are read and written.
+    """
 
     kernel: str
     operands: list[tuple[Buffer, int]]
@@ -24,6 +28,8 @@ class Instruction:
     waits: list[Instruction]
     level: int = 0
     origin: str = ""
+    operations: float = 0.0
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,14 +81,20 @@ class ProgramBuilder:
         return self._constants[key]
 
     def emit(self, kernel: str, operands: Sequence[tuple[Buffer, int]], ints: Iterable[int],
-             floats: Iterable[float], tasks: int, *, reads: Iterable[View] = (), writes: View,
-             origin: str = "") -> None:
-        """Append a call of `kernel`. `writes` (and what shares its memory) may be read from then on."""
+             floats: Iterable[float], tasks: int, *, reads: Sequence[View] = (), writes: View,
+             after: Sequence[View] = (), origin: str = "", operations: float = 0.0, bytes: int | None = None) -> None:
+        """Append a call of `kernel`. `writes` (and what shares its memory) may be read from then on.
+
+        It waits for the writers of `reads` and `after`. See `Instruction` for `operations` and `bytes`: without the
+        latter, `reads` and `writes` count in full.
+        """
         if tasks == 0:
             return
-        waits = [writer for view in reads for writer in view.writers]
-        instruction = Instruction(kernel, list(operands), [int(i) for i in ints], list(floats), tasks, waits)
-        instruction.origin = origin
+        waits = [writer for view in (*reads, *after) for writer in view.writers]
+        if bytes is None:
+            bytes = sum(view.type.bytes for view in (*reads, writes))
+        instruction = Instruction(kernel, list(operands), [int(i) for i in ints], list(floats), tasks, waits,
+                                  origin=origin, operations=operations, bytes=bytes)
         self.instructions.append(instruction)
         writes.writers.append(instruction)
 
@@ -139,7 +151,8 @@ class ProgramBuilder:
         arena_bytes = self._plan_arena(levels)
         encoded = [
             [
-                (i.kernel, address(i.kernel), [_operand(b, o) for b, o in i.operands], i.ints, i.floats, i.tasks)
+                (i.kernel, address(i.kernel), [_operand(b, o) for b, o in i.operands], i.ints, i.floats, i.tasks,
+                 i.origin, i.operations, i.bytes)
                 for i in level
             ]
             for level in levels

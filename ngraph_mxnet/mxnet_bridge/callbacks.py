@@ -27,6 +27,7 @@ from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it
 from ngraph_mxnet.partition.report import Partition, PartitionLog, Region, count_kinds
 from ngraph_mxnet.partition.support import Verdict, backend_reason
 from ngraph_mxnet.runtime.backend import Backend, get_backend
+from ngraph_mxnet.runtime.trace import span
 
 logger = config.logger("ngraph_mxnet")
 log = PartitionLog()
@@ -270,10 +271,11 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
     Raises:
         NGraphError: the region can't be compiled for these shapes and types; MXNet shows the user the text.
     """
-    symbol = parse_symbol(subgraph_json)
-    types = [TensorType(mxnet_element(number), tuple(shape))
-             for number, shape in zip(in_types, in_shapes, strict=True)]
-    graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name)
+    with span("import", "compile"):
+        symbol = parse_symbol(subgraph_json)
+        types = [TensorType(mxnet_element(number), tuple(shape))
+                 for number, shape in zip(in_types, in_shapes, strict=True)]
+        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name)
     return _native(graph, chosen_backend(attrs), _own_options(attrs))
 
 

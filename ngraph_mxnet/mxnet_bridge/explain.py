@@ -69,7 +69,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     import mxnet as mx
 
     if not isinstance(symbol, mx.symbol.Symbol):
-        symbol = _load(Path(symbol))
+        symbol = load_symbol(Path(symbol))
     unknown = sorted({*shapes, *(dtypes or {})} - {*symbol.list_arguments(), *symbol.list_auxiliary_states()})
     if unknown:
         raise ModelError(f"no input is called {', '.join(unknown)}; the arguments: {symbol.list_arguments()}")
@@ -83,7 +83,12 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
 
 
-def _load(path: Path) -> Symbol:
+def load_symbol(path: Path) -> Symbol:
+    """The symbol in a file.
+
+    Raises:
+        ModelError: the file can't be read, or is corrupt.
+    """
     import mxnet as mx
 
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from ngraph_mxnet.cpu import abi
@@ -182,16 +183,19 @@ class Lowering:
         return self._blocked.get(value) or self.new_blocked(value)
 
     def emit(self, kernel: str, reads: Sequence[View], out: View, ints: Sequence[int],
-             floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
+             floats: Sequence[float] = (), *, after: Sequence[View] = (), bytes: int | None = None) -> None:
         """A call whose operands are `reads` then `out`; it also waits for the writers of `after`."""
         self.builder.emit(self.target.symbol(kernel), [v.operand for v in (*reads, out)], ints, floats,
-                          abi.tasks_of(kernel, ints), reads=[*reads, *after], writes=out, origin=self.origin)
+                          abi.tasks_of(kernel, ints), reads=reads, writes=out, after=after, origin=self.origin,
+                          bytes=bytes)
 
     def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
                 out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
         """An elementwise kernel over `shape`, with each operand's strides."""
         ints = abi.strided_ints(shape, *(strides for _, strides in reads), out[1])
-        self.emit(kernel, [view for view, _ in reads], out[0], ints, floats, after=after)
+        # Of a part of a tensor, or of one that is broadcast, only so many bytes are touched.
+        touched = sum(min(view.type.bytes, prod(shape) * view.type.element.size) for view, _ in (*reads, out))
+        self.emit(kernel, [view for view, _ in reads], out[0], ints, floats, after=after, bytes=touched)
 
     def copy(self, source: PlainView, destination: PlainView) -> PlainView:
         """Copy element for element; returns `destination`."""

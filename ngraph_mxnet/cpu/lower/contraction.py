@@ -198,8 +198,9 @@ def _contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry
     tail = [second or unused, scale or unused, shift or unused]
     operands = [v.operand for v in views] + constants + [v.operand for v in tail]
     reads = [source.view, packed, *(v for v in (bias, residual, scale, shift) if v)]
+    touched = prod(weights.shape) + sum(view.type.size for view in (source.view, out, residual, second) if view)
     ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks, reads=reads, writes=out,
-                     origin=ctx.origin)
+                     origin=ctx.origin, operations=2 * out.type.size * prod(weights.shape[1:]), bytes=4 * touched)
     if second is not None:
         second.writers.append(out.writers[-1])
 

@@ -13,6 +13,7 @@ from llvmlite import ir
 
 from ngraph_mxnet.cpu.microkernels.emit import I1, I64, PTR, Emitter
 from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, FLAG_RESIDUAL, INTS, ORDER_PIXELS, Operand
+from ngraph_mxnet.cpu.microkernels.peak import build_peak
 from ngraph_mxnet.cpu.microkernels.tables import PIXEL_COLUMNS
 from ngraph_mxnet.cpu.microkernels.tile import TileValues, emit_tile, prefetch_bytes
 from ngraph_mxnet.cpu.microkernels.variants import Isa, Variant, symbol, variants
@@ -30,6 +31,7 @@ def build_module(isa: Isa) -> ir.Module:
     module = ir.Module(name=f"contraction_{isa}")
     for variant in variants(isa):
         _build_kernel(module, variant, isa)
+    build_peak(module, isa, _MULTIPLY_ADD[isa])
     return module
 
 
