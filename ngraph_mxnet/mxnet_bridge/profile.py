@@ -56,8 +56,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Profile:
-    """Medians over the forward passes. `waiting_ms` is the threads' time inside calls but in no kernel: barriers, and
-    phases with too few tasks for all. `outside_ms` is what is left: MXNet and what it runs itself."""
+    """Medians over the forward passes. `waiting_ms` is the threads' time inside calls but in no kernel: barriers,
+    phases with too few tasks for all, a core taken by another process. `outside_ms` is what is left: MXNet and what
+    it runs itself."""
 
     threads: int
     isa: str

@@ -96,6 +96,7 @@ class Lowering:
         if value not in self._plain:
             if value in self._source:
                 assert self.prepare is not None
+                self.prepare.origin = self.origin
                 self._plain[value] = self.prepare.keep(self._source[value])
             else:
                 blocked = self._blocked[value]
@@ -140,6 +141,7 @@ class Lowering:
             builder = context.builder
             buffer = builder.arena(size) if context is self else builder.prepared(size)
             destination = View(value.type, buffer, 0)
+            context.origin = self.origin
             emit(context, context.contiguous(source), destination)
             context._packed[key] = destination
         found = context._packed[key]
