@@ -10,9 +10,9 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from ngraph_mxnet.cores import usable_cores
 from ngraph_mxnet.errors import ConfigError
 
 
@@ -94,7 +94,7 @@ _VARIABLES = (
         "integer",
         None,
         "a positive integer",
-        "Threads that run one graph; unset: the physical cores that this process may use.",
+        "Threads that run one graph; unset: the physical cores that affinity and CPU quota leave to this process.",
         _positive,
     ),
     Variable(
@@ -127,22 +127,8 @@ def get(name: str) -> Any:
 
 
 def threads() -> int:
-    """Threads for one graph: OMP_NUM_THREADS, else NGRAPH_INTRA_OP_PARALLELISM, else physical cores."""
-    return get("OMP_NUM_THREADS") or get("NGRAPH_INTRA_OP_PARALLELISM") or physical_cores()
-
-
-def physical_cores(topology: Path = Path("/sys/devices/system/cpu")) -> int:
-    """Physical cores among the CPUs that this process may run on; the CPUs where nothing tells."""
-    cores = set()
-    for cpu in os.sched_getaffinity(0):
-        folder = topology / f"cpu{cpu}" / "topology"
-        try:
-            cores.add(
-                tuple((folder / name).read_text().strip() for name in ("physical_package_id", "core_id"))
-            )
-        except OSError:
-            cores.add((f"cpu{cpu}",))
-    return max(len(cores), 1)
+    """Threads for one graph: OMP_NUM_THREADS, else NGRAPH_INTRA_OP_PARALLELISM, else `usable_cores`."""
+    return get("OMP_NUM_THREADS") or get("NGRAPH_INTRA_OP_PARALLELISM") or usable_cores()
 
 
 def logger(name: str) -> logging.Logger:

@@ -17,7 +17,8 @@ _BASE = {"errors", "config"}
 # `runtime` only `ir`, `runtime <- {interpreter, cpu} <- mxnet_bridge`.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
-    "config": {"errors"},
+    "cores": set(),
+    "config": {"cores", "errors"},
     "ir": {"errors"},
     "ops": {"ir", "errors"},
     "passes": {"ir", "ops", *_BASE},

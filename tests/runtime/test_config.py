@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 import ngraph_mxnet
 from ngraph_mxnet import config
+from ngraph_mxnet.cores import usable_cores
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import backends
 
@@ -24,7 +24,7 @@ def test_defaults():
     assert config.get("NGRAPH_BACKEND") == "CPU"
     assert config.get("NGRAPH_CPU_ISA") == "auto"
     assert config.get("NGRAPH_LOG_LEVEL") == "warning"
-    assert config.threads() == config.physical_cores() >= 1
+    assert config.threads() == usable_cores() >= 1
 
 
 def test_thread_precedence(monkeypatch):
@@ -64,19 +64,6 @@ def test_wrong_values_are_told(monkeypatch, name, text):
     monkeypatch.setenv(name, text)
     with pytest.raises(ConfigError, match=f"{name}='{text}' is not allowed: expected "):
         config.get(name)
-
-
-def test_hyperthreads_count_once(tmp_path: Path, monkeypatch):
-    for cpu, core in enumerate((0, 1, 0, 1)):
-        folder = tmp_path / f"cpu{cpu}" / "topology"
-        folder.mkdir(parents=True)
-        (folder / "physical_package_id").write_text("0\n")
-        (folder / "core_id").write_text(f"{core}\n")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    assert config.physical_cores(tmp_path) == 2
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2})
-    assert config.physical_cores(tmp_path) == 1
-    assert config.physical_cores(tmp_path / "nothing") == 2
 
 
 def test_the_table_has_every_variable_and_the_code_no_other():

@@ -1,0 +1,74 @@
+"""How many cores this process may use: by its affinity, without hyper-threads, within its control group's quota."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/")
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """Physical cores that this process may keep busy, at least 1. `root` holds `proc` and `sys`.
+
+    Of a quota of 2.5 CPUs 2 are used: threads that wait for each other suffer when all are stopped for the rest of a
+    period, because they had more.
+    """
+    cores, quota = physical_cores(root), cpu_quota(root)
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def physical_cores(root: Path = ROOT) -> int:
+    """Physical cores among the CPUs that this process may run on; the CPUs where nothing tells."""
+    cores = set()
+    for cpu in os.sched_getaffinity(0):
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        names = (_read(folder / name) for name in ("physical_package_id", "core_id"))
+        package, core = names
+        cores.add((package, core) if package and core else (f"cpu{cpu}",))
+    return max(len(cores), 1)
+
+
+def cpu_quota(root: Path = ROOT) -> float | None:
+    """CPUs' worth of time that the control groups allow; None without a limit.
+
+    A group has the least of its own and its ancestors' limits. In a container the path that `proc` tells may be
+    the host's, and only the hierarchy's top be visible: what does not exist does not limit.
+    """
+    limits = [limit for group in _groups(root) if (limit := _limit(group)) is not None]
+    return min(limits, default=None)
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Folders that may limit this process: its groups and their ancestors, of both versions of cgroups."""
+    mounted = root / "sys/fs/cgroup"
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # version 2; beside version 1 it is mounted as "unified"
+            tops = [mounted, mounted / "unified"]
+        elif "cpu" in controllers.split(","):
+            tops = [mounted / "cpu", mounted / controllers]
+        else:
+            continue
+        parts = [part for part in path.split("/") if part]
+        for top in tops:
+            yield from (top.joinpath(*parts[:count]) for count in range(len(parts), -1, -1))
+
+
+def _limit(group: Path) -> float | None:
+    quota, period = ((_read(group / "cpu.max") or "max 1").split() + ["100000"])[:2]
+    if quota == "max":
+        quota, period = (_read(group / f"cpu.cfs_{name}_us") or "-1" for name in ("quota", "period"))
+    try:
+        return float(quota) / float(period) if float(quota) > 0 and float(period) > 0 else None
+    except ValueError:
+        return None
+
+
+def _read(path: Path) -> str | None:
+    """The file's text without the blanks around it; None where there is none."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
