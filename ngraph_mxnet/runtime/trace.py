@@ -24,6 +24,9 @@ VARIABLE = "NGRAPH_PROFILE"
 EVENTS = 1 << 18
 """The most that are kept of each side: the last ones. As JSON about 300 bytes each."""
 
+CLOCK_LAG = 0.05
+"""Seconds, at most, by which a file system's clock is behind: it advances by timer ticks."""
+
 Event = dict[str, Any]
 """One event of Chrome's format; `ts` and `dur` are microseconds of the steady clock, which is `perf_counter`'s."""
 
@@ -47,7 +50,7 @@ class Recorder:
         self._start(forked=False)
 
     def _start(self, forked: bool) -> None:
-        self._forked, self._since = forked, time.time()
+        self._forked, self._since = forked, time.time() - CLOCK_LAG
         self._spans: deque[Event] = deque(maxlen=EVENTS)
         self._count = 0
         self._written = False
