@@ -135,12 +135,12 @@ def _compile(case: Case, plan: Plan, peer: PeerSpec, prefix: str, scratch: Path,
                 fresh("fill", use_cache=True)[0].close()
             second, warm = fresh("warm", use_cache=True)
             second.close()
-            times.setdefault("warm_compile_ms", []).append(warm["compile_ms"])
-            times.setdefault("warm_load_ms", []).append(warm["load_ms"])
+            for key in ("load_ms", "compile_ms", "compile_cpu_ms"):
+                times.setdefault(f"warm_{key}", []).append(warm[key])
     except BaseException:
         process.close()
         raise
-    for key in ("import_ms", "load_ms", "compile_ms", "imported_mib"):
+    for key in ("import_ms", "load_ms", "compile_ms", "compile_cpu_ms", "imported_mib"):
         times.setdefault(key, []).append(cold[key])
     times["detail"] = cold["detail"]
     return process

@@ -63,15 +63,13 @@ def former_onnx() -> Iterator[None]:
 
     mapping = getattr(onnx, "mapping", None) or _mapping()
     with ExitStack() as stack:
-        for patch in (
-            mock.patch.dict(sys.modules, {"onnx.mapping": mapping}),
-            mock.patch.object(onnx, "mapping", mapping, create=True),
-            mock.patch.object(onnx.defs, "onnx_opset_version", return_value=OPSET),
-            mock.patch.object(onnx.checker, "check_graph"),
-            *(mock.patch.dict(converters, {"null": _convert_weight_or_input})
-              for converters in MXNetGraph.registry_.values() if "null" in converters),
-        ):  # fmt: skip
-            stack.enter_context(patch)
+        stack.enter_context(mock.patch.dict(sys.modules, {"onnx.mapping": mapping}))
+        stack.enter_context(mock.patch.object(onnx, "mapping", mapping, create=True))
+        stack.enter_context(mock.patch.object(onnx.defs, "onnx_opset_version", return_value=OPSET))
+        stack.enter_context(mock.patch.object(onnx.checker, "check_graph"))
+        for converters in MXNetGraph.registry_.values():
+            if "null" in converters:
+                stack.enter_context(mock.patch.dict(converters, {"null": _convert_weight_or_input}))
         yield
 
 

@@ -45,13 +45,14 @@ class Worker:
         self.inputs = self.adapter.native(self.numpy.load(f"{prefix}-b{batch}.npy"))
         start = time.perf_counter()
         self.adapter.load(prefix, batch)
-        loaded = time.perf_counter()
+        loaded, cpu_loaded = time.perf_counter(), time.process_time()
         self.adapter.compile()
         self.adapter.run(self.inputs[0])
-        done = time.perf_counter()
+        done, cpu_done = time.perf_counter(), time.process_time()
         return {
             "load_ms": (loaded - start) * 1e3,
             "compile_ms": (done - loaded) * 1e3,
+            "compile_cpu_ms": (cpu_done - cpu_loaded) * 1e3,
             "import_ms": self.import_ms,
             "imported_mib": imported,
             "detail": self.adapter.detail(),
