@@ -101,7 +101,19 @@ def scale_shift_ints(source: BlockedView, out: BlockedView) -> list[int]:
 def pack_contraction_ints(shape: Ints, strides: Ints, *, groups: int, supers: int, oc_tile: int,
                           lanes: int) -> list[int]:
     """Weights of `shape` [OC][IC / groups][KH][KW] at element `strides`, merged into `supers` groups."""
-    return [supers, groups // supers, shape[0] // groups, shape[1], shape[2], shape[3], oc_tile, lanes, *strides]
+    merged, outputs = groups // supers, shape[0] // groups
+    return [supers, merged, outputs, *shape[1:], oc_tile, lanes, *strides, merged * outputs * strides[0]]
+
+
+def pack_matrices_ints(shape: Ints, strides: Ints, *, count: int, between: int, oc_tile: int) -> list[int]:
+    """`count` matrices of `shape` [N][K] at element `strides` and `between` each other, as weights of k16."""
+    return [count, 1, *shape, 1, 1, oc_tile, BLOCK, *strides, 0, 0, between]
+
+
+def gather_ints(shape: Ints, axis: int, count: int) -> list[int]:
+    """`count` indices into axis `axis` of a contiguous tensor of `shape`."""
+    outer, size, inner = _around(shape, axis)
+    return [outer, size, inner, count, max(1, min(count, GRAIN // max(inner, 1)))]
 
 
 def pack_depthwise_ints(shape: Ints) -> list[int]:
@@ -159,6 +171,7 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     "pack_contraction": lambda ints: ints[0] * -(-ints[1] * ints[2] // ints[6]) * -(-ints[1] * ints[3] // ints[7]),
     "pack_depthwise": lambda ints: -(-ints[0] // BLOCK),
     "pack_channels": lambda ints: ints[0] * -(-ints[1] // ints[2]),
+    **dict.fromkeys(("gather_1", "gather_4", "gather_8"), lambda ints: ints[0] * -(-ints[3] // ints[4])),
     "softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "log_softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "argmax": lambda ints: ints[0] * ints[2],

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.cpu.isa import choose_isa, supported
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
-from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.ir import Builder, Graph, element_type
 
 ISAS = supported(_core.cpu_features())
 
@@ -91,6 +91,57 @@ def test_one_matrix_serves_a_batch() -> None:
     b = Builder()
     a, w = b.parameter("a", (2, 3, 5, 20)), b.parameter("w", (7, 20), cacheable=True)
     assert_agree(b.results(b.relu(b.add(b.matmul(a, w, transpose_b=True), b.parameter("bias", (7,))))))
+
+
+@pytest.mark.parametrize(("left", "right"), [
+    ((2, 1, 5, 16), (1, 3, 16, 20)), ((3, 5, 16), (2, 3, 16, 8)), ((2, 3, 4, 16), (3, 16, 16)), ((5, 16), (4, 16, 8)),
+    ((2, 3, 4, 5, 16), (3, 1, 16, 3)), ((2, 3, 1, 5, 8), (2, 1, 4, 8, 7)), ((2, 0, 3, 16), (16, 5)),
+])
+@pytest.mark.parametrize("transpose", [False, True])
+def test_batches_of_matrices_broadcast(left: tuple[int, ...], right: tuple[int, ...], transpose: bool) -> None:
+    b = Builder()
+    if transpose:
+        left, right = ((*s[:-2], s[-1], s[-2]) for s in (left, right))
+    x, y = b.parameter("x", left), b.parameter("y", right)
+    assert_agree(b.results(b.matmul(x, y, transpose_a=transpose, transpose_b=transpose)))
+
+
+@st.composite
+def attention_graphs(draw: st.DrawFn) -> Graph:
+    """Heads seen through transposes, as attention has them: strided matrices on both sides."""
+    batch, heads, length = (draw(st.integers(1, 3)) for _ in range(3))
+    length, size = 5 * length, draw(st.sampled_from([3, 16, 20]))
+    order = draw(st.sampled_from([(0, 2, 1, 3), (2, 0, 1, 3), (2, 1, 0, 3)]))
+    b = Builder()
+    query, key, value = (
+        b.transpose(b.parameter(name, (batch, length, heads, size), cacheable=name == "value"), order=order)
+        for name in ("query", "key", "value")
+    )
+    scores = b.softmax(b.matmul(query, key, transpose_b=True), axis=-1)
+    context = b.transpose(b.matmul(scores, value), order=[order.index(i) for i in range(4)])
+    return b.results(b.reshape(context, shape=(batch * length, heads * size)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(attention_graphs())
+def test_attention(graph: Graph) -> None:
+    assert_agree(graph)
+
+
+def test_a_batch_of_matrices_is_one_instruction() -> None:
+    b = Builder()
+    graph = b.results(b.matmul(b.parameter("x", (24, 20, 64)), b.parameter("y", (24, 32, 64)), transpose_b=True))
+    executable = compile(graph, "CPU")
+    kernels = [i.kernel for level in executable.main.levels() for i in level]  # type: ignore[attr-defined]
+    assert len(kernels) == 3  # packing, the products, the copy to the result
+    assert_agree(graph)
+
+
+def test_gather_clips_its_indices() -> None:
+    b = Builder()
+    table, x = b.parameter("table", (7, 2, 5), cacheable=True), b.parameter("x", (3, 4))
+    indices = b.convert(b.multiply(x, b.constant(np.float32(9))), element=element_type("i64"))
+    assert_agree(b.results(*(b.gather(table, indices, axis=axis) for axis in range(3))))
 
 
 def dense_block() -> Graph:

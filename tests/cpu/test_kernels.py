@@ -276,9 +276,58 @@ def test_pack_contraction(
     wanted = pack_weights_reference(weights, groups=groups, oc_tile=oc_tile, lanes=lanes)
     supers = super_groups(groups, groups * icg, groups * ocg, lanes)
     packed = np.full_like(wanted, np.nan)
-    ints = [supers, groups // supers, ocg, icg, *kernel, oc_tile, lanes, *element_strides(weights)]
+    ints = abi.pack_contraction_ints(
+        weights.shape, element_strides(weights), groups=groups, supers=supers, oc_tile=oc_tile, lanes=lanes
+    )
     run(isa, "pack_contraction", [weights, packed], ints, (), splits)
     np.testing.assert_array_equal(packed, wanted)
+
+
+@every_isa
+@given(
+    seed=SEEDS,
+    shape=st.tuples(st.integers(1, 3), st.sampled_from([5, 16, 33]), st.sampled_from([7, 16, 48])),
+    order=st.sampled_from([(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 0, 1)]),
+    oc_tile=st.sampled_from([16, 32]),
+    splits=SPLITS,
+)
+def test_pack_matrices(
+    isa: str, seed: int, shape: tuple, order: tuple, oc_tile: int, splits: list[int]
+) -> None:
+    matrices = images(seed, *shape).transpose(order)
+    count, columns, depth = matrices.shape
+    wanted = np.stack(
+        [pack_weights_reference(m[:, :, None, None], groups=1, oc_tile=oc_tile, lanes=16) for m in matrices]
+    )
+    packed = np.full_like(wanted, np.nan)
+    between, *strides = element_strides(matrices)
+    ints = abi.pack_matrices_ints((columns, depth), strides, count=count, between=between, oc_tile=oc_tile)
+    run(isa, "pack_contraction", [matrices, packed], ints, (), splits)
+    np.testing.assert_array_equal(packed, wanted)
+
+
+@every_isa
+@given(
+    seed=SEEDS,
+    shape=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    axis=st.integers(0, 2),
+    count=st.integers(0, 20),
+    dtype=st.sampled_from([np.int8, np.float32, np.int64]),
+    rows=st.integers(1, 9),
+    splits=SPLITS,
+)
+def test_gather(
+    isa: str, seed: int, shape: list, axis: int, count: int, dtype: type, rows: int, splits: list[int]
+) -> None:
+    random = np.random.default_rng(seed)
+    axis %= len(shape)
+    data = random.integers(-100, 100, shape).astype(dtype)
+    indices = random.integers(-3, 9, count)
+    wanted = np.take(data, np.clip(indices, 0, shape[axis] - 1), axis=axis)
+    out = np.full_like(wanted, 77)
+    ints = [*abi.gather_ints(shape, axis, count)[:-1], rows]
+    run(isa, f"gather_{data.itemsize}", [data, indices, out], ints, (), splits)
+    np.testing.assert_array_equal(out, wanted)
 
 
 @every_isa

@@ -235,6 +235,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
         step_block=0 if case.residual == "in_place" else case.step_block,
         pixel_stride=plane.pixel * case.stride[1], in_image_stride=plane.image, in_group_stride=group_stride,
+        weight_group_stride=constants[0][0].nbytes, channel_group_stride=constants[1].nbytes // supers,
         out_image_stride=output.plane.image, out_block_stride=output.block_stride,
         res_image_stride=residual.plane.image, res_block_stride=residual.block_stride,
         out2_image_stride=output2.plane.image, out2_block_stride=output2.block_stride,

@@ -19,7 +19,7 @@ LAYOUT_INTS = tuple("n c h w in_n in_c in_row in_column out_n out_c out_row out_
 
 PACK_CONTRACTION_INTS = tuple(
     "supers merged oc_per_group ic_per_group kernel_h kernel_w oc_tile lanes oc_stride ic_stride "
-    "kh_stride kw_stride".split()
+    "kh_stride kw_stride super_stride".split()
 )
 """Entries of `ints` of `pack_contraction`; groups = supers * merged, lanes is 16 (k16) or 1 (k1)."""
 
@@ -107,10 +107,23 @@ def pack_contraction(tensors, ints, floats, begin, end):
     for task in range(begin, end):
         block, rest = task % blocks, task // blocks
         oc_group, super_group = rest % oc_groups, rest // oc_groups
-        weights = shift(pointer(tensors, 0, float32), super_group * merged * ocg * ints[8])
+        weights = shift(pointer(tensors, 0, float32), super_group * ints[12])
         packed = shift(pointer(tensors, 1, float32), task * kernel_h * kernel_w * lanes * oc_tile)
         for tap in range(kernel_h * kernel_w):
             at = tap // kernel_w * ints[10] + tap % kernel_w * ints[11]
+            if merged == 1 and lanes == 16 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg:
+                inside = shift(weights, at + block * 16 * ints[9])
+                if ints[8] == 1:
+                    for k in range(16):
+                        for j in range(0, oc_tile, 16):
+                            values = load_lanes(inside, k * ints[9] + oc_group * oc_tile + j)
+                            store_lanes(packed, (tap * 16 + k) * oc_tile + j, values)
+                    continue
+                if ints[9] == 1:
+                    for j in range(0, oc_tile, 16):
+                        rows = shift(inside, (oc_group * oc_tile + j) * ints[8])
+                        transpose_lanes(rows, ints[8], shift(packed, tap * 16 * oc_tile + j), oc_tile)
+                    continue
             for k in range(lanes):
                 ic = block * lanes + k
                 group = ic // icg

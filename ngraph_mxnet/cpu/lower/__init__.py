@@ -4,6 +4,8 @@ from ngraph_mxnet.cpu.lower import (  # noqa: F401
     blocked,
     contraction,
     elementwise,
+    gather,
+    matmul,
     movement,
     normalization,
     reduction,

@@ -129,11 +129,11 @@ class Lowering:
         return replace(self._packed[key], writers=[])  # type: ignore[return-value]
 
     def packed(self, value: Value, spec: tuple[Any, ...], size: int,
-               emit: Callable[[Lowering, PlainView, View], None]) -> View:
+               emit: Callable[[Lowering, PlainView, View], None], *, contiguous: bool = True) -> View:
         """`value` rearranged to `size` bytes by `emit(context, source, destination)`.
 
         Done in the prepare program when the value is known there, else at every call. `spec` identifies
-        the arrangement, so that two readers share one.
+        the arrangement, so that two readers share one. Without `contiguous`, `source` has any strides.
         """
         context, source = self._home(value)
         key = (*spec, source)
@@ -142,7 +142,7 @@ class Lowering:
             buffer = builder.arena(size) if context is self else builder.prepared(size)
             destination = View(value.type, buffer, 0)
             context.origin = self.origin
-            emit(context, context.contiguous(source), destination)
+            emit(context, context.contiguous(source) if contiguous else context.plain(source), destination)
             context._packed[key] = destination
         found = context._packed[key]
         return found if context is self else replace(found, writers=[])

@@ -1,4 +1,4 @@
-"""Convolutions and matrix products, on the contraction microkernels."""
+"""Convolutions, on the contraction microkernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ngraph_mxnet.cpu.view import (
     Halo,
     PlainView,
     View,
-    blocked_view,
     contiguous_strides,
     spatial,
 )
@@ -88,7 +87,7 @@ class Epilogue:
     upper2: float = inf
 
 
-def _clamps(node: Node) -> dict[str, Any]:
+def clamps(node: Node) -> dict[str, Any]:
     return {key: node.attrs[key] for key in ("lower", "upper", "lower2", "upper2") if key in node.attrs}
 
 
@@ -99,10 +98,10 @@ def check_rank(node: Node) -> str | None:
     found = {v.type.element.name for v in node.inputs}
     if found != {"f32"}:
         return f"{node.op.name} of {', '.join(sorted(found))} has no CPU kernel, only f32"
-    return _check_depth(node)
+    return check_depth(node)
 
 
-def _check_depth(node: Node) -> str | None:
+def check_depth(node: Node) -> str | None:
     """A sum over nothing has no kernel."""
     if node.outputs[0].type.size and any(v.type.size == 0 for v in node.inputs):
         return f"{node.op.name} over no elements has no CPU kernel"
@@ -116,7 +115,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
     geometry = Geometry.of(node)
     data, weights = node.inputs[:2]
     bias, residual, scale, shift = (*node.inputs[2:], None, None, None, None)[:4]
-    epilogue = Epilogue(bias, residual, scale, shift, **_clamps(node))
+    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node))
     source = _convolution_input(ctx, data, weights, geometry)
     outputs = [ctx.new_blocked(value) for value in node.outputs]
     _contract(ctx, source, Packing.of_convolution(weights, geometry.groups), geometry, outputs, epilogue)
@@ -242,9 +241,7 @@ class Packing:
     value: Value
     shape: tuple[int, int, int, int]
     strides: tuple[int, int, int, int]
-    groups: int = 1
-    offset: int = 0
-    """Elements before the first weight: which matrix of a batch."""
+    groups: int
 
     @staticmethod
     def of_convolution(weights: Value, groups: int) -> Packing:
@@ -266,84 +263,6 @@ class Packing:
             size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * 4
 
         def emit(context: Lowering, view: PlainView, destination: View) -> None:
-            matrix = PlainView(view.type, view.buffer, view.offset + self.offset * 4, view.writers, view.strides)
-            context.emit(kernel, [matrix], destination, ints)
+            context.emit(kernel, [view], destination, ints)
 
-        return ctx.packed(self.value, (kernel, self.offset, *ints), size, emit)
-
-
-_POINT = Geometry((1, 1), (1, 1), (1, 1), 1, Halo())
-
-
-def _check_matmul(node: Node) -> str | None:
-    """Both operands' batch shapes must be equal, or `b` one matrix."""
-    a, b = node.inputs[:2]
-    if a.type.element.name != "f32":
-        return f"{node.op.name} of {a.type.element} has no CPU kernel, only f32"
-    if b.type.rank > 2 and a.shape[:-2] != b.shape[:-2]:
-        return f"matmul of batches {a.type} and {b.type} that broadcast has no CPU kernel yet"
-    return _check_depth(node)
-
-
-@lowers("matmul", "matmul_bias", check=_check_matmul)
-def matmul(ctx: Lowering, node: Node) -> None:
-    """Of any rank from 2; each matrix of a batch is a contraction of its own, all in one level."""
-    a, b = node.inputs[:2]
-    epilogue = Epilogue(bias=node.inputs[2] if len(node.inputs) > 2 else None, **_clamps(node))
-    *batch, rows, columns = node.output.shape
-    depth = a.shape[-2] if node.attrs["transpose_a"] else a.shape[-1]
-    if b.type.rank == 2 and not node.attrs["transpose_a"]:
-        batch, rows = [], prod(a.shape[:-1])
-    sources = _matrix_rows(ctx, a, batch, rows, depth, node.attrs["transpose_a"])
-    pitch = -(-columns // BLOCK) * BLOCK
-    buffer = ctx.builder.arena(prod(batch) * rows * pitch * 4)
-    result = PlainView(node.output.type, buffer, 0, strides=_pitched_strides(node.output.shape, pitch))
-    for number, index in enumerate(np.ndindex(*batch)):
-        out = blocked_view(TensorType(f32, (rows, columns)), buffer, Halo())
-        out = BlockedView(out.type, buffer, number * rows * pitch * 4, result.writers, out.image, out.block, out.row)
-        view = sources[number]
-        source = Input("k16", view, _byte_plane(view), view.blocks, BLOCK * 4, 0, 1)
-        _contract(ctx, source, _matrix_packing(b, index, node.attrs["transpose_b"]), _POINT, [out], epilogue)
-        if node.output.type.rank == 2:
-            ctx.set_blocked(node.output, out)
-    ctx.set_plain(node.output, result)
-
-
-def _pitched_strides(shape: tuple[int, ...], pitch: int) -> tuple[int, ...]:
-    """Row-major strides with rows `pitch` elements apart."""
-    return (*contiguous_strides((*shape[:-1], pitch))[:-1], 1)
-
-
-def _matrix_rows(ctx: Lowering, a: Value, batch: list[int], rows: int, depth: int,
-                 transpose: bool) -> list[BlockedView]:
-    """Each matrix of the batch as rows of whole 16-element blocks, zero beyond `depth`."""
-    matrix = TensorType(f32, (rows, depth))
-    if a.type.rank == 2 and not transpose:
-        return [ctx.blocked(a)]
-    pitch = -(-depth // BLOCK) * BLOCK
-    view = ctx.plain(a)
-    strides = list(view.strides)
-    if transpose:
-        strides[-2:] = strides[-1], strides[-2]
-    if transpose or depth != pitch or not view.is_contiguous:
-        own = [*a.shape[:-2], *((a.shape[-1], a.shape[-2]) if transpose else a.shape[-2:])]
-        padded = ctx.new_plain(TensorType(f32, (prod(own[:-1]) * pitch,)))
-        ctx.strided("fill_4", padded.type.shape, [], (padded, (1,)), [0.0])
-        inside = PlainView(TensorType(f32, tuple(own)), padded.buffer, 0, strides=_pitched_strides(tuple(own), pitch))
-        ctx.strided("copy_4", own, [(view, strides)], (inside, inside.strides), after=[padded])
-        view = inside
-    size = rows * pitch * 4
-    return [
-        BlockedView(matrix, view.buffer, view.offset + number * size, view.writers, pitch, BLOCK, BLOCK)
-        for number in range(max(1, prod(batch)))
-    ]
-
-
-def _matrix_packing(b: Value, index: tuple[int, ...], transpose: bool) -> Packing:
-    """The matrix of `b` at batch `index`, as weights [N][K][1][1]."""
-    rows, columns = b.shape[-2:]
-    strides = contiguous_strides(b.shape)
-    offset = sum(i * step for i, step in zip(index, strides, strict=False)) if b.type.rank > 2 else 0
-    if transpose:
-        return Packing(b, (rows, columns, 1, 1), (columns, 1, 0, 0), offset=offset)
-    return Packing(b, (columns, rows, 1, 1), (1, columns, 0, 0), offset=offset)
+        return ctx.packed(self.value, (kernel, *ints), size, emit)

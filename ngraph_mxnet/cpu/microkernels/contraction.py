@@ -113,21 +113,22 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
     b = e.builder
     n = p.ints
     lanes = 16 if variant.kind == "k16" else 1
-    tile = b.add(b.mul(task.group, n["oc_groups"]), task.oc_group)
     first = b.mul(task.oc_group, ir.Constant(I64, variant.blocks))
-    block = b.add(b.mul(task.group, n["out_blocks"]), first)
     panel = b.mul(n["steps"], ir.Constant(I64, 64 * variant.blocks * lanes))
 
     def channels(operand: Operand) -> ir.Value:
-        return e.at(p.operands[operand], b.mul(tile, ir.Constant(I64, 64 * variant.blocks)))
+        group = e.at(p.operands[operand], b.mul(task.group, n["channel_group_stride"]))
+        return e.at(group, b.mul(task.oc_group, ir.Constant(I64, 64 * variant.blocks)))
 
     def image_block(operand: Operand, prefix: str) -> ir.Value:
         image = e.at(p.operands[operand], b.mul(task.image, n[f"{prefix}_image_stride"]))
-        return e.at(image, b.mul(block, n[f"{prefix}_block_stride"]))
+        group = e.at(image, b.mul(task.group, n[f"{prefix}_group_stride"]))
+        return e.at(group, b.mul(first, n[f"{prefix}_block_stride"]))
 
     def flag(bit: int) -> ir.Value:
         return b.icmp_signed("!=", b.and_(n["flags"], ir.Constant(I64, bit)), ir.Constant(I64, 0))
 
+    weights = e.at(p.operands[Operand.WEIGHTS], b.mul(task.group, n["weight_group_stride"]))
     image = e.at(p.operands[Operand.INPUT], b.mul(task.image, n["in_image_stride"]))
     column = b.mul(b.mul(n["rows"], n["row_pixels"]), ir.Constant(I64, 4))
     columns = [p.operands[Operand.PIXELS]]
@@ -136,7 +137,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
     steps = p.operands[Operand.STEPS]
     return TileValues(
         input=e.at(image, b.mul(task.group, n["in_group_stride"])),
-        weights=e.at(p.operands[Operand.WEIGHTS], b.mul(tile, panel)),
+        weights=e.at(weights, b.mul(task.oc_group, panel)),
         ahead=p.operands[Operand.WEIGHTS],
         bias=channels(Operand.BIAS),
         scale2=channels(Operand.SCALE2),

@@ -23,7 +23,8 @@ split into blocks.
 Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 16 or 32,
 is the variant's number of output channels per weight tile. Weights are packed
 `[groups][oc_groups][steps * lanes][oc_tile]` (`packing.py`) and, as `bias`, `scale2` and `shift2`
-(`[groups][oc_groups][oc_tile]`), 64-byte aligned and padded with zeros.
+(`[groups][oc_groups][oc_tile]`), 64-byte aligned and padded with zeros. Matrices of a batch are groups too;
+they may share weights or channel vectors.
 
 Tasks are numbered flat over (group, oc group, image, chunk) for `ORDER_CHANNELS`, and over
 (image, group, chunk, oc group) for `ORDER_PIXELS`, last fastest. A chunk is `chunk_tiles` consecutive
@@ -34,7 +35,7 @@ bytes apart in the input; for the others a row may be the whole image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import IntEnum
 
 __all__ = [
@@ -90,7 +91,7 @@ class ContractionParams:
     oc_groups: int
     """Weight tiles of `oc_tile` output channels in a group: ceil(16 * out_blocks / oc_tile)."""
     out_blocks: int
-    """16-channel output blocks in a group; group g starts at block g * out_blocks."""
+    """16-channel output blocks in a group."""
     rows: int
     """Rows of pixels in an image; rows * row_pixels is the width of the pixel table."""
     row_pixels: int
@@ -108,13 +109,21 @@ class ContractionParams:
     """Sum of `FLAG_*`."""
     pixel_stride: int = 0
     """Input bytes between neighbouring output pixels of a row; `_rows` variants only."""
+    weight_group_stride: int = 0
+    """Between the packed weights of two groups; 0 if they share them."""
+    channel_group_stride: int = 0
+    """The same for `bias`, `scale2` and `shift2`."""
     in_image_stride: int = 0
     in_group_stride: int = 0
     out_image_stride: int = 0
+    out_group_stride: int = -1
+    """-1 here and below: the groups' blocks follow each other."""
     out_block_stride: int
     res_image_stride: int = 0
+    res_group_stride: int = -1
     res_block_stride: int = 0
     out2_image_stride: int = 0
+    out2_group_stride: int = -1
     out2_block_stride: int = 0
 
     lower: float = float("-inf")
@@ -134,8 +143,11 @@ class ContractionParams:
 
     def ints(self) -> list[int]:
         """The kernel's `ints`."""
-        whole = replace(self, step_block=self.step_block or self.steps)
-        return [getattr(whole, name) for name in INTS]
+        resolved: dict[str, int] = {"step_block": self.step_block or self.steps}
+        for prefix in ("out", "res", "out2"):
+            if getattr(self, f"{prefix}_group_stride") == -1:
+                resolved[f"{prefix}_group_stride"] = self.out_blocks * getattr(self, f"{prefix}_block_stride")
+        return [resolved.get(name, getattr(self, name)) for name in INTS]
 
     def floats(self) -> list[float]:
         """The kernel's `floats`."""

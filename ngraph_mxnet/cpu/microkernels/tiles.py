@@ -39,6 +39,7 @@ class TileChoice:
     chunk_tiles: int
     order: int
     step_block: int = 0
+    steps: int = 0
 
     @property
     def oc_tile(self) -> int:
@@ -46,9 +47,12 @@ class TileChoice:
         return self.variant.oc_tile
 
     def fields(self) -> dict[str, int]:
-        """Keyword arguments for `ContractionParams`."""
+        """Keyword arguments for `ContractionParams`; each group has weights and channel vectors of its own."""
         shared = "images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order step_block"
-        return {name: getattr(self, name) for name in shared.split()}
+        lanes = BLOCK if self.variant.kind == "k16" else 1
+        vector = self.oc_groups * self.oc_tile * 4
+        strides = {"weight_group_stride": self.steps * lanes * vector, "channel_group_stride": vector}
+        return {**{name: getattr(self, name) for name in shared.split()}, **strides}
 
 
 def choose_tiles(
@@ -86,14 +90,14 @@ def choose_tiles(
         oc_groups = -(-out_blocks // variant.blocks)
         choice = TileChoice(
             variant, symbol(variant, isa), fold, outer_images, groups, oc_groups, out_blocks,
-            rows, row_pixels, row_tiles, chunk_tiles=1, order=ORDER_CHANNELS,
+            rows, row_pixels, row_tiles, chunk_tiles=1, order=ORDER_CHANNELS, steps=steps,
         )  # fmt: skip
         cost = _cost(choice)
         if best is None or cost < best[0]:
             best = (cost, choice)
     if best is None:
         raise ValueError(f"no {kind} kernel for {isa}")
-    return _schedule(best[1], steps=steps, taps=taps, stride=stride, threads=threads)
+    return _schedule(best[1], taps=taps, stride=stride, threads=threads)
 
 
 def _cost(choice: TileChoice) -> float:
@@ -107,10 +111,10 @@ def _cost(choice: TileChoice) -> float:
     return choice.oc_groups * max(work + 0.1 * loads, loads)
 
 
-def _schedule(choice: TileChoice, *, steps: int, taps: int, stride: int, threads: int) -> TileChoice:
+def _schedule(choice: TileChoice, *, taps: int, stride: int, threads: int) -> TileChoice:
     """Adds task order and size."""
     variant = choice.variant
-    tiles = choice.rows * choice.row_tiles
+    tiles, steps = choice.rows * choice.row_tiles, choice.steps
     lanes = 1 if variant.kind == "k1" else BLOCK
     if variant.kind == "depthwise":
         # Nothing is shared between channel blocks: long runs of pixels.
