@@ -1,4 +1,4 @@
-"""The command line: `python -m ngraph_mxnet explain|ops|profile|env`."""
+"""The command line: `python -m ngraph_mxnet explain|ops|profile|env|cache`."""
 
 from __future__ import annotations
 
@@ -182,6 +182,39 @@ def env() -> None:
             value = f"not allowed: {error}"
         table.add_row(variable.name, escape(value), str(variable.default), escape(variable.allowed),
                       escape(variable.help))
+    Console().print(table)
+
+
+@main.command()
+@click.argument("action", type=click.Choice(["show", "clear"]), default="show")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def cache(action: str, as_json: bool) -> None:
+    """Show or clear the folder of generated code and measurements (NGRAPH_CACHE_DIR)."""
+    from ngraph_mxnet.cache import open_store
+
+    try:
+        store = open_store()
+    except NGraphError as error:
+        raise click.ClickException(str(error)) from None
+    if store is None:
+        raise click.ClickException("the cache is off: see NGRAPH_CACHE_DIR in `python -m ngraph_mxnet env`")
+    if action == "clear":
+        removed = store.clear()
+        click.echo(json.dumps({"removed": removed}) if as_json else f"{removed} entries removed from {store.root}")
+        return
+    entries = store.entries()
+    kinds = {
+        kind: {"entries": len(sizes), "bytes": sum(sizes)}
+        for kind in sorted({entry.kind for entry in entries})
+        for sizes in [[entry.bytes for entry in entries if entry.kind == kind]]
+    }
+    if as_json:
+        click.echo(json.dumps({"folder": str(store.root), "limit": store.limit, "kinds": kinds}, indent=2))
+        return
+    title = f"{store.root}, at most {store.limit >> 20} MiB"
+    table = Table("kind", "entries", "KiB", title=title, title_justify="left")
+    for kind, sums in kinds.items():
+        table.add_row(kind, str(sums["entries"]), f"{sums['bytes'] / 1024:.0f}")
     Console().print(table)
 
 

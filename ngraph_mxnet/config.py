@@ -53,6 +53,18 @@ def _choice(
     return Variable(name, "word", default, ", ".join(choices), help, parse)
 
 
+def _switch(name: str, help: str) -> Variable:
+    """Off by default."""
+    words = {"0": False, "1": True}
+
+    def parse(text: str) -> bool:
+        if text not in words:
+            raise ValueError(text)
+        return words[text]
+
+    return Variable(name, "0 or 1", False, "0, 1", help, parse)
+
+
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -104,6 +116,23 @@ _VARIABLES = (
         "the path of a file, in a folder that exists",
         "Write a Chrome trace of compiling and running to this file at exit; %p is the process's number.",
         str,
+    ),
+    _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
+    Variable(
+        "NGRAPH_CACHE_DIR",
+        "path",
+        None,
+        "a folder, or off",
+        "Where generated code is kept; unset: ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
+        str,
+    ),
+    Variable(
+        "NGRAPH_CACHE_MB",
+        "integer",
+        256,
+        "a positive integer",
+        "Size of that folder in MiB, beyond which what was used longest ago goes.",
+        _positive,
     ),
     _choice(
         "NGRAPH_LOG_LEVEL",

@@ -294,6 +294,13 @@ def _clamp(draw: Draw) -> Case:
     return [data], clamp_attrs(draw)
 
 
+def _fused(draw: Draw) -> Case:
+    from cluster_graphs import cluster_graphs
+
+    body = draw(cluster_graphs())
+    return [p.type for p in body.parameters], {"body": body}
+
+
 # ---- the table ------------------------------------------------------------------------------------------
 
 _LRN = {
@@ -362,6 +369,7 @@ _RECORDS = [
     Record("softmax", _one_axis(FLOATS)),
     Record("log_softmax", _one_axis(FLOATS)),
     Record("layer_norm", _layer_norm),
+    Record("fused", _fused),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]
 RECORDS: dict[str, Record] = {record.op: record for record in _RECORDS}

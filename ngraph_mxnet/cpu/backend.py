@@ -1,4 +1,8 @@
-"""The CPU backend in direct execution (DEX): binds shape-generic kernels that were compiled at package build."""
+"""The CPU backend.
+
+By default it is in direct execution (DEX): it binds shape-generic kernels that were compiled at package build, and
+compiles nothing itself. With `codegen` it also fuses elementwise ops into kernels generated for the graph's shapes.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,28 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
+from ngraph_mxnet.cpu.codegen.clusters import cluster_pass
+from ngraph_mxnet.cpu.codegen.generator import Code, Generator
 from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
+from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.passes.base import PassRecord
+from ngraph_mxnet.passes.clusters import inline_bodies
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.passes.prepare import Split, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.executable import Executable, check_options, input_ports, output_ports
 from ngraph_mxnet.runtime.trace import recorder, span
 
-OPTIONS = {"threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)"}
+OPTIONS = {
+    "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
+    "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
+}
 
 _WAVE_BYTES = 8 << 20
 """Intermediates of a wave of the prepare Program: what a cache holds."""
@@ -57,6 +68,8 @@ class CPUBackend(Backend):
     name = "CPU"
 
     def supports(self, node: Node) -> str | None:
+        if node.op.name == "fused":
+            return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
         rule = RULES.get(_BECOMES.get(node.op.name, node.op.name))
         if rule is None:
             return f"{node.op.name} has no CPU kernel"
@@ -70,18 +83,31 @@ class CPUBackend(Backend):
         self.require_support(graph)
         from ngraph_mxnet import _core
 
-        target = Target(choose_isa(_core.cpu_features()), int(options.get("threads") or config.threads()))
+        isa = choose_isa(_core.cpu_features())
+        codegen = _switch(options, "codegen", "NGRAPH_CODEGEN")
+        target = Target(isa, int(options.get("threads") or config.threads()), Generator(isa) if codegen else None)
         trace_executor()
+        inline_bodies(graph)
         with span("passes", "compile"):
             optimize(graph, observer=_record_pass)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         split = split_prepare(graph)
+        if target.generator is not None:
+            with span("cluster", "compile"):
+                cluster_pass().run(split.main)
         with span("lower", "compile"):
             main, prepare = _lower_both(split, target)
+        with span("generate code", "compile"):
+            code = target.generator.code() if target.generator is not None else Code(None, {})
+
+        def program(builder: ProgramBuilder) -> Any:
+            return builder.build(_core.Program, lambda name: code.addresses.get(name) or _core.kernel_address(name),
+                                 code.owner)
+
         with span("plan and bind", "compile"):
             native = _core.Executable(
-                main.builder.build(_core.Program, _core.kernel_address),
-                prepare.builder.build(_core.Program, _core.kernel_address) if prepare.builder.instructions else None,
+                program(main.builder),
+                program(prepare.builder) if prepare.builder.instructions else None,
                 prepare.builder.prepared_bytes,
                 [index for index, parameter in enumerate(graph.parameters) if parameter.cacheable],
                 [(p.type.element.name, p.type.shape) for p in graph.parameters],
@@ -113,6 +139,14 @@ def _lower_both(split: Split, target: Target) -> tuple[Lowering, Lowering]:
     for index, value in enumerate(split.main.results):
         write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
     return main, prepare
+
+
+def _switch(options: Mapping[str, Any], name: str, variable: str) -> bool:
+    """An option that is on or off: the caller's, else the environment's."""
+    value = str(options.get(name, config.get(variable)))
+    if value not in ("0", "1", "False", "True"):
+        raise ConfigError(f"option {name}: found {value!r}, expected 0 or 1")
+    return value in ("1", "True")
 
 
 def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:

@@ -145,8 +145,8 @@ class ProgramBuilder:
         self.memory = MemoryReport(total, peak(lifetimes), sum(align(life.bytes) for life in lifetimes))
         return total
 
-    def build(self, program: Callable[..., Any], address: Callable[[str], int]) -> Any:
-        """The executor's Program, by the constructor `program` and the kernels' addresses."""
+    def build(self, program: Callable[..., Any], address: Callable[[str], int], owner: Any = None) -> Any:
+        """The executor's Program, by the constructor `program` and the kernels' addresses; it keeps `owner` alive."""
         levels = self.levels()
         arena_bytes = self._plan_arena(levels)
         encoded = [
@@ -157,7 +157,7 @@ class ProgramBuilder:
             ]
             for level in levels
         ]
-        return program(encoded, arena_bytes, self.constants)
+        return program(encoded, arena_bytes, self.constants, owner)
 
 
 def _assign_levels(instructions: Iterable[Instruction], base: int) -> None:

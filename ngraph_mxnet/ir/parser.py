@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError
-from ngraph_mxnet.ir.attributes import parse_attribute
+from ngraph_mxnet.ir.attributes import Body, parse_attribute
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.opdef import get_op
@@ -22,6 +22,9 @@ _NODE = re.compile(rf"({_OUTPUTS}) = (\w+)\(({_OPERANDS})\)(?: \{{([^}}]*)\}})?(
 _OUTPUT = re.compile(rf"%(\d+): ({_TYPE})")
 _ATTR = re.compile(r'(\w+)=("[^"]*"|\[[^\]]*\]|dense<[^>]*>|[^,\s]+)(?:, |\Z)')
 _OPERAND = re.compile(rf"%({_NAME})(?:, |\Z)")
+_BODY = re.compile(r"(\w+) (@.*\{)\Z")
+
+Line = tuple[int, str]
 
 
 def parse_graph(text: str) -> Graph:
@@ -30,9 +33,15 @@ def parse_graph(text: str) -> Graph:
     Raises:
         GraphError: a line does not parse, or the graph is malformed; the text names the line.
     """
-    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    graph = _parse([(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()])
+    verify(graph)
+    return graph
+
+
+def _parse(lines: list[Line]) -> Graph:
     if not lines:
         raise GraphError("empty text: expected 'graph @name(...) -> (...) {'")
+    lines, bodies = _take_bodies(lines)
     header = _HEADER.match(lines[0][1])
     if header is None:
         number, line = lines[0]
@@ -50,7 +59,8 @@ def parse_graph(text: str) -> Graph:
                 graph.results = [_value(values, name) for (name,) in _all(_OPERAND, line[6:].strip(), number)]
                 returned = True
             else:
-                _parse_node(graph, values, line, number)
+                own = {key: _parse(body) for key, body in bodies.get(number, {}).items()}
+                _parse_node(graph, values, line, number, own)
         except (KeyError, ValueError, TypeRuleError) as error:
             # A KeyError's own text would be quoted.
             raise GraphError(f"line {number}: {error.args[0] if error.args else error}") from None
@@ -59,8 +69,30 @@ def parse_graph(text: str) -> Graph:
     found = ", ".join(str(r.type) for r in graph.results)
     if found != header[3]:
         raise GraphError(f"line {lines[0][0]}: the header says results ({header[3]}), returned are ({found})")
-    verify(graph)
     return graph
+
+
+def _take_bodies(lines: list[Line]) -> tuple[list[Line], dict[int, dict[str, list[Line]]]]:
+    """The lines outside the graphs in attributes, and these graphs' lines by their node's line and attribute."""
+    kept, bodies = lines[:1], dict[int, dict[str, list[Line]]]()
+    rest = iter(lines[1:])
+    for number, line in rest:
+        start = _BODY.match(line)
+        if start is None:
+            kept.append((number, line))
+            continue
+        body, depth = [(number, f"graph {start[2]}")], 1
+        while depth:
+            found = next(rest, None)
+            if found is None:
+                raise GraphError(f"line {number}: the text ends before the graph {start[1]!r} does")
+            body.append(found)
+            depth += bool(_BODY.match(found[1])) - (found[1] == "}")
+        own = bodies.setdefault(kept[-1][0], {})
+        if start[1] in own:
+            raise GraphError(f"line {number}: attribute {start[1]!r} is given twice")
+        own[start[1]] = body
+    return kept, bodies
 
 
 def _parse_header(graph: Graph, values: dict[str, Value], header: re.Match[str], number: int) -> None:
@@ -75,7 +107,7 @@ def _value(values: dict[str, Value], name: str) -> Value:
     return values[name]
 
 
-def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int) -> None:
+def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int, bodies: dict[str, Graph]) -> None:
     match = _NODE.match(line)
     if match is None:
         raise GraphError(f"line {number}: not a node: {line[:80]!r}")
@@ -89,6 +121,10 @@ def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int) 
         if key in attrs:
             raise GraphError(f"line {number}: attribute {key!r} is given twice")
         attrs[key] = parse_attribute(op.schema[key], text, element)
+    for key, body in bodies.items():
+        if not isinstance(op.schema.get(key), Body):
+            raise GraphError(f"line {number}: {op.name} has no graph {key!r}")
+        attrs[key] = body
     inputs = [_value(values, name) for (name,) in _all(_OPERAND, match[3], number)]
     node = make_node(op.name, inputs, attrs, _unescape(match[5] or ""))
     if [(str(v.type)) for v in node.outputs] != [type_text for _, type_text in outputs]:

@@ -6,7 +6,16 @@
       return %1
     }
 
-Attributes that equal their default are left out. `parser.parse_graph` reads it back.
+Attributes that equal their default are left out. A graph in an attribute follows its node's line:
+
+      %0: f32[4,8] = fused(%x)
+        body @body(%a: f32[4,8]) -> (f32[4,8]) {
+          %0: f32[4,8] = sigmoid(%a)
+          %1: f32[4,8] = multiply(%a, %0)
+          return %1
+        }
+
+`parser.parse_graph` reads it back.
 """
 
 from __future__ import annotations
@@ -29,7 +38,12 @@ def print_graph(graph: Graph, *, elide: bool = False, origins: bool = True) -> s
     )
     results = ", ".join(str(r.type) for r in graph.results)
     lines = [f"graph @{_quote(graph.name)}({parameters}) -> ({results}) {{"]
-    lines += [format_node(node, names, elide=elide, origins=origins) for node in graph.nodes]
+    for node in graph.nodes:
+        lines.append(format_node(node, names, elide=elide, origins=origins))
+        for key, value in node.attrs.items():
+            if isinstance(value, Graph):
+                text = print_graph(value, elide=elide, origins=origins).replace("graph ", f"{key} ", 1)
+                lines += ["    " + line for line in text.splitlines()]
     lines += ["  return " + ", ".join(names[r] for r in graph.results), "}"]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -48,6 +62,8 @@ def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, ori
     operands = ", ".join(names.get(v, "%?") for v in node.inputs)
     shown = []
     for key, value in node.attrs.items():
+        if isinstance(value, Graph):
+            continue  # printed below the node
         kind = node.op.schema.get(key)  # None in a damaged graph, which the verifier's errors show
         if kind is None or not _equal(value, kind.default):
             big = elide and isinstance(value, np.ndarray) and value.size > 16

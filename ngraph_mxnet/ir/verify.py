@@ -9,6 +9,8 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 def verify(graph: Graph) -> None:
     """Check definition before use, single definition, attribute schemas, and that stored types are the inferred ones.
 
+    Graphs in attributes are verified too.
+
     Raises:
         GraphError: with the node and the lines of IR around it.
     """
@@ -25,6 +27,9 @@ def verify(graph: Graph) -> None:
         for position, operand in enumerate(node.inputs):
             if operand not in defined:
                 raise _error(graph, node, f"operand {position} is used before it is defined, or is of another graph")
+        for value in node.attrs.values():
+            if isinstance(value, Graph):
+                verify(value)
         try:
             attrs = node.op.check_attrs(node.attrs)
             types = node.op.infer([v.type for v in node.inputs], attrs)

@@ -221,7 +221,8 @@ def _judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Bac
 
 def _settings(structure: str) -> str:
     """What, beside shapes and types, a compiled region depends on: its structure and the CPU settings."""
-    return f"{structure} {config.get('NGRAPH_CPU_ISA')} {config.threads()}"
+    settings = [str(config.get(f"NGRAPH_{name}")) for name in ("CPU_ISA", "CODEGEN")]
+    return f"{structure} {' '.join(settings)} {config.threads()}"
 
 
 def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:

@@ -23,7 +23,7 @@ from ngraph_mxnet.cpu.kernels.elementwise import ELEMENTS, strided_function, wit
 from ngraph_mxnet.cpu.kernels.pointers import FLOATS, INTS, TENSORS
 from ngraph_mxnet.cpu.kernels.record import KernelRecord
 
-__all__ = ["kernel_module", "new_module"]
+__all__ = ["expression_module", "kernel_module", "new_module", "optimize"]
 
 _KERNEL_ARGUMENTS = (TENSORS, INTS, FLOATS, types.int64, types.int64)
 
@@ -103,7 +103,7 @@ def _loops(
     arguments = inputs if len(inputs) > 1 else (*inputs, FLOATS)
     function = strided_function(_placeholder(arguments, result), inputs, output, loops)
     module = _link(_compile(function, _KERNEL_ARGUMENTS, "ng_kernel").texts, "ng_kernel", machine)
-    _optimize(module, machine, vectorize=False)
+    optimize(module, machine, vectorize=False)
     return str(module)
 
 
@@ -139,7 +139,8 @@ def _link(texts: tuple[str, ...], export: str, machine: llvm.TargetMachine) -> l
     return module
 
 
-def _optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, *, vectorize: bool) -> None:
+def optimize(module: llvm.ModuleRef, machine: llvm.TargetMachine, *, vectorize: bool) -> None:
+    """LLVM's pipeline: all of it, or without vectorising what others will inline."""
     options = llvm.create_pipeline_tuning_options(speed_level=3 if vectorize else 1)
     options.loop_vectorization = vectorize
     options.slp_vectorization = vectorize
@@ -153,6 +154,20 @@ def kernel_module(record: KernelRecord, name: str, machine: llvm.TargetMachine) 
     """An optimised module that defines the kernel as C function `name` and exports nothing else."""
     module = _link(_texts(record, machine), "ng_kernel", machine)
     module.get_function("ng_kernel").name = name
-    _optimize(module, machine, vectorize=True)
+    optimize(module, machine, vectorize=True)
     module.verify()
+    return module
+
+
+def expression_module(record: KernelRecord, name: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+    """A module that defines an elementwise kernel's expression as C function `name`.
+
+    It takes the inputs' elements, then the parameters as float32, and returns what the expression gives.
+    """
+    expression = record.expression
+    assert expression is not None
+    arguments = (*(ELEMENTS[i] for i in record.inputs), *(types.float32,) * record.parameters)
+    functions = {1: lambda x: expression(x), 2: lambda x, y: expression(x, y), 3: lambda x, y, z: expression(x, y, z)}
+    module = _link(_compile(functions[len(arguments)], arguments, name).texts, name, machine)
+    optimize(module, machine, vectorize=False)
     return module

@@ -4,6 +4,7 @@ from ngraph_mxnet.cpu.lower import (  # noqa: F401
     blocked,
     contraction,
     elementwise,
+    fused,
     gather,
     matmul,
     movement,

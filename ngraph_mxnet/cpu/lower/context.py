@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.codegen.generator import Generator
 from ngraph_mxnet.cpu.isa import Isa
 from ngraph_mxnet.cpu.layout import LayoutPlan, plan_layout
 from ngraph_mxnet.cpu.program import ProgramBuilder
@@ -34,10 +35,11 @@ Strides = Sequence[int]
 
 @dataclass(frozen=True)
 class Target:
-    """What the code is made for."""
+    """What the code is made for. With a `generator`, `fused` nodes get kernels of their own."""
 
     isa: Isa
     threads: int
+    generator: Generator | None = None
 
     def symbol(self, kernel: str) -> str:
         return f"ng_{kernel}__{self.isa}"

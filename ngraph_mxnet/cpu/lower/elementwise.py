@@ -18,8 +18,8 @@ LOGICAL = "logical_and logical_or logical_xor logical_not".split()
 
 _PARAMETERS = {"clamp": ("lower", "upper"), "leaky_relu": ("slope",), "elu": ("alpha",)}
 """Attributes that the kernels take as floats."""
-_KEEPS_FINITE = {"abs", "ceiling", "floor", "negative", "relu", "round", "clamp", "leaky_relu", "elu", "sigmoid",
-                 "tanh", "square", "sqrt", "add", "subtract", "multiply", "maximum", "minimum", "sign", "softsign"}
+KEEPS_FINITE = {"abs", "ceiling", "floor", "negative", "relu", "round", "clamp", "leaky_relu", "elu", "sigmoid",
+                "tanh", "square", "sqrt", "add", "subtract", "multiply", "maximum", "minimum", "sign", "softsign"}
 """Ops that make finite values of the zeros in padding lanes, so that later zero weights cancel them."""
 
 
@@ -50,7 +50,7 @@ def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, 
     shape = node.output.shape
     if len(shape) < 3 or not any(ctx.has_blocked(v) and v.shape == shape for v in node.inputs):
         return None
-    if shape[1] % BLOCK and node.op.name not in _KEEPS_FINITE:
+    if shape[1] % BLOCK and node.op.name not in KEEPS_FINITE:
         return None
     kinds = [_kind(v, shape) for v in node.inputs]
     if None in kinds or ("channel" in kinds and shape[1] % BLOCK):

@@ -1,0 +1,30 @@
+"""A cluster of ops as one node, for backends that make one kernel of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import Body
+from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ops.common import require
+
+
+@register_op("fused", operands=(0, None), attrs={"body": Body()})
+def fused(types, attrs):
+    """What the graph `body` computes: its parameters are the operands, its results the outputs."""
+    wanted = [parameter.type for parameter in attrs["body"].parameters]
+    require(len(types) == len(wanted), "operands", len(types), f"{len(wanted)}, as the body has parameters")
+    for position, (found, parameter) in enumerate(zip(types, wanted, strict=True)):
+        require(found == parameter, f"operand {position}", found, f"{parameter}, as the body's parameter")
+    return [result.type for result in attrs["body"].results]
+
+
+@fused.reference
+def _(inputs, attrs):
+    body: Graph = attrs["body"]
+    values: dict[Value, np.ndarray] = dict(zip(body.parameters, inputs, strict=True))
+    for node in body.nodes:
+        results = node.op.evaluate([values[operand] for operand in node.inputs], node.attrs)
+        values.update(zip(node.outputs, results, strict=True))
+    return [values[result] for result in body.results]
