@@ -72,6 +72,13 @@ def _positive(text: str) -> int:
     return value
 
 
+def _natural(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError(text)
+    return value
+
+
 def _team(text: str) -> int:
     """OpenMP's list of nested team sizes, such as `4,2`: the outermost counts."""
     sizes = [_positive(part) for part in text.split(",")]
@@ -108,6 +115,14 @@ _VARIABLES = (
         "a positive integer",
         "Threads that run one graph; unset: the physical cores that affinity and CPU quota leave to this process.",
         _positive,
+    ),
+    Variable(
+        "NGRAPH_INTER_OP_PARALLELISM",
+        "integer",
+        0,
+        "0 or a positive integer",
+        "Nodes of independent branches that run at once, all on the same threads; 0: no limit, 1: one after the other.",
+        _natural,
     ),
     Variable(
         "NGRAPH_PROFILE",

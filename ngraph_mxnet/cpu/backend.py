@@ -6,6 +6,7 @@ compiles nothing itself. With `codegen` it also fuses elementwise ops into kerne
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,7 @@ from ngraph_mxnet.cpu.codegen.generator import Code, Generator
 from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
+from ngraph_mxnet.cpu.openmp import tell_ignored
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
@@ -88,6 +90,7 @@ class CPUBackend(Backend):
         target = Target(isa, int(options.get("threads") or config.threads()), Generator(isa) if codegen else None)
         trace_executor()
         inline_bodies(graph)
+        tell_ignored(os.environ)
         with span("passes", "compile"):
             optimize(graph, observer=_record_pass)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
@@ -128,7 +131,7 @@ def _record_pass(record: PassRecord, graph: Graph) -> None:
 def _lower_both(split: Split, target: Target) -> tuple[Lowering, Lowering]:
     """The main and the prepare graph."""
     prepare = Lowering(split.prepare, target, wave_bytes=_WAVE_BYTES)
-    main = Lowering(split.main, target, prepare)
+    main = Lowering(split.main, target, prepare, branches=config.get("NGRAPH_INTER_OP_PARALLELISM"))
     _lower(prepare, list(zip(split.prepare.parameters, split.prepare_inputs, strict=True)))
     for value, source in zip(split.main.parameters, split.main_sources, strict=True):
         if source.kind == "input":
@@ -154,4 +157,5 @@ def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:
         ctx.bind_input(value, index)
     for node in ctx.graph.nodes:
         ctx.origin = str(node)
+        ctx.builder.node += 1
         RULES[node.op.name].lower(ctx, node)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.cpu.memory import Lifetime, align, peak, plan
+from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
 from ngraph_mxnet.cpu.view import Buffer, Space, View
 
 
@@ -16,8 +17,8 @@ from ngraph_mxnet.cpu.view import Buffer, Space, View
 class Instruction:
     """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these.
 
-    For profiles: `origin` is the node, `operations` are floating-point ones (two a multiply-add), `bytes` those of
-    the tensors that are read and written.
+    `node` numbers the nodes in the order of lowering. For profiles: `origin` is its name, `operations` are
+    floating-point ones (two a multiply-add), `bytes` those of the tensors that are read and written.
     """
 
     kernel: str
@@ -27,6 +28,7 @@ class Instruction:
     tasks: int
     waits: list[Instruction]
     level: int = 0
+    node: int = 0
     origin: str = ""
     operations: float = 0.0
     bytes: int = 0
@@ -45,12 +47,16 @@ class MemoryReport:
 class ProgramBuilder:
     """The instructions of one Program in the making.
 
-    Every instruction is put into the first level that it can be in. With `wave_bytes`, for the prepare Program,
-    the results are made in waves that write about so many bytes of intermediates each, one wave after the
-    other: weights are many and independent, and all at once they would need as much memory again.
+    Instructions that need not wait for each other run at once: of at most `branches` nodes, 0 for no limit. With
+    `wave_bytes`, for the prepare Program, the results are made in waves that write about so many bytes of
+    intermediates each, one wave after the other: weights are many and independent, and all at once they would need
+    as much memory again.
     """
 
     wave_bytes: int | None = None
+    branches: int = 0
+    node: int = 0
+    """Of what is emitted next; whoever lowers counts."""
 
     instructions: list[Instruction] = field(default_factory=list)
     constants: list[np.ndarray] = field(default_factory=list)
@@ -94,16 +100,18 @@ class ProgramBuilder:
         if bytes is None:
             bytes = sum(view.type.bytes for view in (*reads, writes))
         instruction = Instruction(kernel, list(operands), [int(i) for i in ints], list(floats), tasks, waits,
-                                  origin=origin, operations=operations, bytes=bytes)
+                                  node=self.node, origin=origin, operations=operations, bytes=bytes)
         self.instructions.append(instruction)
         writes.writers.append(instruction)
 
     def levels(self) -> list[list[Instruction]]:
         """The instructions by level."""
-        if self.wave_bytes is None:
-            _assign_levels(self.instructions, 0)
-        else:
+        if self.wave_bytes is not None:
             self._assign_waves(self.wave_bytes)
+        elif self.branches:
+            assign_branches(self.instructions, self.branches)
+        else:
+            assign_earliest(self.instructions)
         levels: list[list[Instruction]] = [[] for _ in range(1 + max((i.level for i in self.instructions), default=-1))]
         for instruction in self.instructions:
             levels[instruction.level].append(instruction)
@@ -127,7 +135,7 @@ class ProgramBuilder:
                     done.add(instruction)
                     chain.add(instruction)
                     stack.extend(instruction.waits)
-            _assign_levels(sorted(chain, key=order.__getitem__), base)
+            assign_earliest(sorted(chain, key=order.__getitem__), base)
             used += sum(i.operands[-1][0].bytes for i in chain if i.operands[-1][0].space is Space.ARENA)
         self.instructions = [instruction for instruction in self.instructions if instruction in done]
 
@@ -158,12 +166,6 @@ class ProgramBuilder:
             for level in levels
         ]
         return program(encoded, arena_bytes, self.constants, owner)
-
-
-def _assign_levels(instructions: Iterable[Instruction], base: int) -> None:
-    """In order of emission: each after what it waits for, and not before level `base`."""
-    for instruction in instructions:
-        instruction.level = max(base, 1 + max((w.level for w in instruction.waits), default=-1))
 
 
 def _operand(buffer: Buffer, offset: int) -> tuple[int, int, int]:

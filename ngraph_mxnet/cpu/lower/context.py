@@ -52,11 +52,11 @@ class Lowering:
     """
 
     def __init__(self, graph: Graph, target: Target, prepare: Lowering | None = None, *,
-                 wave_bytes: int | None = None) -> None:
+                 wave_bytes: int | None = None, branches: int = 0) -> None:
         self.graph = graph
         self.target = target
         self.prepare = prepare
-        self.builder = ProgramBuilder(wave_bytes)
+        self.builder = ProgramBuilder(wave_bytes, branches)
         self.layout: LayoutPlan = plan_layout(graph)
         self.origin = ""
         self._plain: dict[Value, PlainView] = {}

@@ -1,0 +1,62 @@
+"""Settings of OpenMP that other runtimes know and ours, libgomp, does not: what to set instead.
+
+libgomp reads its variables when it is loaded, so they must be set before the process starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from ngraph_mxnet import config
+
+_told: set[str] = set()
+
+
+def tell_ignored(environment: Mapping[str, str]) -> None:
+    """Log a warning for each variable of Intel's runtime that is set and does nothing here, once a process."""
+    for name, advise in _ADVICE.items():
+        value = environment.get(name, "").strip()
+        if value and name not in _told:
+            _told.add(name)
+            advice = advise(value, environment)
+            if advice:
+                config.logger(__name__).warning(
+                    "%s=%s has no effect: MXNet and this package run on libgomp, the variable is libiomp5's. %s",
+                    name, value, advice)
+
+
+def _affinity(value: str, environment: Mapping[str, str]) -> str:
+    if any(environment.get(name) for name in ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")):
+        return ""  # the user binds threads in the way that works
+    modifiers = value.lower()
+    listed = re.search(r"proclist\s*=\s*\[([^]]*)\]", modifiers)
+    words = re.split(r"[,\s]+", re.sub(r"proclist\s*=\s*\[[^]]*\]", "", modifiers))
+    if {"none", "disabled"} & set(words):
+        return ""  # threads are not bound, here neither
+    if listed:
+        return f'Set GOMP_CPU_AFFINITY="{listed.group(1).replace(",", " ")}" instead.'
+    # `compact,1` steps over hyper-threads, whatever the granularity: a thread a core.
+    numbers = [word for word in words if word.isdigit()]
+    steps_over = "compact" in words and bool(numbers) and numbers[0] != "0"
+    fine = bool({"granularity=fine", "granularity=thread"} & set(words))
+    places = "threads" if fine and not steps_over and "scatter" not in words else "cores"
+    bind = "spread" if {"scatter", "balanced"} & set(words) else "close"
+    return f"Set OMP_PROC_BIND={bind} OMP_PLACES={places} instead; see docs/tuning.md."
+
+
+def _block_time(value: str, environment: Mapping[str, str]) -> str:
+    if any(environment.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")):
+        return ""
+    if re.fullmatch(r"0(us|ms|s)?", value.lower()):
+        return "Set OMP_WAIT_POLICY=passive for threads that sleep at once after a call."
+    return ("libgomp's threads spin for some milliseconds after a call unless they outnumber the CPUs; "
+            "OMP_WAIT_POLICY=active or passive, or GOMP_SPINCOUNT, changes that.")
+
+
+_ADVICE: dict[str, Callable[[str, Mapping[str, str]], str]] = {
+    "KMP_AFFINITY": _affinity,
+    "KMP_BLOCKTIME": _block_time,
+    "KMP_SETTINGS": lambda value, _: "Set OMP_DISPLAY_ENV=true to see the settings at start.",
+    "KMP_HW_SUBSET": lambda value, _: "Set OMP_PLACES and OMP_NUM_THREADS, or start with taskset or numactl.",
+}
