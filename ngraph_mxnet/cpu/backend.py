@@ -89,8 +89,8 @@ class CPUBackend(Backend):
         codegen = _switch(options, "codegen", "NGRAPH_CODEGEN")
         target = Target(isa, int(options.get("threads") or config.threads()), Generator(isa) if codegen else None)
         trace_executor()
-        inline_bodies(graph)
         tell_ignored(os.environ)
+        inline_bodies(graph)
         with span("passes", "compile"):
             optimize(graph, observer=_record_pass)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong

@@ -23,7 +23,7 @@ def assign_earliest(instructions: Iterable[Instruction], first: int = 0) -> None
 def assign_branches(instructions: Iterable[Instruction], branches: int) -> None:
     """As `assign_earliest`, with at most `branches` nodes in a level; of one the nodes run one after the other.
 
-    The instructions of one node that are independent, such as the products of a batch, always run at once.
+    The instructions of one node that are independent may always run at once.
     """
     nodes: dict[int, set[int]] = defaultdict(set)
     node, first, highest = -1, 0, -1

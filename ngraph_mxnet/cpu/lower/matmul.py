@@ -125,11 +125,14 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, columns, choice.oc_tile)
     tables = [(ctx.builder.constant(table), 0) for table in (pixels, steps)]
     unused = left.operand
+    matrices, rights = group.size * image.size, group.size if group.b else 1
+    touched = matrices * rows * (depth + columns) + rights * depth * columns
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
         operands = [(left.buffer, left.offset + a * 4), (packed.buffer, packed.offset + b * matrix_bytes), bias.operand,
                     (out.buffer, out.offset + o * 4), unused, *tables, *[unused] * 3]
         ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks,
-                         reads=[left, packed, bias], writes=out, origin=ctx.origin)
+                         reads=[left, packed, bias], writes=out, origin=ctx.origin,
+                         operations=2 * matrices * rows * columns * depth, bytes=4 * touched)
 
 
 def _rest(axes: list[Axis]) -> Iterator[tuple[int, int, int]]:
