@@ -133,12 +133,13 @@ _VARIABLES = (
         str,
     ),
     _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
+    _switch("NGRAPH_AUTOTUNE", "1: compiling measures how to cut convolutions and matrix products on this machine."),
     Variable(
         "NGRAPH_CACHE_DIR",
         "path",
         None,
         "a folder, or off",
-        "Where generated code is kept; unset: ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
+        "Where generated code and measurements are kept; unset: ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
         str,
     ),
     Variable(

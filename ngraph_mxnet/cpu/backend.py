@@ -22,6 +22,7 @@ from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.openmp import tell_ignored
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.trace import trace_executor
+from ngraph_mxnet.cpu.tuning import tune
 from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
@@ -36,6 +37,7 @@ from ngraph_mxnet.runtime.trace import recorder, span
 OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
     "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
+    "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
 }
 
 _WAVE_BYTES = 8 << 20
@@ -100,6 +102,9 @@ class CPUBackend(Backend):
                 cluster_pass().run(split.main)
         with span("lower", "compile"):
             main, prepare = _lower_both(split, target)
+        if _switch(options, "autotune", "NGRAPH_AUTOTUNE"):
+            with span("autotune", "compile"):
+                tune(main.builder, target.threads)
         with span("generate code", "compile"):
             code = target.generator.code() if target.generator is not None else Code(None, {})
 
