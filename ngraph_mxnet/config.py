@@ -18,7 +18,10 @@ from ngraph_mxnet.errors import ConfigError
 
 @dataclass(frozen=True)
 class Variable:
-    """One variable. `parse` turns its text into the value and raises ValueError; `allowed` is for people."""
+    """One variable. `parse` turns its text into the value and raises ValueError; `allowed` is for people.
+
+    `compiles`: what is compiled depends on it.
+    """
 
     name: str
     kind: str
@@ -26,6 +29,7 @@ class Variable:
     allowed: str
     help: str
     parse: Callable[[str], Any]
+    compiles: bool = False
 
     def get(self) -> Any:
         """The value; the default when the variable is unset or blank.
@@ -43,18 +47,18 @@ class Variable:
 
 
 def _choice(
-    name: str, default: str, choices: tuple[str, ...], help: str, normal: Callable[[str], str]
+    name: str, default: str, choices: tuple[str, ...], help: str, normal: Callable[[str], str], compiles: bool = False
 ) -> Variable:
     def parse(text: str) -> str:
         if normal(text) not in choices:
             raise ValueError(text)
         return normal(text)
 
-    return Variable(name, "word", default, ", ".join(choices), help, parse)
+    return Variable(name, "word", default, ", ".join(choices), help, parse, compiles)
 
 
 def _switch(name: str, help: str) -> Variable:
-    """Off by default."""
+    """Off by default; what is compiled depends on it."""
     words = {"0": False, "1": True}
 
     def parse(text: str) -> bool:
@@ -62,7 +66,7 @@ def _switch(name: str, help: str) -> Variable:
             raise ValueError(text)
         return words[text]
 
-    return Variable(name, "0 or 1", False, "0, 1", help, parse)
+    return Variable(name, "0 or 1", False, "0, 1", help, parse, compiles=True)
 
 
 def _positive(text: str) -> int:
@@ -99,6 +103,7 @@ _VARIABLES = (
         ("auto", "avx512", "avx2", "baseline"),
         "The instruction set of the CPU kernels; auto takes the best that the machine has.",
         str.lower,
+        compiles=True,
     ),
     Variable(
         "OMP_NUM_THREADS",
@@ -123,6 +128,7 @@ _VARIABLES = (
         "0 or a positive integer",
         "Nodes of independent branches that run at once, all on the same threads; 0: no limit, 1: one after the other.",
         _natural,
+        compiles=True,
     ),
     Variable(
         "NGRAPH_PROFILE",
@@ -174,6 +180,16 @@ def get(name: str) -> Any:
 def threads() -> int:
     """Threads for one graph: OMP_NUM_THREADS, else NGRAPH_INTRA_OP_PARALLELISM, else `usable_cores`."""
     return get("OMP_NUM_THREADS") or get("NGRAPH_INTRA_OP_PARALLELISM") or usable_cores()
+
+
+def compile_settings() -> str:
+    """The settings that what is compiled depends on, as text.
+
+    Raises:
+        ConfigError: as `get`.
+    """
+    settings = [f"{v.name}={v.get()}" for v in _VARIABLES if v.compiles]
+    return " ".join([*settings, f"threads={threads()}"])
 
 
 def logger(name: str) -> logging.Logger:

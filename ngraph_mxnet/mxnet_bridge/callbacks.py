@@ -221,9 +221,7 @@ def _judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Bac
 
 def _settings(structure: str) -> str:
     """What, beside shapes and types, a compiled region depends on: its structure and the CPU settings."""
-    names = ("CPU_ISA", "CODEGEN", "AUTOTUNE", "INTER_OP_PARALLELISM")
-    settings = [str(config.get(f"NGRAPH_{name}")) for name in names]
-    return f"{structure} {' '.join(settings)} {config.threads()}"
+    return f"{structure} {config.compile_settings()}"
 
 
 def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:
