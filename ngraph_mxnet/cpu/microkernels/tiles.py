@@ -19,6 +19,8 @@ _WHOLE_PANEL = 64 * 1024
 """Bytes of weights of one tile that are read from L2 for every tile of pixels; above, the steps are split."""
 _PANEL_BLOCK = 18 * 1024
 """Bytes of weights that stay in L1 while a block of steps meets all pixels of a task."""
+_SPLIT_CHUNK = 12
+"""Tiles that pay for fetching such a block of weights."""
 
 
 @dataclass(frozen=True)
@@ -124,16 +126,18 @@ def _schedule(choice: TileChoice, *, taps: int, stride: int, threads: int) -> Ti
     # A few tasks per thread beyond the channel split, for balance.
     wanted = -(-8 * threads // (choice.images * choice.groups * choice.oc_groups))
     balanced = _even(tiles, max(1, tiles // max(1, wanted)))
-    if variant.kind == "k16" and panel > _WHOLE_PANEL and tiles > 2:
-        # Weights once from beyond L2, then from L1 for every tile; the inputs come from L2 or L3, but slowly.
-        return replace(choice, chunk_tiles=balanced, step_block=_even(steps, steps * _PANEL_BLOCK // panel))
     weights = panel * choice.oc_groups
-    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * -(-steps * lanes // taps) * 4
+    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * min(stride, taps) * -(-steps * lanes // taps) * 4
+    inputs = tile_bytes * tiles * choice.images
+    if variant.kind == "k16" and panel >= _WHOLE_PANEL and tiles > 2:
+        choice = replace(choice, step_block=_even(steps, steps * _PANEL_BLOCK // panel))
+        if inputs > 2 * _L2_SHARE:
+            return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, _SPLIT_CHUNK))
+        return replace(choice, chunk_tiles=balanced)
     # Bytes that come from beyond L2 in either order; what fits L2 comes once.
     at_most = max(1, (_L1_SHARE if weights <= _L2_SHARE else _L2_SHARE) // tile_bytes)
-    inputs = tile_bytes * tiles
     channels_outer = weights + inputs * (choice.oc_groups if inputs > _L2_SHARE else 1)
-    pixels_outer = inputs + weights * (-(-tiles // at_most) if weights > _L2_SHARE else 1)
+    pixels_outer = inputs + weights * (choice.images * -(-tiles // at_most) if weights > _L2_SHARE else 1)
     if pixels_outer < channels_outer:
         return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, at_most))
     return replace(choice, chunk_tiles=balanced)
