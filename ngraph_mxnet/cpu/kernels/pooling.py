@@ -39,6 +39,14 @@ def _taps(position, size, dilation, limit):
     return first, last
 
 
+@inline
+def _columns(ints, left):
+    """`_taps` of a window's columns in the image; without its divisions where the window lies inside."""
+    if left >= 0 and left + (ints[7] - 1) * ints[11] < ints[3]:
+        return 0, ints[7]
+    return _taps(left, ints[7], ints[11], ints[3])
+
+
 @kernel("max_pool_blocked")
 def max_pool_blocked(tensors, ints, floats, begin, end):
     """Maximum over windows clipped to the image; NaN wins; -inf for a window wholly outside.
@@ -56,7 +64,7 @@ def max_pool_blocked(tensors, ints, floats, begin, end):
         kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
         for ow in range(out_w):
             left = ow * ints[9] - ints[13]
-            kw0, kw1 = _taps(left, ints[7], ints[11], ints[3])
+            kw0, kw1 = _columns(ints, left)
             best = splat(np.float32(-np.inf))
             for kh in range(kh0, kh1):
                 row = shift(source, (top + kh * ints[10]) * ints[19] + left * ints[20])
@@ -85,7 +93,7 @@ def avg_pool_blocked(tensors, ints, floats, begin, end):
         padded_h0, padded_h1 = _taps(top + ints[12], ints[6], ints[10], ints[2] + ints[12] + ints[14])
         for ow in range(out_w):
             left = ow * ints[9] - ints[13]
-            kw0, kw1 = _taps(left, ints[7], ints[11], ints[3])
+            kw0, kw1 = _columns(ints, left)
             total = splat(np.float32(0))
             for kh in range(kh0, kh1):
                 row = shift(source, (top + kh * ints[10]) * ints[19] + left * ints[20])
@@ -93,7 +101,9 @@ def avg_pool_blocked(tensors, ints, floats, begin, end):
                 for kw in range(kw0, kw1):
                     total = total + load_lanes(row, kw * step)
             count = max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
-            if ints[16] != 0:
+            if ints[16] != 0 and kw1 - kw0 == ints[7]:
+                count = (padded_h1 - padded_h0) * ints[7]
+            elif ints[16] != 0:
                 w0, w1 = _taps(left + ints[13], ints[7], ints[11], ints[3] + ints[13] + ints[15])
                 count = (padded_h1 - padded_h0) * (w1 - w0)
             store_lanes(target, ow * ints[24], total / splat(np.float32(max(count, 1))))
