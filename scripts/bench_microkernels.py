@@ -1,10 +1,12 @@
-"""GFLOP/s of the contraction kernels on ResNet-50's layers, and the share of the core's measured peak.
+"""GFLOP/s of the contraction kernels on networks' layers, and the share of the core's measured peak.
 
-    python scripts/bench_microkernels.py [--isa avx2] [--threads 1] [--seconds 0.3]
+    python scripts/bench_microkernels.py [--isa avx2] [--threads 1] [--batch 1] [--seconds 0.3]
 
-Batch 1, float32, warm weights, the best of many repetitions; padding lies in the input's halo. Threads
-split the task range evenly and run a layer together, as the executor's team does. The peak is a loop of
-independent multiply-adds without memory operands; with several threads it is that times their number.
+Float32, the best of many repetitions; padding lies in the input's halo. As in a network, a layer's weights
+are not in the core's caches: repetitions take turns at 64 MB of them. One thread is timed by its CPU time,
+so that a busy machine matters less; several split the task range evenly and run a layer together, as the
+executor's team does. The peak is a loop of independent multiply-adds without memory operands; with several
+threads it is that times their number.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from ngraph_mxnet.cpu.microkernels import target
 _KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
 )
+_WEIGHT_BYTES = 64 << 20
 _PEAK_LANES = {"avx512": 16, "avx2": 8, "baseline": 4}
 
 
@@ -47,8 +50,8 @@ class Layer:
         return 2 * ic * self.oc * self.size**2 * self.kernel**2
 
 
-def resnet50() -> list[Layer]:
-    """The distinct layers of ResNet-50, then a depthwise layer of MobileNet for comparison."""
+def zoo_layers() -> list[Layer]:
+    """The distinct layers of ResNet-50, then some of VGG-16 and MobileNet."""
     layers = [Layer("stem 7x7/2", 3, 64, 112, 7, 2, "k1")]
     for size, mid in ((56, 64), (28, 128), (14, 256), (7, 512)):
         previous = 64 if size == 56 else 2 * mid
@@ -61,20 +64,26 @@ def resnet50() -> list[Layer]:
         else:
             layers.append(Layer("1x1 first @56", 64, 64, 56))
     layers.append(Layer("fully connected", 2048, 1000, 1))
+    layers.append(Layer("VGG 3x3 @56", 256, 256, 56, 3))
+    layers.append(Layer("VGG 3x3 @28", 512, 512, 28, 3))
+    layers.append(Layer("MobileNet 1x1 @14", 512, 512, 14))
+    layers.append(Layer("MobileNet 1x1 @7", 1024, 1024, 7))
     layers.append(Layer("depthwise 3x3 @28", 256, 256, 28, 3, kind="depthwise"))
     return layers
 
 
 def aligned(count: int, rng: np.random.Generator) -> np.ndarray:
-    """Random float32 values on a page boundary."""
+    """Random float32 values on a page boundary, every page written."""
     room = np.zeros(count + 1024, np.float32)
     start = -room.ctypes.data % 4096 // 4
     room[start : start + count] = rng.standard_normal(count, dtype=np.float32)
     return room[start : start + count]
 
 
-def prepare(layer: Layer, isa: mk.Isa, threads: int) -> tuple[Callable[[int, int], None], int]:
-    """The layer's task function and its number of tasks."""
+def prepare(
+    layer: Layer, isa: mk.Isa, threads: int, batch: int
+) -> tuple[Callable[[int, int, int], None], int]:
+    """The layer's function of (number of the pass, first task, end), and its number of tasks."""
     rng = np.random.default_rng(0)
     size, pad = layer.size, layer.kernel // 2
     in_size = size * layer.stride
@@ -83,83 +92,78 @@ def prepare(layer: Layer, isa: mk.Isa, threads: int) -> tuple[Callable[[int, int
     blocks, out_blocks = -(-layer.ic // lanes), -(-layer.oc // 16)
     width = in_size + 2 * pad
     pixel = 4 * lanes
-    plane = mk.Plane(width * pixel, pixel)
     channel_stride = width * width * pixel
+    channels = out_blocks if depthwise else blocks
+    plane = mk.Plane(width * pixel, pixel, channels * channel_stride)
     output = mk.Plane.blocked(size, size, out_blocks)
-    pixels = mk.pixel_table(
-        size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad)
-    )
     steps = mk.step_table(
         plane, channels=1 if depthwise else blocks, channel_stride=channel_stride, kernel=(layer.kernel,) * 2
     )
     groups, group_blocks = (out_blocks, 1) if depthwise else (1, out_blocks)
     choice = mk.choose_tiles(
-        isa, layer.kind, images=1, out_h=size, out_w=size, out_blocks=group_blocks, groups=groups,
+        isa, layer.kind, images=batch, out_h=size, out_w=size, out_blocks=group_blocks, groups=groups,
         steps=steps.size, taps=layer.kernel**2, stride=layer.stride**2,
         flat_input=layer.kernel == 1 and layer.stride == 1, threads=threads,
     )  # fmt: skip
+    pixels = mk.pixel_table(
+        size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad),
+        images=batch if choice.fold_images else 1,
+    )  # fmt: skip
     params = mk.ContractionParams(
         **choice.fields(), steps=steps.size, pixel_stride=pixel * layer.stride,
-        in_group_stride=channel_stride, out_block_stride=size * size * 64, lower=0.0,
+        in_image_stride=plane.image, in_group_stride=channel_stride, out_image_stride=output.image,
+        out_block_stride=size * size * 64, lower=0.0,
     )  # fmt: skip
-    image = aligned(blocks * channel_stride // 4, rng)
+    image = aligned(batch * plane.image // 4, rng)
     panel = steps.size * (16 if layer.kind == "k16" else 1) * choice.oc_tile
-    weights = aligned(choice.groups * choice.oc_groups * panel, rng)
+    count = choice.groups * choice.oc_groups * panel
+    copies = max(1, _WEIGHT_BYTES // (4 * count)) if count > 4096 else 1
+    weights = [aligned(count, rng) for _ in range(min(copies, 256))]
     bias = aligned(choice.groups * choice.oc_groups * choice.oc_tile, rng)
-    result = aligned(out_blocks * size * size * 16, rng)
+    result = aligned(batch * out_blocks * size * size * 16, rng)
     address = image.ctypes.data + pad * (width + 1) * pixel
-    pointers = np.array(
-        [
-            address,
-            weights.ctypes.data,
-            bias.ctypes.data,
-            result.ctypes.data,
-            0,
-            pixels.ctypes.data,
-            steps.ctypes.data,
-            0,
-            0,
-            0,
-        ],
-        np.uint64,
-    )
+    rest = [bias.ctypes.data, result.ctypes.data, 0, pixels.ctypes.data, steps.ctypes.data, 0, 0, 0]
+    pointers = np.array([[address, copy.ctypes.data, *rest] for copy in weights], np.uint64)
     ints, floats = np.array(params.ints(), np.int64), np.array(params.floats(), np.float64)
     kernel = _KERNEL(target.load(isa)[choice.symbol])
     keep = (image, weights, bias, result, pixels, steps, pointers, ints, floats)
-    arguments = pointers.ctypes.data, ints.ctypes.data, floats.ctypes.data
+    operands, parameters = pointers.ctypes.data, (ints.ctypes.data, floats.ctypes.data)
 
-    def tasks(begin: int, end: int, _keep: object = keep) -> None:
-        kernel(*arguments, begin, end)
+    def tasks(number: int, begin: int, end: int, _keep: object = keep) -> None:
+        kernel(operands + number % len(weights) * pointers.strides[0], *parameters, begin, end)
 
     return tasks, params.tasks
 
 
-def best_seconds(work: Callable[[int, int], None], tasks: int, threads: int, seconds: float) -> float:
+def best_seconds(work: Callable[[int, int, int], None], tasks: int, threads: int, seconds: float) -> float:
     """Shortest time of one pass over all tasks."""
     best = float("inf")
+    now = time.thread_time if threads == 1 else time.perf_counter
     stop = threading.Event()
     gate = threading.Barrier(threads)
     edges = [tasks * i // threads for i in range(threads + 1)]
 
     def member(i: int) -> None:
         nonlocal best
-        deadline = time.perf_counter() + seconds
+        deadline = now() + seconds
+        number = 0
         while True:
             gate.wait()
             if stop.is_set():
                 return
-            start = time.perf_counter()
+            start = now()
             for _ in range(repeats):
-                work(edges[i], edges[i + 1])
+                work(number, edges[i], edges[i + 1])
+                number += 1
             gate.wait()
             if i == 0:
-                best = min(best, (time.perf_counter() - start) / repeats)
-                if time.perf_counter() > deadline:
+                best = min(best, (now() - start) / repeats)
+                if now() > deadline:
                     stop.set()
 
     repeats = 1
     start = time.perf_counter()
-    work(0, tasks)
+    work(0, 0, tasks)
     # Passes of a millisecond or more hide the cost of the Python barrier.
     repeats = max(1, int((1e-3 if threads == 1 else 1e-2) / (time.perf_counter() - start)))
     team = [threading.Thread(target=member, args=(i,)) for i in range(threads)]
@@ -217,14 +221,15 @@ def main() -> None:
     )
     parser.add_argument("--isa", choices=mk.ISAS, default="avx2")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.3)
     options = parser.parse_args()
     peak = measure_peak(options.isa) * options.threads
     print(f"{options.isa}, {options.threads} thread(s): peak {peak:.1f} GFLOP/s")
-    for layer in resnet50():
-        work, tasks = prepare(layer, options.isa, options.threads)
+    for layer in zoo_layers():
+        work, tasks = prepare(layer, options.isa, options.threads, options.batch)
         seconds = best_seconds(work, tasks, options.threads, options.seconds)
-        rate = layer.flops / seconds / 1e9
+        rate = options.batch * layer.flops / seconds / 1e9
         print(
             f"{layer.name:20} {seconds * 1e6:9.1f} us {rate:7.1f} GFLOP/s {rate / peak:6.1%}  {tasks} tasks"
         )
