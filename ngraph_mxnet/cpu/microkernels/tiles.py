@@ -127,7 +127,8 @@ def _schedule(choice: TileChoice, *, taps: int, stride: int, threads: int) -> Ti
     wanted = -(-8 * threads // (choice.images * choice.groups * choice.oc_groups))
     balanced = _even(tiles, max(1, tiles // max(1, wanted)))
     weights = panel * choice.oc_groups
-    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * min(stride, taps) * -(-steps * lanes // taps) * 4
+    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * -(-steps * lanes // taps) * 4
+    # What a stride skips counts: the lines that are read share few of the caches' sets.
     inputs = tile_bytes * tiles * choice.images
     if variant.kind == "k16" and panel >= _WHOLE_PANEL and tiles > 2:
         choice = replace(choice, step_block=_even(steps, steps * _PANEL_BLOCK // panel))
