@@ -211,8 +211,8 @@ def cache(action: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"folder": str(store.root), "limit": store.limit, "kinds": kinds}, indent=2))
         return
-    title = f"{store.root}, at most {store.limit >> 20} MiB"
-    table = Table("kind", "entries", "KiB", title=title, title_justify="left")
+    click.echo(f"{store.root}, at most {store.limit >> 20} MiB")
+    table = Table("kind", "entries", "KiB")
     for kind, sums in kinds.items():
         table.add_row(kind, str(sums["entries"]), f"{sums['bytes'] / 1024:.0f}")
     Console().print(table)

@@ -152,6 +152,14 @@ def test_names_do_not_matter_to_the_digest(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @needs_library
+@pytest.mark.parametrize("name", ["NGRAPH_CODEGEN", "NGRAPH_AUTOTUNE"])
+def test_settings_are_part_of_the_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(name, raising=False)
+    before = callbacks._settings("digest")
+    monkeypatch.setenv(name, "1")
+    assert callbacks._settings("digest") != before
+
+
 def test_names_are_as_the_user_wrote_them() -> None:
     odd = sym.relu(sym.sort(sym.var('d"a\\ta'), name='s"o\\rt'), name="r")
     with callbacks.log.listening() as heard:
