@@ -9,6 +9,9 @@ import os
 
 from hypothesis import HealthCheck, Phase, settings
 
+# What a test breaks on purpose must not be found again by the next run, nor by the user.
+os.environ.setdefault("NGRAPH_CACHE_DIR", "off")
+
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile(
     "default",

@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
     "onnx_bridge": {"ir", "ops", "passes", "runtime", *_BASE},
     "mxnet_bridge": {
+        "cache",
         "ir",
         "ops",
         "passes",

@@ -21,6 +21,7 @@ from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.openmp import tell_ignored
 from ngraph_mxnet.cpu.program import ProgramBuilder
+from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.tuning import tune
 from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
@@ -50,15 +51,21 @@ _BECOMES = {"batch_norm": "scale_shift"}
 class CPUExecutable(Executable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
-    `main` and `prepare` are the builders, kept for `explain` and tests: levels, memory report.
+    `main` and `prepare` are the builders, kept for `explain` and tests: levels, memory report. `recipe` is None if
+    the Program calls generated kernels.
     """
 
-    def __init__(self, graph: Graph, split: Split, native: Any, main: ProgramBuilder, prepare: ProgramBuilder) -> None:
+    def __init__(self, graph: Graph, split: Split, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
+                 recipe: Recipe | None) -> None:
         super().__init__(input_ports(graph), output_ports(graph))
         self.split = split
         self.native = native
         self.main = main
         self.prepare = prepare
+        self._recipe = recipe
+
+    def kept(self) -> bytes | None:
+        return self._recipe.to_bytes() if self._recipe is not None else None
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         outputs = [np.empty(port.type.shape, port.type.element.numpy) for port in self.outputs]
@@ -108,14 +115,10 @@ class CPUBackend(Backend):
         with span("generate code", "compile"):
             code = target.generator.code() if target.generator is not None else Code(None, {})
 
-        def program(builder: ProgramBuilder) -> Any:
-            return builder.build(_core.Program, lambda name: code.addresses.get(name) or _core.kernel_address(name),
-                                 code.owner)
-
         with span("plan and bind", "compile"):
-            native = _core.Executable(
-                program(main.builder),
-                program(prepare.builder) if prepare.builder.instructions else None,
+            recipe = Recipe(
+                main.builder.recipe(),
+                prepare.builder.recipe() if prepare.builder.instructions else None,
                 prepare.builder.prepared_bytes,
                 [index for index, parameter in enumerate(graph.parameters) if parameter.cacheable],
                 [(p.type.element.name, p.type.shape) for p in graph.parameters],
@@ -123,7 +126,9 @@ class CPUBackend(Backend):
                 target.threads,
                 graph.name,
             )
-        return CPUExecutable(graph, split, native, main.builder, prepare.builder)
+            native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner)
+        kept = None if code.addresses else recipe
+        return CPUExecutable(graph, split, native, main.builder, prepare.builder, kept)
 
 
 def _record_pass(record: PassRecord, graph: Graph) -> None:

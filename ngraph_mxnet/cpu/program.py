@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.cpu.memory import Lifetime, align, peak, plan
+from ngraph_mxnet.cpu.recipe import ProgramRecipe
 from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
 from ngraph_mxnet.cpu.view import Buffer, Space, View
 
@@ -153,19 +153,19 @@ class ProgramBuilder:
         self.memory = MemoryReport(total, peak(lifetimes), sum(align(life.bytes) for life in lifetimes))
         return total
 
-    def build(self, program: Callable[..., Any], address: Callable[[str], int], owner: Any = None) -> Any:
-        """The executor's Program, by the constructor `program` and the kernels' addresses; it keeps `owner` alive."""
+    def recipe(self) -> ProgramRecipe:
+        """The Program as plain data: levels are fixed and the arena is planned."""
         levels = self.levels()
         arena_bytes = self._plan_arena(levels)
         encoded = [
             [
-                (i.kernel, address(i.kernel), [_operand(b, o) for b, o in i.operands], i.ints, i.floats, i.tasks,
-                 i.origin, i.operations, i.bytes)
+                (i.kernel, [_operand(b, o) for b, o in i.operands], i.ints, i.floats, i.tasks, i.origin,
+                 i.operations, i.bytes)
                 for i in level
             ]
             for level in levels
         ]
-        return program(encoded, arena_bytes, self.constants, owner)
+        return ProgramRecipe(encoded, arena_bytes, self.constants)
 
 
 def _operand(buffer: Buffer, offset: int) -> tuple[int, int, int]:

@@ -13,21 +13,22 @@ The options that `optimize_for` and `hybridize` pass through: `ngraph_backend`, 
 from __future__ import annotations
 
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError
-from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
-from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
-from ngraph_mxnet.mxnet_bridge.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode, mxnet_element, parse_symbol
-from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it
+from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.ir import TensorType
+from ngraph_mxnet.mxnet_bridge import known
+from ngraph_mxnet.mxnet_bridge.importer import lower_graph
+from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge, judge_region
+from ngraph_mxnet.mxnet_bridge.symbol_json import VARIABLE, mxnet_element, parse_symbol
+from ngraph_mxnet.partition.cost import Cost
 from ngraph_mxnet.partition.report import Partition, PartitionLog, Region, count_kinds
-from ngraph_mxnet.partition.support import Verdict, backend_reason
-from ngraph_mxnet.runtime.backend import Backend, get_backend
-from ngraph_mxnet.runtime.trace import span
+from ngraph_mxnet.partition.support import Verdict
+from ngraph_mxnet.runtime.backend import canonical_name, get_backend, load_kept
+from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.trace import recorder, span
 
 logger = config.logger("ngraph_mxnet")
 log = PartitionLog()
@@ -88,67 +89,21 @@ def supported_ops(graph: PartitionedGraph, options: Mapping[str, str]) -> list[b
                 if op != VARIABLE]
     # The partitioner also gets a lone variable, to make it forget the graph before.
     if verdicts:
-        log.begin(Partition(backend.name, verdicts))
+        log.begin(Partition(backend, verdicts))
         for (op, reason), count in count_kinds(verdicts).items():
             logger.info("left to MXNet: %d x %s: %s", count, op, reason)
     return [op != VARIABLE and reason is None for (_, op), reason in zip(graph.nodes, reasons, strict=True)]
 
 
-def _reasons(graph: PartitionedGraph, backend: Backend) -> list[str | None]:
+def _reasons(graph: PartitionedGraph, backend: str) -> list[str | None]:
     """For each node why it stays with MXNet; None for what is supported, and for variables."""
-    key = ("verdicts", backend.name, graph.digest(with_types=True))
-    reasons = _memory.get(key)
-    if reasons is None:
+
+    def make() -> list[str | None]:
         symbol = parse_symbol(graph.json())
-        verdicts = judge(symbol, backend)
-        reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
-        _memory.put(key, reasons)
-    return reasons
+        verdicts = judge(symbol, get_backend(backend))
+        return [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
 
-
-def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
-    """The verdict on each operator by its number, from lowering it alone."""
-    highest: dict[int, int] = {}
-    for edge in [*symbol.readers(), *symbol.heads]:
-        highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
-    return {
-        node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend))
-        for node in symbol.operators()
-    }
-
-
-def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend) -> str | None:
-    """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
-    b = Builder()
-    try:
-        inputs = [_stand_in(b, symbol, slot, edge) for slot, edge in enumerate(node.inputs)]
-        outputs = lower_node(b, node, inputs)
-        if highest >= len(outputs):
-            return unread_output(node, highest)
-        return _type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
-    except (UnsupportedError, ModelError) as error:
-        return str(error)
-    except Exception as error:
-        # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
-        logger.warning("the rule for %s failed: %s", node.origin, error, exc_info=True)
-        return f"its rule failed: {error!r}"
-
-
-def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:
-    """A parameter of the type of `edge`."""
-    types = symbol.nodes[edge.node].types
-    type_ = types[edge.output] if types is not None and edge.output < len(types) else None
-    if type_ is None:
-        raise UnsupportedError(f"the shape or type of input {slot} is unknown")
-    return b.parameter(f"input{slot}", type_.shape, type_.element)
-
-
-def _type_mismatch(node: SymbolNode, outputs: Sequence[Value]) -> str | None:
-    """A net under the rules: MXNet and the IR must agree on every output's type."""
-    for position, (found, expected) in enumerate(zip(outputs, node.types or (), strict=False)):
-        if expected is not None and found.type != expected:
-            return f"output {position} would be {found.type}, for MXNet it is {expected}"
-    return None
+    return known.recall("verdicts", f"{backend} {graph.digest(with_types=True)}", make)
 
 
 # ---- which regions --------------------------------------------------------------------------------------
@@ -164,11 +119,11 @@ def review_subgraph(graph: PartitionedGraph, options: Mapping[str, str]) -> Revi
 
 def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     backend, structure = chosen_backend(options), graph.digest(with_types=False)
-    attrs = {**_own_options(options), _BACKEND: backend.name, _STRUCTURE: _settings(structure)}
+    attrs = {**_own_options(options), _BACKEND: backend, _STRUCTURE: _settings(structure)}
     key = ("review", structure, tuple(sorted(options.items())))
     facts = _region_facts(graph, backend)
     if facts is None:
-        said = _memory.get(key)
+        said = known.memory.get(key)
         if said is None:
             logger.info("MXNet runs a region of %d nodes: its shapes are unknown", len(graph.nodes))
             return False, {}
@@ -177,46 +132,30 @@ def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     region = Region(nodes, tuple(map(_unescaped, graph.arguments)), tuple(map(_unescaped, graph.outputs)), *facts)
     number = log.add(region)
     if region.rejected is None:
-        logger.info("region %d on %s: %s", number, backend.name, describe(region))
+        logger.info("region %d on %s: %s", number, backend, describe(region))
         review = (True, attrs)
     else:
         logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
         review = (False, {})
-    _memory.put(key, review)
+    known.memory.put(key, review)
     return review
 
 
-def _region_facts(graph: PartitionedGraph, backend: Backend) -> tuple[Cost, str | None] | None:
+def _region_facts(graph: PartitionedGraph, backend: str) -> tuple[Cost, str | None] | None:
     """The region's work, and why it is rejected; None when MXNet has not told the types of all its inputs."""
     if not graph.has_types:
         return None
-    key = ("region", backend.name, graph.digest(with_types=True))
-    facts = _memory.get(key)
-    if facts is None:
+
+    def make() -> list[Any] | None:
         symbol = parse_symbol(graph.json())
         types = argument_types(symbol)
         if types is None:
             return None
-        facts = _judge_region(symbol, types, backend)
-        _memory.put(key, facts)
-    return facts
+        cost, rejected = judge_region(symbol, types, get_backend(backend))
+        return [cost.macs, cost.operations, cost.bytes, rejected]
 
-
-def review_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> Region:
-    """Lower the region as a whole, and say what it is and whether it is rejected."""
-    nodes = tuple((node.name, node.op) for node in symbol.operators())
-    inputs = tuple(node.argument for node in symbol.arguments())
-    outputs = tuple(symbol.nodes[head.node].name for head in symbol.heads)
-    return Region(nodes, inputs, outputs, *_judge_region(symbol, types, backend))
-
-
-def _judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> tuple[Cost, str | None]:
-    """The region's work, and why it is rejected."""
-    try:
-        graph = lower_graph(symbol, types)
-    except (UnsupportedError, ModelError) as error:
-        return Cost(), str(error)
-    return graph_cost(graph), backend_reason(backend, graph.nodes) or not_worth_it(graph)
+    facts = known.recall("region", f"{backend} {graph.digest(with_types=True)}", make)
+    return (Cost(*facts[:3]), facts[3]) if facts is not None else None
 
 
 def _settings(structure: str) -> str:
@@ -224,40 +163,10 @@ def _settings(structure: str) -> str:
     return f"{structure} {config.compile_settings()}"
 
 
-def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:
-    """The type of each argument in order; None when MXNet has not told one of them."""
-    types = [node.types[0] if node.types else None for node in symbol.arguments()]
-    return [type_ for type_ in types if type_ is not None] if None not in types else None
-
-
 def describe(region: Region) -> str:
     """One line: how many nodes of which operators, and their work."""
     ops = ", ".join(f"{op} x{count}" for op, count in region.ops().items())
     return f"{len(region.nodes)} nodes ({ops}), {region.cost.macs / 1e6:.1f} million multiply-adds"
-
-
-class _Memory:
-    """What was found out of a structure, whatever its names: a bounded, least-recently-used table, for all threads."""
-
-    def __init__(self, size: int = 1024) -> None:
-        self._size, self._lock = size, threading.Lock()
-        self._found: OrderedDict[Any, Any] = OrderedDict()
-
-    def get(self, key: Any) -> Any:
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-            return self._found.get(key)
-
-    def put(self, key: Any, found: Any) -> None:
-        with self._lock:
-            self._found[key] = found
-            self._found.move_to_end(key)
-            if len(self._found) > self._size:
-                self._found.popitem(last=False)
-
-
-_memory = _Memory()
 
 
 # ---- compiling ------------------------------------------------------------------------------------------
@@ -271,37 +180,67 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
     Raises:
         NGraphError: the region can't be compiled for these shapes and types; MXNet shows the user the text.
     """
+    backend = chosen_backend(attrs)
+    made: Any = None
+
+    def make() -> bytes | None:
+        nonlocal made
+        made = _compile(subgraph_json, in_shapes, in_types, backend, attrs)
+        return made.kept()
+
+    content = make() if recorder() else known.recall_bytes(
+        "program", repr((backend, sorted(attrs.items()), in_shapes, in_types, _cpu())), make)
+    if made is not None:
+        return _native(made)
+    assert content is not None
+    try:
+        with span("load", "compile"):
+            return load_kept(backend, content)
+    except Exception as error:
+        logger.warning("a kept program does not load, it is compiled anew: %r", error)
+        return _native(_compile(subgraph_json, in_shapes, in_types, backend, attrs))
+
+
+def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,
+             attrs: Mapping[str, str]) -> Executable:
+    from ngraph_mxnet.runtime.compile import compile as compile_graph
+
     with span("import", "compile"):
         symbol = parse_symbol(subgraph_json)
         types = [TensorType(mxnet_element(number), tuple(shape))
                  for number, shape in zip(in_types, in_shapes, strict=True)]
         graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name)
-    return _native(graph, chosen_backend(attrs), _own_options(attrs))
-
-
-def _native(graph: Graph, backend: Backend, options: Mapping[str, str]) -> Any:
-    from ngraph_mxnet import _core
-    from ngraph_mxnet.runtime.compile import compile as compile_graph
-
-    specs = [[(value.type.element.name, value.shape) for value in values]
-             for values in (graph.parameters, graph.results)]
     passed: dict[str, Any] = {
-        key.removeprefix(_PREFIX): value for key, value in options.items() if key not in (_BACKEND, _STRUCTURE)
+        key.removeprefix(_PREFIX): value
+        for key, value in _own_options(attrs).items() if key not in (_BACKEND, _STRUCTURE)
     }
-    executable = compile_graph(graph, backend.name, **passed)
+    return compile_graph(graph, backend, **passed)
+
+
+def _cpu() -> list[str]:
+    from ngraph_mxnet import _core
+
+    return sorted(name for name, there in _core.cpu_features().items() if there)
+
+
+def _native(executable: Executable) -> Any:
+    from ngraph_mxnet import _core
+
     native = getattr(executable, "native", None)
     if native is not None:
         return native
+    specs = [[(port.type.element.name, port.type.shape) for port in ports]
+             for ports in (executable.inputs, executable.outputs)]
     return _core.PythonExecutable(lambda arrays: executable(*arrays), *specs)
 
 
-def chosen_backend(options: Mapping[str, str]) -> Backend:
-    """The backend that the options name, or the environment.
+def chosen_backend(options: Mapping[str, str]) -> str:
+    """The name of the backend that the options ask for, or the environment.
 
     Raises:
         ConfigError: there is no such backend.
     """
-    return get_backend(options.get(_BACKEND) or config.get("NGRAPH_BACKEND"))
+    return canonical_name(options.get(_BACKEND) or config.get("NGRAPH_BACKEND"))
 
 
 def _own_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.mxnet_bridge import callbacks, environment
+from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge, review_region
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
 from ngraph_mxnet.partition.regions import grow_regions
 from ngraph_mxnet.partition.render import render
@@ -132,15 +133,15 @@ def _all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
 def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[str, str]) -> Partition:
     """By our own grouping."""
     graph = with_types(parse_symbol(symbol.tojson()), *_inferred(symbol, shapes, dtypes))
-    backend = callbacks.chosen_backend(options)
-    verdicts = callbacks.judge(graph, backend)
+    backend = get_backend(callbacks.chosen_backend(options))
+    verdicts = judge(graph, backend)
     partition = Partition(backend.name, list(verdicts.values()))
     supported = [node.index in verdicts and verdicts[node.index].supported for node in graph.nodes]
     for members in grow_regions([[edge.node for edge in node.inputs] for node in graph.nodes], supported):
         region = cut_region(graph, members)
-        types = callbacks.argument_types(region)
+        types = argument_types(region)
         if types is not None:
-            partition.reviewed.append(callbacks.review_region(region, types, backend))
+            partition.reviewed.append(review_region(region, types, backend))
     return partition
 
 

@@ -17,6 +17,8 @@ _REGISTRY: dict[str, str] = {
     "CPU": "ngraph_mxnet.cpu.backend:CPUBackend",
     "INTERPRETER": "ngraph_mxnet.interpreter.backend:InterpreterBackend",
 }
+# name: "module:function", from the bytes of `Executable.kept` to the native executable; it imports no compiler.
+_LOADERS: dict[str, str] = {"CPU": "ngraph_mxnet.cpu.recipe:load"}
 _INSTANCES: dict[str, Backend] = {}
 
 
@@ -76,15 +78,31 @@ def backends() -> list[str]:
     return sorted(_REGISTRY)
 
 
+def canonical_name(name: str) -> str:
+    """The name of the backend called `name`, in any case; nothing is imported.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    key = name.upper()
+    if key not in _REGISTRY:
+        raise ConfigError(f"no backend {name!r}; known: {', '.join(backends())}")
+    return key
+
+
+def load_kept(name: str, content: bytes) -> Any:
+    """The native executable of backend `name` from what `Executable.kept` gave."""
+    module_name, function_name = _LOADERS[name].split(":")
+    return getattr(importlib.import_module(module_name), function_name)(content)
+
+
 def get_backend(name: str) -> Backend:
     """The backend called `name`, in any case.
 
     Raises:
         ConfigError: there is none, or its module is not part of this installation.
     """
-    key = name.upper()
-    if key not in _REGISTRY:
-        raise ConfigError(f"no backend {name!r}; known: {', '.join(backends())}")
+    key = canonical_name(name)
     if key not in _INSTANCES:
         module_name, class_name = _REGISTRY[key].split(":")
         try:

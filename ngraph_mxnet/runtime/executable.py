@@ -56,6 +56,10 @@ class Executable(ABC):
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
 
+    def kept(self) -> bytes | None:
+        """What `load_kept` makes the native executable from in another process; None when it can't be kept."""
+        return None
+
     @abstractmethod
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Compute the results; `arrays` fit `inputs` exactly and are C-contiguous."""

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from native_runs import all_shapes, mx, random_arrays, run_native
 
-from ngraph_mxnet.mxnet_bridge import callbacks, environment
+from ngraph_mxnet.mxnet_bridge import callbacks, environment, judgement, known
 from ngraph_mxnet.mxnet_bridge.symbol_json import parse_symbol
 from ngraph_mxnet.partition.regions import grow_regions
+from ngraph_mxnet.runtime.backend import get_backend
 
 sym = mx.sym
 INTERPRETER = {"ngraph_backend": "interpreter"}
@@ -125,7 +126,7 @@ def test_reading_an_output_that_is_not_computed_is_a_reason() -> None:
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test judges anew."""
-    monkeypatch.setattr(callbacks, "_memory", callbacks._Memory())
+    monkeypatch.setattr(known, "memory", known.Memory())
 
 
 @needs_library
@@ -175,7 +176,7 @@ def net(prefix: str, hidden: int = 3) -> mx.sym.Symbol:
 
 
 def test_the_backend_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    backend = callbacks.chosen_backend(INTERPRETER)
+    backend = get_backend(callbacks.chosen_backend(INTERPRETER))
     monkeypatch.setattr(type(backend), "supports", lambda self, node: "not today")
     assert verdicts(with_types(model(), data=(2, 3, 5, 5)))["conv"] == "backend INTERPRETER: not today"
 
@@ -185,7 +186,7 @@ def test_a_failing_rule_leaves_the_node(monkeypatch: pytest.MonkeyPatch,
     def broken(*args: object) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(callbacks, "lower_node", broken)
+    monkeypatch.setattr(judgement, "lower_node", broken)
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         reasons = verdicts(with_types(model(), data=(2, 3, 5, 5)))
     assert reasons["conv"] == "its rule failed: ZeroDivisionError('oops')"

@@ -1,0 +1,108 @@
+"""What `_core.Executable` is made of, as plain data that can be kept on disk.
+
+A recipe names kernels of the kernel library; nothing in it is code. Importing this module imports no compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Spec = tuple[str, tuple[int, ...]]
+"""Element name and shape."""
+
+
+@dataclass(frozen=True)
+class ProgramRecipe:
+    """A Program: its levels of instructions as `_core.Program` takes them, but without the kernels' addresses."""
+
+    levels: list[list[tuple[Any, ...]]]
+    arena_bytes: int
+    constants: list[np.ndarray]
+
+    def bind(self, address: Callable[[str], int], owner: Any) -> Any:
+        """The `_core.Program`; KeyError when `address` does not know a kernel."""
+        from ngraph_mxnet import _core
+
+        levels = [[(name, address(name), *rest) for name, *rest in level] for level in self.levels]
+        return _core.Program(levels, self.arena_bytes, self.constants, owner)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The arguments of `_core.Executable`."""
+
+    main: ProgramRecipe
+    prepare: ProgramRecipe | None
+    prepared_bytes: int
+    cacheable: list[int]
+    inputs: list[Spec]
+    outputs: list[Spec]
+    threads: int
+    name: str
+
+    def bind(self, address: Callable[[str], int], owner: Any = None) -> Any:
+        """The `_core.Executable`, which keeps `owner`, the owner of the kernels' code."""
+        from ngraph_mxnet import _core
+
+        return _core.Executable(
+            self.main.bind(address, owner), self.prepare.bind(address, owner) if self.prepare else None,
+            self.prepared_bytes, self.cacheable, self.inputs, self.outputs, self.threads, self.name,
+        )
+
+    def to_bytes(self) -> bytes:
+        """A line of JSON, then the content of all constants."""
+        arrays: list[np.ndarray] = []
+
+        def text(value: Any) -> Any:
+            if isinstance(value, np.ndarray):
+                arrays.append(value)
+                return {"dtype": value.dtype.str, "shape": value.shape}
+            raise TypeError(type(value))
+
+        header = json.dumps(_fields(self), default=text)
+        return header.encode() + b"\n" + b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+    @staticmethod
+    def from_bytes(content: bytes) -> Recipe:
+        """What `to_bytes` gave; anything else is a ValueError, KeyError or TypeError."""
+        end = content.index(b"\n")
+        header = json.loads(content[:end])
+        position = end + 1
+
+        def program(fields: dict[str, Any] | None) -> ProgramRecipe | None:
+            nonlocal position
+            if fields is None:
+                return None
+            constants = []
+            for array in fields["constants"]:
+                dtype, shape = np.dtype(array["dtype"]), tuple(array["shape"])
+                count = int(np.prod(shape, dtype=np.int64))
+                constants.append(np.frombuffer(content, dtype, count, position).reshape(shape))
+                position += count * dtype.itemsize
+            return ProgramRecipe(fields["levels"], fields["arena_bytes"], constants)
+
+        main, prepare = program(header.pop("main")), program(header.pop("prepare"))
+        assert main is not None
+        return Recipe(main, prepare, **header)
+
+
+def load(content: bytes) -> Any:
+    """The `_core.Executable` of a kept recipe."""
+    from ngraph_mxnet import _core
+    from ngraph_mxnet.cpu.trace import trace_executor
+
+    trace_executor()
+    return Recipe.from_bytes(content).bind(_core.kernel_address)
+
+
+def _fields(recipe: Recipe) -> dict[str, Any]:
+    """In the order of `from_bytes`."""
+    fields = dict(vars(recipe))
+    fields["main"] = vars(recipe.main)
+    fields["prepare"] = vars(recipe.prepare) if recipe.prepare else None
+    return fields

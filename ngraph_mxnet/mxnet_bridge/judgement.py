@@ -1,0 +1,85 @@
+"""Verdicts on nodes and regions, from lowering them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.ir import Builder, TensorType, Value
+from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
+from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
+from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it
+from ngraph_mxnet.partition.report import Region
+from ngraph_mxnet.partition.support import Verdict, backend_reason
+from ngraph_mxnet.runtime.backend import Backend
+
+logger = config.logger("ngraph_mxnet")
+
+
+def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
+    """The verdict on each operator by its number, from lowering it alone."""
+    highest: dict[int, int] = {}
+    for edge in [*symbol.readers(), *symbol.heads]:
+        highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
+    return {
+        node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend))
+        for node in symbol.operators()
+    }
+
+
+def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend) -> str | None:
+    """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
+    b = Builder()
+    try:
+        inputs = [_stand_in(b, symbol, slot, edge) for slot, edge in enumerate(node.inputs)]
+        outputs = lower_node(b, node, inputs)
+        if highest >= len(outputs):
+            return unread_output(node, highest)
+        return _type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
+    except (UnsupportedError, ModelError) as error:
+        return str(error)
+    except Exception as error:
+        # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
+        logger.warning("the rule for %s failed: %s", node.origin, error, exc_info=True)
+        return f"its rule failed: {error!r}"
+
+
+def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:
+    """A parameter of the type of `edge`."""
+    types = symbol.nodes[edge.node].types
+    type_ = types[edge.output] if types is not None and edge.output < len(types) else None
+    if type_ is None:
+        raise UnsupportedError(f"the shape or type of input {slot} is unknown")
+    return b.parameter(f"input{slot}", type_.shape, type_.element)
+
+
+def _type_mismatch(node: SymbolNode, outputs: Sequence[Value]) -> str | None:
+    """A net under the rules: MXNet and the IR must agree on every output's type."""
+    for position, (found, expected) in enumerate(zip(outputs, node.types or (), strict=False)):
+        if expected is not None and found.type != expected:
+            return f"output {position} would be {found.type}, for MXNet it is {expected}"
+    return None
+
+
+def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:
+    """The type of each argument in order; None when MXNet has not told one of them."""
+    types = [node.types[0] if node.types else None for node in symbol.arguments()]
+    return [type_ for type_ in types if type_ is not None] if None not in types else None
+
+
+def review_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> Region:
+    """Lower the region as a whole, and say what it is and whether it is rejected."""
+    nodes = tuple((node.name, node.op) for node in symbol.operators())
+    inputs = tuple(node.argument for node in symbol.arguments())
+    outputs = tuple(symbol.nodes[head.node].name for head in symbol.heads)
+    return Region(nodes, inputs, outputs, *judge_region(symbol, types, backend))
+
+
+def judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> tuple[Cost, str | None]:
+    """The region's work, and why it is rejected."""
+    try:
+        graph = lower_graph(symbol, types)
+    except (UnsupportedError, ModelError) as error:
+        return Cost(), str(error)
+    return graph_cost(graph), backend_reason(backend, graph.nodes) or not_worth_it(graph)

@@ -1,0 +1,65 @@
+"""What was once found out of a graph, by its digest: in memory for this process, on disk for the next ones."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cache import open_store, package_identity
+
+logger = config.logger(__name__)
+
+
+class Memory:
+    """A bounded, least-recently-used table, for all threads."""
+
+    def __init__(self, size: int = 1024) -> None:
+        self._size, self._lock = size, threading.Lock()
+        self._found: OrderedDict[Any, Any] = OrderedDict()
+
+    def get(self, key: Any) -> Any:
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+            return self._found.get(key)
+
+    def put(self, key: Any, found: Any) -> None:
+        with self._lock:
+            self._found[key] = found
+            self._found.move_to_end(key)
+            if len(self._found) > self._size:
+                self._found.popitem(last=False)
+
+
+memory = Memory()
+
+
+def recall(kind: str, key: str, make: Callable[[], Any]) -> Any:
+    """What `make` gives, plain data that JSON has; made once for a `kind` and `key`. None is not remembered."""
+    found = memory.get((kind, key))
+    if found is None:
+        content = recall_bytes(kind, key, lambda: _encode(make()))
+        if content is None:
+            return None
+        found = json.loads(content)
+        memory.put((kind, key), found)
+    return found
+
+
+def recall_bytes(kind: str, key: str, make: Callable[[], bytes | None]) -> bytes | None:
+    """The same for bytes, on disk only."""
+    store, key = open_store(), f"{package_identity()}\n{key}"
+    content = store.get(kind, key) if store else None
+    if content is None:
+        content = make()
+        if store and content is not None:
+            store.put(kind, key, content)
+    return content
+
+
+def _encode(found: Any) -> bytes | None:
+    return None if found is None else json.dumps(found).encode()
