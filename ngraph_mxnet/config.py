@@ -145,7 +145,7 @@ _VARIABLES = (
         "path",
         None,
         "a folder, or off",
-        "Where compiled models, generated code and measurements are kept; unset: ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
+        "Where compiled models, code and measurements are kept; unset: ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
         str,
     ),
     Variable(
