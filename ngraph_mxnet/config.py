@@ -57,8 +57,8 @@ def _choice(
     return Variable(name, "word", default, ", ".join(choices), help, parse, compiles)
 
 
-def _switch(name: str, help: str) -> Variable:
-    """Off by default; what is compiled depends on it."""
+def _switch(name: str, help: str, *, default: bool = False) -> Variable:
+    """What is compiled depends on it."""
     words = {"0": False, "1": True}
 
     def parse(text: str) -> bool:
@@ -66,7 +66,7 @@ def _switch(name: str, help: str) -> Variable:
             raise ValueError(text)
         return words[text]
 
-    return Variable(name, "0 or 1", False, "0, 1", help, parse, compiles=True)
+    return Variable(name, "0 or 1", default, "0, 1", help, parse, compiles=True)
 
 
 def _positive(text: str) -> int:
@@ -104,6 +104,11 @@ _VARIABLES = (
         "The instruction set of the CPU kernels; auto takes the best that the machine has.",
         str.lower,
         compiles=True,
+    ),
+    _switch(
+        "NGRAPH_CPU_WINOGRAD",
+        "1: 3x3 convolutions by Winograd's algorithm where that is faster; 0: all by the direct sum.",
+        default=True,
     ),
     Variable(
         "OMP_NUM_THREADS",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, spatial
+from ngraph_mxnet.cpu.winograd import Strip
 
 Ints = Sequence[int]
 
@@ -127,6 +128,28 @@ def pack_channels_ints(channels: int, *, groups: int, oc_tile: int) -> list[int]
     return [groups, channels // groups, oc_tile, 1]
 
 
+def winograd_input_ints(source: BlockedView, strip: Strip, matrix: int, block: int, *, padding: tuple[int, int],
+                        rows: int, columns: int) -> list[int]:
+    """`rows` and `columns` of the image with its padding; `matrix` and `block` are strides of the matrices."""
+    origin = -padding[0] * source.row - padding[1] * BLOCK
+    return [strip.count, source.blocks, strip.tile_rows, strip.tile_columns, strip.first, rows, columns, origin,
+            *_blocked4(source)[:3], matrix, block]
+
+
+def winograd_output_ints(out: BlockedView, strip: Strip, matrix: int, block: int, *,
+                         residual: BlockedView | None = None, second: BlockedView | None = None) -> list[int]:
+    """`matrix` and `block` are strides of the products."""
+    optional = [_blocked4(view)[:3] if view else (0, 0, 0) for view in (residual, second)]
+    return [strip.count, out.blocks, strip.tile_rows, strip.tile_columns, strip.first, out.height, out.width,
+            (residual is not None) + 2 * (second is not None), matrix, block, *_blocked4(out)[:3],
+            *optional[0], *optional[1]]
+
+
+def pack_winograd_ints(shape: Ints, *, tile: int, oc_tile: int) -> list[int]:
+    """Contiguous weights of `shape` [OC][IC][3][3]."""
+    return [shape[0], shape[1], tile + 2, oc_tile]
+
+
 def _around(shape: Ints, axis: int) -> tuple[int, int, int]:
     axis %= len(shape)
     return prod(shape[:axis]), shape[axis], prod(shape[axis + 1:])
@@ -170,6 +193,9 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     "scale_shift_blocked": lambda ints: ints[0] * ints[1] * ints[2],
     "pack_contraction": lambda ints: ints[0] * -(-ints[1] * ints[2] // ints[6]) * -(-ints[1] * ints[3] // ints[7]),
     "pack_depthwise": lambda ints: -(-ints[0] // BLOCK),
+    "pack_winograd": lambda ints: -(-ints[0] // ints[3]) * -(-ints[1] // BLOCK),
+    **dict.fromkeys(("winograd_input_2", "winograd_input_4", "winograd_output_2", "winograd_output_4"),
+                    lambda ints: ints[0] * ints[1]),
     "pack_channels": lambda ints: ints[0] * -(-ints[1] // ints[2]),
     **dict.fromkeys(("gather_1", "gather_4", "gather_8"), lambda ints: ints[0] * -(-ints[3] // ints[4])),
     "softmax": lambda ints: ints[0] * -(-ints[2] // 16),

@@ -96,7 +96,8 @@ class CPUBackend(Backend):
 
         isa = choose_isa(_core.cpu_features())
         codegen = _switch(options, "codegen", "NGRAPH_CODEGEN")
-        target = Target(isa, int(options.get("threads") or config.threads()), Generator(isa) if codegen else None)
+        target = Target(isa, int(options.get("threads") or config.threads()), Generator(isa) if codegen else None,
+                        config.get("NGRAPH_CPU_WINOGRAD"))
         trace_executor()
         tell_ignored(os.environ)
         inline_bodies(graph)

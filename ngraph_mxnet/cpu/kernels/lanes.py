@@ -19,6 +19,7 @@ __all__ = [
     "F64",
     "LANES",
     "Lanes",
+    "clamp_lanes",
     "lane",
     "load_lanes",
     "maximum_lanes",
@@ -145,6 +146,18 @@ maximum_lanes = _choose(">")
 """Lane by lane the larger; NaN if either is."""
 minimum_lanes = _choose("<")
 """Lane by lane the smaller; NaN if either is."""
+
+
+@intrinsic
+def clamp_lanes(typingctx, x, lower, upper):
+    """Minimum and maximum, lane by lane, that keep NaN: a failed ordered comparison keeps x."""
+
+    def generate(context, builder, signature, arguments):
+        value, low, high = arguments
+        value = builder.select(builder.fcmp_ordered(">", low, value), low, value)
+        return builder.select(builder.fcmp_ordered("<", high, value), high, value)
+
+    return x(x, x, x), generate
 
 
 @intrinsic

@@ -25,6 +25,7 @@ __all__ = [
     "pointer",
     "power_of_two",
     "rounding",
+    "scratch",
     "select",
     "shift",
     "square_root",
@@ -75,6 +76,20 @@ def shift(typingctx, base, count):
         return builder.gep(arguments[0], [arguments[1]], inbounds=True)
 
     return base(base, types.int64), generate
+
+
+@intrinsic(prefer_literal=True)
+def scratch(typingctx, count):
+    """`count` (a literal) float32 on the stack, aligned to 64 bytes and uninitialised; valid during the call."""
+    size = count.literal_value
+
+    def generate(context, builder, signature, arguments):
+        with builder.goto_entry_block():
+            room = builder.alloca(ir.ArrayType(ir.FloatType(), size))
+        room.align = 64
+        return builder.bitcast(room, context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.float32)(count), generate
 
 
 @intrinsic

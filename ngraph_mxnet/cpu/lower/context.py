@@ -40,6 +40,8 @@ class Target:
     isa: Isa
     threads: int
     generator: Generator | None = None
+    winograd: bool = True
+    """Whether 3x3 convolutions may be computed by Winograd's algorithm."""
 
     def symbol(self, kernel: str) -> str:
         return f"ng_{kernel}__{self.isa}"
@@ -148,6 +150,10 @@ class Lowering:
             context._packed[key] = destination
         found = context._packed[key]
         return found if context is self else replace(found, writers=[])
+
+    def is_prepared(self, value: Value) -> bool:
+        """Whether `packed` rearranges the value at prepare time."""
+        return self.prepare is not None and self._home(value)[0] is self.prepare
 
     def _home(self, value: Value) -> tuple[Lowering, Value]:
         """The context that knows `value` earliest, and its name there."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.cpu.abi import pack_channels_ints, pack_contraction_ints, pack_depthwise_ints
 from ngraph_mxnet.cpu.layout import convolution_halo
+from ngraph_mxnet.cpu.lower import winograd
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, FLAG_RESIDUAL, ContractionParams
@@ -116,9 +117,13 @@ def convolution(ctx: Lowering, node: Node) -> None:
     data, weights = node.inputs[:2]
     bias, residual, scale, shift = (*node.inputs[2:], None, None, None, None)[:4]
     epilogue = Epilogue(bias, residual, scale, shift, **clamps(node))
-    source = _convolution_input(ctx, data, weights, geometry)
     outputs = [ctx.new_blocked(value) for value in node.outputs]
-    _contract(ctx, source, Packing.of_convolution(weights, geometry.groups), geometry, outputs, epilogue)
+    tile = winograd.choose_tile(ctx, node, geometry)
+    if tile:
+        winograd.convolution(ctx, tile, data, weights, geometry.halo, outputs, epilogue)
+    else:
+        source = _convolution_input(ctx, data, weights, geometry)
+        _contract(ctx, source, Packing.of_convolution(weights, geometry.groups), geometry, outputs, epilogue)
     for value, view in zip(node.outputs, outputs, strict=True):
         ctx.set_blocked(value, view)
 

@@ -1,0 +1,238 @@
+"""Winograd's F(2x2, 3x3) and F(4x4, 3x3): the transforms around the matrix products of a 3x3 convolution.
+
+An output tile of T x T pixels (T is 2 or 4) comes from an input tile of S x S (S = T + 2), and S * S products of
+matrices `[tiles][in channels] x [in channels][out channels]` take the place of the convolution's sum
+(Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015). The polynomials are interpolated
+at 0, 1, -1 and infinity, and for F(4x4) at 0, 5/8, -5/8, 3/2, -3/2 and infinity: every constant is exact in
+float32, and rounding errors are half of those with the points 1 and 2.
+
+All strides are in elements. A *strip* is a run of tile rows, counted through all images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import float32
+
+from ngraph_mxnet.cpu.kernels.lanes import clamp_lanes, load_lanes, narrow, splat, store_lanes, widen
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, scratch, shift
+from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
+from ngraph_mxnet.cpu.winograd import POINTS
+
+__all__ = ["INPUT_INTS", "OUTPUT_FLAGS", "OUTPUT_INTS", "PACK_INTS"]
+
+INPUT_INTS = tuple(
+    "strip_rows blocks tile_rows tile_columns first_row rows columns origin in_n in_c in_row out_matrix out_c".split()
+)
+"""Entries of `ints` of `winograd_input_<T>`: `rows` and `columns` of the image with its padding, whose first pixel
+is `origin` from the input's pointer (0 or negative)."""
+
+OUTPUT_INTS = tuple(
+    "strip_rows blocks tile_rows tile_columns first_row rows columns flags in_matrix in_c out_n out_c out_row "
+    "res_n res_c res_row out2_n out2_c out2_row".split()
+)
+"""Entries of `ints` of `winograd_output_<T>`; `flags` as `OUTPUT_FLAGS`."""
+
+PACK_INTS = ("out_channels", "in_channels", "side", "oc_tile")
+"""Entries of `ints` of `pack_winograd`."""
+
+OUTPUT_FLAGS = {"residual": 1, "output2": 2}
+
+_A, _B = POINTS
+_A2, _B2 = _A * _A, _B * _B
+
+
+@inline
+def _input_2(source, step, target, target_step):
+    """Four lanes, `step` apart, to four."""
+    d0, d1 = load_lanes(source, 0), load_lanes(source, step)
+    d2, d3 = load_lanes(source, 2 * step), load_lanes(source, 3 * step)
+    store_lanes(target, 0, d2 - d0)
+    store_lanes(target, target_step, d2 + d1)
+    store_lanes(target, 2 * target_step, d2 - d1)
+    store_lanes(target, 3 * target_step, d3 - d1)
+
+
+@inline
+def _input_4(source, step, target, target_step):
+    """Six lanes to six."""
+    a, b, a2, b2 = (splat(np.float32(_A)), splat(np.float32(_B)), splat(np.float32(_A2)), splat(np.float32(_B2)))
+    both, product = splat(np.float32(_A2 + _B2)), splat(np.float32(_A2 * _B2))
+    d0, d2, d4 = load_lanes(source, 0), load_lanes(source, 2 * step), load_lanes(source, 4 * step)
+    d1, d3, d5 = load_lanes(source, step), load_lanes(source, 3 * step), load_lanes(source, 5 * step)
+    store_lanes(target, 0, (d4 - both * d2) + product * d0)
+    even, odd = d4 - b2 * d2, d3 - b2 * d1
+    store_lanes(target, target_step, even + a * odd)
+    store_lanes(target, 2 * target_step, even - a * odd)
+    even, odd = d4 - a2 * d2, d3 - a2 * d1
+    store_lanes(target, 3 * target_step, even + b * odd)
+    store_lanes(target, 4 * target_step, even - b * odd)
+    store_lanes(target, 5 * target_step, (d5 - both * d3) + product * d1)
+
+
+@inline
+def _output_2(source, step, target, target_step):
+    """Four lanes to two."""
+    m0, m1 = load_lanes(source, 0), load_lanes(source, step)
+    m2, m3 = load_lanes(source, 2 * step), load_lanes(source, 3 * step)
+    store_lanes(target, 0, m0 + (m1 + m2))
+    store_lanes(target, target_step, (m1 - m2) + m3)
+
+
+@inline
+def _output_4(source, step, target, target_step):
+    """Six lanes to four."""
+    m1, m2 = load_lanes(source, step), load_lanes(source, 2 * step)
+    m3, m4 = load_lanes(source, 3 * step), load_lanes(source, 4 * step)
+    even_a, odd_a, even_b, odd_b = m1 + m2, m1 - m2, m3 + m4, m3 - m4
+    store_lanes(target, 0, load_lanes(source, 0) + (even_a + even_b))
+    store_lanes(target, target_step, splat(np.float32(_A)) * odd_a + splat(np.float32(_B)) * odd_b)
+    store_lanes(target, 2 * target_step, splat(np.float32(_A2)) * even_a + splat(np.float32(_B2)) * even_b)
+    last = load_lanes(source, 5 * step) + splat(np.float32(_A * _A2)) * odd_a
+    store_lanes(target, 3 * target_step, last + splat(np.float32(_B * _B2)) * odd_b)
+
+
+def _input_kernel(tile: int, transform: Callable) -> Callable:
+    side, pitch, room = tile + 2, (tile + 2) * 16, (tile + 2) ** 2 * 16
+
+    def winograd_input(tensors, ints, floats, begin, end):
+        blocks, tile_rows, tile_columns = ints[1], ints[2], ints[3]
+        rows, columns, in_row, out_matrix = ints[5], ints[6], ints[10], ints[11]
+        half, edge = scratch(room), scratch(room)
+        for task in range(begin, end):
+            strip_row, block = task // blocks, task % blocks
+            row = ints[4] + strip_row
+            image, top = row // tile_rows, row % tile_rows * tile
+            place = ints[7] + image * ints[8] + block * ints[9] + top * in_row
+            source = shift(pointer(tensors, 0, float32), place)
+            target = shift(pointer(tensors, 1, float32), block * ints[12] + strip_row * tile_columns * 16)
+            high = min(rows - top, side)
+            for column in range(tile_columns):
+                data, step = shift(source, column * tile * 16), in_row
+                wide = min(columns - column * tile, side)
+                if high < side or wide < side:
+                    for y in range(side):
+                        for x in range(side):
+                            value = splat(np.float32(0))
+                            if y < high and x < wide:
+                                value = load_lanes(data, y * in_row + x * 16)
+                            store_lanes(edge, y * pitch + x * 16, value)
+                    data, step = edge, pitch
+                for x in range(side):
+                    transform(shift(data, x * 16), step, shift(half, x * 16), pitch)
+                for y in range(side):
+                    matrix = shift(target, y * side * out_matrix + column * 16)
+                    transform(shift(half, y * pitch), 16, matrix, out_matrix)
+
+    return winograd_input
+
+
+def _output_kernel(tile: int, transform: Callable) -> Callable:
+    side, pitch = tile + 2, (tile + 2) * 16
+    room, line = tile * side * 16, tile * 16
+
+    def winograd_output(tensors, ints, floats, begin, end):
+        blocks, tile_rows, tile_columns = ints[1], ints[2], ints[3]
+        rows, columns, flags, in_matrix = ints[5], ints[6], ints[7], ints[8]
+        lower, upper = splat(np.float32(floats[0])), splat(np.float32(floats[1]))
+        half, pixels = scratch(room), scratch(line)
+        for task in range(begin, end):
+            strip_row, block = task // blocks, task % blocks
+            row = ints[4] + strip_row
+            image, top = row // tile_rows, row % tile_rows * tile
+            source = shift(pointer(tensors, 0, float32), block * ints[9] + strip_row * tile_columns * 16)
+            target = shift(pointer(tensors, 6, float32), image * ints[10] + block * ints[11] + top * ints[12])
+            bias = load_lanes(pointer(tensors, 1, float32), block * 16)
+            high = min(rows - top, tile)
+            for column in range(tile_columns):
+                left = column * tile
+                wide = min(columns - left, tile)
+                for x in range(side):
+                    matrix = shift(source, x * in_matrix + column * 16)
+                    transform(matrix, side * in_matrix, shift(half, x * 16), pitch)
+                for y in range(high):
+                    transform(shift(half, y * pitch), 16, pixels, 16)
+                    out = shift(target, y * ints[12] + left * 16)
+                    if flags & 1:
+                        place = image * ints[13] + block * ints[14] + (top + y) * ints[15] + left * 16
+                        residual = shift(pointer(tensors, 2, float32), place)
+                        for x in range(wide):
+                            value = load_lanes(pixels, x * 16) + bias + load_lanes(residual, x * 16)
+                            store_lanes(out, x * 16, clamp_lanes(value, lower, upper))
+                    else:
+                        for x in range(wide):
+                            value = load_lanes(pixels, x * 16) + bias
+                            store_lanes(out, x * 16, clamp_lanes(value, lower, upper))
+                    if flags & 2:
+                        place = image * ints[16] + block * ints[17] + (top + y) * ints[18] + left * 16
+                        second = shift(pointer(tensors, 3, float32), place)
+                        scale = load_lanes(pointer(tensors, 4, float32), block * 16)
+                        offset = load_lanes(pointer(tensors, 5, float32), block * 16)
+                        lower2, upper2 = splat(np.float32(floats[2])), splat(np.float32(floats[3]))
+                        for x in range(wide):
+                            value = load_lanes(out, x * 16) * scale + offset
+                            store_lanes(second, x * 16, clamp_lanes(value, lower2, upper2))
+
+    return winograd_output
+
+
+for _tile, _input, _output in ((2, _input_2, _output_2), (4, _input_4, _output_4)):
+    register(
+        KernelRecord(
+            name=f"winograd_input_{_tile}",
+            function=_input_kernel(_tile, _input),
+            doc="A strip of a blocked image to its matrices `[S * S][blocks][tiles][16]`, zeros beyond the padded "
+            "image. tensors: image (with a halo of at least the padding), matrices. ints: `INPUT_INTS`. "
+            "Tasks: (tile row of the strip, block).",
+        )
+    )
+    register(
+        KernelRecord(
+            name=f"winograd_output_{_tile}",
+            function=_output_kernel(_tile, _output),
+            doc="The products `[S * S][blocks][tiles][16]` of a strip to the blocked result, and what a "
+            "contraction's epilogue does. tensors: products, bias, residual, output2, scale2, shift2, output "
+            "(residual to shift2 as `flags` tell; the vectors in whole blocks). ints: `OUTPUT_INTS`. floats: lower, "
+            "upper, lower2, upper2. Tasks: (tile row of the strip, block).",
+        )
+    )
+
+
+_FILTERS = 9 * 16
+
+
+@kernel("pack_winograd")
+def pack_winograd(tensors, ints, floats, begin, end):
+    """Weights `[OC][IC][3][3]` to `[S * S]` packed matrices `[oc groups][ic blocks][16][oc_tile]`, computed in float64.
+
+    tensors: weights, packed. ints: `PACK_INTS`. floats: `winograd.weight_matrix`, row by row.
+    Tasks: (oc group, ic block).
+    """
+    out_channels, in_channels, side, oc_tile = ints[0], ints[1], ints[2], ints[3]
+    blocks = (in_channels + 15) // 16
+    matrix = (out_channels + oc_tile - 1) // oc_tile * blocks * 16 * oc_tile
+    filters = scratch(_FILTERS)
+    for task in range(begin, end):
+        group, block = task // blocks, task % blocks
+        for k in range(16):
+            ic = block * 16 + k
+            for part in range(0, oc_tile, 16):
+                first = group * oc_tile + part
+                for lane in range(16):
+                    oc = first + lane
+                    source = shift(pointer(tensors, 0, float32), (oc * in_channels + ic) * 9)
+                    for tap in range(9):
+                        inside = oc < out_channels and ic < in_channels
+                        filters[tap * 16 + lane] = source[tap] if inside else np.float32(0)
+                target = shift(pointer(tensors, 1, float32), (task * 16 + k) * oc_tile + part)
+                for y in range(side):
+                    for x in range(side):
+                        total = splat(0.0)
+                        for i in range(3):
+                            row = splat(0.0)
+                            for j in range(3):
+                                row = row + splat(floats[x * 3 + j]) * widen(load_lanes(filters, (i * 3 + j) * 16))
+                            total = total + splat(floats[y * 3 + i]) * row
+                        store_lanes(target, (y * side + x) * matrix, narrow(total))

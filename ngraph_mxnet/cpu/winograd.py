@@ -1,0 +1,44 @@
+"""Winograd's F(2x2, 3x3) and F(4x4, 3x3): points, the weights' matrix, and how an image is cut into tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+POINTS = (0.625, 1.5)
+"""F(4x4) interpolates at 0, both of these with either sign, and infinity; F(2x2) at 0, 1, -1 and infinity.
+
+All constants of the transforms are exact in float32, and errors are half of those with the usual 1 and 2.
+"""
+
+
+def weight_matrix(tile: int) -> np.ndarray:
+    """G of F(tile x tile, 3x3), float64 `[tile + 2][3]`: weights w become G w G^T."""
+    a, b = POINTS
+    points = [0.0, 1.0, -1.0] if tile == 2 else [0.0, a, -a, b, -b]
+    rows = [[p**k / np.prod([p - q for q in points if q != p]) for k in range(3)] for p in points]
+    return np.array([*rows, [0.0, 0.0, 1.0]])
+
+
+@dataclass(frozen=True)
+class Strip:
+    """`count` rows of output tiles from `first` on, counted through the images; an image has `tile_rows`."""
+
+    tile_rows: int
+    tile_columns: int
+    first: int
+    count: int
+
+    @property
+    def tiles(self) -> int:
+        return self.count * self.tile_columns
+
+
+def cut(images: int, height: int, width: int, tile: int, most_tiles: int) -> list[Strip]:
+    """Strips of nearly equal size, none longer than the first, of about `most_tiles` tiles at most."""
+    tile_rows, tile_columns = -(-height // tile), -(-width // tile)
+    total = images * tile_rows
+    strips = -(-total // max(1, most_tiles // tile_columns))
+    count = -(-total // strips)
+    return [Strip(tile_rows, tile_columns, first, min(count, total - first)) for first in range(0, total, count)]
