@@ -49,14 +49,15 @@ def _dtype(context: click.Context, parameter: click.Parameter, values: tuple[str
 @click.option("--dtype", "dtypes", multiple=True, callback=_dtype, metavar="NAME=DTYPE",
               help="Its element type, float32 if not given.")
 @click.option("--backend", help="By default the one of NGRAPH_BACKEND.")
+@click.option("--kernels", is_flag=True, help="Compile too, and show how each contraction is computed.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(model: str, shapes: dict[str, tuple[int, ...]], dtypes: dict[str, str], backend: str | None,
-            as_json: bool) -> None:
+            kernels: bool, as_json: bool) -> None:
     """Which parts of a model would run on the backend, and why the others would not."""
     from ngraph_mxnet.mxnet_bridge.explain import explain as explain_symbol
 
     try:
-        explanation = explain_symbol(model, shapes, dtypes, backend=backend)
+        explanation = explain_symbol(model, shapes, dtypes, backend=backend, kernels=kernels)
     except NGraphError as error:
         raise click.ClickException(str(error)) from None
     if as_json:

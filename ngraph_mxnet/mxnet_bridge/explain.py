@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet.errors import ModelError
+from rich.console import Group
+
+from ngraph_mxnet.cpu.describe import Contraction, contractions
+from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.mxnet_bridge import callbacks, environment
+from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge, review_region
+from ngraph_mxnet.mxnet_bridge.kernel_table import kernel_table
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
 from ngraph_mxnet.partition.regions import grow_regions
 from ngraph_mxnet.partition.render import render
 from ngraph_mxnet.partition.report import Partition
 from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
@@ -30,17 +36,22 @@ class Explanation:
     """Prints as tables; `to_dict` is for programs.
 
     `exact`: MXNet's own partitioner cut the regions. Where the library `_core` can't be loaded they are our
-    estimate, the verdicts on nodes are the same.
+    estimate, the verdicts on nodes are the same. `kernels`: of each region, if asked for.
     """
 
     partition: Partition
     exact: bool
+    kernels: list[list[Contraction]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self.partition.to_dict(), "exact": self.exact}
+        found: dict[str, Any] = {**self.partition.to_dict(), "exact": self.exact}
+        if self.kernels is not None:
+            found["kernels"] = [[asdict(contraction) for contraction in region] for region in self.kernels]
+        return found
 
     def __rich__(self) -> RenderableType:
-        return render(self.partition, exact=self.exact)
+        parts = render(self.partition, exact=self.exact)
+        return parts if self.kernels is None else Group(parts, kernel_table(self.kernels))
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -54,7 +65,7 @@ class Explanation:
 
 
 def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None = None, *,
-            backend: str | None = None) -> Explanation:
+            backend: str | None = None, kernels: bool = False) -> Explanation:
     """Partition `symbol` as a bind for inference would. No array is made and nothing runs.
 
     Args:
@@ -62,10 +73,11 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         shapes: of the data inputs, by name; MXNet infers the others.
         dtypes: by name; float32 where not given.
         backend: by default the one of NGRAPH_BACKEND.
+        kernels: compile the regions too, and tell how the CPU backend computes each contraction.
 
     Raises:
         ModelError: the file is corrupt, or MXNet finds the shapes inconsistent.
-        ConfigError: no such backend.
+        ConfigError: no such backend, or `kernels` of one that has none.
     """
     import mxnet as mx
 
@@ -77,9 +89,10 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     options = {"ngraph_backend": get_backend(backend).name} if backend else {}
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
-        if environment.problem() is None:
-            return Explanation(_partition(symbol, shapes, dtypes or {}, options), exact=True)
-        return Explanation(_estimate(symbol, shapes, dtypes or {}, options), exact=False)
+        exact = environment.problem() is None
+        partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, options)
+        compiled = _kernels(symbol, shapes, dtypes or {}, partition) if kernels else None
+        return Explanation(partition, exact, compiled)
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
 
@@ -143,6 +156,22 @@ def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[s
         if types is not None:
             partition.reviewed.append(review_region(region, types, backend))
     return partition
+
+
+def _kernels(symbol: Symbol, shapes: Shapes, dtypes: DTypes, partition: Partition) -> list[list[Contraction]]:
+    """The contractions of each region, compiled with its nodes' own weights unknown."""
+    if partition.backend != "CPU":
+        raise ConfigError(f"the backend {partition.backend} has no kernels to tell of; the backend CPU has")
+    graph = with_types(parse_symbol(symbol.tojson()), *_inferred(symbol, shapes, dtypes))
+    number = {node.name: node.index for node in graph.operators()}
+    found = []
+    for region in partition.regions:
+        part = cut_region(graph, sorted(number[name] for name, _ in region.nodes))
+        types = argument_types(part)
+        assert types is not None  # a region of unknown shapes is rejected
+        executable = compile_graph(lower_graph(part, types), "CPU")
+        found.append(contractions(executable.main.instructions))  # type: ignore[attr-defined]
+    return found
 
 
 def _inferred(symbol: Symbol, shapes: Shapes, dtypes: DTypes) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from ngraph_mxnet.mxnet_bridge.kernel_table import framework_names
 from ngraph_mxnet.mxnet_bridge.profile import Profile, Row
 
 
@@ -38,8 +39,8 @@ def _rows(title: str, profile: Profile, rows: Sequence[Row], *, with_origin: boo
     for row in rows:
         rates = [f"{row.gflops:.1f}", _percent(row.gflops / profile.peak.gflops)] if row.gflop else ["", ""]
         rates += [f"{row.gigabytes:.1f}", _percent(row.gigabytes / profile.peak.gigabytes)]
-        table.add_row(row.kernel, escape(_short(row.origin)) if with_origin else str(row.calls), f"{row.ms:.3f}",
-                      _percent(row.ms / profile.total_ms), *rates)
+        whose = escape(framework_names(row.origin)) if with_origin else str(row.calls)
+        table.add_row(row.kernel, whose, f"{row.ms:.3f}", _percent(row.ms / profile.total_ms), *rates)
     return table
 
 
@@ -54,12 +55,6 @@ def _whole(profile: Profile) -> Table:
                   f"{operations / profile.wall_ms * 1e3:.1f} GFLOP/s, "
                   f"{_percent(operations / profile.wall_ms * 1e3 / profile.peak.gflops)} of the peak")
     return table
-
-
-def _short(origin: str) -> str:
-    """The framework's names only: `convolution_bias (mx:conv0 Convolution + mx:relu0 Activation)`: `conv0 + relu0`."""
-    inside = origin.partition("(")[2].removesuffix(")")
-    return " + ".join(part.removeprefix("mx:").split(" ")[0] for part in inside.split(" + ")) or origin
 
 
 def _percent(share: float) -> str:

@@ -22,7 +22,7 @@ from random_graphs import graphs
 from test_backend import arrays_for, assert_agree, convolution_graphs, dense_block
 
 from ngraph_mxnet import _core, compile
-from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu import abi, algorithm
 from ngraph_mxnet.cpu.kernels import symbol
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.runtime.backend import get_backend
@@ -54,7 +54,7 @@ class EmulatedProgram:
 
         arena = aligned(np.zeros(self.arena_bytes, np.uint8))
         spaces = ([arena], inputs, outputs, self.constants, [prepared])
-        for name, kernel, operands, ints, floats, tasks in itertools.chain(*self.levels):
+        for name, kernel, operands, ints, floats, tasks, *_ in itertools.chain(*self.levels):
             tables = (
                 np.array([pointer_to(spaces[space][index]) + offset for space, index, offset in operands]),
                 np.array(ints, np.int64),
@@ -111,6 +111,13 @@ def small_network() -> Graph:
     return b.results(b.softmax(y), b.reduce_mean(y, axes=(1,)))
 
 
+def three_by_three() -> Graph:
+    """A padded convolution of images whose sizes are no multiples of a tile, with an odd number of blocks."""
+    b = Builder()
+    x, w = b.parameter("x", (2, 20, 7, 5)), b.parameter("w", (40, 20, 3, 3), cacheable=True)
+    return b.results(b.relu(b.convolution(x, w, pads_begin=(1, 0), pads_end=(1, 1))))
+
+
 @pytest.mark.usefixtures("_emulated_cpu")
 class TestGraphs:
     def test_small_network(self) -> None:
@@ -118,6 +125,11 @@ class TestGraphs:
 
     def test_dense_block(self) -> None:
         assert_agree(dense_block())
+
+    @pytest.mark.parametrize("tile", [2, 4])
+    def test_winograd(self, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+        assert_agree(three_by_three())
 
     @settings(max_examples=100)
     @given(convolution_graphs())

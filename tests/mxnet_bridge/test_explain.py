@@ -155,3 +155,33 @@ def test_env_command(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_short_numbers() -> None:
     assert [short(n) for n in (0, 999, 1820000000, 5e15)] == ["0", "999", "1.82 G", "5e+03 T"]
+
+
+def small_network() -> mx.sym.Symbol:
+    wide = sym.Convolution(sym.var("data"), kernel=(3, 3), pad=(1, 1), num_filter=64, name="wide")
+    small = sym.Convolution(sym.relu(wide), kernel=(1, 1), num_filter=16, name="small")
+    return sym.FullyConnected(small, num_hidden=5, name="dense")
+
+
+@needs_library
+def test_kernels_of_each_contraction(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = {"data": (1, 64, 56, 56)}
+    explanation = ngraph_mxnet.explain(small_network(), shapes, backend="cpu", kernels=True)
+    (found,) = explanation.to_dict()["kernels"]
+    by_name = {name: row for row in found for name in ("wide", "small", "dense") if f"mx:{name} " in row["node"]}
+    assert [by_name[name]["algorithm"] for name in ("wide", "small", "dense")] == ["F(4x4)", "direct", "direct"]
+    assert by_name["wide"]["tasks"] > 1
+    assert "F(4x4)" in str(explanation)
+    monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
+    assert "F(4x4)" not in str(ngraph_mxnet.explain(small_network(), shapes, backend="cpu", kernels=True))
+    with pytest.raises(ConfigError, match="no kernels"):
+        ngraph_mxnet.explain(small_network(), shapes, backend="interpreter", kernels=True)
+
+
+@needs_library
+def test_kernels_on_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "net-symbol.json"
+    small_network().save(str(path))
+    arguments = ["explain", str(path), "--shape", "data=1,64,8,8", "--kernels"]
+    assert "Contractions" in CliRunner().invoke(main, arguments).output
+    assert json.loads(CliRunner().invoke(main, [*arguments, "--json"]).output)["kernels"]

@@ -62,17 +62,20 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, padding: 
     packed = _pack(ctx, weights, tile, products.choice.oc_tile)
     before: list[View] = []
     for strip in strips:
+        share = strip.count / (out.images * strip.tile_rows)
         matrices, results = products.views()
-        ctx.emit(f"winograd_input_{tile}", [source], matrices,
-                 abi.winograd_input_ints(source, strip, products.in_stride, products.block,
-                                         padding=(padding.top, padding.left),
-                                         rows=out.height + 2, columns=out.width + 2), after=before)
-        products.emit(ctx, matrices, packed, results)
+        ints = abi.winograd_input_ints(source, strip, products.in_stride, products.block, rows=out.height + 2,
+                                       columns=out.width + 2, padding=(padding.top, padding.left))
+        ctx.emit(f"winograd_input_{tile}", [source], matrices, ints, after=before,
+                 bytes=int(share * source.type.bytes) + matrices.type.bytes)
+        products.emit(ctx, matrices, packed, results, operations=share * 18 * data.shape[1] * out.type.size)
+        ints = abi.winograd_output_ints(out, strip, products.out_stride, products.block, residual=residual,
+                                        second=second)
+        images = [view for view in (out, residual, second) if view]
         ctx.emit(f"winograd_output_{tile}",
-                 [results, bias, residual or results, second or results, scale or results, shift or results], out,
-                 abi.winograd_output_ints(out, strip, products.out_stride, products.block, residual=residual,
-                                          second=second),
-                 [epilogue.lower, epilogue.upper, epilogue.lower2, epilogue.upper2])
+                 [results, bias, residual or results, second or results, scale or results, shift or results], out, ints,
+                 [epilogue.lower, epilogue.upper, epilogue.lower2, epilogue.upper2],
+                 bytes=results.type.bytes + int(share * sum(view.type.bytes for view in images)))
         if second is not None:
             second.writers.append(out.writers[-1])
         # The next strip takes the same memory.
@@ -104,7 +107,7 @@ class _Products:
 
         return view(self._input), view(self._output)
 
-    def emit(self, ctx: Lowering, matrices: View, packed: View, results: View) -> None:
+    def emit(self, ctx: Lowering, matrices: View, packed: View, results: View, *, operations: float) -> None:
         plane = Plane(self.block * 4, BLOCK * 4)
         pixels = pixel_table(1, self.tiles, inputs=plane, output=plane)
         steps = step_table(plane, channels=self.blocks, channel_stride=self.block * 4)
@@ -118,7 +121,8 @@ class _Products:
         unused = matrices.operand
         operands = [matrices.operand, packed.operand, tables[0], results.operand, unused, *tables[1:], *[unused] * 3]
         ctx.builder.emit(self.choice.symbol, operands, params.ints(), params.floats(), params.tasks,
-                         reads=[matrices, packed], writes=results, origin=ctx.origin)
+                         reads=[matrices, packed], writes=results, origin=ctx.origin, operations=operations,
+                         bytes=matrices.type.bytes + packed.buffer.bytes + results.type.bytes)
 
 
 def _pack(ctx: Lowering, weights: Value, tile: int, oc_tile: int) -> View:

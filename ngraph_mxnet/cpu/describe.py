@@ -1,0 +1,61 @@
+"""How a compiled graph computes its contractions: algorithm, kernel, tiles and tasks, read off the instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ngraph_mxnet.cpu.algorithm import ALGORITHMS
+from ngraph_mxnet.cpu.microkernels.params import INTS, ORDER_PIXELS
+from ngraph_mxnet.cpu.microkernels.variants import ISAS, Variant, symbol, variants
+from ngraph_mxnet.cpu.program import Instruction
+
+__all__ = ["Contraction", "contractions"]
+
+_VARIANTS: dict[str, Variant] = {symbol(variant, isa): variant for isa in ISAS for variant in variants(isa)}
+_TRANSFORM = "ng_winograd_input_"
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Equal instructions of one node."""
+
+    node: str
+    """The IR's op with the framework's names."""
+    algorithm: str
+    """One of `ALGORITHMS`."""
+    kernel: str
+    """Name of the microkernel's variant."""
+    tile: str
+    """Pixels (rows of a matrix) by output channels that a kernel keeps in registers."""
+    order: str
+    """Outermost of the tasks: `channels` or `pixels`."""
+    chunk: int
+    """Tiles in a task."""
+    tasks: int
+    """In an instruction."""
+    calls: int
+    """Instructions: matrices of a batch, strips of an image."""
+
+
+def contractions(instructions: Sequence[Instruction]) -> list[Contraction]:
+    """One entry for each node and kind of call, in the order of the instructions."""
+    found: dict[Contraction, int] = {}
+    before = ""
+    for instruction in instructions:
+        if instruction.kernel in _VARIANTS:
+            entry = _describe(instruction, before)
+            found[entry] = found.get(entry, 0) + 1
+        before = instruction.kernel
+    return [replace(entry, calls=calls) for entry, calls in found.items()]
+
+
+def _describe(instruction: Instruction, before: str) -> Contraction:
+    """`before`: the instruction before, an input transform if these are Winograd's products."""
+    variant = _VARIANTS[instruction.kernel]
+    ints = dict(zip(INTS, instruction.ints, strict=True))
+    tile = int(before.removeprefix(_TRANSFORM).partition("__")[0]) if before.startswith(_TRANSFORM) else 0
+    pixels = -(-ints["row_pixels"] // ints["row_tiles"])
+    order = "pixels" if ints["order"] == ORDER_PIXELS else "channels"
+    return Contraction(instruction.origin, ALGORITHMS[tile], variant.name, f"{pixels} x {variant.oc_tile}", order,
+                       ints["chunk_tiles"], instruction.tasks, 0)

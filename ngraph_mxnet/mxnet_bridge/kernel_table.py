@@ -1,0 +1,32 @@
+"""How contractions are computed, as a table on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from ngraph_mxnet.cpu.describe import Contraction
+
+
+def kernel_table(regions: Sequence[Sequence[Contraction]]) -> Table:
+    """One row for each contraction of each region."""
+    table = Table(title="Contractions", title_justify="left")
+    table.add_column("#")
+    table.add_column("node", overflow="fold", ratio=1)
+    for name in ("algorithm", "kernel", "tile"):
+        table.add_column(name, no_wrap=True)
+    for name in ("tasks by", "chunk", "tasks", "calls"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for number, region in enumerate(regions, 1):
+        for c in region:
+            table.add_row(str(number), escape(framework_names(c.node)), c.algorithm, c.kernel, c.tile, c.order,
+                          str(c.chunk), str(c.tasks), str(c.calls))
+    return table
+
+
+def framework_names(origin: str) -> str:
+    """The framework's names only: `convolution_bias (mx:conv0 Convolution + mx:relu0 Activation)`: `conv0 + relu0`."""
+    inside = origin.partition("(")[2].removesuffix(")")
+    return " + ".join(part.removeprefix("mx:").split(" ")[0] for part in inside.split(" + ")) or origin
