@@ -121,7 +121,10 @@ def test_gradients_equal_native(grad_req):
         for _ in range(2):
             executor.forward(is_train=True)
             executor.backward(mx.nd.ones((2, 5)))
+        # MXNet's operators read the mode when they run, not when they are pushed.
+        mx.nd.waitall()
         executor.forward(is_train=False)
+        mx.nd.waitall()
         executor.forward(is_train=True)
         executor.backward(mx.nd.ones((2, 5)))
     assert is_partitioned(pair[0])
