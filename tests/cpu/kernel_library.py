@@ -24,12 +24,15 @@ LIBRARY = Path(ngraph_mxnet.__file__).with_name("libngraph_kernels.so")
 
 _FLAGS = Path("/proc/cpuinfo").read_text().split()
 NATIVE_AVX512 = {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= set(_FLAGS)
+NATIVE_AVX512_BF16 = NATIVE_AVX512 and "avx512_bf16" in _FLAGS
 EMULATED = [
     pytest.mark.slow,
     pytest.mark.skipif(not importlib.util.find_spec("bochscpu"), reason="no emulator: install the extra `emulate`"),
 ]
 AVX512 = [] if NATIVE_AVX512 else EMULATED
 """Marks of tests that run AVX-512 kernels: emulated where the CPU has no AVX-512."""
+AVX512_BF16 = [] if NATIVE_AVX512_BF16 else EMULATED
+"""The same for AVX512_BF16."""
 ISAS = [
     pytest.param("avx512", marks=AVX512),
     pytest.param("avx2", marks=pytest.mark.skipif("avx2" not in _FLAGS, reason="the CPU has no AVX2")),
@@ -57,9 +60,10 @@ def pointer_to(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def call_kernel(address: int, isa: str, tensors: int, ints: int, floats: int, begin: int, end: int) -> None:
-    """Call the kernel at `address` with pointers to its parameters, emulated where the CPU has no AVX-512."""
-    if isa == "avx512" and not NATIVE_AVX512:
+def call_kernel(address: int, isa: str, tensors: int, ints: int, floats: int, begin: int, end: int,
+                *, bf16: bool = False) -> None:
+    """Call the kernel at `address` with pointers to its parameters, emulated where the CPU lacks what it needs."""
+    if isa == "avx512" and not (NATIVE_AVX512_BF16 if bf16 else NATIVE_AVX512):
         from emulator import emulator
 
         emulator().call(address, tensors, ints, floats, begin, end)

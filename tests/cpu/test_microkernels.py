@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_library import AVX512, aligned, call_kernel
+from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel
 
 from ngraph_mxnet.cpu import microkernels as mk
 from ngraph_mxnet.cpu.microkernels import target
@@ -25,12 +25,13 @@ TARGETS = [
     ("avx512", "avx2"),
     pytest.param("avx512", "avx512", marks=AVX512),
 ]
+BF16_TARGETS = [("avx512", "avx2"), pytest.param("avx512", "avx512", marks=AVX512_BF16)]
 
 
 class Blocked:
-    """A blocked tensor with a halo, and garbage around it that no kernel may touch."""
+    """A blocked tensor with a halo, and garbage around it that no kernel may touch; in bf16 where asked."""
 
-    def __init__(self, values: np.ndarray, halo: tuple[int, int], halo_value: float = 0.0) -> None:
+    def __init__(self, values: np.ndarray, halo: tuple[int, int], halo_value: float = 0.0, bf16: bool = False) -> None:
         n, c, h, w = values.shape
         self.shape, self.halo = values.shape, halo
         self.blocks = -(-c // 16)
@@ -38,33 +39,41 @@ class Blocked:
         padded = np.zeros((n, self.blocks * 16, h, w), np.float32)
         padded[:, :c] = values
         blocked = padded.reshape(n, self.blocks, 16, h, w).transpose(0, 1, 3, 4, 2)
-        self.buffer = aligned(np.full((n, self.blocks, rows, columns, 16), halo_value, np.float32))
+        whole = np.full((n, self.blocks, rows, columns, 16), halo_value, np.float32)
+        self.buffer = aligned(mk.round_bf16_reference(whole) if bf16 else whole)
         self.inside = self.buffer[:, :, halo[0] : halo[0] + h, halo[1] : halo[1] + w]
-        self.inside[...] = blocked
-        self.plane = mk.Plane.blocked(h, w, self.blocks, halo)
-        self.block_stride = rows * columns * 64
-        self.address = self.buffer.ctypes.data + (halo[0] * columns + halo[1]) * 64
+        self.inside[...] = mk.round_bf16_reference(blocked) if bf16 else blocked
+        pixel = 32 if bf16 else 64
+        self.plane = mk.Plane(columns * pixel, pixel, self.blocks * rows * columns * pixel)
+        self.block_stride = rows * columns * pixel
+        self.address = self.buffer.ctypes.data + (halo[0] * columns + halo[1]) * pixel
 
     def plain(self) -> np.ndarray:
         n, c, h, w = self.shape
-        return self.inside.transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
+        return widened(self.inside).transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
 
     def halo_values(self) -> np.ndarray:
         mask = np.ones(self.buffer.shape, bool)
         h, w = self.halo
         mask[:, :, h : mask.shape[2] - h, w : mask.shape[3] - w] = False
-        return self.buffer[mask]
+        return widened(self.buffer[mask])
+
+
+def widened(values: np.ndarray) -> np.ndarray:
+    """float32 as it is, bf16 (uint16) as float32."""
+    return values if values.dtype == np.float32 else (values.astype(np.uint32) << 16).view(np.float32)
 
 
 def run(
-    address: int, isa: mk.Isa, tensors: list[int], params: mk.ContractionParams, cuts: list[int]
+    address: int, isa: mk.Isa, tensors: list[int], params: mk.ContractionParams, cuts: list[int], bf16: bool = False
 ) -> None:
     """Runs all tasks, split at `cuts`."""
     pointers = np.array(tensors, np.uint64)
     ints, floats = np.array(params.ints(), np.int64), np.array(params.floats(), np.float64)
     edges = [0, *sorted(c % (params.tasks + 1) for c in cuts), params.tasks]
     for begin, end in itertools.pairwise(edges):
-        call_kernel(address, isa, pointers.ctypes.data, ints.ctypes.data, floats.ctypes.data, begin, end)
+        call_kernel(address, isa, pointers.ctypes.data, ints.ctypes.data, floats.ctypes.data, begin, end,
+                    bf16=bf16)
 
 
 def convolve(x, weights, stride, padding, dilation, groups) -> np.ndarray:
@@ -115,6 +124,8 @@ class Case:
     chunk: int = 1
     step_block: int = 0
     fold: bool = False
+    bf16: bool = False
+    narrow: tuple[bool, bool, bool] = (False, False, False)
     cuts: tuple[int, ...] = ()
     seed: int = 0
 
@@ -129,7 +140,7 @@ class Case:
 
 
 @st.composite
-def cases(draw) -> Case:
+def cases(draw, bf16: bool = False) -> Case:
     small = st.integers(1, 3)
     pair = st.tuples(st.integers(0, 2), st.integers(0, 2))
     kernel = draw(st.tuples(small, small))
@@ -159,6 +170,8 @@ def cases(draw) -> Case:
         chunk=draw(st.integers(1, 7)),
         step_block=draw(st.sampled_from([0, 1, 2, 5])),
         fold=draw(st.booleans()),
+        bf16=bf16,
+        narrow=draw(st.tuples(st.booleans(), st.booleans(), st.booleans())) if bf16 else (False, False, False),
         cuts=tuple(draw(st.lists(st.integers(0, 1000), max_size=4))),
         seed=draw(st.integers(0, 99)),
     )
@@ -166,7 +179,7 @@ def cases(draw) -> Case:
 
 def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     rng = np.random.default_rng(case.seed)
-    fits = [v for v in mk.variants(kernels) if v.kind == case.kind]
+    fits = [v for v in mk.variants(kernels) if (v.kind, v.bf16) == (case.kind, case.bf16)]
     variant = fits[case.variant % len(fits)]
     ic, oc = case.ic * case.groups, case.oc * case.groups
     h, w = case.size
@@ -188,7 +201,8 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         address, step_channels = padded.ctypes.data + (ph * width + pw) * 4, (case.ic, channel)
         lanes = 1
     else:
-        source = Blocked(x, case.padding)
+        source = Blocked(x, case.padding, bf16=case.bf16)
+        x = source.plain()
         plane, channel, address = source.plane, source.block_stride, source.address
         lanes = 16
     if case.kind == "depthwise":
@@ -201,6 +215,9 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     else:
         supers = mk.super_groups(case.groups, ic, oc, lanes)
         packed = mk.pack_weights_reference(weights, groups=case.groups, oc_tile=variant.oc_tile, lanes=lanes)
+        if case.bf16 and lanes == 16:
+            packed = mk.pack_pairs_reference(packed)
+            weights = widened(mk.round_bf16_reference(weights))
         out_blocks = -(-oc // supers // 16)
         vectors = [
             mk.pack_channels_reference(v, groups=supers, oc_tile=variant.oc_tile)
@@ -211,9 +228,13 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         group_stride = channel * blocks
     constants = [aligned(a) for a in (packed, *vectors)]
 
-    output = Blocked(add if case.residual == "in_place" else np.full_like(add, 9), case.halo, 7.0)
-    residual = output if case.residual == "in_place" else Blocked(add, (1, 0), 3.0)
-    output2 = Blocked(np.full_like(add, 9), (0, 2), 5.0)
+    output_bf16, residual_bf16, output2_bf16 = case.narrow
+    if case.residual == "in_place":
+        residual_bf16 = output_bf16
+    output = Blocked(add if case.residual == "in_place" else np.full_like(add, 9), case.halo, 7.0, output_bf16)
+    residual = output if case.residual == "in_place" else Blocked(add, (1, 0), 3.0, residual_bf16)
+    add = residual.plain().copy()
+    output2 = Blocked(np.full_like(add, 9), (0, 2), 5.0, output2_bf16)
     fold = case.fold and case.images > 1
     pixels = mk.pixel_table(
         out_h, out_w, inputs=plane, output=output.plane, residual=residual.plane, output2=output2.plane,
@@ -229,11 +250,13 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     all_rows = out_h * (case.images if fold else 1)
     rows, row_pixels = (all_rows, out_w) if variant.rows else (1, all_rows * out_w)
     flags = (mk.FLAG_RESIDUAL if case.residual != "none" else 0) | (mk.FLAG_OUTPUT2 if case.output2 else 0)
+    flags |= mk.FLAG_OUTPUT_BF16 * output_bf16 | mk.FLAG_RESIDUAL_BF16 * residual_bf16
+    flags |= mk.FLAG_OUTPUT2_BF16 * output2_bf16
     params = mk.ContractionParams(
         images=1 if fold else case.images, groups=supers, oc_groups=-(-out_blocks // variant.blocks),
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
         chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
-        step_block=0 if case.residual == "in_place" else case.step_block,
+        step_block=0 if case.residual == "in_place" or output_bf16 else case.step_block,
         pixel_stride=plane.pixel * case.stride[1], in_image_stride=plane.image, in_group_stride=group_stride,
         weight_group_stride=constants[0][0].nbytes, channel_group_stride=constants[1].nbytes // supers,
         out_image_stride=output.plane.image, out_block_stride=output.block_stride,
@@ -247,7 +270,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         *(c.ctypes.data for c in constants[2:]),
     ]  # fmt: skip
     kernel = target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)]
-    run(kernel, isa, tensors, params, list(case.cuts))
+    run(kernel, isa, tensors, params, list(case.cuts), case.bf16)
 
     def per_channel(values: np.ndarray) -> np.ndarray:
         return values[:, None, None].astype(np.float64)
@@ -263,10 +286,13 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         np.isfinite(got) if supers < case.groups and case.kind != "depthwise" else np.full(got.shape, True)
     )
     assert np.all(~finite | (np.isnan(got) == np.isnan(want)))
-    np.testing.assert_allclose(got[finite], want[finite], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got[finite], want[finite], rtol=2**-8 if output_bf16 else 1e-4, atol=1e-4)
     if case.output2:
-        want2 = clip(got * per_channel(scale) + per_channel(shift), (0.0, np.inf))
-        np.testing.assert_allclose(output2.plain(), want2, rtol=1e-4, atol=1e-4)
+        # The second output is made of the sums before they are rounded.
+        want2 = clip((want if output_bf16 else got) * per_channel(scale) + per_channel(shift), (0.0, np.inf))
+        finite &= np.isfinite(want2)
+        np.testing.assert_allclose(output2.plain()[finite], want2[finite], rtol=2**-8 if output2_bf16 else 1e-4,
+                                   atol=1e-3 if case.bf16 else 1e-4)
     else:
         assert np.all(output2.plain() == 9)
     assert np.all(output.halo_values() == 7)
@@ -275,8 +301,8 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     if case.cuts and case.residual != "in_place":
         first = output.buffer.copy()
         output.inside[...] = 0
-        run(kernel, isa, tensors, params, [])
-        np.testing.assert_array_equal(output.buffer.view(np.uint32), first.view(np.uint32))
+        run(kernel, isa, tensors, params, [], case.bf16)
+        np.testing.assert_array_equal(output.buffer.view(np.uint16), first.view(np.uint16))
 
 
 @pytest.mark.parametrize(("kernels", "isa"), TARGETS)
@@ -286,9 +312,37 @@ def test_convolution(kernels: mk.Isa, isa: mk.Isa, case: Case) -> None:
     check(case, kernels, isa)
 
 
+@pytest.mark.parametrize(("kernels", "isa"), BF16_TARGETS)
+@settings(max_examples=150, deadline=None)
+@given(case=cases(bf16=True))
+def test_convolution_in_bf16(kernels: mk.Isa, isa: mk.Isa, case: Case) -> None:
+    check(case, kernels, isa)
+
+
+@pytest.mark.parametrize(("kernels", "isa"), BF16_TARGETS)
+def test_bf16_rounds_to_nearest_even(kernels: mk.Isa, isa: mk.Isa) -> None:
+    """The sums are exact here, so that the stored bits are known; NaN and infinity survive, 1 / 3 rounds up."""
+    values = np.array([1, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8, 3.39e38, np.inf, -np.inf, np.nan,
+                       1 / 3, 2**-126, 2, 65504, 1e-30, -3, 7], np.float32)
+    variant = next(v for v in mk.variants(kernels) if v.kind == "k16" and v.bf16)
+    bias, weights = aligned(np.tile(values, variant.blocks)), aligned(np.zeros((8, variant.oc_tile, 2), np.uint16))
+    source, out = aligned(np.zeros(16, np.uint16)), aligned(np.zeros(16 * variant.blocks, np.uint16))
+    pixels = mk.pixel_table(1, 1, inputs=mk.Plane(0, 32), output=mk.Plane(0, 32))
+    steps = mk.step_table(mk.Plane(0, 32), channels=1, channel_stride=32)
+    params = mk.ContractionParams(oc_groups=1, out_blocks=variant.blocks, rows=1, row_pixels=1, row_tiles=1,
+                                  chunk_tiles=1, steps=1, out_block_stride=32, flags=mk.FLAG_OUTPUT_BF16)
+    tensors = [a.ctypes.data for a in (source, weights, bias, out, source, pixels, steps, source, source, source)]
+    run(target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)], isa, tensors, params, [], True)
+    np.testing.assert_array_equal(out.reshape(-1, 16)[0], mk.round_bf16_reference(values))
+
+
 @pytest.mark.parametrize(("kernels", "isa"), TARGETS)
 @pytest.mark.parametrize("kind", ["k16", "k1", "depthwise"])
 def test_every_tile_size(kernels: mk.Isa, isa: mk.Isa, kind: str) -> None:
+    _check_tile_sizes(kernels, isa, kind)
+
+
+def _check_tile_sizes(kernels: mk.Isa, isa: mk.Isa, kind: str, bf16: bool = False) -> None:
     groups = 32 if kind == "depthwise" else 1
     channels = {"k16": 32, "k1": 3, "depthwise": 1}[kind]
     for variant in range(3):
@@ -296,9 +350,15 @@ def test_every_tile_size(kernels: mk.Isa, isa: mk.Isa, kind: str) -> None:
             oc = 1 if kind == "depthwise" else 48
             check(
                 Case(kind=kind, groups=groups, ic=channels, oc=oc, size=(1, width), variant=variant,
-                     output2=True,                      residual="own", bounds=(0.0, 6.0)),
+                     output2=True, residual="own", bounds=(0.0, 6.0), bf16=bf16, narrow=(bf16, bf16, False)),
                 kernels, isa,
             )  # fmt: skip
+
+
+@pytest.mark.parametrize(("kernels", "isa"), BF16_TARGETS)
+@pytest.mark.parametrize("kind", ["k16", "k1", "depthwise"])
+def test_every_tile_size_in_bf16(kernels: mk.Isa, isa: mk.Isa, kind: str) -> None:
+    _check_tile_sizes(kernels, isa, kind, bf16=True)
 
 
 @pytest.mark.parametrize("isa", mk.ISAS)
@@ -349,5 +409,5 @@ def test_no_vector_spills_in_loops(isa: mk.Isa) -> None:
     for block in re.split(r"^(?=\.LBB)", target.emit_assembly(isa), flags=re.M):
         label = block.split(":")[0]
         loop = re.match(rf"(?s).*\tj\w+\t{re.escape(label)}\n", block)
-        if label.startswith(".LBB") and loop and "vfmadd" in loop[0]:
+        if label.startswith(".LBB") and loop and re.search("vfmadd|vdpbf16ps", loop[0]):
             assert not re.search(r"mm\d+, -?\d*\(%rsp|\(%rsp\), %[yz]mm", loop[0])

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from llvmlite import ir
 
 from ngraph_mxnet.cpu.microkernels.emit import I1, I64, PTR, Emitter
-from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, FLAG_RESIDUAL, INTS, ORDER_PIXELS, Operand
+from ngraph_mxnet.cpu.microkernels.params import (
+    FLAG_OUTPUT2,
+    FLAG_OUTPUT2_BF16,
+    FLAG_OUTPUT_BF16,
+    FLAG_RESIDUAL,
+    FLAG_RESIDUAL_BF16,
+    INTS,
+    ORDER_PIXELS,
+    Operand,
+)
 from ngraph_mxnet.cpu.microkernels.peak import build_peak
 from ngraph_mxnet.cpu.microkernels.tables import PIXEL_COLUMNS
 from ngraph_mxnet.cpu.microkernels.tile import TileValues, emit_tile, prefetch_bytes
@@ -26,11 +35,11 @@ _VECTORS_PER_BLOCK: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 _MULTIPLY_ADD: dict[Isa, str] = {"avx512": "llvm.fma", "avx2": "llvm.fma", "baseline": "llvm.fmuladd"}
 
 
-def build_module(isa: Isa) -> ir.Module:
-    """All kernels of an ISA."""
+def build_module(isa: Isa, *, native_bf16: bool) -> ir.Module:
+    """All kernels of an ISA. `native_bf16`: what compiles it knows the instructions of AVX512_BF16."""
     module = ir.Module(name=f"contraction_{isa}")
     for variant in variants(isa):
-        _build_kernel(module, variant, isa)
+        _build_kernel(module, variant, isa, native_bf16)
     build_peak(module, isa, _MULTIPLY_ADD[isa])
     return module
 
@@ -56,11 +65,11 @@ class _Task:
     chunk: ir.Value
 
 
-def _build_kernel(module: ir.Module, variant: Variant, isa: Isa) -> None:
+def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, native_bf16: bool) -> None:
     signature = ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64, I64])
     function = ir.Function(module, signature, name=symbol(variant, isa))
     function.attributes.add("nounwind")
-    e = Emitter(function, _MULTIPLY_ADD[isa])
+    e = Emitter(function, _MULTIPLY_ADD[isa], native_bf16=native_bf16)
     b = e.builder
     begin, end = function.args[3:]
     p = _load_scalars(e)
@@ -112,9 +121,8 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
     """Pointers and strides of a task; `columns` still at the table's start."""
     b = e.builder
     n = p.ints
-    lanes = 16 if variant.kind == "k16" else 1
     first = b.mul(task.oc_group, ir.Constant(I64, variant.blocks))
-    panel = b.mul(n["steps"], ir.Constant(I64, 64 * variant.blocks * lanes))
+    panel = b.mul(n["steps"], ir.Constant(I64, 64 * variant.blocks * variant.lanes))
 
     def channels(operand: Operand) -> ir.Value:
         group = e.at(p.operands[operand], b.mul(task.group, n["channel_group_stride"]))
@@ -157,6 +165,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         blocks_left=b.sub(n["out_blocks"], first),
         has_residual=flag(FLAG_RESIDUAL),
         has_output2=flag(FLAG_OUTPUT2),
+        is_bf16=[flag(bit) for bit in (FLAG_OUTPUT_BF16, FLAG_RESIDUAL_BF16, FLAG_OUTPUT2_BF16)],
         floats=p.floats,
     )
 
@@ -186,7 +195,6 @@ def _emit_step_blocks(e: Emitter, p: _Scalars, values: TileValues, variant: Vari
     """The loop over blocks of steps; partial sums are kept in the output."""
     b = e.builder
     block_bytes = b.mul(p.ints["step_block"], ir.Constant(I64, 4))
-    lanes = 16 if variant.kind == "k16" else 1
     before, body, done = b.block, e.block("step_block"), e.block("task_done")
     b.branch(body)
     b.position_at_end(body)
@@ -198,7 +206,8 @@ def _emit_step_blocks(e: Emitter, p: _Scalars, values: TileValues, variant: Vari
                   is_first=b.icmp_unsigned("==", steps, values.steps)))
     for phi, initial, next_value in (
         (steps, values.steps, following),
-        (weights, values.weights, e.at(weights, b.mul(block_bytes, ir.Constant(I64, 16 * variant.blocks * lanes)))),
+        (weights, values.weights,
+         e.at(weights, b.mul(block_bytes, ir.Constant(I64, 16 * variant.blocks * variant.lanes)))),
     ):
         phi.add_incoming(initial, before)
         phi.add_incoming(next_value, b.block)
@@ -209,7 +218,7 @@ def _emit_step_blocks(e: Emitter, p: _Scalars, values: TileValues, variant: Vari
 def _ahead(e: Emitter, p: _Scalars, values: TileValues, variant: Variant, tile: ir.Value) -> ir.Value:
     """What tile number `tile` prefetches: the tiles share the next block of weights, which follows this one."""
     b = e.builder
-    block = b.mul(p.ints["step_block"], ir.Constant(I64, 64 * variant.blocks * (16 if variant.kind == "k16" else 1)))
+    block = b.mul(p.ints["step_block"], ir.Constant(I64, 64 * variant.blocks * variant.lanes))
     part = b.mul(tile, b.mul(p.ints["step_block"], ir.Constant(I64, prefetch_bytes(variant))))
     return e.at(values.weights, b.add(block, b.select(b.icmp_signed("<", part, block), part, block)))
 

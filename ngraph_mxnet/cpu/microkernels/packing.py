@@ -10,7 +10,8 @@ import numpy as np
 
 from ngraph_mxnet.cpu.microkernels.params import BLOCK
 
-__all__ = ["pack_channels_reference", "pack_depthwise_reference", "pack_weights_reference", "super_groups"]
+__all__ = ["pack_channels_reference", "pack_depthwise_reference", "pack_pairs_reference", "pack_weights_reference",
+           "round_bf16_reference", "super_groups"]
 
 
 def super_groups(groups: int, in_channels: int, out_channels: int, lanes: int = BLOCK) -> int:
@@ -44,6 +45,20 @@ def pack_weights_reference(weights: np.ndarray, *, groups: int, oc_tile: int, la
     tiles = dense.reshape(supers, oc_groups, oc_tile, blocks, lanes, kh, kw)
     packed = tiles.transpose(0, 1, 3, 5, 6, 4, 2)
     return np.ascontiguousarray(packed.reshape(supers, oc_groups, blocks * kh * kw * lanes, oc_tile))
+
+
+def round_bf16_reference(values: np.ndarray) -> np.ndarray:
+    """float32 to the bits of bf16 (uint16): to nearest, ties to even; NaN becomes quiet."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
+    return np.where(np.isnan(values), bits >> 16 | 0x40, rounded).astype(np.uint16)
+
+
+def pack_pairs_reference(packed: np.ndarray) -> np.ndarray:
+    """What `pack_weights_reference` gives, in pairs: uint16 `[super-groups][oc_groups][steps * 8][oc_tile][2]`."""
+    supers, oc_groups, lanes, oc_tile = packed.shape
+    pairs = packed.reshape(supers, oc_groups, lanes // 2, 2, oc_tile).swapaxes(-1, -2)
+    return np.ascontiguousarray(round_bf16_reference(pairs))
 
 
 def pack_depthwise_reference(weights: np.ndarray) -> np.ndarray:

@@ -16,13 +16,19 @@ Kinds, by what one entry of the step table stands for:
     k1         one input float: plain NCHW inputs of few channels (the stem), matrix rows of any K
     depthwise  16 consecutive floats multiplied lane by lane; a "group" is one 16-channel block
 
-Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel are read and
-written, at `block * *_block_stride + pixel_*[p]`. `residual` may be `output` itself unless the steps are
-split into blocks.
+Variants ending in `_bf16` read inputs of k16 and depthwise as bf16: a block's pixel has 32 bytes, and channel k of a
+step lies at 2 k. The weights of k16 are bf16 too, in pairs of input channels. Outputs and residuals are bf16 where
+the flags say so; all else is float32. A store rounds to nearest, ties to even. Sums are float32; in which order
+and with which intermediate roundings is up to the dot instruction, which also takes denormals for zeros.
+
+Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel (32 in bf16) are read
+and written, at `block * *_block_stride + pixel_*[p]`. `residual` may be `output` itself unless the steps are
+split into blocks, which a bf16 output does not allow: it can't hold the sums so far.
 
 Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 16 or 32,
 is the variant's number of output channels per weight tile. Weights are packed
-`[groups][oc_groups][steps * lanes][oc_tile]` (`packing.py`) and, as `bias`, `scale2` and `shift2`
+`[groups][oc_groups][steps * lanes][oc_tile]`, or in bf16 `[groups][oc_groups][steps * 8][oc_tile][2]`
+(`packing.py`), and, as `bias`, `scale2` and `shift2`
 (`[groups][oc_groups][oc_tile]`), 64-byte aligned and padded with zeros. Matrices of a batch are groups too;
 they may share weights or channel vectors.
 
@@ -41,7 +47,10 @@ from enum import IntEnum
 __all__ = [
     "BLOCK",
     "FLAG_OUTPUT2",
+    "FLAG_OUTPUT2_BF16",
+    "FLAG_OUTPUT_BF16",
     "FLAG_RESIDUAL",
+    "FLAG_RESIDUAL_BF16",
     "FLOATS",
     "INTS",
     "ORDER_CHANNELS",
@@ -60,6 +69,9 @@ ORDER_PIXELS = 1
 
 FLAG_RESIDUAL = 1
 FLAG_OUTPUT2 = 2
+FLAG_OUTPUT_BF16 = 4
+FLAG_RESIDUAL_BF16 = 8
+FLAG_OUTPUT2_BF16 = 16
 
 
 class Operand(IntEnum):

@@ -14,9 +14,10 @@ __all__ = ["emit_assembly", "emit_object", "load", "target_machine"]
 _TRIPLE = "x86_64-unknown-linux-gnu"
 
 # Generic CPU names keep LLVM's scheduling models of single products out: the one of znver4 hoists
-# broadcasts until accumulators spill.
+# broadcasts until accumulators spill. Of AVX512_BF16, which not all CPUs with AVX-512 have, LLVM uses nothing but
+# what the kernels named for it ask for.
 _CPU: dict[Isa, tuple[str, str]] = {
-    "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx2,+fma,-prefer-256-bit"),
+    "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16,+avx2,+fma,-prefer-256-bit"),
     "avx2": ("x86-64-v3", "+avx2,+fma,-avx512f"),
     "baseline": ("x86-64", "+sse2,-sse3,-avx"),
 }
@@ -39,13 +40,13 @@ def target_machine(isa: Isa, *, jit: bool = False) -> llvm.TargetMachine:
 
 
 @functools.cache
-def _module_text(isa: Isa) -> str:
-    return str(build_module(isa))
+def _module_text(isa: Isa, native_bf16: bool) -> str:
+    return str(build_module(isa, native_bf16=native_bf16))
 
 
-def _module(isa: Isa) -> llvm.ModuleRef:
+def _module(isa: Isa, compiled_for: Isa) -> llvm.ModuleRef:
     _initialize()
-    module = llvm.parse_assembly(_module_text(isa))
+    module = llvm.parse_assembly(_module_text(isa, compiled_for == "avx512"))
     module.triple = _TRIPLE
     module.verify()
     return module
@@ -53,17 +54,17 @@ def _module(isa: Isa) -> llvm.ModuleRef:
 
 def emit_object(isa: Isa) -> bytes:
     """One relocatable ELF object with all kernels of an ISA; it needs no other symbol."""
-    return target_machine(isa).emit_object(_module(isa))
+    return target_machine(isa).emit_object(_module(isa, isa))
 
 
 def emit_assembly(isa: Isa) -> str:
     """The same as text, for reading."""
-    return target_machine(isa).emit_assembly(_module(isa))
+    return target_machine(isa).emit_assembly(_module(isa, isa))
 
 
 @functools.cache
 def _engine(kernels_of: Isa, isa: Isa) -> llvm.ExecutionEngine:
-    engine = llvm.create_mcjit_compiler(_module(kernels_of), target_machine(isa, jit=True))
+    engine = llvm.create_mcjit_compiler(_module(kernels_of, isa), target_machine(isa, jit=True))
     engine.finalize_object()
     return engine
 

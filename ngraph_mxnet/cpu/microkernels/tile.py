@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ngraph_mxnet.cpu.microkernels.emit import F32, F64, I32, I64, VECTOR, Emitter
+from ngraph_mxnet.cpu.microkernels.emit import F32, F64, I32, I64, PAIRS, VECTOR, Emitter
 from ngraph_mxnet.cpu.microkernels.params import FLOATS
 from ngraph_mxnet.cpu.microkernels.variants import Variant
 
@@ -16,6 +16,8 @@ __all__ = ["TileValues", "emit_tile"]
 
 _LATENCY_VECTORS = 8
 """Independent accumulators that hide the latency of two multiply-add pipes (4 cycles)."""
+_LATENCY_VECTORS_BF16 = 12
+"""The same for the dot product of bf16 (6 cycles)."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class TileValues:
     """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
     has_residual: ir.Value
     has_output2: ir.Value
+    is_bf16: Sequence[ir.Value]
+    """Of output, residual and second output; means something to variants of bf16 only."""
     floats: ir.Value
 
 
@@ -55,28 +59,31 @@ def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_
     """A tile of `pixels` pixels by `variant.blocks` blocks, at the builder's position."""
     sets = 1
     if variant.kind == "k16":
-        while pixels * variant.blocks * vectors_per_block * sets < _LATENCY_VECTORS:
+        enough = _LATENCY_VECTORS_BF16 if variant.bf16 else _LATENCY_VECTORS
+        while pixels * variant.blocks * vectors_per_block * sets < enough:
             sets *= 2
     sums = _accumulate(e, v, variant, pixels, sets)
     for block in range(variant.blocks):
         mine = sums[block * pixels : (block + 1) * pixels]
         if block:
             present = e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block))
-            e.when(present, [], functools.partial(_epilogue, e, v, block, mine))
+            e.when(present, [], functools.partial(_epilogue, e, v, variant, block, mine))
         else:
-            _epilogue(e, v, block, mine)
+            _epilogue(e, v, variant, block, mine)
 
 
 def prefetch_bytes(variant: Variant) -> int:
     """Weights of the next block that a step prefetches."""
-    return 128 if variant.kind == "k16" and variant.blocks == 1 else 0
+    return 8 * variant.lanes if variant.kind == "k16" and variant.blocks == 1 else 0
 
 
 def _unroll(variant: Variant, pixels: int) -> int:
     """Lanes per loop iteration: the instruction scheduler spills some tiles of long bodies."""
+    if variant.kind != "k16":
+        return 1
     if pixels * variant.blocks > 24:
         return 4
-    return 8 if variant.blocks == 1 and pixels == 5 else 16
+    return 8 if variant.blocks == 1 and pixels == 5 else variant.lanes
 
 
 def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
@@ -108,7 +115,7 @@ def _step_pointers(
 def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: int) -> list[ir.Value]:
     """Sums over all steps, bias included, block by block."""
     b = e.builder
-    lanes, unroll = (16, _unroll(variant, pixels)) if variant.kind == "k16" else (1, 1)
+    lanes, unroll = variant.lanes, _unroll(variant, pixels)
     starts = _input_pointers(e, v, variant, pixels)
     width = pixels * variant.blocks
     initial = _initial(e, v, variant, pixels)
@@ -135,9 +142,9 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
             e.prefetch(e.at(ahead, line), level=2)
         following.append(e.at(ahead, prefetches * unroll // lanes))
     if unroll < lanes:
-        # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60.
+        # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60 (28 in bf16).
         offset = b.add(offset, part)
-        next_part = b.and_(b.add(part, ir.Constant(I64, 4 * unroll)), ir.Constant(I64, 63))
+        next_part = b.and_(b.add(part, ir.Constant(I64, 4 * unroll)), ir.Constant(I64, 4 * lanes - 1))
         next_step = b.select(b.icmp_signed("==", next_part, ir.Constant(I64, 0)), next_step, step)
         following.append(next_part)
     places = _step_pointers(e, v, variant, starts, offset, pixels)
@@ -149,19 +156,22 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
         for place in _step_pointers(e, v, variant, starts, ahead, pixels):
             e.prefetch(place)
     values: list[ir.Value] = list(sums)
+    pairs = variant.bf16 and variant.kind == "k16"
+    multiply_add = e.dot if pairs else e.multiply_add
     for lane in range(unroll):
         first = (lane % sets) * width
         row = [
-            e.load(e.at(weights, 64 * (lane * variant.blocks + i)), VECTOR, 64) for i in range(variant.blocks)
+            e.load(e.at(weights, 64 * (lane * variant.blocks + i)), PAIRS if pairs else VECTOR, 64)
+            for i in range(variant.blocks)
         ]
         for m, place in enumerate(places):
             if variant.kind == "depthwise":
-                x = e.load(place, VECTOR)
+                x = e.load_bf16(place) if variant.bf16 else e.load(place, VECTOR)
             else:
-                x = e.splat(e.load(e.at(place, 4 * lane), F32))
+                x = e.splat(e.load(e.at(place, 4 * lane), I32 if pairs else F32))
             for i in range(variant.blocks):
                 at = first + i * pixels + m
-                values[at] = e.multiply_add(x, row[i], values[at])
+                values[at] = multiply_add(x, row[i], values[at])
     next_weights = e.at(weights, 64 * variant.blocks * unroll)
     b.cbranch(b.icmp_unsigned("!=", next_step, v.steps_end), body, done)
     for (phi, first_value), next_value in zip(
@@ -205,31 +215,53 @@ def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
     return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
 
 
-def _epilogue(e: Emitter, v: TileValues, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
+def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Residual, clamp, output and second output of one channel block; the bare sums before the last steps."""
     b = e.builder
+    output_bf16, residual_bf16, output2_bf16 = v.is_bf16
 
     def places(base: ir.Value, stride: ir.Value, column: int) -> list[ir.Value]:
         return _places(e, v, base, stride, column, block, len(sums))
 
     def add_residual() -> list[ir.Value]:
         where = places(v.residual, v.res_block_stride, 2)
-        return [e.builder.fadd(value, e.load(p, VECTOR)) for value, p in zip(sums, where, strict=True)]
+
+        def add(load: Callable[[ir.Value], ir.Value]) -> list[ir.Value]:
+            return [b.fadd(value, load(p)) for value, p in zip(sums, where, strict=True)]
+
+        def wide() -> list[ir.Value]:
+            return add(lambda p: e.load(p, VECTOR))
+
+        return e.either(residual_bf16, lambda: add(e.load_bf16), wide) if variant.bf16 else wide()
+
+    def store(results: Sequence[ir.Value], where: Sequence[ir.Value], is_bf16: ir.Value) -> None:
+        def wide() -> list[ir.Value]:
+            for value, place in zip(results, where, strict=True):
+                b.store(value, place, align=4)
+            return []
+
+        def narrow() -> list[ir.Value]:
+            for value, place in zip(results, where, strict=True):
+                e.store_bf16(value, place)
+            return []
+
+        if variant.bf16:
+            e.either(is_bf16, narrow, wide)
+        else:
+            wide()
 
     def finish() -> list[ir.Value]:
         lower, upper = _bounds(e, v, "lower", "upper")
         return [e.clamp(value, lower, upper) for value in e.when(v.has_residual, sums, add_residual)]
 
     values = e.when(v.is_last, sums, finish)
-    for value, place in zip(values, places(v.output, v.out_block_stride, 1), strict=True):
-        e.builder.store(value, place, align=4)
+    store(values, places(v.output, v.out_block_stride, 1), output_bf16)
 
     def second_output() -> list[ir.Value]:
         scale, shift = (e.load(e.at(p, 64 * block), VECTOR) for p in (v.scale2, v.shift2))
         lower2, upper2 = _bounds(e, v, "lower2", "upper2")
-        where = places(v.output2, v.out2_block_stride, 3)
-        for value, place in zip(values, where, strict=True):
-            e.builder.store(e.clamp(e.multiply_add(value, scale, shift), lower2, upper2), place, align=4)
+        results = [e.clamp(e.multiply_add(value, scale, shift), lower2, upper2) for value in values]
+        store(results, places(v.output2, v.out2_block_stride, 3), output2_bf16)
         return []
 
     e.when(b.and_(v.is_last, v.has_output2), [], second_output)

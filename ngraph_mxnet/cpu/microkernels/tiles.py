@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ngraph_mxnet.cpu.microkernels.params import BLOCK, ORDER_CHANNELS, ORDER_PIXELS
+from ngraph_mxnet.cpu.microkernels.params import ORDER_CHANNELS, ORDER_PIXELS
 from ngraph_mxnet.cpu.microkernels.variants import Isa, Kind, Variant, symbol, variants
 
 __all__ = ["TileChoice", "choose_tiles"]
@@ -51,7 +51,7 @@ class TileChoice:
     def fields(self) -> dict[str, int]:
         """Keyword arguments for `ContractionParams`; each group has weights and channel vectors of its own."""
         shared = "images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order step_block"
-        lanes = BLOCK if self.variant.kind == "k16" else 1
+        lanes = self.variant.lanes
         vector = self.oc_groups * self.oc_tile * 4
         strides = {"weight_group_stride": self.steps * lanes * vector, "channel_group_stride": vector}
         return {**{name: getattr(self, name) for name in shared.split()}, **strides}
@@ -71,19 +71,22 @@ def choose_tiles(
     stride: int = 1,
     flat_input: bool = False,
     threads: int = 1,
+    bf16: bool = False,
+    splits: bool = True,
 ) -> TileChoice:
     """Tiles for a contraction of `out_h * out_w` pixels and `out_blocks` 16-channel blocks a group.
 
     `flat_input`: all output pixels of an image lie at one constant input stride (matrix rows; 1x1
     convolution of stride 1 without halo). `taps` (KH * KW) and `stride` (both axes' product) estimate the
     input's size.
+    `bf16` wants a variant of bf16; `splits` allows to split the steps (not with a bf16 output).
     A matrix multiply of M rows is `images=1, out_h=1, out_w=M, flat_input=True`.
     """
     fold = images > 1 and out_h * out_w < _FOLD_PIXELS
     outer_images, out_rows = (1, images * out_h) if fold else (images, out_h)
     best: tuple[float, TileChoice] | None = None
     for variant in variants(isa):
-        if variant.kind != kind:
+        if (variant.kind, variant.bf16) != (kind, bf16):
             continue
         # Indexed tiles cross rows; those with a constant stride only where the input is one long row.
         one_row = not variant.rows or (flat_input and not (fold and out_h > 1))
@@ -98,8 +101,8 @@ def choose_tiles(
         if best is None or cost < best[0]:
             best = (cost, choice)
     if best is None:
-        raise ValueError(f"no {kind} kernel for {isa}")
-    return _schedule(best[1], taps=taps, stride=stride, threads=threads)
+        raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ''} for {isa}")
+    return _schedule(best[1], taps=taps, stride=stride, threads=threads, splits=splits)
 
 
 def _cost(choice: TileChoice) -> float:
@@ -113,11 +116,11 @@ def _cost(choice: TileChoice) -> float:
     return choice.oc_groups * max(work + 0.1 * loads, loads)
 
 
-def _schedule(choice: TileChoice, *, taps: int, stride: int, threads: int) -> TileChoice:
+def _schedule(choice: TileChoice, *, taps: int, stride: int, threads: int, splits: bool) -> TileChoice:
     """Adds task order and size."""
     variant = choice.variant
     tiles, steps = choice.rows * choice.row_tiles, choice.steps
-    lanes = 1 if variant.kind == "k1" else BLOCK
+    lanes = variant.lanes
     if variant.kind == "depthwise":
         # Nothing is shared between channel blocks: long runs of pixels.
         wanted = -(-4 * threads // (choice.images * choice.groups))
@@ -130,7 +133,7 @@ def _schedule(choice: TileChoice, *, taps: int, stride: int, threads: int) -> Ti
     tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * -(-steps * lanes // taps) * 4
     # What a stride skips counts: the lines that are read share few of the caches' sets.
     inputs = tile_bytes * tiles * choice.images
-    if variant.kind == "k16" and panel >= _WHOLE_PANEL and tiles > 2:
+    if splits and variant.kind == "k16" and panel >= _WHOLE_PANEL and tiles > 2:
         choice = replace(choice, step_block=_even(steps, steps * _PANEL_BLOCK // panel))
         if inputs > 2 * _L2_SHARE:
             return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, _SPLIT_CHUNK))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 __all__ = ["ISAS", "Isa", "Kind", "Variant", "symbol", "variants"]
@@ -19,37 +19,48 @@ class Variant:
 
     `rows`: the pixels of a tile lie at a constant input stride, which costs one address register in place
     of one per pixel, so that tiles can be larger.
+    `bf16`: inputs of k16 and depthwise are bf16, and so are the weights of k16; outputs and residuals may be.
     """
 
     kind: Kind
     blocks: int
     tile: int
     rows: bool = False
+    bf16: bool = False
 
     @property
     def name(self) -> str:
-        """E.g. `k16_n32_rows`, `depthwise`."""
-        if self.kind == "depthwise":
-            return self.kind
-        return f"{self.kind}_n{self.oc_tile}" + ("_rows" if self.rows else "")
+        """E.g. `k16_n32_rows`, `depthwise_bf16`."""
+        tile = "" if self.kind == "depthwise" else f"_n{self.oc_tile}"
+        return self.kind + tile + ("_rows" if self.rows else "") + ("_bf16" if self.bf16 else "")
 
     @property
     def oc_tile(self) -> int:
         """Output channels per packed weight tile."""
         return 16 * self.blocks
 
+    @property
+    def lanes(self) -> int:
+        """Rows of `oc_tile` weights of 4 bytes a step: one for each input channel, or pair of them in bf16."""
+        if self.kind != "k16":
+            return 1
+        return 8 if self.bf16 else 16
+
+
+# 32 registers of 16 floats: 28 accumulators, 2 weights, 2 broadcasts. Indexed tiles are bounded by the
+# 15 general registers: with more than 10 pixels the compiler groups the broadcasts by pixel, and spills.
+_AVX512 = (
+    Variant("k16", 2, 14, rows=True),
+    Variant("k16", 2, 10),
+    Variant("k16", 1, 10),
+    Variant("k1", 2, 8),
+    Variant("k1", 1, 10),
+    Variant("depthwise", 1, 10),
+)
 
 _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
-    # 32 registers of 16 floats: 28 accumulators, 2 weights, 2 broadcasts. Indexed tiles are bounded by the
-    # 15 general registers: with more than 10 pixels the compiler groups the broadcasts by pixel, and spills.
-    "avx512": (
-        Variant("k16", 2, 14, rows=True),
-        Variant("k16", 2, 10),
-        Variant("k16", 1, 10),
-        Variant("k1", 2, 8),
-        Variant("k1", 1, 10),
-        Variant("depthwise", 1, 10),
-    ),
+    # Those of bf16 are for CPUs that have AVX512_BF16 too.
+    "avx512": (*_AVX512, *(replace(variant, bf16=True) for variant in _AVX512)),
     # 16 registers of 8 floats: 12 accumulators, 2 weights, 1 or 2 broadcasts.
     "avx2": (Variant("k16", 1, 6), Variant("k1", 1, 6), Variant("depthwise", 1, 6)),
     # 16 registers of 4 floats: 12 accumulators, 1 broadcast, 2 products.
