@@ -17,7 +17,7 @@ Ints = Sequence[int]
 GRAIN = 8192
 """Elements in a task of an elementwise kernel: some microseconds of work."""
 
-SIZE_SUFFIX = {1: "1", 4: "4", 8: "8"}
+SIZE_SUFFIX = {1: "1", 2: "2", 4: "4", 8: "8"}
 """`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
 
 
@@ -185,13 +185,21 @@ def _layout_tasks(ints: Ints) -> int:
     return ints[0] * -(-ints[1] // BLOCK) * ints[2]
 
 
+def _pool_tasks(ints: Ints) -> int:
+    return ints[0] * ints[1] * ints[4]
+
+
+def _pack_tasks(ints: Ints) -> int:
+    return ints[0] * -(-ints[1] * ints[2] // ints[6]) * -(-ints[1] * ints[3] // ints[7])
+
+
 _TASKS: dict[str, Callable[[Ints], int]] = {
     "to_blocked": _layout_tasks,
     "from_blocked": _layout_tasks,
-    "max_pool_blocked": lambda ints: ints[0] * ints[1] * ints[4],
-    "avg_pool_blocked": lambda ints: ints[0] * ints[1] * ints[4],
-    "scale_shift_blocked": lambda ints: ints[0] * ints[1] * ints[2],
-    "pack_contraction": lambda ints: ints[0] * -(-ints[1] * ints[2] // ints[6]) * -(-ints[1] * ints[3] // ints[7]),
+    **dict.fromkeys(("max_pool_blocked", "max_pool_blocked_bf16"), _pool_tasks),
+    **dict.fromkeys(("avg_pool_blocked", "avg_pool_blocked_bf16", "avg_pool_blocked_bf16_f32"), _pool_tasks),
+    **dict.fromkeys(("scale_shift_blocked", "scale_shift_blocked_bf16"), lambda ints: ints[0] * ints[1] * ints[2]),
+    **dict.fromkeys(("pack_contraction", "pack_contraction_bf16"), _pack_tasks),
     "pack_depthwise": lambda ints: -(-ints[0] // BLOCK),
     "pack_winograd": lambda ints: -(-ints[0] // ints[3]) * -(-ints[1] // BLOCK),
     **dict.fromkeys(("winograd_input_2", "winograd_input_4", "winograd_output_2", "winograd_output_4"),

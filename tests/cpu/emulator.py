@@ -35,6 +35,7 @@ _BF16_HANDLERS = (
     "VCVTNEPS2BF16_MASK_Vbf16WpsR",
     "VCVTNE2PS2BF16_MASK_Vbf16HpsWpsR",
 )
+_DOT_OPERAND_TYPE = 0x38 << 16
 _ARCH_PRCTL, _ARCH_GET_FS = 158, 0x1003
 
 
@@ -69,7 +70,9 @@ def _session_with_bf16() -> bochscpu.Session:
     """A CPU that has AVX512_BF16 too: the package's is a Tiger Lake, which lacks it.
 
     Making a CPU takes what it lacks out of Bochs' table of instructions. There a row has two handlers, of the
-    forms with a memory and with a register operand; those of BF16 are put back.
+    forms with a memory and with a register operand; those of BF16 are put back. What follows them describes the
+    operands: it says that the memory operand of the dot product is one element, by whose size its one-byte
+    displacements are scaled then, and not by the whole vector's (type 0).
     """
     library = ctypes.CDLL(bochscpu._bochscpu.__file__)
 
@@ -83,6 +86,8 @@ def _session_with_bf16() -> bochscpu.Session:
     session = bochscpu.Session()
     for row, pair in zip(rows, saved, strict=True):
         table[row] = pair
+        if pair[1] == handlers[0]:
+            table[row.stop] &= ~np.uint64(_DOT_OPERAND_TYPE)
     return session
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import ngraph_mxnet
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import symbol
+from ngraph_mxnet.cpu.microkernels import round_bf16_reference
 
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
@@ -105,12 +106,13 @@ def element_strides(array: np.ndarray) -> tuple[int, ...]:
 
 
 class Blocked:
-    """A blocked float32 tensor with a halo and garbage (NaN) around what a kernel should write."""
+    """A blocked float32 or bf16 tensor with a halo and garbage (NaN) around what a kernel should write."""
 
-    def __init__(self, n: int, c: int, h: int, w: int, halo: tuple[int, int] = (0, 0)):
+    def __init__(self, n: int, c: int, h: int, w: int, halo: tuple[int, int] = (0, 0), bf16: bool = False):
         self.shape, self.halo = (n, c, h, w), halo
         blocks = -(-c // 16)
-        self.whole = np.full((n, blocks, h + 2 * halo[0], w + 2 * halo[1], 16), np.nan, np.float32)
+        whole = np.full((n, blocks, h + 2 * halo[0], w + 2 * halo[1], 16), np.nan, np.float32)
+        self.whole = round_bf16_reference(whole) if bf16 else whole
         self.inner = self.whole[:, :, halo[0] : halo[0] + h, halo[1] : halo[1] + w]
 
     @property
@@ -122,15 +124,27 @@ class Blocked:
     def plain(self) -> np.ndarray:
         """The logical tensor."""
         n, c, h, w = self.shape
-        return self.inner.transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
+        return widened(self.inner).transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
 
     def fill(self, values: np.ndarray) -> Blocked:
         """Set the logical tensor; padding lanes become zero."""
         n, c, h, w = self.shape
         padded = np.zeros((n, self.whole.shape[1] * 16, h, w), np.float32)
         padded[:, :c] = values
-        self.inner[...] = padded.reshape(n, -1, 16, h, w).transpose(0, 1, 3, 4, 2)
+        values = padded.reshape(n, -1, 16, h, w).transpose(0, 1, 3, 4, 2)
+        self.inner[...] = round_bf16_reference(values) if self.inner.dtype == np.uint16 else values
         return self
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is garbage still all around the inside; the inside becomes garbage too."""
+        self.inner[...] = round_bf16_reference(np.full(1, np.nan, np.float32)) if self.inner.itemsize == 2 else np.nan
+        return bool(np.isnan(widened(self.whole)).all())
+
+
+def widened(values: np.ndarray) -> np.ndarray:
+    """float32 as it is, the bits of bf16 (uint16) as float32."""
+    return values if values.dtype == np.float32 else (values.astype(np.uint32) << 16).view(np.float32)
 
 
 def close(actual: np.ndarray, wanted: np.ndarray, relative: float = 2e-6, absolute: float = 1e-6) -> None:

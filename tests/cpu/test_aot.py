@@ -62,6 +62,8 @@ def test_registers_fit_the_isa() -> None:
     assert "%ymm" in avx2
     assert not re.search(r"%zmm|%k[0-7]", avx2)
     assert "%zmm" in avx512
+    bf16 = {name for name, body in _functions().items() if re.search(r"\tv(dpbf16ps|cvtne2?ps2bf16)", body)}
+    assert bf16 == {microkernel_symbol(v, "avx512") for v in variants("avx512") if v.bf16}
 
 
 @needs["objdump"]

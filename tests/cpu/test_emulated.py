@@ -190,6 +190,8 @@ def test_bf16_instructions() -> None:
         "62f17c48100e"  # vmovups zmm1, [rsi]
         "62f276485202"  # vdpbf16ps zmm0, zmm1, [rdx]
         "62f276585202"  # vdpbf16ps zmm0, zmm1, [rdx]{1to16}
+        "62f27648524201"  # vdpbf16ps zmm0, zmm1, [rdx + 64]
+        "62f27658524201"  # vdpbf16ps zmm0, zmm1, [rdx + 4]{1to16}
         "62f27e4872d0"  # vcvtneps2bf16 ymm2, zmm0
         "c5fc1111"  # vmovups [rcx], ymm2
         "62f17c481107"  # vmovups [rdi], zmm0
@@ -199,10 +201,10 @@ def test_bf16_instructions() -> None:
     memory[:] = code
     rng = np.random.default_rng(0)
     total = rng.standard_normal(16, dtype=np.float32)
-    a, b = rng.standard_normal((2, 16, 2), dtype=np.float32).view(np.uint32) >> 16 << 16
-    a, b = a.view(np.float32), b.view(np.float32)
-    wanted = total + (a.astype(np.float64) * b).sum(1) + (a.astype(np.float64) * b[0]).sum(1)
-    pairs = [(x.view(np.uint32) >> 16).astype(np.uint16) for x in (a, b)]
+    a, b, c = rng.standard_normal((3, 16, 2), dtype=np.float32).view(np.uint32) >> 16 << 16
+    a, b, c = a.view(np.float32), b.view(np.float32), c.view(np.float32)
+    wanted = total + (a.astype(np.float64) * (b + b[0] + c + b[1])).sum(1)
+    pairs = [(x.view(np.uint32) >> 16).astype(np.uint16) for x in (a, np.concatenate([b, c]))]
     rounded = np.zeros(16, np.uint16)
     emulator().call(pointer_to(np.frombuffer(memory, np.uint8)), *map(pointer_to, (total, *pairs, rounded)))
     np.testing.assert_allclose(total, wanted, 1e-5, 1e-5)

@@ -25,6 +25,7 @@ from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
 from ngraph_mxnet.cpu.microkernels import (
     pack_channels_reference,
     pack_depthwise_reference,
+    pack_pairs_reference,
     pack_weights_reference,
     super_groups,
 )
@@ -94,11 +95,13 @@ def pool_reference(x: np.ndarray, kind: str, size: tuple[int, int], p: dict) -> 
 
 
 @every_isa
-@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize(("kind", "storage"), [("max", ""), ("max", "_bf16"), ("avg", ""), ("avg", "_bf16"),
+                                             ("avg", "_bf16_f32")])
 @given(seed=SEEDS, shape=IMAGE, halo=HALO, out_halo=HALO, splits=SPLITS, data=st.data())
 def test_pooling(
     isa: str,
     kind: str,
+    storage: str,
     seed: int,
     shape: tuple,
     halo: tuple,
@@ -125,7 +128,8 @@ def test_pooling(
         )
     )
     x = images(seed, *shape, special=kind == "max")
-    source, target = Blocked(*shape, halo).fill(x), Blocked(*shape[:2], *size, out_halo)
+    source = Blocked(*shape, halo, "_bf16" in storage).fill(x)
+    target = Blocked(*shape[:2], *size, out_halo, storage == "_bf16")
     ints = [
         shape[0],
         source.whole.shape[1],
@@ -140,24 +144,26 @@ def test_pooling(
         *source.strides,
         *target.strides,
     ]
-    run(isa, f"{kind}_pool_blocked", [source.inner, target.inner], ints, (), splits)
-    close(target.plain, pool_reference(x, kind, size, p))
-    target.inner[...] = np.nan
-    assert np.isnan(target.whole).all()
+    run(isa, f"{kind}_pool_blocked{storage}", [source.inner, target.inner], ints, (), splits)
+    close(target.plain, pool_reference(source.plain, kind, size, p), 2**-8 if storage == "_bf16" else 2e-6)
+    assert target.is_clean
 
 
 @every_isa
+@pytest.mark.parametrize("bf16", [False, True])
 @given(seed=SEEDS, shape=IMAGE, halo=HALO, out_halo=HALO, splits=SPLITS)
 def test_scale_shift(
-    isa: str, seed: int, shape: tuple, halo: tuple, out_halo: tuple, splits: list[int]
+    isa: str, bf16: bool, seed: int, shape: tuple, halo: tuple, out_halo: tuple, splits: list[int]
 ) -> None:
     x, vectors = images(seed, *shape, special=True), np.zeros((2, -(-shape[1] // 16) * 16), np.float32)
     vectors[:, : shape[1]] = images(seed + 1, 2, shape[1])
-    source, target = Blocked(*shape, halo).fill(x), Blocked(*shape, out_halo)
+    source, target = Blocked(*shape, halo, bf16).fill(x), Blocked(*shape, out_halo, bf16)
     ints = [shape[0], source.whole.shape[1], *shape[2:], *source.strides, *target.strides]
-    run(isa, "scale_shift_blocked", [source.inner, *vectors, target.inner], ints, [-0.5, 1.0], splits)
+    run(isa, "scale_shift_blocked" + "_bf16" * bf16, [source.inner, *vectors, target.inner], ints, [-0.5, 1.0], splits)
     scale, offset = vectors[:, : shape[1], None, None]
-    close(target.plain, np.clip(x * scale.astype(np.float64) + offset, -0.5, 1.0))
+    wanted = np.clip(source.plain * scale.astype(np.float64) + offset, -0.5, 1.0)
+    close(target.plain, wanted, *((2**-8,) if bf16 else ()))
+    assert target.is_clean
 
 
 AXES = st.tuples(st.integers(1, 4), st.sampled_from([1, 3, 16, 33, 100]), st.sampled_from([1, 5, 16, 37]))
@@ -281,6 +287,16 @@ def test_pack_contraction(
     )
     run(isa, "pack_contraction", [weights, packed], ints, (), splits)
     np.testing.assert_array_equal(packed, wanted)
+    if lanes == 16:
+        check_pairs(isa, weights, wanted, ints, splits)
+
+
+def check_pairs(isa: str, weights: np.ndarray, packed: np.ndarray, ints: list[int], splits: list[int]) -> None:
+    """`pack_contraction_bf16` gives `packed` in pairs."""
+    wanted = np.stack([pack_pairs_reference(p) for p in packed]) if packed.ndim == 5 else pack_pairs_reference(packed)
+    pairs = np.full_like(wanted, 0xFFFF)
+    run(isa, "pack_contraction_bf16", [weights, pairs], ints, (), splits)
+    np.testing.assert_array_equal(pairs, wanted)
 
 
 @every_isa
@@ -304,6 +320,7 @@ def test_pack_matrices(
     ints = abi.pack_matrices_ints((columns, depth), strides, count=count, between=between, oc_tile=oc_tile)
     run(isa, "pack_contraction", [matrices, packed], ints, (), splits)
     np.testing.assert_array_equal(packed, wanted)
+    check_pairs(isa, matrices, wanted, ints, splits)
 
 
 @every_isa

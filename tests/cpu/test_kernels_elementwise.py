@@ -18,10 +18,13 @@ from kernel_library import (
     every_isa,
     run,
     strided,
+    widened,
 )
 
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS, elementwise
+from ngraph_mxnet.cpu.kernels.elementwise import CONVERTED
+from ngraph_mxnet.cpu.microkernels import round_bf16_reference
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -190,7 +193,7 @@ def test_select(isa: str, seed: int, shape: tuple[int, ...], splits: list[int]) 
 
 
 @every_isa
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
 @given(seed=SEEDS, shape=SHAPES, splits=SPLITS)
 def test_copy_and_fill(isa: str, dtype: type, seed: int, shape: tuple[int, ...], splits: list[int]) -> None:
     random = np.random.default_rng(seed)
@@ -216,7 +219,7 @@ DTYPES = {
 
 
 @every_isa
-@pytest.mark.parametrize("name", sorted(n for n in ALL_KERNELS if n.startswith("convert_")))
+@pytest.mark.parametrize("name", sorted(f"convert_{a}_{b}" for a in CONVERTED for b in CONVERTED if a != b))
 @given(seed=SEEDS, shape=SHAPES, splits=SPLITS)
 def test_convert(isa: str, name: str, seed: int, shape: tuple[int, ...], splits: list[int]) -> None:
     random = np.random.default_rng(seed)
@@ -229,6 +232,20 @@ def test_convert(isa: str, name: str, seed: int, shape: tuple[int, ...], splits:
     arrays, grain = elementwise_case(random, shape, [values], second, broadcast=False)
     run_elementwise(isa, name, arrays, grain, splits)
     np.testing.assert_array_equal(arrays[1], arrays[0].astype(second))
+
+
+@every_isa
+@given(seed=SEEDS, shape=SHAPES, splits=SPLITS)
+def test_convert_bf16(isa: str, seed: int, shape: tuple[int, ...], splits: list[int]) -> None:
+    random = np.random.default_rng(seed)
+    halfway = np.float32(1) + np.arange(-9, 9, dtype=np.float32) * np.float32(2**-8)
+    values = np.r_[SPECIAL, halfway, random.normal(size=50)].astype(np.float32)
+    arrays, grain = elementwise_case(random, shape, [values], np.uint16, broadcast=False)
+    run_elementwise(isa, "convert_f32_bf16", arrays, grain, splits)
+    np.testing.assert_array_equal(arrays[1], round_bf16_reference(arrays[0]))
+    back = strided(random, shape, np.float32)
+    run_elementwise(isa, "convert_bf16_f32", [arrays[1], back], grain, splits)
+    np.testing.assert_array_equal(back, widened(arrays[1]))
 
 
 def test_strided_ints_merges_contiguous_dimensions() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel
+from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel, widened
 
 from ngraph_mxnet.cpu import microkernels as mk
 from ngraph_mxnet.cpu.microkernels import target
@@ -57,11 +57,6 @@ class Blocked:
         h, w = self.halo
         mask[:, :, h : mask.shape[2] - h, w : mask.shape[3] - w] = False
         return widened(self.buffer[mask])
-
-
-def widened(values: np.ndarray) -> np.ndarray:
-    """float32 as it is, bf16 (uint16) as float32."""
-    return values if values.dtype == np.float32 else (values.astype(np.uint32) << 16).view(np.float32)
 
 
 def run(

@@ -2,7 +2,7 @@
 
 float32 unless the tables say so. Parameters, in the order of `floats`: clamp lower, upper; leaky_relu slope;
 elu alpha; fill_* value. `copy_N` and `fill_N` move elements of N bytes; `fill_1` and `fill_8` convert the
-value to int8 and int64.
+value to int8 and int64, `fill_2` to int16.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from ngraph_mxnet.cpu.kernels.pointers import (
     inline,
     libm,
     parameter,
+    round_bf16,
     rounding,
     select,
     square_root,
+    widen_bf16,
 )
 from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
 from ngraph_mxnet.cpu.kernels.strided import (
@@ -40,10 +42,12 @@ ELEMENTS = {
     "i8": types.int8,
     "u8": types.uint8,
     "bool": types.uint8,
+    "i16": types.int16,
+    "bf16": types.uint16,
 }
-"""Numba's type for each element type that kernels handle; a bool is a byte of 0 or 1."""
+"""Numba's type for each element type that kernels handle; a bool is a byte of 0 or 1, a bf16 its bits."""
 
-CONVERTED = tuple(ELEMENTS)
+CONVERTED = ("f32", "f64", "i32", "i64", "i8", "u8", "bool")
 """`convert_<from>_<to>` exists for every two different of these."""
 
 F = np.float32
@@ -251,12 +255,14 @@ for _name, _expression in LOGICAL.items():
     _add(_name, _expression, "bool bool", "bool")
 _add("logical_not", _not, "bool", "bool")
 _add("select", _choose, "bool f32 f32", "f32")
-for _bytes, _element in ((1, "i8"), (4, "i32"), (8, "i64")):
+for _bytes, _element in ((1, "i8"), (2, "i16"), (4, "i32"), (8, "i64")):
     _add(f"copy_{_bytes}", _identity, _element, _element)
-for _bytes, _element in ((1, "i8"), (4, "f32"), (8, "i64")):
+for _bytes, _element in ((1, "i8"), (2, "i16"), (4, "f32"), (8, "i64")):
     _add(f"fill_{_bytes}", _identity, "", _element, 1)
 for _from in CONVERTED:
     for _to in CONVERTED:
         if _from != _to:
             _expression = _is_true if _to == "bool" else _identity
             _add(f"convert_{_from}_{_to}", _expression, _from, _to, loops="contiguous")
+_add("convert_f32_bf16", round_bf16, "f32", "bf16", loops="contiguous")
+_add("convert_bf16_f32", widen_bf16, "bf16", "f32", loops="contiguous")

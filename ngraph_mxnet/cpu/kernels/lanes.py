@@ -14,6 +14,8 @@ from numba import types
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, register_model
 
+from ngraph_mxnet.cpu.kernels.pointers import from_bf16, to_bf16
+
 __all__ = [
     "F32",
     "F64",
@@ -21,6 +23,7 @@ __all__ = [
     "Lanes",
     "clamp_lanes",
     "lane",
+    "load_bf16_lanes",
     "load_lanes",
     "maximum_lanes",
     "maximum_of_lanes",
@@ -29,9 +32,12 @@ __all__ = [
     "narrow",
     "product_of_lanes",
     "splat",
+    "store_bf16_lanes",
     "store_lanes",
+    "store_pairs",
     "sum_of_lanes",
     "transpose_lanes",
+    "transpose_pairs",
     "widen",
 ]
 
@@ -105,6 +111,45 @@ def store_lanes(typingctx, base, index, value):
         return context.get_dummy_value()
 
     return types.none(base, types.int64, value), generate
+
+
+_HALVES = ir.VectorType(ir.IntType(16), LANES)
+
+
+@intrinsic
+def load_bf16_lanes(typingctx, base, index):
+    """The 16 bf16 (uint16) from `base[index]` on, as float32."""
+
+    def generate(context, builder, signature, arguments):
+        return from_bf16(builder, builder.load(_slot(builder, *arguments, _HALVES), align=2))
+
+    return F32(base, types.int64), generate
+
+
+@intrinsic
+def store_bf16_lanes(typingctx, base, index, value):
+    """`base[index : index + 16] = value`, rounded to bf16."""
+
+    def generate(context, builder, signature, arguments):
+        builder.store(to_bf16(builder, arguments[2]), _slot(builder, arguments[0], arguments[1], _HALVES), align=2)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, F32), generate
+
+
+@intrinsic
+def store_pairs(typingctx, base, index, first, second):
+    """`base[index : index + 32] = first[0], second[0], first[1], ...`, rounded to bf16."""
+
+    def generate(context, builder, signature, arguments):
+        halves = [to_bf16(builder, value) for value in arguments[2:]]
+        order = [lane + LANES * of for lane in range(LANES) for of in range(2)]
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), 2 * LANES), order)
+        pairs = builder.shuffle_vector(*halves, mask)
+        builder.store(pairs, _slot(builder, arguments[0], arguments[1], pairs.type), align=2)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, F32, F32), generate
 
 
 @intrinsic
@@ -259,6 +304,30 @@ def transpose_lanes(typingctx, source, source_stride, target, target_stride):
                 rows = [builder.load(row(base, base_stride, top + i, left), align=4) for i in range(8)]
                 for i, column in enumerate(_transposed(builder, rows)):
                     builder.store(column, row(out, out_stride, left + i, top), align=4)
+        return context.get_dummy_value()
+
+    return types.none(source, types.int64, target, types.int64), generate
+
+
+@intrinsic
+def transpose_pairs(typingctx, source, source_stride, target, target_stride):
+    """A 16 x 16 float32 tile, rounded to bf16, to 8 x 16 pairs: pair (k, j) is elements 2 k and 2 k + 1 of row j.
+
+    The strides separate rows, in elements of their tensors: float32 and bf16.
+    """
+
+    def generate(context, builder, signature, arguments):
+        base, base_stride, out, out_stride = arguments
+        i64 = ir.IntType(64)
+        for first in (0, 8):
+            rows = []
+            for j in range(first, first + 8):
+                vector = ir.VectorType(ir.FloatType(), LANES)
+                row = builder.load(_slot(builder, base, builder.mul(base_stride, i64(j)), vector), align=4)
+                rows.append(builder.bitcast(to_bf16(builder, row), _EIGHT))
+            for k, column in enumerate(_transposed(builder, rows)):
+                at = builder.add(builder.mul(out_stride, i64(k)), i64(2 * first))
+                builder.store(column, _slot(builder, out, at, _EIGHT), align=2)
         return context.get_dummy_value()
 
     return types.none(source, types.int64, target, types.int64), generate

@@ -6,10 +6,17 @@ All strides are in elements. Packed layouts are those that `microkernels.packing
 from __future__ import annotations
 
 import numpy as np
-from numba import float32
+from numba import float32, uint16
 
-from ngraph_mxnet.cpu.kernels.lanes import load_lanes, splat, store_lanes, transpose_lanes
-from ngraph_mxnet.cpu.kernels.pointers import pointer, shift
+from ngraph_mxnet.cpu.kernels.lanes import (
+    load_lanes,
+    splat,
+    store_lanes,
+    store_pairs,
+    transpose_lanes,
+    transpose_pairs,
+)
+from ngraph_mxnet.cpu.kernels.pointers import pointer, round_bf16, shift
 from ngraph_mxnet.cpu.kernels.record import kernel
 
 __all__ = ["LAYOUT_INTS", "PACK_CONTRACTION_INTS"]
@@ -139,6 +146,49 @@ def pack_contraction(tensors, ints, floats, begin, end):
                     else:
                         target[j] = np.float32(0)
 
+
+
+@kernel("pack_contraction_bf16")
+def pack_contraction_bf16(tensors, ints, floats, begin, end):
+    """As `pack_contraction` with 16 lanes, rounded to bf16 in pairs: `[.. lanes / 2][oc_tile][2]`."""
+    merged, ocg, icg, oc_tile, oc_stride, ic_stride = ints[1], ints[2], ints[3], ints[6], ints[8], ints[9]
+    taps = ints[4] * ints[5]
+    oc_groups = (merged * ocg + oc_tile - 1) // oc_tile
+    blocks = (merged * icg + 15) // 16
+    for task in range(begin, end):
+        block, rest = task % blocks, task // blocks
+        oc_group, super_group = rest % oc_groups, rest // oc_groups
+        weights = shift(pointer(tensors, 0, float32), super_group * ints[12])
+        whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg
+        for tap in range(taps):
+            at = tap // ints[5] * ints[10] + tap % ints[5] * ints[11]
+            packed = shift(pointer(tensors, 1, uint16), (task * taps + tap) * 16 * oc_tile)
+            inside = shift(weights, at + block * 16 * ic_stride + oc_group * oc_tile * oc_stride)
+            if whole and oc_stride == 1:
+                for k in range(0, 16, 2):
+                    for j in range(0, oc_tile, 16):
+                        first = load_lanes(inside, k * ic_stride + j)
+                        second = load_lanes(inside, (k + 1) * ic_stride + j)
+                        store_pairs(packed, k * oc_tile + 2 * j, first, second)
+                continue
+            if whole and ic_stride == 1:
+                for j in range(0, oc_tile, 16):
+                    transpose_pairs(shift(inside, j * oc_stride), oc_stride, shift(packed, 2 * j), 2 * oc_tile)
+                continue
+            for k in range(16):
+                ic = block * 16 + k
+                group = ic // icg
+                first, last = group * ocg, group * ocg + ocg
+                if group >= merged:
+                    first, last = 0, 0
+                source = shift(weights, at + (ic - group * icg) * ic_stride)
+                target = shift(packed, k // 2 * 2 * oc_tile + k % 2)
+                for j in range(oc_tile):
+                    oc = oc_group * oc_tile + j
+                    if first <= oc < last:
+                        target[2 * j] = round_bf16(source[oc * oc_stride])
+                    else:
+                        target[2 * j] = np.uint16(0)
 
 
 @kernel("pack_depthwise")

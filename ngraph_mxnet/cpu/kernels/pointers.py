@@ -16,6 +16,7 @@ __all__ = [
     "INTS",
     "TENSORS",
     "absolute",
+    "from_bf16",
     "inline",
     "libm",
     "load",
@@ -24,12 +25,15 @@ __all__ = [
     "parameter",
     "pointer",
     "power_of_two",
+    "round_bf16",
     "rounding",
     "scratch",
     "select",
     "shift",
     "square_root",
     "store",
+    "to_bf16",
+    "widen_bf16",
 ]
 
 TENSORS = types.CPointer(types.CPointer(types.uint8))
@@ -151,6 +155,52 @@ def power_of_two(typingctx, biased):
         return builder.bitcast(scaled, ir.FloatType())
 
     return types.float32(types.float32), generate
+
+
+def to_bf16(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """IR for float32 (or a vector) as the bits of bf16: to nearest, ties to even; NaN stays NaN."""
+    wide, narrow = (_shaped_like(x, ir.IntType(bits)) for bits in (32, 16))
+    bits = builder.bitcast(x, wide)
+    odd = builder.and_(builder.lshr(bits, _constant(wide, 16)), _constant(wide, 1))
+    rounded = builder.add(bits, builder.add(odd, _constant(wide, 0x7FFF)))
+    quiet = builder.or_(bits, _constant(wide, 1 << 22))
+    rounded = builder.select(builder.fcmp_unordered("uno", x, x), quiet, rounded)
+    return builder.trunc(builder.lshr(rounded, _constant(wide, 16)), narrow)
+
+
+def from_bf16(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """IR for the bits of bf16 (or a vector) as float32."""
+    wide = _shaped_like(x, ir.IntType(32))
+    bits = builder.shl(builder.zext(x, wide), _constant(wide, 16))
+    return builder.bitcast(bits, _shaped_like(x, ir.FloatType()))
+
+
+def _shaped_like(x: ir.Value, element: ir.Type) -> ir.Type:
+    return ir.VectorType(element, x.type.count) if isinstance(x.type, ir.VectorType) else element
+
+
+def _constant(kind: ir.Type, number: int) -> ir.Constant:
+    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
+
+
+@intrinsic
+def round_bf16(typingctx, x):
+    """float32 to the bits of bf16."""
+
+    def generate(context, builder, signature, arguments):
+        return to_bf16(builder, arguments[0])
+
+    return types.uint16(types.float32), generate
+
+
+@intrinsic
+def widen_bf16(typingctx, x):
+    """The bits of bf16 to float32."""
+
+    def generate(context, builder, signature, arguments):
+        return from_bf16(builder, arguments[0])
+
+    return types.float32(types.uint16), generate
 
 
 def _log_bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
