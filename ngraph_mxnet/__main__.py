@@ -183,7 +183,21 @@ def env() -> None:
             value = f"not allowed: {error}"
         table.add_row(variable.name, escape(value), str(variable.default), escape(variable.allowed),
                       escape(variable.help))
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    for notice in _notices():
+        console.print(notice, style="yellow")
+
+
+def _notices() -> list[str]:
+    """Settings that this machine can't follow."""
+    from ngraph_mxnet import config
+    from ngraph_mxnet.runtime.backend import get_backend
+
+    try:
+        return get_backend(config.get("NGRAPH_BACKEND")).notices()
+    except NGraphError:
+        return []  # a value that is not allowed stands in the table
 
 
 @main.command()

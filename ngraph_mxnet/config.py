@@ -143,6 +143,14 @@ _VARIABLES = (
         "Write a Chrome trace of compiling and running to this file at exit; %p is the process's number.",
         str,
     ),
+    _choice(
+        "NGRAPH_PRECISION",
+        "f32",
+        ("f32", "bf16"),
+        "bf16: convolutions and matrix products in bf16 with float32 sums, on CPUs with AVX512_BF16 (others: float32).",
+        str.lower,
+        compiles=True,
+    ),
     _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
     _switch("NGRAPH_AUTOTUNE", "1: compiling measures how to cut convolutions and matrix products on this machine."),
     Variable(

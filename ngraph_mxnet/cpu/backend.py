@@ -20,6 +20,7 @@ from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.openmp import tell_ignored
+from ngraph_mxnet.cpu.precision import precision_notice, tell
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
@@ -38,6 +39,7 @@ from ngraph_mxnet.runtime.trace import recorder, span
 OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
     "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
+    "precision": "f32, or bf16 for convolutions and matrix products where the CPU has it (default: NGRAPH_PRECISION)",
     "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
 }
 
@@ -74,7 +76,8 @@ class CPUExecutable(Executable):
 
 
 class CPUBackend(Backend):
-    """See `Backend`. Float32 throughout; comparisons and logic in bool, positions in i64."""
+    """See `Backend`. Float32 throughout, but for contractions if bf16 is asked for; comparisons and logic in bool,
+    positions in i64."""
 
     name = "CPU"
 
@@ -89,6 +92,13 @@ class CPUBackend(Backend):
             return f"{node.op.name} of {', '.join(str(v.type) for v in node.inputs)}: 16-bit types have no CPU kernel"
         return rule.check(node)
 
+    def notices(self) -> list[str]:
+        from ngraph_mxnet import _core
+
+        features = _core.cpu_features()
+        notice = precision_notice(config.get("NGRAPH_PRECISION"), choose_isa(features), features)
+        return [notice] if notice else []
+
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
         check_options(self.name, options, OPTIONS)
         self.require_support(graph)
@@ -96,8 +106,12 @@ class CPUBackend(Backend):
 
         isa = choose_isa(_core.cpu_features())
         codegen = _switch(options, "codegen", "NGRAPH_CODEGEN")
+        precision = str(options.get("precision") or config.get("NGRAPH_PRECISION"))
+        notice = precision_notice(precision, isa, _core.cpu_features())
+        if notice:
+            tell(notice)
         target = Target(isa, int(options.get("threads") or config.threads()), Generator(isa) if codegen else None,
-                        config.get("NGRAPH_CPU_WINOGRAD"))
+                        config.get("NGRAPH_CPU_WINOGRAD"), bf16=precision == "bf16" and not notice)
         trace_executor()
         tell_ignored(os.environ)
         inline_bodies(graph)
@@ -126,6 +140,7 @@ class CPUBackend(Backend):
                 [(r.type.element.name, r.type.shape) for r in graph.results],
                 target.threads,
                 graph.name,
+                notice,
             )
             native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner)
         kept = None if code.addresses else recipe

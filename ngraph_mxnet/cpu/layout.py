@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ngraph_mxnet.cpu.view import BLOCK, Halo
@@ -21,8 +22,11 @@ class LayoutPlan:
     placement: dict[Value, tuple[Value, int]]
 
 
-def plan_layout(graph: Graph) -> LayoutPlan:
-    """Decide for every value of `graph` which halo it has and whether it is written in its concat's place."""
+def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
+    """Decide for every value of `graph` which halo it has and whether it is written in its concat's place.
+
+    Only values stored like the concat's are; `narrow` are those stored in bf16.
+    """
     halo: dict[Value, Halo] = {}
     placement: dict[Value, tuple[Value, int]] = {}
     for node in graph.nodes:
@@ -32,7 +36,9 @@ def plan_layout(graph: Graph) -> LayoutPlan:
         if is_blocked_concat(node):
             first = 0
             for operand in node.inputs:
-                if operand not in placement and operand.node is not None and is_blocked_producer(operand.node):
+                alike = (operand in narrow) == (node.output in narrow)
+                produced = operand.node is not None and is_blocked_producer(operand.node)
+                if alike and produced and operand not in placement:
                     placement[operand] = (node.output, first)
                 first += operand.shape[1] // BLOCK
     for value in placement:  # a child comes before its parent: what any of them needs reaches the root,

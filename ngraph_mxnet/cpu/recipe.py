@@ -44,6 +44,8 @@ class Recipe:
     outputs: list[Spec]
     threads: int
     name: str
+    notice: str | None = None
+    """What was asked for and this CPU lacks: every process that uses the program tells it."""
 
     def bind(self, address: Callable[[str], int], owner: Any = None) -> Any:
         """The `_core.Executable`, which keeps `owner`, the owner of the kernels' code."""
@@ -97,7 +99,12 @@ def load(content: bytes) -> Any:
     from ngraph_mxnet.cpu.trace import trace_executor
 
     trace_executor()
-    return Recipe.from_bytes(content).bind(_core.kernel_address)
+    recipe = Recipe.from_bytes(content)
+    if recipe.notice:
+        from ngraph_mxnet.cpu.precision import tell
+
+        tell(recipe.notice)
+    return recipe.bind(_core.kernel_address)
 
 
 def _fields(recipe: Recipe) -> dict[str, Any]:

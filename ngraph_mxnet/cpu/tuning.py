@@ -25,7 +25,14 @@ from typing import Any
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.cpu.abi import strided_ints, tasks_of
-from ngraph_mxnet.cpu.microkernels.params import FLAG_RESIDUAL, FLOATS, INTS, ContractionParams, Operand
+from ngraph_mxnet.cpu.microkernels.params import (
+    FLAG_OUTPUT_BF16,
+    FLAG_RESIDUAL,
+    FLOATS,
+    INTS,
+    ContractionParams,
+    Operand,
+)
 from ngraph_mxnet.cpu.program import Instruction, ProgramBuilder
 from ngraph_mxnet.cpu.view import Buffer, Space
 
@@ -54,7 +61,8 @@ def contraction_candidates(instruction: Instruction) -> list[Ints]:
         size *= 4
     ways = [replace(params, order=order, chunk_tiles=chunk) for order in (0, 1) for chunk in sorted(chunks)]
     shares = instruction.operands[Operand.RESIDUAL] == instruction.operands[Operand.OUTPUT]
-    if not (params.flags & FLAG_RESIDUAL and shares) and "depthwise" not in instruction.kernel:
+    splits = not (params.flags & FLAG_RESIDUAL and shares) and not params.flags & FLAG_OUTPUT_BF16
+    if splits and "depthwise" not in instruction.kernel:
         blocks = {params.steps, -(-params.steps // 2), -(-params.steps // 4)}
         ways += [replace(params, step_block=block) for block in sorted(blocks)]
     return [way.ints() for way in ways if way.ints() != instruction.ints]

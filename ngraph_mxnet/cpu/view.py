@@ -11,13 +11,17 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from ngraph_mxnet.ir.types import Shape, TensorType
+import numpy as np
+
+from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
 
 if TYPE_CHECKING:
     from ngraph_mxnet.cpu.program import Instruction
 
 BLOCK = 16
 """Channels in a block."""
+BF16 = ElementType("bf16", np.dtype(np.uint16))
+"""How a float32 value of the graph may be stored: the upper half of its bits. No value in the IR has this type."""
 
 
 class Space(IntEnum):
@@ -90,7 +94,7 @@ class PlainView(View):
 
 @dataclass(frozen=True, eq=False)
 class BlockedView(View):
-    """`[image][block][row][pixel][16]`; rank 2 has one pixel an image, rank 3 one row."""
+    """`[image][block][row][pixel][16]`, float32 or bf16; rank 2 has one pixel an image, rank 3 one row."""
 
     image: int = 0
     block: int = 0
@@ -139,11 +143,11 @@ def plain_view(type_: TensorType, buffer: Buffer, offset: int = 0) -> PlainView:
     return PlainView(type_, buffer, offset, strides=contiguous_strides(type_.shape))
 
 
-def blocked_bytes(shape: Shape, halo: Halo) -> int:
-    """Bytes of a float32 blocked tensor with its halo."""
-    height, width = spatial(shape)
+def blocked_bytes(type_: TensorType, halo: Halo) -> int:
+    """Bytes of a blocked tensor with its halo."""
+    height, width = spatial(type_.shape)
     pixels = (height + halo.top + halo.bottom) * (width + halo.left + halo.right)
-    return shape[0] * blocks_of(shape) * pixels * BLOCK * 4
+    return type_.shape[0] * blocks_of(type_.shape) * pixels * BLOCK * type_.element.size
 
 
 def blocked_view(type_: TensorType, buffer: Buffer, halo: Halo) -> BlockedView:
@@ -151,13 +155,14 @@ def blocked_view(type_: TensorType, buffer: Buffer, halo: Halo) -> BlockedView:
     height, width = spatial(type_.shape)
     row = (width + halo.left + halo.right) * BLOCK
     block = (height + halo.top + halo.bottom) * row
-    offset = (halo.top * row + halo.left * BLOCK) * 4
+    offset = (halo.top * row + halo.left * BLOCK) * type_.element.size
     return BlockedView(type_, buffer, offset, image=blocks_of(type_.shape) * block, block=block, row=row, halo=halo)
 
 
-def sub_blocks(view: BlockedView, type_: TensorType, first: int) -> BlockedView:
-    """The channel blocks of `view` from `first` on, as a tensor of type `type_`, with its own writers."""
-    return replace(view, type=type_, offset=view.offset + first * view.block * 4, writers=[])
+def sub_blocks(view: BlockedView, shape: Shape, first: int) -> BlockedView:
+    """The channel blocks of `view` from `first` on, as a tensor of shape `shape`, with its own writers."""
+    offset = view.offset + first * view.block * view.type.element.size
+    return replace(view, type=view.type.with_shape(shape), offset=offset, writers=[])
 
 
 def as_plain(view: BlockedView) -> PlainView | None:

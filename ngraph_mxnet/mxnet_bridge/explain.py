@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
+from rich.text import Text
 
 from ngraph_mxnet.cpu.describe import Contraction, contractions
 from ngraph_mxnet.errors import ConfigError, ModelError
@@ -36,22 +37,26 @@ class Explanation:
     """Prints as tables; `to_dict` is for programs.
 
     `exact`: MXNet's own partitioner cut the regions. Where the library `_core` can't be loaded they are our
-    estimate, the verdicts on nodes are the same. `kernels`: of each region, if asked for.
+    estimate, the verdicts on nodes are the same. `kernels`: of each region, if asked for. `notices`: settings that
+    this machine can't follow.
     """
 
     partition: Partition
     exact: bool
     kernels: list[list[Contraction]] | None = None
+    notices: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {**self.partition.to_dict(), "exact": self.exact}
+        found: dict[str, Any] = {**self.partition.to_dict(), "exact": self.exact, "notices": list(self.notices)}
         if self.kernels is not None:
             found["kernels"] = [[asdict(contraction) for contraction in region] for region in self.kernels]
         return found
 
     def __rich__(self) -> RenderableType:
-        parts = render(self.partition, exact=self.exact)
-        return parts if self.kernels is None else Group(parts, kernel_table(self.kernels))
+        parts: list[RenderableType] = [render(self.partition, exact=self.exact)]
+        if self.kernels is not None:
+            parts.append(kernel_table(self.kernels))
+        return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
 
     def __str__(self) -> str:
         from rich.console import Console
@@ -92,7 +97,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         exact = environment.problem() is None
         partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, options)
         compiled = _kernels(symbol, shapes, dtypes or {}, partition) if kernels else None
-        return Explanation(partition, exact, compiled)
+        return Explanation(partition, exact, compiled, tuple(get_backend(partition.backend).notices()))
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
 

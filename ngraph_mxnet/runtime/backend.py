@@ -52,6 +52,10 @@ class Backend(ABC):
     def supports(self, node: Node) -> str | None:
         """None when this backend runs the node, else the reason why not, as a phrase for people."""
 
+    def notices(self) -> list[str]:
+        """What the environment's settings ask of this backend and this machine can't give, each as a sentence."""
+        return []
+
     def require_support(self, graph: Graph) -> None:
         """Refuse the graph if a node is not supported.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import itertools
 import mmap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from kernel_library import EMULATED, aligned, pointer_to
 from op_records import array_of
 from random_graphs import graphs
-from test_backend import arrays_for, assert_agree, convolution_graphs, dense_block
+from test_backend import arrays_for, assert_agree, attention_graphs, convolution_graphs, dense_block
+from test_bf16 import assert_near, kernels_of, residual_block
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.cpu import abi, algorithm
@@ -44,6 +45,7 @@ class EmulatedProgram:
     levels: list[list[tuple]]
     arena_bytes: int
     constants: list[np.ndarray]
+    owner: Any = None
 
     def __post_init__(self) -> None:
         self.constants = [aligned(array) for array in self.constants]
@@ -88,6 +90,14 @@ def _emulated_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(("avx512", "avx2", "fma"), True))
     monkeypatch.setattr(_core, "Program", EmulatedProgram)
     monkeypatch.setattr(_core, "Executable", EmulatedExecutable)
+
+
+@pytest.fixture
+def _emulated_bf16(_emulated_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on a CPU that has AVX512_BF16 too."""
+    features = {**_core.cpu_features(), "avx512_bf16": True}
+    monkeypatch.setattr(_core, "cpu_features", lambda: features)
+    monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
 
 
 def small_network() -> Graph:
@@ -161,6 +171,27 @@ class TestGraphs:
         assert {symbol(name, "avx512") for name in contractions | others} <= {k for k, count in wide.items() if count}
 
 
+@pytest.mark.usefixtures("_emulated_bf16")
+class TestBf16:
+    @pytest.mark.parametrize("graph", [small_network, dense_block, three_by_three, residual_block])
+    def test_networks(self, graph: Callable[[], Graph]) -> None:
+        assert_near(graph())
+
+    @settings(max_examples=100)
+    @given(convolution_graphs())
+    def test_convolutions(self, graph: Graph) -> None:
+        assert_near(graph)
+
+    def test_kernels(self) -> None:
+        found = [kernel for kernel in kernels_of(residual_block()) if "contraction" in kernel]
+        assert found and all(kernel.endswith("_bf16__avx512") for kernel in found)
+
+    @settings(max_examples=40)
+    @given(attention_graphs())
+    def test_attention(self, graph: Graph) -> None:
+        assert_near(graph)
+
+
 def test_what_the_emulator_refuses() -> None:
     from emulator import EmulationError, InvalidOpcodeError, emulator
 
@@ -182,7 +213,7 @@ def test_what_the_emulator_refuses() -> None:
 
 
 def test_bf16_instructions() -> None:
-    """What kernels for AVX512_BF16 will need: the product, also with a broadcast from memory, and the conversion."""
+    """What kernels for AVX512_BF16 need: the product, also with an operand from memory, and the conversion."""
     from emulator import emulator
 
     code = bytes.fromhex(

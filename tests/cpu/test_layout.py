@@ -66,5 +66,5 @@ def test_vectors_alias_between_layouts():
 
 
 def test_blocked_bytes_count_halo_and_padding_lanes():
-    assert blocked_bytes((2, 17, 3, 5), Halo(1, 0, 2, 1)) == 2 * 2 * (3 + 1) * (5 + 3) * 16 * 4
+    assert blocked_bytes(tensor(2, 17, 3, 5), Halo(1, 0, 2, 1)) == 2 * 2 * (3 + 1) * (5 + 3) * 16 * 4
     assert contiguous_strides((2, 3, 4)) == (12, 4, 1)

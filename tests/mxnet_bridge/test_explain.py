@@ -153,6 +153,19 @@ def test_env_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not allowed" in output
 
 
+def test_what_this_machine_lacks_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
+    monkeypatch.setenv("NGRAPH_CPU_ISA", "baseline")
+    done = CliRunner().invoke(main, ["env"])
+    assert "Everything runs in float32." in " ".join(done.output.split())
+    found = ngraph_mxnet.explain(mx.sym.relu(mx.sym.Variable("data")), {"data": (2, 3)})
+    assert found.notices[0].startswith("NGRAPH_PRECISION=bf16: ")
+    assert found.to_dict()["notices"] == list(found.notices)
+    assert found.notices[0] in " ".join(str(found).split())
+    monkeypatch.setenv("NGRAPH_PRECISION", "f32")
+    assert not ngraph_mxnet.explain(mx.sym.relu(mx.sym.Variable("data")), {"data": (2, 3)}).notices
+
+
 def test_short_numbers() -> None:
     assert [short(n) for n in (0, 999, 1820000000, 5e15)] == ["0", "999", "1.82 G", "5e+03 T"]
 

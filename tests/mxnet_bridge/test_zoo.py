@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from bf16_machine import allow_bf16
 from mxnet_helpers import backend, mx, needs_library
 
 pytestmark = needs_library
@@ -41,13 +42,16 @@ def output(executor: mx.executor.Executor, data: np.ndarray) -> np.ndarray:
     return executor.forward(is_train=False, data=mx.nd.array(data))[0].asnumpy()
 
 
-def check(name: str, batch: int, compiler: str = "CPU") -> None:
+def check(name: str, batch: int, compiler: str = "CPU", bf16: bool = False) -> None:
     symbol, size = zoo_symbol(name), 299 if name == "inceptionv3" else 224
     data = np.random.default_rng(batch).uniform(-1, 1, (batch, 3, size, size)).astype(np.float32)
     results = []
     for value in ("NONE", "NGRAPH"):
         with backend(value), pytest.MonkeyPatch.context() as patch:
             patch.setenv("NGRAPH_BACKEND", compiler)
+            if bf16:
+                allow_bf16(patch)
+                patch.setenv("NGRAPH_PRECISION", "bf16")
             executor = symbol.simple_bind(mx.cpu(), grad_req="null", data=data.shape)
             weights_of(executor)
             results.append(output(executor, data))
@@ -55,7 +59,14 @@ def check(name: str, batch: int, compiler: str = "CPU") -> None:
                 ops = re.findall(r"^Op:(\w+)", executor.debug_str(), re.MULTILINE)
                 assert ops == ["NGraphSubgraphOp"]
     native, ours = results
-    assert np.linalg.norm(ours - native) <= 1e-4 * np.linalg.norm(native)
+    difference = np.linalg.norm(ours - native) / np.linalg.norm(native)
+    if not bf16:
+        assert difference <= 1e-4
+        return
+    # Random weights let MobileNetV2 amplify roundings: 4 to 5.5 % come from those of data and weights alone. Classes
+    # nearly tie then; with trained weights they do not (tests/examples).
+    assert 1e-4 < difference <= (6e-2 if name.startswith("mobilenetv2") else 2e-2)
+    assert set(ours.argmax(1)) <= set(native.argsort(1)[0, -5:])
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -76,6 +87,12 @@ def test_the_interpreter_agrees() -> None:
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_every_model(name: str, batch: int) -> None:
     check(name, batch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
+def test_every_model_in_bf16(name: str) -> None:
+    check(name, batch=1, bf16=True)
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def _columns(ints, left):
     return _taps(left, ints[7], ints[11], ints[3])
 
 
-def _max_pool(source_type: types.Type, target_type: types.Type) -> Callable:
+def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
     load, store = _LOAD[source_type], _STORE[target_type]
 
     def max_pool_blocked(tensors, ints, floats, begin, end):
@@ -93,7 +93,7 @@ def _max_pool(source_type: types.Type, target_type: types.Type) -> Callable:
     return max_pool_blocked
 
 
-def _avg_pool(source_type: types.Type, target_type: types.Type) -> Callable:
+def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
     load, store = _LOAD[source_type], _STORE[target_type]
 
     def avg_pool_blocked(tensors, ints, floats, begin, end):
@@ -133,7 +133,7 @@ def _avg_pool(source_type: types.Type, target_type: types.Type) -> Callable:
 
 
 
-def _scale_shift(source_type: types.Type, target_type: types.Type) -> Callable:
+def _scale_shift(source_type: types.Number, target_type: types.Number) -> Callable:
     load, store = _LOAD[source_type], _STORE[target_type]
 
     def scale_shift_blocked(tensors, ints, floats, begin, end):

@@ -7,10 +7,11 @@ from math import inf
 
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.layout import is_blocked_concat
-from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers, moving_kernel
 from ngraph_mxnet.cpu.lower.contraction import check_rank
 from ngraph_mxnet.cpu.lower.movement import plain_concat
 from ngraph_mxnet.cpu.view import (
+    BF16,
     BLOCK,
     Halo,
     PlainView,
@@ -26,12 +27,20 @@ from ngraph_mxnet.ir.types import TensorType, f32
 @lowers("max_pool", "avg_pool", check=check_rank)
 def pool(ctx: Lowering, node: Node) -> None:
     """1-D and 2-D. Windows are clipped to the image, so the halo is not read."""
-    source, out = ctx.blocked(node.inputs[0]), ctx.new_blocked(node.output)
+    out = ctx.new_blocked(node.output)
+    source = ctx.narrow(node.inputs[0]) if out.type.element is BF16 else ctx.stored(node.inputs[0])
     fills = {"kernel": 1, "strides": 1, "pads_begin": 0, "pads_end": 0}
     pairs = {name: (fill, *node.attrs[name])[-2:] for name, fill in fills.items()}
     ints = abi.pool_ints(source, out, **pairs, include_pad=node.attrs.get("include_pad", False))
-    ctx.emit(f"{node.op.name}_blocked", [source], out, ints)
+    ctx.emit(f"{node.op.name}_blocked" + _suffix(source, out), [source], out, ints)
     ctx.set_blocked(node.output, out)
+
+
+def _suffix(source: View, out: View) -> str:
+    """Of the kernel's name, by how its operands are stored."""
+    if source.type.element is not BF16:
+        return ""
+    return "_bf16" if out.type.element is BF16 else "_bf16_f32"
 
 
 @lowers("scale_shift", check=check_rank)
@@ -41,10 +50,10 @@ def scale_shift(ctx: Lowering, node: Node) -> None:
     if data.shape[1] < BLOCK and not ctx.has_blocked(data):
         _plain_scale_shift(ctx, node)
         return
-    source = ctx.blocked(data)
-    vectors = [_channel_vector(ctx, value) for value in (scale, shift)]
     out = ctx.new_blocked(node.output)
-    ctx.emit("scale_shift_blocked", [source, *vectors], out, abi.scale_shift_ints(source, out),
+    source = ctx.narrow(data) if out.type.element is BF16 else ctx.blocked(data)
+    vectors = [_channel_vector(ctx, value) for value in (scale, shift)]
+    ctx.emit("scale_shift_blocked" + _suffix(source, out), [source, *vectors], out, abi.scale_shift_ints(source, out),
              [node.attrs["lower"], node.attrs["upper"]])
     ctx.set_blocked(node.output, out)
 
@@ -65,12 +74,13 @@ def _plain_scale_shift(ctx: Lowering, node: Node) -> None:
 
 def global_mean(ctx: Lowering, node: Node) -> None:
     """reduce_mean over all spatial axes of a blocked tensor: an average pool of one window."""
-    source = ctx.blocked(node.inputs[0])
+    source = ctx.stored(node.inputs[0])
     shape = (*source.type.shape[:2], 1, 1)
-    out = blocked_view(TensorType(f32, shape), ctx.builder.arena(blocked_bytes(shape, Halo())), Halo())
+    type_ = TensorType(f32, shape)
+    out = blocked_view(type_, ctx.builder.arena(blocked_bytes(type_, Halo())), Halo())
     window = (source.height, source.width)
     ints = abi.pool_ints(source, out, kernel=window, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
-    ctx.emit("avg_pool_blocked", [source], out, ints)
+    ctx.emit("avg_pool_blocked" + _suffix(source, out), [source], out, ints)
     ctx.set_blocked(node.output, replace(out, type=node.output.type))
 
 
@@ -95,12 +105,13 @@ def concat(ctx: Lowering, node: Node) -> None:
     first = 0
     for position, value in enumerate(node.inputs):
         placed = ctx.layout.placement.get(value) == (node.output, first) and value not in node.inputs[:position]
-        part = ctx.blocked(value)
+        part = ctx.stored(value)
         if placed:
             out.writers.extend(part.writers)
         else:
-            place = sub_blocks(out, value.type, first)
-            ctx.strided("copy_4", blocked_dims(part), [(part, blocked_strides(part))], (place, blocked_strides(place)))
+            place = sub_blocks(out, value.shape, first)
+            ctx.strided(moving_kernel(part, place), blocked_dims(part), [(part, blocked_strides(part))],
+                        (place, blocked_strides(place)))
             out.writers.extend(place.writers)
         first += part.blocks
     ctx.set_blocked(node.output, out)

@@ -11,8 +11,10 @@ from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.codegen.generator import Generator
 from ngraph_mxnet.cpu.isa import Isa
 from ngraph_mxnet.cpu.layout import LayoutPlan, plan_layout
+from ngraph_mxnet.cpu.precision import plan_narrow
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.view import (
+    BF16,
     BLOCK,
     BlockedView,
     Buffer,
@@ -28,7 +30,7 @@ from ngraph_mxnet.cpu.view import (
     sub_blocks,
 )
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.types import ElementType, TensorType, f32
 
 Strides = Sequence[int]
 
@@ -42,6 +44,8 @@ class Target:
     generator: Generator | None = None
     winograd: bool = True
     """Whether 3x3 convolutions may be computed by Winograd's algorithm."""
+    bf16: bool = False
+    """Contractions of the main graph in bf16."""
 
     def symbol(self, kernel: str) -> str:
         return f"ng_{kernel}__{self.isa}"
@@ -50,7 +54,8 @@ class Target:
 class Lowering:
     """Lowers one graph. `prepare` lowers the graph whose results are kept with the weights.
 
-    A value may live in both layouts; `plain` and `blocked` convert on first demand.
+    A value may live in both layouts, and in the blocked one as float32 and as bf16: `plain`, `blocked` and `narrow`
+    convert on first demand.
     """
 
     def __init__(self, graph: Graph, target: Target, prepare: Lowering | None = None, *,
@@ -59,10 +64,13 @@ class Lowering:
         self.target = target
         self.prepare = prepare
         self.builder = ProgramBuilder(wave_bytes, branches)
-        self.layout: LayoutPlan = plan_layout(graph)
+        self.bf16 = target.bf16 and prepare is not None
+        self._stored_narrow = plan_narrow(graph) if self.bf16 else frozenset()
+        self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow)
         self.origin = ""
         self._plain: dict[Value, PlainView] = {}
         self._blocked: dict[Value, BlockedView] = {}
+        self._narrow: dict[Value, BlockedView] = {}
         self._source: dict[Value, Value] = {}
         self._packed: dict[tuple[Any, ...], View] = {}
 
@@ -80,16 +88,18 @@ class Lowering:
         self._plain[value] = view
 
     def set_blocked(self, value: Value, view: BlockedView) -> None:
-        self._blocked[value] = view
+        (self._narrow if view.type.element is BF16 else self._blocked)[value] = view
 
     def has_blocked(self, value: Value) -> bool:
         """Whether the value lives in the blocked layout already."""
-        return value in self._blocked
+        return value in self._blocked or value in self._narrow
 
     def alias(self, value: Value, source: Value) -> None:
         """`value` is the same tensor as `source`."""
-        if source in self._blocked and not self.layout.halo.get(value):
-            self._blocked[value] = self._blocked[source]
+        if self.has_blocked(source) and not self.layout.halo.get(value):
+            for views in (self._blocked, self._narrow):
+                if source in views:
+                    views[value] = views[source]
         else:
             self._plain[value] = self.plain(source)
 
@@ -103,7 +113,7 @@ class Lowering:
                 self.prepare.origin = self.origin
                 self._plain[value] = self.prepare.keep(self._source[value])
             else:
-                blocked = self._blocked[value]
+                blocked = self.blocked(value) if value in self._narrow else self._blocked[value]
                 self._plain[value] = as_plain(blocked) or self._from_blocked(blocked)
         return self._plain[value]
 
@@ -116,12 +126,24 @@ class Lowering:
         return view
 
     def blocked(self, value: Value) -> BlockedView:
-        """The value in blocked layout, with the halo that the layout plan gives it."""
-        if value not in self._blocked:
+        """The value in blocked layout and float32, with the halo that the layout plan gives it."""
+        if value not in self._blocked and value in self._narrow:
+            self._blocked[value] = self._converted(self._narrow[value], self._new(value, f32))
+        elif value not in self._blocked:
             plain, halo = self.plain(value), self.layout.halo.get(value, Halo())
             alias = as_blocked(plain) if not halo and value not in self.layout.placement else None
-            self._blocked[value] = alias or self._to_blocked(plain, self.new_blocked(value))
+            self._blocked[value] = alias or self._to_blocked(plain, self._new(value, f32))
         return self._blocked[value]
+
+    def narrow(self, value: Value) -> BlockedView:
+        """The value in blocked layout and bf16, with the same halo."""
+        if value not in self._narrow:
+            self._narrow[value] = self._converted(self.blocked(value), self._new(value, BF16))
+        return self._narrow[value]
+
+    def stored(self, value: Value) -> BlockedView:
+        """The value in blocked layout as its producer stored it, float32 or bf16."""
+        return self.narrow(value) if value in self._stored_narrow else self.blocked(value)
 
     def keep(self, value: Value) -> PlainView:
         """In the prepare graph: the value, copied to the memory that is kept."""
@@ -178,19 +200,23 @@ class Lowering:
         return plain_view(type_, self.builder.arena(type_.bytes))
 
     def new_blocked(self, value: Value) -> BlockedView:
-        """Memory for `value` where the layout plan wants it; its halo is zero, as the arena was at first."""
+        """Memory for its producer to store `value`, where the layout plan wants it."""
         if value in self.layout.placement:
             parent, first = self.layout.placement[value]
-            if parent not in self._blocked:
-                self._blocked[parent] = self.new_blocked(parent)
-            return sub_blocks(self._blocked[parent], value.type, first)
-        halo = self.layout.halo.get(value, Halo())
-        region = ("halo", value.shape, halo) if halo else None
-        return blocked_view(value.type, self.builder.arena(blocked_bytes(value.shape, halo), region), halo)
+            if not self.has_blocked(parent):
+                self.set_blocked(parent, self.new_blocked(parent))
+            return sub_blocks(self.stored(parent), value.shape, first)
+        return self._new(value, BF16 if value in self._stored_narrow else f32)
+
+    def _new(self, value: Value, element: ElementType) -> BlockedView:
+        """Memory for `value` in blocked layout; its halo is zero, as the arena was at first."""
+        type_, halo = TensorType(element, value.shape), self.layout.halo.get(value, Halo())
+        region = ("halo", str(type_), halo) if halo else None
+        return blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
 
     def blocked_destination(self, value: Value) -> BlockedView:
         """The memory of a value that others may have begun to write in place (see `LayoutPlan.placement`)."""
-        return self._blocked.get(value) or self.new_blocked(value)
+        return self.stored(value) if self.has_blocked(value) else self.new_blocked(value)
 
     def emit(self, kernel: str, reads: Sequence[View], out: View, ints: Sequence[int],
              floats: Sequence[float] = (), *, after: Sequence[View] = (), bytes: int | None = None) -> None:
@@ -208,12 +234,17 @@ class Lowering:
         self.emit(kernel, [view for view, _ in reads], out[0], ints, floats, after=after, bytes=touched)
 
     def copy(self, source: PlainView, destination: PlainView) -> PlainView:
-        """Copy element for element; returns `destination`."""
-        kernel = f"copy_{abi.SIZE_SUFFIX[source.type.element.size]}"
-        self.strided(kernel, source.type.shape, [(source, source.strides)], (destination, destination.strides))
+        """Copy element for element, also between float32 and bf16; returns `destination`."""
+        self.strided(moving_kernel(source, destination), source.type.shape, [(source, source.strides)],
+                     (destination, destination.strides))
         return destination
 
     # ---- layout conversions -----------------------------------------------------------------------------
+
+    def _converted(self, source: BlockedView, destination: BlockedView) -> BlockedView:
+        self.strided(moving_kernel(source, destination), blocked_dims(source), [(source, blocked_strides(source))],
+                     (destination, blocked_strides(destination)))
+        return destination
 
     def _to_blocked(self, source: PlainView, destination: BlockedView) -> BlockedView:
         self.emit("to_blocked", [source], destination, abi.to_blocked_ints(source, destination))
@@ -223,6 +254,12 @@ class Lowering:
         destination = self.new_plain(source.type)
         self.emit("from_blocked", [source], destination, abi.from_blocked_ints(source, destination))
         return destination
+
+
+def moving_kernel(source: View, destination: View) -> str:
+    """The strided kernel that copies, and converts between float32 and bf16."""
+    before, after = source.type.element, destination.type.element
+    return f"copy_{abi.SIZE_SUFFIX[before.size]}" if before == after else f"convert_{before}_{after}"
 
 
 Rule = Callable[[Lowering, Node], None]

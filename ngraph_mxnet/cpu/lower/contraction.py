@@ -13,11 +13,19 @@ from ngraph_mxnet.cpu.layout import convolution_halo
 from ngraph_mxnet.cpu.lower import winograd
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.microkernels.packing import super_groups
-from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, FLAG_RESIDUAL, ContractionParams
+from ngraph_mxnet.cpu.microkernels.params import (
+    FLAG_OUTPUT2,
+    FLAG_OUTPUT2_BF16,
+    FLAG_OUTPUT_BF16,
+    FLAG_RESIDUAL,
+    FLAG_RESIDUAL_BF16,
+    ContractionParams,
+)
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
 from ngraph_mxnet.cpu.microkernels.variants import Kind
 from ngraph_mxnet.cpu.view import (
+    BF16,
     BLOCK,
     BlockedView,
     Halo,
@@ -69,9 +77,20 @@ class Input:
     group_stride: int
     groups: int
 
+    @property
+    def in_pairs(self) -> bool:
+        """The weights are bf16, in pairs of input channels."""
+        return self.kind == "k16" and self.view.type.element is BF16
+
 
 def _byte_plane(view: BlockedView) -> Plane:
-    return Plane(view.row * 4, BLOCK * 4, view.image * 4)
+    size = view.type.element.size
+    return Plane(view.row * size, BLOCK * size, view.image * size)
+
+
+def _block_bytes(view: BlockedView | None) -> int:
+    """Between channel blocks."""
+    return view.block * view.type.element.size if view is not None else 0
 
 
 @dataclass(frozen=True)
@@ -131,14 +150,14 @@ def convolution(ctx: Lowering, node: Node) -> None:
 def _convolution_input(ctx: Lowering, data: Value, weights: Value, geometry: Geometry) -> Input:
     channels, outputs = data.shape[1], weights.shape[0]
     if geometry.groups == channels == outputs and channels > 1:
-        view = ctx.blocked(data)
-        return Input("depthwise", view, _byte_plane(view), 1, 0, view.block * 4, view.blocks)
+        view = ctx.narrow(data) if ctx.bf16 else ctx.blocked(data)
+        return Input("depthwise", view, _byte_plane(view), 1, 0, _block_bytes(view), view.blocks)
     if channels < BLOCK and not ctx.has_blocked(data):
         return _plain_input(ctx, data, geometry)
-    view = ctx.blocked(data)
+    view = ctx.narrow(data) if ctx.bf16 else ctx.blocked(data)
     groups = super_groups(geometry.groups, channels, outputs)
     blocks = -(-channels // groups // BLOCK)
-    return Input("k16", view, _byte_plane(view), blocks, view.block * 4, blocks * view.block * 4, groups)
+    return Input("k16", view, _byte_plane(view), blocks, _block_bytes(view), blocks * _block_bytes(view), groups)
 
 
 def _plain_input(ctx: Lowering, data: Value, geometry: Geometry) -> Input:
@@ -172,8 +191,9 @@ def _contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry
         ctx.target.isa, source.kind, images=out.images, out_h=out.height, out_w=out.width, out_blocks=group_blocks,
         steps=source.channels * taps, groups=source.groups, taps=taps, stride=prod(geometry.strides),
         flat_input=_is_flat(source, out, geometry), threads=ctx.target.threads,
+        bf16=ctx.bf16, splits=out.type.element is not BF16,
     )
-    residual = ctx.blocked(epilogue.residual) if epilogue.residual is not None else None
+    residual = ctx.stored(epilogue.residual) if epilogue.residual is not None else None
     planes = {name: _byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(
         out.height, out.width, inputs=source.plane, output=_byte_plane(out), stride=geometry.strides,
@@ -183,12 +203,12 @@ def _contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry
                        kernel=geometry.kernel, dilation=geometry.dilations)
     params = ContractionParams(
         **choice.fields(), steps=steps.size,
-        flags=FLAG_RESIDUAL * (residual is not None) + FLAG_OUTPUT2 * (second is not None),
+        flags=_flags(out, residual, second),
         pixel_stride=geometry.strides[1] * source.plane.pixel,
         in_image_stride=source.plane.image, in_group_stride=source.group_stride,
-        out_image_stride=out.image * 4, out_block_stride=out.block * 4,
-        res_image_stride=residual.image * 4 if residual else 0, res_block_stride=residual.block * 4 if residual else 0,
-        out2_image_stride=second.image * 4 if second else 0, out2_block_stride=second.block * 4 if second else 0,
+        out_image_stride=_byte_plane(out).image, out_block_stride=_block_bytes(out),
+        res_image_stride=planes["residual"].image if residual else 0, res_block_stride=_block_bytes(residual),
+        out2_image_stride=planes["output2"].image if second else 0, out2_block_stride=_block_bytes(second),
         lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2, upper2=epilogue.upper2,
     )
     packed = weights.pack(ctx, source, choice.oc_tile)
@@ -202,11 +222,22 @@ def _contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry
     tail = [second or unused, scale or unused, shift or unused]
     operands = [v.operand for v in views] + constants + [v.operand for v in tail]
     reads = [source.view, packed, *(v for v in (bias, residual, scale, shift) if v)]
-    touched = prod(weights.shape) + sum(view.type.size for view in (source.view, out, residual, second) if view)
+    touched = prod(weights.shape) * (2 if source.in_pairs else 4)
+    touched += sum(view.type.bytes for view in (source.view, out, residual, second) if view)
     ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks, reads=reads, writes=out,
-                     origin=ctx.origin, operations=2 * out.type.size * prod(weights.shape[1:]), bytes=4 * touched)
+                     origin=ctx.origin, operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
     if second is not None:
         second.writers.append(out.writers[-1])
+
+
+def _flags(out: View, residual: View | None, second: View | None) -> int:
+    """Which operands there are, and which are bf16."""
+    flags = FLAG_OUTPUT_BF16 * (out.type.element is BF16)
+    if residual is not None:
+        flags |= FLAG_RESIDUAL | FLAG_RESIDUAL_BF16 * (residual.type.element is BF16)
+    if second is not None:
+        flags |= FLAG_OUTPUT2 | FLAG_OUTPUT2_BF16 * (second.type.element is BF16)
+    return flags
 
 
 def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
@@ -261,11 +292,11 @@ class Packing:
             kernel, ints = "pack_depthwise", pack_depthwise_ints(self.shape)
             size = source.groups * prod(self.shape[2:]) * BLOCK * 4
         else:
-            kernel = "pack_contraction"
+            kernel = "pack_contraction_bf16" if source.in_pairs else "pack_contraction"
             ints = pack_contraction_ints(self.shape, self.strides, groups=self.groups, supers=source.groups,
                                          oc_tile=oc_tile, lanes=lanes)
             tiles = source.groups * -(-self.shape[0] // source.groups // oc_tile)
-            size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * 4
+            size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * (2 if source.in_pairs else 4)
 
         def emit(context: Lowering, view: PlainView, destination: View) -> None:
             context.emit(kernel, [view], destination, ints)

@@ -14,7 +14,7 @@ from ngraph_mxnet.cpu.lower.contraction import check_depth, clamps
 from ngraph_mxnet.cpu.microkernels.params import ContractionParams
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
-from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, View, contiguous_strides
+from ngraph_mxnet.cpu.view import BF16, BLOCK, BlockedView, PlainView, View, contiguous_strides
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape, TensorType, f32
 
@@ -64,22 +64,22 @@ def matmul(ctx: Lowering, node: Node) -> None:
 def _left(ctx: Lowering, a: Value, transpose: bool) -> PlainView:
     """Operand a, not transposed; the elements of a row are neighbours, and up to whole blocks they are finite."""
     if a.type.rank == 2 and not transpose:
-        blocked = ctx.blocked(a)
-        return PlainView(a.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1))
+        blocked = ctx.narrow(a) if ctx.bf16 else ctx.blocked(a)
+        return PlainView(blocked.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1))
     view = ctx.plain(a)
     shape, strides = list(a.shape), list(view.strides)
     if transpose:
         shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
     seen = PlainView(TensorType(f32, tuple(shape)), view.buffer, view.offset, view.writers, tuple(strides))
-    if strides[-1] == 1 and shape[-1] % BLOCK == 0:
+    if strides[-1] == 1 and shape[-1] % BLOCK == 0 and not ctx.bf16:
         return seen
-    pitch = -(-shape[-1] // BLOCK) * BLOCK
-    whole = ctx.new_plain(TensorType(f32, (*shape[:-1], pitch)))
-    inside = PlainView(seen.type, whole.buffer, 0, whole.writers, whole.strides)
+    element, pitch = BF16 if ctx.bf16 else f32, -(-shape[-1] // BLOCK) * BLOCK
+    whole = ctx.new_plain(TensorType(element, (*shape[:-1], pitch)))
+    inside = PlainView(whole.type.with_shape(seen.type.shape), whole.buffer, 0, whole.writers, whole.strides)
     if pitch > shape[-1]:
-        rest = PlainView(TensorType(f32, (*shape[:-1], pitch - shape[-1])), whole.buffer, shape[-1] * 4, whole.writers,
-                         whole.strides)
-        ctx.strided("fill_4", rest.type.shape, [], (rest, rest.strides), [0.0])
+        rest = PlainView(whole.type.with_shape((*shape[:-1], pitch - shape[-1])), whole.buffer,
+                         shape[-1] * element.size, whole.writers, whole.strides)
+        ctx.strided(f"fill_{element.size}", rest.type.shape, [], (rest, rest.strides), [0.0])
     return ctx.copy(seen, inside)
 
 
@@ -107,18 +107,20 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     columns, depth = node.output.shape[-1], left.type.shape[-1]
     group = max((axis for axis in axes if axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
     image = max((axis for axis in axes if not axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
-    blocks, plane = -(-depth // BLOCK), Plane(0, left.strides[-2] * 4)
-    steps = step_table(plane, channels=blocks, channel_stride=BLOCK * 4)
+    size = left.type.element.size  # of the packed right operand's elements too
+    blocks, plane = -(-depth // BLOCK), Plane(0, left.strides[-2] * size)
+    steps = step_table(plane, channels=blocks, channel_stride=BLOCK * size)
     choice = choose_tiles(
         ctx.target.isa, "k16", images=1, out_h=1, out_w=rows, out_blocks=-(-columns // BLOCK), steps=steps.size,
         groups=group.size * image.size, flat_input=True, threads=ctx.target.threads,
+        bf16=ctx.bf16,
     )
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, out.strides[-2] * 4))
-    matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * 4
+    matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
     params = ContractionParams(**{
         **choice.fields(), "images": image.size, "groups": group.size, "steps": steps.size,
         "weight_group_stride": group.b * matrix_bytes, "channel_group_stride": 0, "pixel_stride": plane.pixel,
-        "in_image_stride": image.a * 4, "in_group_stride": group.a * 4, "out_image_stride": image.out * 4,
+        "in_image_stride": image.a * size, "in_group_stride": group.a * size, "out_image_stride": image.out * 4,
         "out_group_stride": group.out * 4, "out_block_stride": BLOCK * 4, **clamps(node),
     })  # fmt: skip
     packed = _right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes)
@@ -128,8 +130,8 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     matrices, rights = group.size * image.size, group.size if group.b else 1
     touched = matrices * rows * (depth + columns) + rights * depth * columns
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
-        operands = [(left.buffer, left.offset + a * 4), (packed.buffer, packed.offset + b * matrix_bytes), bias.operand,
-                    (out.buffer, out.offset + o * 4), unused, *tables, *[unused] * 3]
+        operands = [(left.buffer, left.offset + a * size), (packed.buffer, packed.offset + b * matrix_bytes),
+                    bias.operand, (out.buffer, out.offset + o * 4), unused, *tables, *[unused] * 3]
         ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks,
                          reads=[left, packed, bias], writes=out, origin=ctx.origin,
                          operations=2 * matrices * rows * columns * depth, bytes=4 * touched)
@@ -159,10 +161,11 @@ def _right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_bytes:
             offset = source.offset + 4 * sum(i * step for i, step in zip(index, steps, strict=True))
             part = View(destination.type, destination.buffer, destination.offset + number * count * matrix_bytes,
                         destination.writers)
-            context.emit("pack_contraction", [replace(source, offset=offset)], part, ints)
+            context.emit(kernel, [replace(source, offset=offset)], part, ints)
 
+    kernel = "pack_contraction_bf16" if ctx.bf16 else "pack_contraction"
     size = prod(b.shape[:-2]) * matrix_bytes
-    return ctx.packed(b, ("matrices", transpose, oc_tile), size, emit, contiguous=False)
+    return ctx.packed(b, (kernel, transpose, oc_tile), size, emit, contiguous=False)
 
 
 def _bias(ctx: Lowering, value: Value | None, columns: int, oc_tile: int) -> View:

@@ -38,7 +38,9 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
     """
     data, weights = node.inputs[:2]
     images, outputs, *size = node.outputs[0].shape
-    if not ctx.target.winograd or geometry.groups != 1 or geometry.kernel != (3, 3) or node.outputs[0].type.size == 0:
+    if ctx.bf16 or not ctx.target.winograd:
+        return 0
+    if geometry.groups != 1 or geometry.kernel != (3, 3) or node.outputs[0].type.size == 0:
         return 0
     if geometry.strides != (1, 1) or geometry.dilations != (1, 1) or min(data.shape[1], outputs) < BLOCK:
         return 0

@@ -1,0 +1,87 @@
+"""NGRAPH_PRECISION=bf16: whether this machine does it, and which values are stored in bf16.
+
+Convolutions and matrix products read bf16 data and weights, and add up in float32; everything else computes in
+float32 (see docs/design.md). An activation is stored in bf16, at half the memory traffic, where all its readers read it
+so; where they don't, it stays float32 and contractions get a rounded copy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cpu.isa import Isa
+from ngraph_mxnet.cpu.layout import CONVOLUTIONS, is_blocked_concat
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+
+PRECISIONS = ("f32", "bf16")
+
+
+def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool]) -> str | None:
+    """What to tell who wants a precision that there is not; None where there is.
+
+    Raises:
+        ConfigError: there is no such precision at all.
+    """
+    if wanted not in PRECISIONS:
+        raise ConfigError(f"option precision: found {wanted!r}, expected {' or '.join(PRECISIONS)}")
+    missing = bf16_missing(isa, features) if wanted == "bf16" else None
+    return f"NGRAPH_PRECISION=bf16: {missing}. Everything runs in float32." if missing else None
+
+
+def bf16_missing(isa: Isa, features: Mapping[str, bool]) -> str | None:
+    """Why there is no bf16 here, or None."""
+    if not features.get("avx512_bf16"):
+        return "this CPU lacks AVX512_BF16, without which bf16 is no faster than float32"
+    if isa != "avx512":
+        return f"the kernels for {isa} have no bf16, only those for avx512 (see NGRAPH_CPU_ISA)"
+    return None
+
+
+@functools.cache
+def tell(notice: str) -> None:
+    """Warn, once in a process."""
+    config.logger(__name__).warning(notice)
+
+
+def plan_narrow(graph: Graph) -> frozenset[Value]:
+    """The values of `graph` that their producers store in bf16.
+
+    Results of the graph are float32, and so is what a softmax, a reduction or any other op computes from.
+    """
+    results, readers = set(graph.results), _readers(graph)
+    narrow: set[Value] = set()
+    for node in reversed(graph.nodes):
+        if node.op.name not in (*CONVOLUTIONS, "avg_pool", "scale_shift") and not is_blocked_concat(node):
+            continue
+        for value in node.outputs:
+            found = readers.get(value, [])
+            if found and value not in results and all(_reads_narrow(reader, at, narrow) for reader, at in found):
+                narrow.add(value)
+    for node in graph.nodes:  # a maximum of rounded values needs no rounding
+        if node.op.name == "max_pool" and node.inputs[0] in narrow:
+            narrow.add(node.output)
+    return frozenset(narrow)
+
+
+def _readers(graph: Graph) -> dict[Value, list[tuple[Node, int]]]:
+    found: dict[Value, list[tuple[Node, int]]] = {}
+    for node in graph.nodes:
+        for at, operand in enumerate(node.inputs):
+            found.setdefault(operand, []).append((node, at))
+    return found
+
+
+def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
+    """Whether `node` takes its operand `at` in bf16; `narrow` knows what follows `node`."""
+    name = node.op.name
+    if name in CONVOLUTIONS:
+        return at in (0, 3)  # data and residual
+    if name in ("max_pool", "avg_pool", "scale_shift"):
+        return at == 0
+    if name == "reduce_mean":
+        rank = node.inputs[0].type.rank
+        return rank > 2 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(2, rank))
+    return is_blocked_concat(node) and node.output in narrow

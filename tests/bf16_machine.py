@@ -1,0 +1,30 @@
+"""bf16 on machines without AVX512_BF16: its kernels compiled for AVX2, where pairs are shifts and multiply-adds."""
+
+from __future__ import annotations
+
+import pytest
+
+from ngraph_mxnet import _core
+from ngraph_mxnet.cpu import precision
+from ngraph_mxnet.cpu.microkernels import Isa, Variant, target, tiles, variants
+
+_KERNEL = "ng_contraction_"
+
+
+def allow_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the CPU backend compile for AVX2 with the bf16 contractions of AVX-512, legalised."""
+    address = _core.kernel_address
+
+    def with_bf16(isa: Isa) -> tuple[Variant, ...]:
+        return (*variants(isa), *(variant for variant in variants("avx512") if variant.bf16))
+
+    def kernel_address(name: str) -> int:
+        if name.startswith(_KERNEL) and name.endswith("_bf16__avx2"):
+            return target.load("avx512", compiled_for="avx2")[name.replace("__avx2", "__avx512")]
+        return address(name)
+
+    monkeypatch.setenv("NGRAPH_CPU_ISA", "avx2")
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")  # other processes know no such kernels
+    monkeypatch.setattr(precision, "bf16_missing", lambda isa, features: None)
+    monkeypatch.setattr(tiles, "variants", with_bf16)
+    monkeypatch.setattr(_core, "kernel_address", kernel_address)
