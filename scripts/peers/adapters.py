@@ -7,6 +7,7 @@ result that can be read. Inputs are in the framework's own form before `compile`
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from typing import Any, Protocol
@@ -53,6 +54,15 @@ def _use_numpy_shim() -> None:
     shim.install()
 
 
+def _require_precision() -> None:
+    """Refuse to measure float32 under another name."""
+    from ngraph_mxnet.runtime.backend import get_backend
+
+    notices = get_backend("CPU").notices()
+    if notices:
+        raise Unavailable(notices[0])
+
+
 #: By kind of peer, the name of the MXNet backend's own nodes in a bound graph.
 MARKERS = {"none": None, "mkldnn": "_sg_mkldnn_", "ngraph": "NGraphSubgraphOp"}
 
@@ -63,6 +73,9 @@ class MXNet:
     def __init__(self, kind: str) -> None:
         if kind == "ngraph":
             import ngraph_mxnet  # noqa: F401
+
+            if os.environ.get("NGRAPH_PRECISION"):
+                _require_precision()
         else:
             _use_numpy_shim()
         import mxnet

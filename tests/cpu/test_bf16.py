@@ -126,6 +126,15 @@ class TestGraphs:
         kernels = [i.kernel for level in executable.main.levels() for i in level]  # type: ignore[attr-defined]
         assert not any("bf16" in kernel for kernel in kernels)
 
+    @pytest.mark.parametrize("option", ["codegen", pytest.param("autotune", marks=pytest.mark.slow)])
+    def test_with_other_modes(self, option: str) -> None:
+        for graph in (residual_block(), dense_block()):
+            inputs = arrays_for(graph)
+            expected = compile(graph, "CPU")(*inputs)
+            found = compile(graph, "CPU", **{option: 1})(*inputs)
+            for one, other in zip(found, expected, strict=True):
+                assert np.linalg.norm(one - other) <= 1e-2 * np.linalg.norm(other)
+
     def test_concat_in_place(self) -> None:
         kernels = kernels_of(dense_block())
         assert not any("copy_2" in kernel for kernel in kernels)

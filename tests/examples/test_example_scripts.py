@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from bf16_machine import allow_bf16
 
 ROOT = Path(__file__).resolve().parents[2]
 LATENCY = ROOT / "examples" / "resnet50_latency.py"
@@ -80,6 +82,33 @@ def test_photographs() -> None:
         "NGRAPH ran 1 NGraphSubgraphOp node(s); 10 of 10 predictions agree, 8 match the label"
         in process.stdout
     )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in PHOTO_PACKAGES),
+    reason="the packages that examples/README.md names are not installed",
+)
+def test_photographs_in_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained weights: the same first class for every photograph, whatever the CPU has."""
+    import ngraph_mxnet  # noqa: F401  lets MXNet be imported
+
+    monkeypatch.syspath_prepend(str(PHOTOS.parent))
+    predict = importlib.import_module("classify_photos").predict
+    found = []
+    for backend in ("NONE", "NGRAPH"):
+        monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", backend)
+        if backend == "NGRAPH":
+            allow_bf16(monkeypatch)
+            monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
+        predict(tmp_path / f"{backend}.npz", 20)
+        found.append(np.load(tmp_path / f"{backend}.npz"))
+    native, ours = (result["probabilities"] for result in found)
+    assert int(found[1]["subgraphs"]) == 1
+    assert not np.array_equal(ours, native)
+    np.testing.assert_array_equal(ours.argmax(1), native.argmax(1))
+    differences = np.linalg.norm(ours - native, axis=1) / np.linalg.norm(native, axis=1)
+    assert np.median(differences) < 2e-2
 
 
 @pytest.mark.parametrize("script", [LATENCY, PHOTOS, COMPARE], ids=lambda path: path.name)

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from peers import driver, machine, report, spec, stats
-from peers.process import PeerError, PeerProcess
+from peers.process import PeerError, PeerProcess, PeerUnavailable
 from rich.console import Console
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_peers.py"
@@ -234,6 +234,17 @@ def test_a_failing_peer_is_named_with_its_reason(tmp_path: Path):
         process.pause()
         status = Path(f"/proc/{process.process.pid}/status")
         assert "State:\tT" in status.read_text()
+    finally:
+        process.close()
+
+
+def test_bf16_is_left_out_where_there_is_none(tmp_path: Path):
+    wanted = spec.PeerSpec("ngraph", {"NGRAPH_PRECISION": "bf16", "NGRAPH_CPU_ISA": "baseline"})
+    cpus, cache = sorted(os.sched_getaffinity(0))[:1], (tmp_path / "cache", False)
+    process = PeerProcess(wanted, 1, cpus, cache, tmp_path / "log", 60.0)
+    try:
+        with pytest.raises(PeerUnavailable, match="Everything runs in float32"):
+            process.ask("compile", prefix=str(tmp_path / "model"), batch=1)
     finally:
         process.close()
 
