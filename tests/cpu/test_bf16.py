@@ -135,6 +135,14 @@ class TestGraphs:
             for one, other in zip(found, expected, strict=True):
                 assert np.linalg.norm(one - other) <= 1e-2 * np.linalg.norm(other)
 
+    def test_products_share_their_operands_copy(self) -> None:
+        b = Builder()
+        x = b.parameter("x", (2, 5, 40))
+        weights = [b.parameter(f"w{i}", (16, 40), cacheable=True) for i in range(3)]
+        graph = b.results(*(b.matmul(x, w, transpose_b=True) for w in weights))
+        assert sum("convert" in kernel for kernel in kernels_of(graph)) == 1
+        assert_near(graph)
+
     def test_concat_in_place(self) -> None:
         kernels = kernels_of(dense_block())
         assert not any("copy_2" in kernel for kernel in kernels)

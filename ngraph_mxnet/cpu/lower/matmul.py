@@ -62,7 +62,17 @@ def matmul(ctx: Lowering, node: Node) -> None:
 
 
 def _left(ctx: Lowering, a: Value, transpose: bool) -> PlainView:
-    """Operand a, not transposed; the elements of a row are neighbours, and up to whole blocks they are finite."""
+    """Operand a, not transposed; the elements of a row are neighbours, and up to whole blocks they are finite.
+
+    Products that share the operand (queries, keys and values) share its copy.
+    """
+    key = (a, transpose)
+    if key not in ctx.rows:
+        ctx.rows[key] = _made_left(ctx, a, transpose)
+    return ctx.rows[key]
+
+
+def _made_left(ctx: Lowering, a: Value, transpose: bool) -> PlainView:
     if a.type.rank == 2 and not transpose:
         blocked = ctx.narrow(a) if ctx.bf16 else ctx.blocked(a)
         return PlainView(blocked.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1))
@@ -128,13 +138,13 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     tables = [(ctx.builder.constant(table), 0) for table in (pixels, steps)]
     unused = left.operand
     matrices, rights = group.size * image.size, group.size if group.b else 1
-    touched = matrices * rows * (depth + columns) + rights * depth * columns
+    touched = (matrices * rows * depth + rights * depth * columns) * size + matrices * rows * columns * 4
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
         operands = [(left.buffer, left.offset + a * size), (packed.buffer, packed.offset + b * matrix_bytes),
                     bias.operand, (out.buffer, out.offset + o * 4), unused, *tables, *[unused] * 3]
         ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks,
                          reads=[left, packed, bias], writes=out, origin=ctx.origin,
-                         operations=2 * matrices * rows * columns * depth, bytes=4 * touched)
+                         operations=2 * matrices * rows * columns * depth, bytes=touched)
 
 
 def _rest(axes: list[Axis]) -> Iterator[tuple[int, int, int]]:
