@@ -193,7 +193,14 @@ def _pack_tasks(ints: Ints) -> int:
     return ints[0] * -(-ints[1] * ints[2] // ints[6]) * -(-ints[1] * ints[3] // ints[7])
 
 
+def _depthwise_tasks(ints: Ints) -> int:
+    images, blocks, height, _, chunk_rows = ints[:5]
+    return images * blocks * -(-height // chunk_rows)
+
+
 _TASKS: dict[str, Callable[[Ints], int]] = {
+    "depthwise3x3_s1": _depthwise_tasks,
+    "depthwise3x3_s2": _depthwise_tasks,
     "to_blocked": _layout_tasks,
     "from_blocked": _layout_tasks,
     **dict.fromkeys(("max_pool_blocked", "max_pool_blocked_bf16"), _pool_tasks),

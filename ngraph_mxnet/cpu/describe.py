@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from ngraph_mxnet.cpu.algorithm import ALGORITHMS
+from ngraph_mxnet.cpu.microkernels.depthwise import STRIDES, DepthwiseParams, depthwise_symbol
 from ngraph_mxnet.cpu.microkernels.params import INTS, ORDER_PIXELS
 from ngraph_mxnet.cpu.microkernels.variants import ISAS, Variant, symbol, variants
 from ngraph_mxnet.cpu.program import Instruction
@@ -13,6 +14,8 @@ from ngraph_mxnet.cpu.program import Instruction
 __all__ = ["Contraction", "contractions"]
 
 _VARIANTS: dict[str, Variant] = {symbol(variant, isa): variant for isa in ISAS for variant in variants(isa)}
+_ROWS: dict[str, str] = {depthwise_symbol(s, isa): f"depthwise3x3_s{s}" for isa in ISAS for s in STRIDES}
+_CHUNK_ROWS = [field.name for field in fields(DepthwiseParams)].index("chunk_rows")
 _TRANSFORM = "ng_winograd_input_"
 
 
@@ -31,7 +34,7 @@ class Contraction:
     order: str
     """Outermost of the tasks: `channels` or `pixels`."""
     chunk: int
-    """Tiles in a task."""
+    """Tiles in a task; of the depthwise row kernels rows."""
     tasks: int
     """In an instruction."""
     calls: int
@@ -43,15 +46,21 @@ def contractions(instructions: Sequence[Instruction]) -> list[Contraction]:
     found: dict[Contraction, int] = {}
     before = ""
     for instruction in instructions:
-        if instruction.kernel in _VARIANTS:
-            entry = _describe(instruction, before)
+        entry = _describe(instruction, before)
+        if entry is not None:
             found[entry] = found.get(entry, 0) + 1
         before = instruction.kernel
     return [replace(entry, calls=calls) for entry, calls in found.items()]
 
 
-def _describe(instruction: Instruction, before: str) -> Contraction:
+def _describe(instruction: Instruction, before: str) -> Contraction | None:
     """`before`: the instruction before, an input transform if these are Winograd's products."""
+    if instruction.kernel in _ROWS:
+        rows = instruction.ints[_CHUNK_ROWS]
+        return Contraction(instruction.origin, ALGORITHMS[0], _ROWS[instruction.kernel], "row x 16", "channels", rows,
+                           instruction.tasks, 0)
+    if instruction.kernel not in _VARIANTS:
+        return None
     variant = _VARIANTS[instruction.kernel]
     ints = dict(zip(INTS, instruction.ints, strict=True))
     tile = int(before.removeprefix(_TRANSFORM).partition("__")[0]) if before.startswith(_TRANSFORM) else 0

@@ -15,6 +15,7 @@ from kernel_library import LIBRARY
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS, symbol
 from ngraph_mxnet.cpu.microkernels import ISAS, variants
 from ngraph_mxnet.cpu.microkernels import symbol as microkernel_symbol
+from ngraph_mxnet.cpu.microkernels.depthwise import STRIDES, depthwise_symbol
 from ngraph_mxnet.cpu.microkernels.peak import peak_symbol
 
 LIBM = re.compile(r"(a?(sin|cos|tan)h?|cbrt|ceil|floor|trunc|nearbyint|rint|fmod|log10|log2|pow|sqrt)f$")
@@ -40,6 +41,7 @@ def test_exports_every_kernel_and_nothing_else() -> None:
     wanted = {symbol(name, isa) for name in ALL_KERNELS for isa in ISAS}
     wanted |= {microkernel_symbol(v, isa) for isa in ISAS for v in variants(isa)}
     wanted |= {peak_symbol(isa) for isa in ISAS}
+    wanted |= {depthwise_symbol(stride, isa) for isa in ISAS for stride in STRIDES}
     assert _symbols("--defined-only") == wanted
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.cpu.abi import pack_channels_ints, pack_contraction_ints, pack_depthwise_ints
 from ngraph_mxnet.cpu.layout import convolution_halo
-from ngraph_mxnet.cpu.lower import winograd
+from ngraph_mxnet.cpu.lower import depthwise, winograd
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.cpu.microkernels.params import (
@@ -142,6 +142,9 @@ def convolution(ctx: Lowering, node: Node) -> None:
         winograd.convolution(ctx, tile, data, weights, geometry.halo, outputs, epilogue)
     else:
         source = _convolution_input(ctx, data, weights, geometry)
+        if source.kind == "depthwise" and _by_rows(ctx, source, weights, geometry, outputs, epilogue):
+            ctx.set_blocked(node.output, outputs[0])
+            return
         _contract(ctx, source, Packing.of_convolution(weights, geometry.groups), geometry, outputs, epilogue)
     for value, view in zip(node.outputs, outputs, strict=True):
         ctx.set_blocked(value, view)
@@ -238,6 +241,22 @@ def _flags(out: View, residual: View | None, second: View | None) -> int:
     if second is not None:
         flags |= FLAG_OUTPUT2 | FLAG_OUTPUT2_BF16 * (second.type.element is BF16)
     return flags
+
+
+def _by_rows(ctx: Lowering, source: Input, weights: Value, geometry: Geometry, outputs: list[BlockedView],
+             epilogue: Epilogue) -> bool:
+    """Emit a depthwise convolution on its row kernel, if that has what it needs."""
+    plain = epilogue.residual is None and len(outputs) == 1 and outputs[0].type.size
+    floats = source.view.type.element is f32 and outputs[0].type.element is f32
+    if not (plain and floats) or not depthwise.has_row_kernel(geometry.kernel, geometry.strides, geometry.dilations):
+        return False
+    out = outputs[0]
+    assert isinstance(source.view, BlockedView)
+    bias = _channels(ctx, epilogue.bias, out.type.shape[1], source, BLOCK) or _zeros(ctx, out, source, BLOCK)
+    packed = Packing.of_convolution(weights, geometry.groups).pack(ctx, source, BLOCK)
+    depthwise.convolution(ctx, source.view, packed, bias, out, stride=geometry.strides[0], padding=geometry.halo,
+                          bounds=(epilogue.lower, epilogue.upper))
+    return True
 
 
 def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
+from ngraph_mxnet.cpu.microkernels.depthwise import build_depthwise
 from ngraph_mxnet.cpu.microkernels.emit import I1, I64, PTR, Emitter
 from ngraph_mxnet.cpu.microkernels.params import (
     FLAG_OUTPUT2,
@@ -40,6 +41,7 @@ def build_module(isa: Isa, *, native_bf16: bool) -> ir.Module:
     module = ir.Module(name=f"contraction_{isa}")
     for variant in variants(isa):
         _build_kernel(module, variant, isa, native_bf16)
+    build_depthwise(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
     build_peak(module, isa, _MULTIPLY_ADD[isa])
     return module
 

@@ -1,0 +1,34 @@
+"""Depthwise 3x3 convolutions of stride 1 and 2, on their row kernels."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.cpu.abi import tasks_of
+from ngraph_mxnet.cpu.lower.context import Lowering
+from ngraph_mxnet.cpu.microkernels.depthwise import STRIDES, DepthwiseParams, depthwise_symbol
+from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Halo, View
+
+_TASKS_PER_THREAD = 8
+
+
+def has_row_kernel(kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]) -> bool:
+    return kernel == (3, 3) and dilations == (1, 1) and strides[0] == strides[1] and strides[0] in STRIDES
+
+
+def convolution(ctx: Lowering, source: BlockedView, weights: View, bias: View, out: BlockedView, *, stride: int,
+                padding: Halo, bounds: tuple[float, float]) -> None:
+    """Emit the convolution; `weights` are packed `[blocks][9][16]`, `bias` is `[blocks][16]`."""
+    planes = out.images * out.blocks
+    chunks = min(out.height, max(1, _TASKS_PER_THREAD * ctx.target.threads // planes))
+    params = DepthwiseParams(
+        images=out.images, blocks=out.blocks, height=out.height, width=out.width, chunk_rows=-(-out.height // chunks),
+        first=-4 * (padding.top * source.row + padding.left * BLOCK),
+        in_image_stride=4 * source.image, in_block_stride=4 * source.block, in_row_stride=4 * source.row,
+        out_image_stride=4 * out.image, out_block_stride=4 * out.block, out_row_stride=4 * out.row,
+    )
+    views = [source, weights, bias, out]
+    ctx.builder.emit(
+        depthwise_symbol(stride, ctx.target.isa), [view.operand for view in views], params.ints(), bounds,
+        tasks_of(f"depthwise3x3_s{stride}", params.ints()),
+        reads=views[:3], writes=out, origin=ctx.origin, operations=18 * out.type.size,
+        bytes=4 * (source.type.size + out.type.size + 9 * out.type.shape[1]),
+    )
