@@ -27,10 +27,13 @@ def zoo_symbol(name: str) -> mx.sym.Symbol:
 
 
 def weights_of(executor: mx.executor.Executor) -> None:
-    """Weights of the scale that keeps activations alive, moving variances positive; equal for equal names."""
+    """Weights of the scale that keeps activations alive, moving variances positive; equal for equal places.
+
+    Not by name: Gluon counts the models of a process in their names.
+    """
     for arrays in (executor.arg_dict, executor.aux_dict):
-        for name, array in arrays.items():
-            rng = np.random.default_rng([*name.encode()])
+        for place, (name, array) in enumerate(arrays.items()):
+            rng = np.random.default_rng([place, array.size])
             fan_in = max(int(np.prod(array.shape[1:])), 1)
             values = rng.standard_normal(array.shape) * np.sqrt(2 / fan_in)
             if array.ndim == 1:
@@ -63,9 +66,9 @@ def check(name: str, batch: int, compiler: str = "CPU", bf16: bool = False) -> N
     if not bf16:
         assert difference <= 1e-4
         return
-    # Random weights let MobileNetV2 amplify roundings: 4 to 5.5 % come from those of data and weights alone. Classes
-    # nearly tie then; with trained weights they do not (tests/examples).
-    assert 1e-4 < difference <= (6e-2 if name.startswith("mobilenetv2") else 2e-2)
+    # Random weights let MobileNetV2 amplify roundings, to 3.6 to 8.5 %, nearly all from those of data and weights.
+    # Classes nearly tie then; with trained weights they do not (tests/examples).
+    assert 1e-4 < difference <= (1e-1 if name.startswith("mobilenetv2") else 2e-2)
     assert set(ours.argmax(1)) <= set(native.argsort(1)[0, -5:])
 
 
