@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from ngraph_mxnet.cpu.algorithm import ALGORITHMS
-from ngraph_mxnet.cpu.microkernels.depthwise import STRIDES, DepthwiseParams, depthwise_symbol
+from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, DepthwiseParams, depthwise_symbol
 from ngraph_mxnet.cpu.microkernels.params import INTS, ORDER_PIXELS
 from ngraph_mxnet.cpu.microkernels.variants import ISAS, Variant, symbol, variants
 from ngraph_mxnet.cpu.program import Instruction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS
-from ngraph_mxnet.cpu.microkernels.depthwise import STRIDES
+from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES
 
 
 def test_kernels_outside_the_strided_convention_have_a_task_count() -> None:

@@ -10,7 +10,7 @@ from kernel_library import SEEDS, SPLITS, Blocked, close, every_isa, images, run
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.cpu.microkernels import pack_depthwise_reference
-from ngraph_mxnet.cpu.microkernels.depthwise import DepthwiseParams
+from ngraph_mxnet.cpu.microkernels.depthwise_params import DepthwiseParams
 from ngraph_mxnet.ir import Builder, Graph
 
 SIZES = st.integers(1, 13)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+import ngraph_mxnet
 from ngraph_mxnet.cpu import openmp
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(ngraph_mxnet.__file__).parents[1]
 
 
 @pytest.fixture

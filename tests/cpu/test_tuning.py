@@ -61,11 +61,11 @@ def test_results_are_kept(own_cache: Path, caplog: pytest.LogCaptureFixture, mon
     monkeypatch.setenv("NGRAPH_AUTOTUNE", "1")
     with caplog.at_level(logging.INFO, "ngraph_mxnet"):
         first = compile(network(), "CPU", threads=2)
-        assert "autotuning: 3 layers measured, 0 known" in caplog.text
+        assert "autotuning: 2 layers measured, 0 known" in caplog.text
         second = compile(network(), "CPU", threads=2)
-    assert "autotuning: 0 layers measured, 3 known" in caplog.text
+    assert "autotuning: 0 layers measured, 2 known" in caplog.text
     assert [i.ints for i in contractions(first)] == [i.ints for i in contractions(second)]
-    assert len(list(own_cache.glob("tuning/*"))) == 3
+    assert len(list(own_cache.glob("tuning/*"))) == 2
 
 
 def test_a_faster_way_is_taken_and_noise_is_not(monkeypatch: pytest.MonkeyPatch):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from native_runs import mx
 
+import ngraph_mxnet
 from ngraph_mxnet.cpu.recipe import ProgramRecipe, Recipe
 from ngraph_mxnet.mxnet_bridge import environment
 
@@ -48,7 +49,7 @@ def run(tmp_path: Path, prefix: str = "a", **environment: str) -> tuple[str, np.
     script, out = tmp_path / "script.py", tmp_path / "out"
     script.write_text(SCRIPT)
     settings = {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_CACHE_DIR": str(tmp_path / "cache")}
-    root = str(Path(__file__).parents[2])
+    root = str(Path(ngraph_mxnet.__file__).parents[1])
     done = subprocess.run(
         [sys.executable, str(script), prefix, str(out)], capture_output=True, text=True, check=False,
         env={**os.environ, "PYTHONPATH": root, **settings, **environment},

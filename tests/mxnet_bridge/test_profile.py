@@ -13,11 +13,12 @@ import pytest
 from native_runs import mx
 from rich.console import Console
 
+import ngraph_mxnet
 from ngraph_mxnet.cpu.peak import Peak
 from ngraph_mxnet.cpu.trace import Label, Spans
 from ngraph_mxnet.mxnet_bridge import profile
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(ngraph_mxnet.__file__).parents[1]
 EVENT = np.dtype([("begin", "i8"), ("end", "i8"), ("tasks", "i8"), ("call", "u8"), ("label", "u4"), ("thread", "i4")])
 
 

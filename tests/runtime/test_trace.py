@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from test_core import INPUT, OUTPUT, call, doubling, run, spin
 
+import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.cpu.trace import Spans
 from ngraph_mxnet.runtime.trace import Recorder
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(ngraph_mxnet.__file__).parents[1]
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.cpu.abi import tasks_of
 from ngraph_mxnet.cpu.lower.context import Lowering
-from ngraph_mxnet.cpu.microkernels.depthwise import STRIDES, DepthwiseParams, depthwise_symbol
+from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, DepthwiseParams, depthwise_symbol
 from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Halo, View
 
 _TASKS_PER_THREAD = 8

@@ -12,47 +12,19 @@ into vectors of the machine's own width: nine weights of 16 channels would not f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from llvmlite import ir
 
+from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, DepthwiseParams, depthwise_symbol
 from ngraph_mxnet.cpu.microkernels.emit import F32, I32, I64, PTR, Emitter
 from ngraph_mxnet.cpu.microkernels.variants import Isa
 
-__all__ = ["STRIDES", "DepthwiseParams", "build_depthwise", "depthwise_symbol"]
+__all__ = ["build_depthwise"]
 
-STRIDES = (1, 2)
 _TAPS = 3
 _PIXEL = 64
 """Bytes of a block's pixel."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthwiseParams:
-    """`ints`, in the order of the fields; strides and `first` in bytes."""
-
-    images: int
-    blocks: int
-    height: int
-    width: int
-    chunk_rows: int
-    """Output rows of a task."""
-    first: int
-    """From the input's first element to the first tap of the first output: into the halo, so never positive."""
-    in_image_stride: int
-    in_block_stride: int
-    in_row_stride: int
-    out_image_stride: int
-    out_block_stride: int
-    out_row_stride: int
-
-    def ints(self) -> list[int]:
-        return [getattr(self, field.name) for field in fields(self)]
-
-
-def depthwise_symbol(stride: int, isa: Isa) -> str:
-    """Name of the kernel in the object file."""
-    return f"ng_depthwise3x3_s{stride}__{isa}"
 
 
 def build_depthwise(module: ir.Module, isa: Isa, vectors: int, multiply_add: str) -> None:
