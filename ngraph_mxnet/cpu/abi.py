@@ -21,14 +21,8 @@ SIZE_SUFFIX = {1: "1", 2: "2", 4: "4", 8: "8"}
 """`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
 
 
-def strided_ints(shape: Ints, *strides: Ints, grain: int = GRAIN) -> list[int]:
-    """`rows, chunk, d0..d4`, then each tensor's 5 strides: a loop over `shape`; `strides[-1]` is the output's.
-
-    Drops dimensions of 1 and merges neighbours that are contiguous in every tensor.
-
-    Raises:
-        ValueError: more than five dimensions remain.
-    """
+def merged_dims(shape: Ints, strides: Sequence[Ints]) -> list[tuple[int, tuple[int, ...]]]:
+    """Size and strides of each dimension, without those of 1, neighbours merged that are contiguous in every tensor."""
     dims: list[tuple[int, tuple[int, ...]]] = []
     for size, steps in zip(shape, zip(*strides, strict=True), strict=True):
         if size == 1:
@@ -37,6 +31,18 @@ def strided_ints(shape: Ints, *strides: Ints, grain: int = GRAIN) -> list[int]:
             dims[-1] = (dims[-1][0] * size, steps)
         else:
             dims.append((size, steps))
+    return dims
+
+
+def strided_ints(shape: Ints, *strides: Ints, grain: int = GRAIN) -> list[int]:
+    """`rows, chunk, d0..d4`, then each tensor's 5 strides: a loop over `shape`; `strides[-1]` is the output's.
+
+    Drops dimensions of 1 and merges neighbours that are contiguous in every tensor.
+
+    Raises:
+        ValueError: more than five dimensions remain.
+    """
+    dims = merged_dims(shape, strides)
     if len(dims) > 5:
         raise ValueError(f"{len(dims)} dimensions remain of {tuple(shape)}; a strided kernel takes 5")
     dims = [(1, (0,) * len(strides))] * (5 - len(dims)) + dims

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-GRAIN = 8192
-"""Elements in a task: some microseconds of work."""
+from ngraph_mxnet.cpu.abi import GRAIN, merged_dims
+
 SCRATCH_BYTES = 64 * 1024
 """The most that a row's intermediate values may take on the stack."""
 
@@ -104,8 +104,8 @@ def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]],
     The last `rows` dimensions become one, the last, with nothing else merged into it; None when they can't.
     """
     split = len(shape) - rows
-    outer = _merge(shape[:split], [s[:split] for s in strides])
-    inner = _merge(shape[split:], [s[split:] for s in strides])
+    outer = merged_dims(shape[:split], [s[:split] for s in strides])
+    inner = merged_dims(shape[split:], [s[split:] for s in strides])
     if rows:
         if len(inner) > 1:
             return None
@@ -113,19 +113,6 @@ def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]],
     dims = [*outer, *inner]
     dims = [(1, (0,) * len(strides))] * (2 - len(dims)) + dims
     return tuple(size for size, _ in dims), [tuple(steps[i] for _, steps in dims) for i in range(len(strides))]
-
-
-def _merge(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, tuple[int, ...]]]:
-    dims: list[tuple[int, tuple[int, ...]]] = []
-    for position, size in enumerate(shape):
-        steps = tuple(s[position] for s in strides)
-        if size == 1:
-            continue
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], steps, strict=True)):
-            dims[-1] = (dims[-1][0] * size, steps)
-        else:
-            dims.append((size, steps))
-    return dims
 
 
 def tile_of(sizes: Sequence[int], whole_rows: bool) -> tuple[int, int]:
