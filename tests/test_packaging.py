@@ -26,10 +26,10 @@ def command(*arguments: object, **kwargs: object) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, so that nothing of an earlier build is in it; compiled objects are reused."""
+    """Built as pip builds it for a user, from a copy of the sources: nothing of an earlier build is in it."""
     work = tmp_path_factory.mktemp("wheel")
-    command(sys.executable, "setup.py", "-q", "build", "--build-lib", work / "lib", "egg_info", "--egg-base", work,
-            "bdist_wheel", "--bdist-dir", work / "bdist", "--dist-dir", work / "dist", cwd=ROOT)
+    shutil.copytree(ROOT, work / "source", ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so"))
+    command(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", work / "dist", work / "source")
     (built,) = (work / "dist").glob("*.whl")
     return built
 

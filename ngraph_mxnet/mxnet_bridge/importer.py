@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
+from ngraph_mxnet.mxnet_bridge.aliases import canonical
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
+from ngraph_mxnet.mxnet_bridge.rules.left import LEFT
 from ngraph_mxnet.mxnet_bridge.rules.registry import Rule, find_rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 
@@ -111,7 +113,9 @@ def _rule(node: SymbolNode) -> Rule:
         raise UnsupportedError(f"{node.op} runs subgraphs of its own")
     rule = find_rule(node.op)
     if rule is None:
-        raise UnsupportedError(f"no rule for the MXNet operator {node.op}")
+        reason = LEFT.get(canonical(node.op))
+        raise UnsupportedError(f"{node.op} stays with MXNet: {reason}" if reason
+                               else f"no rule for the MXNet operator {node.op}")
     return rule
 
 

@@ -69,7 +69,7 @@ UNARY: dict[str, Unary] = {
     "zeros_like": lambda b, x: b.broadcast(scalar(b, 0, x), shape=x.shape),
     "ones_like": lambda b, x: b.broadcast(scalar(b, 1, x), shape=x.shape),
     # Gradients aside, these are copies.
-    "_copy": _same, "identity": _same, "BlockGrad": _same, "stop_gradient": _same,
+    "identity": _same, "BlockGrad": _same,
 }
 
 
@@ -188,7 +188,8 @@ COMPARISONS: dict[str, Binary] = {
     "lesser_equal": _compared("less_equal"), "logical_and": _logical("logical_and"),
     "logical_or": _logical("logical_or"), "logical_xor": _logical("logical_xor"),
 }
-ALIASES = {"add": "plus", "sub": "minus"}
+# What the forms without broadcasting call it.
+_OLD_NAMES = {"add": "plus", "sub": "minus"}
 
 
 def _binary_rule(function: Binary) -> Lowering:
@@ -204,19 +205,15 @@ def _scalar_rule(function: Binary, *, reverse: bool = False) -> Lowering:
     return lower
 
 
-def _names(name: str, pattern: str) -> list[str]:
-    return [pattern.format(n) for n in (name, ALIASES.get(name)) if n]
-
-
 def _register_binary() -> None:
+    """Each operation has an elementwise form, a broadcasting one, and one or two with a scalar."""
     for name, function in {**ARITHMETIC, **COMPARISONS}.items():
-        add_rule(_binary_rule(function), *_names(name, "broadcast_{}"), *_names(name, "_{}"), operands=2)
-        add_rule(_scalar_rule(function), *_names(name, "_{}_scalar"), operands=1, ignored=["is_int"])
+        plain = _OLD_NAMES.get(name, name)
+        add_rule(_binary_rule(function), f"broadcast_{name}", f"_{plain}", operands=2)
+        add_rule(_scalar_rule(function), f"_{plain}_scalar", operands=1, ignored=["is_int"])
     for name in ("sub", "div", "mod", "power"):
-        add_rule(_scalar_rule(ARITHMETIC[name], reverse=True), *_names(name, "_r{}_scalar"), operands=1,
+        add_rule(_scalar_rule(ARITHMETIC[name], reverse=True), f"_r{_OLD_NAMES.get(name, name)}_scalar", operands=1,
                  ignored=["is_int"])
-    for name in ("add", "sub", "mul", "div"):
-        add_rule(_binary_rule(ARITHMETIC[name]), f"elemwise_{name}", operands=2)
     add_rule(_binary_rule(ARITHMETIC["add"]), "_grad_add", operands=2)
 
 

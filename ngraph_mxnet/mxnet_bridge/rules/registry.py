@@ -5,7 +5,8 @@
         ...
         return value                      # or one value for each output
 
-A rule appends IR to `b`, and raises UnsupportedError with the reason when it can't lower the node.
+A rule appends IR to `b`, and raises UnsupportedError with the reason when it can't lower the node. It serves all
+names of its operator. Operators that stay with MXNet on purpose stand in `left.py`, each with the reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.mxnet_bridge.aliases import canonical
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
@@ -46,10 +48,10 @@ _RULES: dict[str, Rule] = {}
 
 def add_rule(lower: Lowering, *names: str, operands: int | tuple[int, int] = (0, ANY),
              parameters: Sequence[int] = (), ignored: Sequence[str] = ()) -> None:
-    """Register `lower` for the MXNet operators `names`; registering a name twice is an error."""
+    """Register `lower` for the MXNet operators `names`, one name each; a second rule for one is an error."""
     span = operands if isinstance(operands, tuple) else (operands, operands)
     record = Rule(names, lower, span, frozenset(parameters), tuple(ignored))
-    for name in names:
+    for name in dict.fromkeys(map(canonical, names)):
         if name in _RULES:
             raise ValueError(f"MXNet operator {name} has two rules")
         _RULES[name] = record
@@ -68,11 +70,11 @@ def rule(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Se
 
 def find_rule(op: str) -> Rule | None:
     """The rule for the MXNet operator `op`, if there is one."""
-    return all_rules().get(op)
+    return all_rules().get(canonical(op))
 
 
 def all_rules() -> dict[str, Rule]:
-    """Every rule by MXNet operator name."""
+    """Every rule, by the canonical name of its MXNet operator."""
     import ngraph_mxnet.mxnet_bridge.rules  # noqa: F401  (registers them)
 
     return _RULES

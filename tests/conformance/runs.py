@@ -1,0 +1,99 @@
+"""One application of an operator: natively in MXNet, and through the IR on a backend."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
+
+# isort: split
+import mxnet as mx
+import numpy as np
+from records import Case, Operand, Record
+
+from ngraph_mxnet.ir import Graph
+from ngraph_mxnet.mxnet_bridge.importer import import_symbol
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+Arrays = dict[str, np.ndarray]
+
+
+def build(op: str, case: Case, *, numpy: bool = False) -> mx.sym.Symbol:
+    """The symbol, its operands named x0, x1, ...; `numpy` as `Record.numpy`."""
+    variables = [mx.sym.var(f"x{i}") for i in range(len(case.operands))]
+    modules = (mx.sym, mx.sym._internal, mx.sym.contrib, mx.sym.linalg, mx.sym.image, mx.sym.numpy._internal,
+               mx.sym.numpy_extension._internal if hasattr(mx.sym.numpy_extension, "_internal") else mx.sym)
+    short = op.removeprefix("_contrib_").removeprefix("_linalg_").removeprefix("_image_")
+    for module in modules:
+        for name in (op, short):
+            function = getattr(module, name, None)
+            if function is not None:
+                with mx.util.np_shape(True) if numpy else nullcontext():
+                    if module is mx.sym.numpy._internal:
+                        variables = [variable.as_np_ndarray() for variable in variables]
+                    return function(*variables, name="op", **case.attrs)
+    raise LookupError(f"MXNet has no operator {op}")
+
+
+def arrays_for(symbol: mx.sym.Symbol, case: Case, seed: int) -> Arrays:
+    """Data for every input of the symbol."""
+    rng = np.random.default_rng(seed)
+    given = {f"x{i}": operand for i, operand in enumerate(case.operands)}
+    shapes, _, states = symbol.infer_shape(**{name: operand.shape for name, operand in given.items()})
+    types, _, state_types = symbol.infer_type(**{name: np.dtype(operand.dtype) for name, operand in given.items()})
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    drawn = {}
+    for name, shape, dtype in zip(names, [*shapes, *states], [*types, *state_types], strict=True):
+        operand = given.get(name) or _parameter(case, name, shape, np.dtype(dtype).name)
+        drawn[name] = operand.array(rng)
+    return drawn
+
+
+def _parameter(case: Case, name: str, shape: tuple[int, ...], dtype: str) -> Operand:
+    for end, operand in case.parameters.items():
+        if name.endswith(end):
+            return Operand(shape, dtype, operand.low, operand.high, operand.values)
+    positive = name.endswith("var")
+    return Operand(shape, dtype, low=0.1 if positive else -2.0)
+
+
+def run_native(symbol: mx.sym.Symbol, arrays: Arrays, *, numpy: bool = False) -> list[np.ndarray]:
+    """MXNet's own outputs."""
+    with mx.util.np_shape(True) if numpy else nullcontext():
+        states = set(symbol.list_auxiliary_states())
+        values = {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()}
+        executor = symbol.bind(mx.cpu(), {n: v for n, v in values.items() if n not in states}, grad_req="null",
+                               aux_states={n: v for n, v in values.items() if n in states})
+        return [output.asnumpy() for output in executor.forward(is_train=False)]
+
+
+def import_case(symbol: mx.sym.Symbol, arrays: Arrays) -> Graph:
+    return import_symbol(symbol.tojson(), {name: array.shape for name, array in arrays.items()},
+                         {name: array.dtype.name for name, array in arrays.items()})
+
+
+def run_ours(graph: Graph, arrays: Arrays, backend: str) -> list[np.ndarray]:
+    return list(compile_graph(graph, backend)(*(arrays[parameter.name] for parameter in graph.parameters)))
+
+
+def compare(record: Record, case: Case, backend: str, seed: int) -> None:
+    """Shapes and dtypes are equal, values agree as the record says."""
+    symbol = build(record.op, case, numpy=record.numpy)
+    arrays = arrays_for(symbol, case, seed)
+    expected = run_native(symbol, arrays, numpy=record.numpy)
+    found = run_ours(import_case(symbol, arrays), arrays, backend)
+    for index in record.outputs if record.outputs is not None else range(len(expected)):
+        _agree(found[index], expected[index], record.tolerance, f"{case}: output {index}")
+
+
+def _agree(found: np.ndarray, expected: np.ndarray, tolerance: float, what: str) -> None:
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape), what
+    if expected.dtype.kind != "f":
+        np.testing.assert_array_equal(found, expected, err_msg=what)
+        return
+    if expected.dtype == np.float16:
+        tolerance = max(tolerance, 1e-2)
+    wide, theirs = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.abs(theirs[np.isfinite(theirs)])
+    largest = finite.max() if finite.size else 0.0
+    np.testing.assert_allclose(wide, theirs, rtol=tolerance, atol=tolerance * min(largest, 1.0) + 1e-30, err_msg=what)
