@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import ctypes
+from functools import cache
 
 import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 
 # isort: split
 import mxnet as mx
 import numpy as np
+from mxnet.base import _LIB, check_call
+from mxnet.symbol._internal import _symbol_creator
 from records import Case, Operand, Record
 
 from ngraph_mxnet.ir import Graph
@@ -20,26 +23,36 @@ Arrays = dict[str, np.ndarray]
 
 def build(op: str, case: Case, *, numpy: bool = False) -> mx.sym.Symbol:
     """The symbol, its operands named x0, x1, ...; `numpy` as `Record.numpy`."""
+    handle, count_name = _operator(op)
     variables = [mx.sym.var(f"x{i}") for i in range(len(case.operands))]
-    modules = (mx.sym, mx.sym._internal, mx.sym.contrib, mx.sym.linalg, mx.sym.image, mx.sym.numpy._internal,
-               mx.sym.numpy_extension._internal if hasattr(mx.sym.numpy_extension, "_internal") else mx.sym)
-    short = op.removeprefix("_contrib_").removeprefix("_linalg_").removeprefix("_image_")
-    for module in modules:
-        for name in (op, short):
-            function = getattr(module, name, None)
-            if function is not None:
-                with mx.util.np_shape(True) if numpy else nullcontext():
-                    if module is mx.sym.numpy._internal:
-                        variables = [variable.as_np_ndarray() for variable in variables]
-                    return function(*variables, name="op", **case.attrs)
-    raise LookupError(f"MXNet has no operator {op}")
+    attrs = {key: str(value) for key, value in case.attrs.items()}
+    if count_name:
+        attrs.setdefault(count_name, str(len(variables)))
+    with mx.util.np_shape(numpy):
+        return _symbol_creator(handle, variables, None, list(attrs), list(attrs.values()), "op", False, False)
 
 
-def arrays_for(symbol: mx.sym.Symbol, case: Case, seed: int) -> Arrays:
+@cache
+def _operator(op: str) -> tuple[int | None, str]:
+    """MXNet's handle of the operator under any of its names, in whichever Python module it is, and the attribute that
+    takes the number of inputs, if there is one."""
+    handle, texts, count, lists = ctypes.c_void_p(), [ctypes.c_char_p() for _ in range(4)], ctypes.c_uint(), [
+        ctypes.POINTER(ctypes.c_char_p)() for _ in range(3)]
+    if _LIB.NNGetOpHandle(op.encode(), ctypes.byref(handle)) != 0:
+        raise LookupError(f"MXNet has no operator {op}")
+    own, description, count_name, returns = texts
+    check_call(_LIB.MXSymbolGetAtomicSymbolInfo(
+        handle, ctypes.byref(own), ctypes.byref(description), ctypes.byref(count), *map(ctypes.byref, lists),
+        ctypes.byref(count_name), ctypes.byref(returns)))
+    return handle.value, (count_name.value or b"").decode()
+
+
+def arrays_for(symbol: mx.sym.Symbol, case: Case, seed: int, *, numpy: bool = False) -> Arrays:
     """Data for every input of the symbol."""
     rng = np.random.default_rng(seed)
     given = {f"x{i}": operand for i, operand in enumerate(case.operands)}
-    shapes, _, states = symbol.infer_shape(**{name: operand.shape for name, operand in given.items()})
+    with mx.util.np_shape(numpy):
+        shapes, _, states = symbol.infer_shape(**{name: operand.shape for name, operand in given.items()})
     types, _, state_types = symbol.infer_type(**{name: np.dtype(operand.dtype) for name, operand in given.items()})
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     drawn = {}
@@ -59,7 +72,7 @@ def _parameter(case: Case, name: str, shape: tuple[int, ...], dtype: str) -> Ope
 
 def run_native(symbol: mx.sym.Symbol, arrays: Arrays, *, numpy: bool = False) -> list[np.ndarray]:
     """MXNet's own outputs."""
-    with mx.util.np_shape(True) if numpy else nullcontext():
+    with mx.util.np_shape(numpy):
         states = set(symbol.list_auxiliary_states())
         values = {name: mx.nd.array(array, dtype=array.dtype) for name, array in arrays.items()}
         executor = symbol.bind(mx.cpu(), {n: v for n, v in values.items() if n not in states}, grad_req="null",
@@ -79,7 +92,7 @@ def run_ours(graph: Graph, arrays: Arrays, backend: str) -> list[np.ndarray]:
 def compare(record: Record, case: Case, backend: str, seed: int) -> None:
     """Shapes and dtypes are equal, values agree as the record says."""
     symbol = build(record.op, case, numpy=record.numpy)
-    arrays = arrays_for(symbol, case, seed)
+    arrays = arrays_for(symbol, case, seed, numpy=record.numpy)
     expected = run_native(symbol, arrays, numpy=record.numpy)
     found = run_ours(import_case(symbol, arrays), arrays, backend)
     for index in record.outputs if record.outputs is not None else range(len(expected)):

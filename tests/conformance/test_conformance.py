@@ -54,7 +54,7 @@ def test_many_draws(record: Record, mode: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("left", LEFT, ids=lambda left: f"{left.op}-{left.reason}")
 def test_what_stays_with_mxnet_says_why(left: Left) -> None:
     symbol = build(left.op, left.case, numpy=left.numpy)
-    arrays = arrays_for(symbol, left.case, seed=0)
+    arrays = arrays_for(symbol, left.case, seed=0, numpy=left.numpy)
     with pytest.raises(UnsupportedError) as raised:
         import_case(symbol, arrays)
     assert left.reason in str(raised.value)
