@@ -1,7 +1,7 @@
 """From MXNet's symbol JSON to an `ir.Graph`.
 
 Each operator lowers by its rule (`rules/<family>.py`); every IR node carries `mx:<name> <Op>`. A variable
-that feeds nothing but parameter slots (a weight, a bias, batch-norm statistics) becomes a cacheable
+that feeds nothing but parameter slots (a weight, a bias, batch-norm statistics), be it rearranged, becomes a cacheable
 parameter.
 """
 
@@ -18,7 +18,13 @@ from ngraph_mxnet.mxnet_bridge.rules.registry import Rule, find_rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 
 # The element types that nodes may read and write.
-ELEMENTS = ("f32",)
+ELEMENTS = ("f32", "i32", "i64")
+
+# Between a weight and the operator that it is a parameter of: elements only move.
+_REARRANGING = frozenset({
+    "Concat", "Reshape", "SliceChannel", "SwapAxis", "_rnn_param_concat", "_split_v2", "expand_dims", "slice",
+    "slice_axis", "squeeze", "stack", "transpose",
+})
 
 
 def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]],
@@ -140,13 +146,19 @@ def unread_output(node: SymbolNode, output: int) -> str:
 
 
 def _weights(symbol: SymbolGraph) -> set[int]:
-    """Variables that are read, and in parameter slots only."""
-    result = set()
-    for edge, readers in symbol.readers().items():
-        in_slots = all(_is_parameter_slot(node, slot) for node, slot in readers)
-        if symbol.nodes[edge.node].is_variable and in_slots:
-            result.add(edge.node)
-    return result - {head.node for head in symbol.heads}
+    """Variables that are read, and in parameter slots only, be it rearranged (as projections joined into one are)."""
+    readers: dict[int, list[tuple[SymbolNode, int]]] = {}
+    for edge, slots in symbol.readers().items():
+        readers.setdefault(edge.node, []).extend(slots)
+    heads = {head.node for head in symbol.heads}
+    found: set[int] = set()
+    for node in reversed(symbol.nodes):  # all readers of a node come behind it
+        if node.index in heads or not (node.is_variable or canonical(node.op) in _REARRANGING):
+            continue
+        slots = readers.get(node.index, [])
+        if slots and all(_is_parameter_slot(*slot) or slot[0].index in found for slot in slots):
+            found.add(node.index)
+    return {index for index in found if symbol.nodes[index].is_variable}
 
 
 def _is_parameter_slot(node: SymbolNode, slot: int) -> bool:

@@ -51,7 +51,6 @@ def test_modulo_signs_and_zero() -> None:
     (op("Pooling", (1, 2, 9), kernel=(2,), pooling_convention="same", stride=(2,)), "=same"),
     (op("Pooling", (1, 2, 5, 5), kernel=(2, 2), pool_type="lp", p_value=2), "pool_type=lp is not supported"),
     (op("Pooling", (1, 2, 5), kernel=(2,), stride=(3,), pad=(1,), pooling_convention="full"), "overlap"),
-    (op("softmax", (2, 3), (2,), use_length=True), "use_length=True is not supported"),
     (op("SoftmaxOutput", (2, 3, 4, 5)), "MXNet's kernels disagree"),
     (op("Dropout", (2, 3), mode="always"), "mode=always is not supported"),
     (op("sort", (2, 3)), "no rule for the MXNet operator sort"),
@@ -189,6 +188,19 @@ def test_origins_and_cacheable_parameters() -> None:
     assert {p.name for p in graph.parameters if p.cacheable} == {
         "weight", "bn_gamma", "bn_beta", "bn_moving_mean", "bn_moving_var"}
     assert [node.origin for node in graph.nodes if node.op.name == "convolution"] == ["mx:conv Convolution"]
+
+
+def test_weights_that_are_joined_are_cacheable() -> None:
+    """As the projections of queries and keys are, whose product is one."""
+    names = [mx.sym.var(name) for name in ("query", "key")]
+    weight = mx.sym.concat(*(mx.sym.reshape(v, shape=(2, -1, 0), reverse=True) for v in names), dim=-2)
+    out = mx.sym.FullyConnected(mx.sym.var("data"), mx.sym.reshape(weight, shape=(-1, 0), reverse=True),
+                                num_hidden=8, no_bias=True)
+    graph = import_mxnet(out, data=(3, 5), query=(4, 5), key=(4, 5))
+    assert {p.name for p in graph.parameters if p.cacheable} == {"query", "key"}
+    joined_and_read = mx.sym.Group([out, names[0]])
+    graph = import_mxnet(joined_and_read, data=(3, 5), query=(4, 5), key=(4, 5))
+    assert {p.name for p in graph.parameters if p.cacheable} == {"key"}
 
 
 def test_a_variable_that_is_also_data_is_not_cacheable() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.abi import merged_dims
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.view import PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
@@ -23,22 +26,36 @@ def identity(ctx: Lowering, node: Node) -> None:
 
 @lowers("reshape")
 def reshape(ctx: Lowering, node: Node) -> None:
-    """The same memory, if only dimensions of 1 come and go or the operand has no gaps."""
+    """The same memory, if strides can say so or the operand has no gaps."""
     source = ctx.plain(node.inputs[0])
-    strides = _moved_strides(source, node.output.shape)
+    strides = moved_strides(source.type.shape, source.strides, node.output.shape)
     if strides is None:
         source = ctx.contiguous(node.inputs[0])
         strides = contiguous_strides(node.output.shape)
     ctx.set_plain(node.output, _see(source, node.output.type, strides))
 
 
-def _moved_strides(source: PlainView, shape: Shape) -> tuple[int, ...] | None:
-    """Strides of the reshaped view when the dimensions other than 1 stay the same."""
-    kept = [(d, s) for d, s in zip(source.type.shape, source.strides, strict=True) if d != 1]
-    if [d for d, _ in kept] != [d for d in shape if d != 1]:
-        return None
-    steps = iter([s for _, s in kept])
-    return tuple(1 if d == 1 else next(steps) for d in shape)
+def moved_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
+    """Strides over `wanted`, of the same elements in the same order, or None where one stride an axis can't say it.
+
+    >>> moved_strides((4, 6), (1, 4), (4, 2, 3)), moved_strides((4, 6), (1, 4), (24,))
+    ((1, 12, 4), None)
+    """
+    if 0 in shape:
+        return contiguous_strides(wanted)
+    runs = merged_dims(shape, [strides])[::-1]
+    result, inner = [], 1
+    for size in reversed(wanted):
+        if size == 1:
+            result.append(1)
+            continue
+        while runs and inner == runs[0][0]:
+            runs, inner = runs[1:], 1
+        if not runs or runs[0][0] % (inner * size):
+            return None
+        result.append(inner * runs[0][1][0])
+        inner *= size
+    return tuple(reversed(result))
 
 
 @lowers("transpose")

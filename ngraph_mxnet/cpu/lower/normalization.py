@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.elementwise import check_f32
-from ngraph_mxnet.cpu.view import contiguous_strides
-from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.cpu.view import PlainView, contiguous_strides
+from ngraph_mxnet.ir.graph import Node, Value
 
 
 @lowers("softmax", "log_softmax", check=check_f32)
@@ -19,19 +21,26 @@ def softmax(ctx: Lowering, node: Node) -> None:
     ctx.set_plain(node.output, out)
 
 
-def _check_layer_norm(node: Node) -> str | None:
-    last = node.attrs["axis"] in (-1, node.output.type.rank - 1)
-    return check_f32(node) or (None if last else "layer_norm has a CPU kernel for the last axis only")
-
-
-@lowers("layer_norm", check=_check_layer_norm)
+@lowers("layer_norm", check=check_f32)
 def layer_norm(ctx: Lowering, node: Node) -> None:
-    """Along the last axis."""
-    views = [ctx.contiguous(value) for value in node.inputs]
-    out, columns = ctx.new_plain(node.output.type), node.output.shape[-1]
-    ctx.emit("layer_norm", views, out, [prod(node.output.shape[:-1]), columns, columns, columns],
-             [node.attrs["epsilon"]])
-    ctx.set_plain(node.output, out)
+    """Along any axis; another than the last moves there and back."""
+    x, *vectors = node.inputs
+    shape, axis = node.output.shape, node.attrs["axis"] % node.output.type.rank
+    order = [i for i in range(len(shape)) if i != axis] + [axis]
+    source = ctx.contiguous(x) if axis == len(shape) - 1 else _moved(ctx, x, order)
+    out, columns = ctx.new_plain(source.type), shape[axis]
+    ctx.emit("layer_norm", [source, *map(ctx.contiguous, vectors)], out,
+             [prod(shape) // max(columns, 1), columns, columns, columns], [node.attrs["epsilon"]])
+    back = tuple(out.strides[order.index(i)] for i in range(len(shape)))
+    ctx.set_plain(node.output, replace(out, type=node.output.type, strides=back))
+
+
+def _moved(ctx: Lowering, value: Value, order: Sequence[int]) -> PlainView:
+    """A contiguous copy whose axis i is the value's axis order[i]."""
+    view = ctx.plain(value)
+    type_ = value.type.with_shape(tuple(value.shape[i] for i in order))
+    seen = replace(view, type=type_, strides=tuple(view.strides[i] for i in order))
+    return ctx.copy(seen, ctx.new_plain(type_))
 
 
 @lowers("lrn", check=check_f32)

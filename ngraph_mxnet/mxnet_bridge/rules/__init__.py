@@ -9,4 +9,6 @@ from ngraph_mxnet.mxnet_bridge.rules import (  # noqa: F401
     normalization,
     pooling,
     reduction,
+    sequence,
+    transformer,
 )

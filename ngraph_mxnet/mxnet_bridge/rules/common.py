@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import element_type
 
 
 def normal_axis(axis: int, rank: int) -> int:
@@ -81,3 +84,16 @@ def slice_axis(b: Builder, x: Value, axis: int, begin: int, end: int) -> Value:
     rank = len(x.shape)
     return b.slice(x, begin=[begin if i == axis else 0 for i in range(rank)],
                    end=[end if i == axis else x.shape[i] for i in range(rank)])
+
+
+def within_length(b: Builder, x: Value, lengths: Value, axis: int) -> Value:
+    """bool, broadcastable to x: whether a position along `axis` is below its length.
+
+    `lengths`: whole numbers in the shape of x without `axis`, of any number type, below 2**24.
+    """
+    shape, places = list(x.shape), np.arange(x.shape[axis], dtype=np.float32)
+    if lengths.shape != (*shape[:axis], *shape[axis + 1:]):
+        raise UnsupportedError(f"lengths {lengths.type} for axis {axis} of {x.type}")
+    column = b.reshape(lengths, shape=(*shape[:axis], 1, *shape[axis + 1:]))
+    positions = b.constant(places.reshape([-1 if i == axis else 1 for i in range(len(shape))]))
+    return b.less(positions, b.convert(column, element=element_type("f32")))

@@ -5,27 +5,33 @@ A label stays an input of the graph, read by no one: MXNet binds it.
 
 from __future__ import annotations
 
+from math import inf
+
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, scalar, within_length
 from ngraph_mxnet.mxnet_bridge.rules.registry import Lowering, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 
 def _softmax(op: str, *, negated: bool = False) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        """Any axis, with a temperature; `use_length`, which masks by a second input, stays with MXNet."""
-        if attrs.bool("use_length", False) or len(inputs) > 1:
-            raise UnsupportedError("use_length=True is not supported")
+        """Any axis, with a temperature; `use_length`: what lies at or behind a length along the axis gets 0."""
         attrs.choice("dtype", None, ("float32",))
-        (x,) = inputs
+        x = inputs[0]
         axis, temperature = normal_axis(attrs.int("axis", -1), len(x.shape)), attrs.float("temperature", 1.0)
         if negated:
             x = b.negative(x)
         if temperature != 1:
             x = b.divide(x, scalar(b, temperature, x))
-        return b.apply(op, x, axis=axis)
+        if not attrs.bool("use_length", False):
+            return b.apply(op, x, axis=axis)
+        if len(inputs) < 2:
+            raise UnsupportedError("use_length=True, but there is no input of lengths")
+        kept = within_length(b, x, inputs[1], axis)
+        y = b.apply(op, b.select(kept, x, scalar(b, -inf, x)), axis=axis)
+        return b.select(kept, y, scalar(b, 0, x))
 
     return lower
 

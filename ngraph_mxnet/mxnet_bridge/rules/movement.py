@@ -306,8 +306,17 @@ def broadcast_axis(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 
 @rule("broadcast_like", operands=2)
 def broadcast_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """To the whole shape of the second input; chosen axes stay with MXNet."""
-    return b.broadcast(inputs[0], shape=inputs[1].shape)
+    """To the whole shape of the second input, or `lhs_axes` to the sizes of its `rhs_axes`."""
+    x, like = inputs
+    own, theirs = attrs.ints("lhs_axes", None), attrs.ints("rhs_axes", None)
+    if own is None and theirs is None:
+        return b.broadcast(x, shape=like.shape)
+    if own is None or theirs is None or len(own) != len(theirs):
+        raise UnsupportedError(f"lhs_axes={own} and rhs_axes={theirs} differ in length")
+    shape = list(x.shape)
+    for axis, other in zip(own, theirs, strict=True):
+        shape[normal_axis(axis, len(shape))] = like.shape[normal_axis(other, len(like.shape))]
+    return b.broadcast(x, shape=shape)
 
 
 @rule("Pad", "pad", operands=1)

@@ -47,11 +47,16 @@ def batch_norm_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
 
 
 @rule("LayerNorm", operands=3, parameters=[1, 2])
-def layer_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Over any one axis."""
-    _refuse_statistics(attrs)
-    axis = normal_axis(attrs.int("axis", -1), len(inputs[0].shape))
-    return b.layer_norm(*inputs, axis=axis, epsilon=attrs.float("eps", 1e-5))
+def layer_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value | list[Value]:
+    """Over any one axis; `output_mean_var` gives the mean and the standard deviation too."""
+    x, epsilon = inputs[0], attrs.float("eps", 1e-5)
+    axis = normal_axis(attrs.int("axis", -1), len(x.shape))
+    out = b.layer_norm(*inputs, axis=axis, epsilon=epsilon)
+    if not attrs.bool("output_mean_var", False):
+        return out
+    mean = b.reduce_mean(x, axes=(axis,), keep_dims=True)
+    variance = b.reduce_mean(b.square(b.subtract(x, mean)), axes=(axis,), keep_dims=True)
+    return [out, mean, b.sqrt(b.add(variance, scalar(b, epsilon, x)))]
 
 
 def _standardize(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
