@@ -29,14 +29,18 @@ BF16_TARGETS = [("avx512", "avx2"), pytest.param("avx512", "avx512", marks=AVX51
 
 
 class Blocked:
-    """A blocked tensor with a halo, and garbage around it that no kernel may touch; in bf16 where asked."""
+    """A blocked tensor with a halo, and garbage around it that no kernel may touch; in bf16 where asked.
 
-    def __init__(self, values: np.ndarray, halo: tuple[int, int], halo_value: float = 0.0, bf16: bool = False) -> None:
+    `padding` is the value of the channels that fill the last block.
+    """
+
+    def __init__(self, values: np.ndarray, halo: tuple[int, int], halo_value: float = 0.0, bf16: bool = False,
+                 padding: float = 0.0) -> None:
         n, c, h, w = values.shape
         self.shape, self.halo = values.shape, halo
         self.blocks = -(-c // 16)
         rows, columns = h + 2 * halo[0], w + 2 * halo[1]
-        padded = np.zeros((n, self.blocks * 16, h, w), np.float32)
+        padded = np.full((n, self.blocks * 16, h, w), padding, np.float32)
         padded[:, :c] = values
         blocked = padded.reshape(n, self.blocks, 16, h, w).transpose(0, 1, 3, 4, 2)
         whole = np.full((n, self.blocks, rows, columns, 16), halo_value, np.float32)
@@ -49,8 +53,12 @@ class Blocked:
         self.address = self.buffer.ctypes.data + (halo[0] * columns + halo[1]) * pixel
 
     def plain(self) -> np.ndarray:
-        n, c, h, w = self.shape
-        return widened(self.inside).transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)[:, :c]
+        return self.all_channels()[:, : self.shape[1]]
+
+    def all_channels(self) -> np.ndarray:
+        """With those that fill the last block."""
+        n, _, h, w = self.shape
+        return widened(self.inside).transpose(0, 1, 4, 2, 3).reshape(n, -1, h, w)
 
     def halo_values(self) -> np.ndarray:
         mask = np.ones(self.buffer.shape, bool)
@@ -203,7 +211,8 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     if case.kind == "depthwise":
         supers, group_stride, step_channels = -(-oc // 16), channel, (1, 0)
         packed = mk.pack_depthwise_reference(weights)
-        out_blocks, vectors = (
+        oc_groups, out_blocks, vectors = (
+            1,
             1,
             [mk.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift)],
         )
@@ -213,7 +222,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         if case.bf16 and lanes == 16:
             packed = mk.pack_pairs_reference(packed)
             weights = widened(mk.round_bf16_reference(weights))
-        out_blocks = -(-oc // supers // 16)
+        oc_groups, out_blocks = packed.shape[1], -(-oc // supers // 16)
         vectors = [
             mk.pack_channels_reference(v, groups=supers, oc_tile=variant.oc_tile)
             for v in (bias, scale, shift)
@@ -226,10 +235,11 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     output_bf16, residual_bf16, output2_bf16 = case.narrow
     if case.residual == "in_place":
         residual_bf16 = output_bf16
-    output = Blocked(add if case.residual == "in_place" else np.full_like(add, 9), case.halo, 7.0, output_bf16)
+    own = case.residual != "in_place"
+    output = Blocked(np.full_like(add, 9) if own else add, case.halo, 7.0, output_bf16, np.nan if own else 0.0)
     residual = output if case.residual == "in_place" else Blocked(add, (1, 0), 3.0, residual_bf16)
     add = residual.plain().copy()
-    output2 = Blocked(np.full_like(add, 9), (0, 2), 5.0, output2_bf16)
+    output2 = Blocked(np.full_like(add, 9), (0, 2), 5.0, output2_bf16, np.nan)
     fold = case.fold and case.images > 1
     pixels = mk.pixel_table(
         out_h, out_w, inputs=plane, output=output.plane, residual=residual.plane, output2=output2.plane,
@@ -248,7 +258,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     flags |= mk.FLAG_OUTPUT_BF16 * output_bf16 | mk.FLAG_RESIDUAL_BF16 * residual_bf16
     flags |= mk.FLAG_OUTPUT2_BF16 * output2_bf16
     params = mk.ContractionParams(
-        images=1 if fold else case.images, groups=supers, oc_groups=-(-out_blocks // variant.blocks),
+        images=1 if fold else case.images, groups=supers, oc_groups=oc_groups,
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
         chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
         step_block=0 if case.residual == "in_place" or output_bf16 else case.step_block,
@@ -290,6 +300,9 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
                                    atol=1e-3 if case.bf16 else 1e-4)
     else:
         assert np.all(output2.plain() == 9)
+    if not case.nan:  # a later convolution multiplies the padding by zero
+        assert np.all(np.isfinite(output.all_channels()))
+        assert not case.output2 or np.all(np.isfinite(output2.all_channels()))
     assert np.all(output.halo_values() == 7)
     assert np.all(output2.halo_values() == 5)
 

@@ -118,7 +118,8 @@ def pack_contraction(tensors, ints, floats, begin, end):
         packed = shift(pointer(tensors, 1, float32), task * kernel_h * kernel_w * lanes * oc_tile)
         for tap in range(kernel_h * kernel_w):
             at = tap // kernel_w * ints[10] + tap % kernel_w * ints[11]
-            if merged == 1 and lanes == 16 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg:
+            whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg
+            if whole and lanes == 16 and oc_tile % 16 == 0:
                 inside = shift(weights, at + block * 16 * ints[9])
                 if ints[8] == 1:
                     for k in range(16):

@@ -23,7 +23,7 @@ from ngraph_mxnet.cpu.microkernels.params import (
 )
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
-from ngraph_mxnet.cpu.microkernels.variants import Kind
+from ngraph_mxnet.cpu.microkernels.variants import Kind, variants
 from ngraph_mxnet.cpu.view import (
     BF16,
     BLOCK,
@@ -32,10 +32,16 @@ from ngraph_mxnet.cpu.view import (
     PlainView,
     View,
     contiguous_strides,
+    plain_view,
     spatial,
 )
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
+
+_DENSE = 0.85
+"""Share of multiply-adds that are not with padding, at or below which a contraction takes single channels."""
+_MOST_SINGLE = 1024
+"""Single channels times taps: 64 KB of weights of one tile of output channels."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,7 @@ class Input:
     channels: int
     """Steps per kernel tap: channel blocks of a group (k16), channels (k1), or 1 (depthwise)."""
     channel_stride: int
+    """Between channel blocks; of a plain input, between channels."""
     group_stride: int
     groups: int
 
@@ -160,11 +167,27 @@ def _convolution_input(ctx: Lowering, data: Value, weights: Value, geometry: Geo
     view = ctx.narrow(data) if ctx.bf16 else ctx.blocked(data)
     groups = super_groups(geometry.groups, channels, outputs)
     blocks = -(-channels // groups // BLOCK)
+    if geometry.groups == 1 and not ctx.bf16 and _is_narrow(ctx, channels, outputs, prod(geometry.kernel)):
+        return Input("k1", view, _byte_plane(view), channels, _block_bytes(view), 0, 1)
     return Input("k16", view, _byte_plane(view), blocks, _block_bytes(view), blocks * _block_bytes(view), groups)
 
 
+def _is_narrow(ctx: Lowering, channels: int, outputs: int, taps: int) -> bool:
+    """So much of the last blocks is padding that k1, which skips it, is faster than k16.
+
+    Its sums are not split, so that the weights of one tile must be few.
+    """
+    finest = min(variant.oc_tile for variant in variants(ctx.target.isa) if variant.kind == "k1")
+    needed = channels * -(-outputs // finest) * finest
+    whole = -(-channels // BLOCK) * BLOCK * -(-outputs // BLOCK) * BLOCK
+    return needed <= _DENSE * whole and channels * taps <= _MOST_SINGLE
+
+
 def _plain_input(ctx: Lowering, data: Value, geometry: Geometry) -> Input:
-    """Few channels (the stem): the plain image, copied into a zero border if the convolution pads."""
+    """Few channels (the stem): the plain image, copied into a zero border if the convolution pads.
+
+    The border is zero as the arena was at first, and shares memory only with others of its kind.
+    """
     source, halo = ctx.contiguous(data), geometry.halo
     images, channels = data.shape[:2]
     height, width = spatial(data.shape)
@@ -172,11 +195,11 @@ def _plain_input(ctx: Lowering, data: Value, geometry: Geometry) -> Input:
     plane_size = (height + halo.top + halo.bottom) * pitch
     if halo:
         shape = (images, channels, height, width)
-        border = ctx.new_plain(TensorType(f32, (images * channels * plane_size,)))
-        ctx.strided("fill_4", border.type.shape, [], (border, border.strides), [0.0])
+        type_ = TensorType(f32, (images * channels * plane_size,))
+        border = plain_view(type_, ctx.builder.arena(type_.bytes, ("border", shape, halo)))
         strides = (channels * plane_size, plane_size, pitch, 1)
         inside = PlainView(TensorType(f32, shape), border.buffer, (halo.top * pitch + halo.left) * 4, strides=strides)
-        ctx.strided("copy_4", shape, [(source, contiguous_strides(shape))], (inside, strides), after=[border])
+        ctx.strided("copy_4", shape, [(source, contiguous_strides(shape))], (inside, strides))
         source = inside
     plane = Plane(pitch * 4, 4, channels * plane_size * 4)
     return Input("k1", source, plane, channels, plane_size * 4, 0, 1)
@@ -193,7 +216,8 @@ def _contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry
     choice = choose_tiles(
         ctx.target.isa, source.kind, images=out.images, out_h=out.height, out_w=out.width, out_blocks=group_blocks,
         steps=source.channels * taps, groups=source.groups, taps=taps, stride=prod(geometry.strides),
-        flat_input=_is_flat(source, out, geometry), threads=ctx.target.threads,
+        flat_input=_is_flat(source, out, geometry), channels=out.type.shape[1] if source.groups == 1 else None,
+        threads=ctx.target.threads,
         bf16=ctx.bf16, splits=out.type.element is not BF16,
     )
     residual = ctx.stored(epilogue.residual) if epilogue.residual is not None else None
@@ -202,8 +226,9 @@ def _contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry
         out.height, out.width, inputs=source.plane, output=_byte_plane(out), stride=geometry.strides,
         padding=geometry.padding, images=out.images if choice.fold_images else 1, **planes,
     )
+    single = source.kind == "k1" and isinstance(source.view, BlockedView)
     steps = step_table(source.plane, channels=source.channels, channel_stride=source.channel_stride,
-                       kernel=geometry.kernel, dilation=geometry.dilations)
+                       lanes=BLOCK if single else 1, kernel=geometry.kernel, dilation=geometry.dilations)
     params = ContractionParams(
         **choice.fields(), steps=steps.size,
         flags=_flags(out, residual, second),

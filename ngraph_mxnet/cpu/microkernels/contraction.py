@@ -1,7 +1,7 @@
 """IR of the contraction kernels: the loops over tasks and tiles around `tile.emit_tile`.
 
-`params` states what a kernel computes. The IR uses 16-float vectors on every ISA; the code generator
-splits them into the registers there are.
+`params` states what a kernel computes. The IR uses vectors of 16 floats, or 8 for half blocks, on every ISA; the
+code generator splits them into the registers there are.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, native_bf16: bo
     signature = ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64, I64])
     function = ir.Function(module, signature, name=symbol(variant, isa))
     function.attributes.add("nounwind")
-    e = Emitter(function, _MULTIPLY_ADD[isa], native_bf16=native_bf16)
+    e = Emitter(function, _MULTIPLY_ADD[isa], native_bf16=native_bf16, lanes=8 if variant.half else 16)
     b = e.builder
     begin, end = function.args[3:]
     p = _load_scalars(e)
@@ -83,7 +83,7 @@ def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, native_bf16: bo
     task.add_incoming(begin, entry)
     b.cbranch(b.icmp_signed("<", task, end), body, done)
     b.position_at_end(body)
-    _emit_tiles(e, p, _decode(e, p, task), variant, _VECTORS_PER_BLOCK[isa])
+    _emit_tiles(e, p, _decode(e, p, task), variant, max(1, _VECTORS_PER_BLOCK[isa] // (2 if variant.half else 1)))
     task.add_incoming(b.add(task, ir.Constant(I64, 1)), b.block)
     b.branch(head)
     b.position_at_end(done)
@@ -123,17 +123,22 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
     """Pointers and strides of a task; `columns` still at the table's start."""
     b = e.builder
     n = p.ints
-    first = b.mul(task.oc_group, ir.Constant(I64, variant.blocks))
-    panel = b.mul(n["steps"], ir.Constant(I64, 64 * variant.blocks * variant.lanes))
+    zero, one = ir.Constant(I64, 0), ir.Constant(I64, 1)
+    odd = b.and_(task.oc_group, one)
+    if variant.half:
+        first, in_block = b.lshr(task.oc_group, one), b.mul(odd, ir.Constant(I64, 32))
+    else:
+        first, in_block = b.mul(task.oc_group, ir.Constant(I64, variant.blocks)), zero
+    panel = b.mul(n["steps"], ir.Constant(I64, 4 * variant.oc_tile * variant.lanes))
 
     def channels(operand: Operand) -> ir.Value:
         group = e.at(p.operands[operand], b.mul(task.group, n["channel_group_stride"]))
-        return e.at(group, b.mul(task.oc_group, ir.Constant(I64, 64 * variant.blocks)))
+        return e.at(group, b.mul(task.oc_group, ir.Constant(I64, 4 * variant.oc_tile)))
 
     def image_block(operand: Operand, prefix: str) -> ir.Value:
         image = e.at(p.operands[operand], b.mul(task.image, n[f"{prefix}_image_stride"]))
         group = e.at(image, b.mul(task.group, n[f"{prefix}_group_stride"]))
-        return e.at(group, b.mul(first, n[f"{prefix}_block_stride"]))
+        return e.at(group, b.add(b.mul(first, n[f"{prefix}_block_stride"]), in_block))
 
     def flag(bit: int) -> ir.Value:
         return b.icmp_signed("!=", b.and_(n["flags"], ir.Constant(I64, bit)), ir.Constant(I64, 0))
@@ -165,6 +170,8 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         res_block_stride=n["res_block_stride"],
         out2_block_stride=n["out2_block_stride"],
         blocks_left=b.sub(n["out_blocks"], first),
+        ends_early=b.and_(b.icmp_signed("==", b.add(task.oc_group, one), n["oc_groups"]),
+                          b.icmp_signed("==", odd, zero)),
         has_residual=flag(FLAG_RESIDUAL),
         has_output2=flag(FLAG_OUTPUT2),
         is_bf16=[flag(bit) for bit in (FLAG_OUTPUT_BF16, FLAG_RESIDUAL_BF16, FLAG_OUTPUT2_BF16)],
@@ -209,7 +216,7 @@ def _emit_step_blocks(e: Emitter, p: _Scalars, values: TileValues, variant: Vari
     for phi, initial, next_value in (
         (steps, values.steps, following),
         (weights, values.weights,
-         e.at(weights, b.mul(block_bytes, ir.Constant(I64, 16 * variant.blocks * variant.lanes)))),
+         e.at(weights, b.mul(block_bytes, ir.Constant(I64, variant.oc_tile * variant.lanes)))),
     ):
         phi.add_incoming(initial, before)
         phi.add_incoming(next_value, b.block)
@@ -220,7 +227,7 @@ def _emit_step_blocks(e: Emitter, p: _Scalars, values: TileValues, variant: Vari
 def _ahead(e: Emitter, p: _Scalars, values: TileValues, variant: Variant, tile: ir.Value) -> ir.Value:
     """What tile number `tile` prefetches: the tiles share the next block of weights, which follows this one."""
     b = e.builder
-    block = b.mul(p.ints["step_block"], ir.Constant(I64, 64 * variant.blocks * variant.lanes))
+    block = b.mul(p.ints["step_block"], ir.Constant(I64, 4 * variant.oc_tile * variant.lanes))
     part = b.mul(tile, b.mul(p.ints["step_block"], ir.Constant(I64, prefetch_bytes(variant))))
     return e.at(values.weights, b.add(block, b.select(b.icmp_signed("<", part, block), part, block)))
 

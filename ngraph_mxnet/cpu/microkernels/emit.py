@@ -37,14 +37,17 @@ _HALVES = ir.VectorType(ir.IntType(16), 16)
 class Emitter:
     """A builder at the end of a function's current block. `fma` names the multiply-add intrinsic.
 
-    `native_bf16`: the target has AVX512_BF16; else `dot` and `to_bf16` are made of other instructions, for tests.
+    `vector` has `lanes` floats, 16 or 8; bf16 has 16. `native_bf16`: the target has AVX512_BF16; else `dot` and
+    `to_bf16` are made of other instructions, for tests.
     """
 
-    def __init__(self, function: ir.Function, fma: str, *, native_bf16: bool = False) -> None:
+    def __init__(self, function: ir.Function, fma: str, *, native_bf16: bool = False, lanes: int = 16) -> None:
         self.function = function
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
         self._native_bf16 = native_bf16
-        self._fma = self._intrinsic(f"{fma}.v16f32", VECTOR, [VECTOR] * 3)
+        self._lanes = lanes
+        self.vector = ir.VectorType(F32, lanes)
+        self._fma = self._intrinsic(f"{fma}.v{lanes}f32", self.vector, [self.vector] * 3)
 
     def _intrinsic(self, name: str, result: ir.Type, operands: Sequence[ir.Type]) -> ir.Function:
         module = self.function.module
@@ -72,10 +75,10 @@ class Emitter:
         return self.builder.sext(self.load(entry, I32), I64)
 
     def splat(self, scalar: ir.Value) -> ir.Value:
-        """A float, or a pair of bf16 as i32, in all 16 lanes."""
-        undefined = ir.Constant(ir.VectorType(scalar.type, 16), ir.Undefined)
+        """A float, or a pair of bf16 as i32, in all lanes."""
+        undefined = ir.Constant(ir.VectorType(scalar.type, self._lanes), ir.Undefined)
         lane = self.builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        zeros = ir.Constant(ir.VectorType(I32, 16), [0] * 16)
+        zeros = ir.Constant(ir.VectorType(I32, self._lanes), [0] * self._lanes)
         return self.builder.shuffle_vector(lane, undefined, zeros)
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:

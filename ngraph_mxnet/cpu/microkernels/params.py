@@ -13,7 +13,8 @@ to it. So stride, dilation, padding (through the input's zero halo) and layouts 
 
 Kinds, by what one entry of the step table stands for:
     k16        16 consecutive input floats: blocked inputs, or matrix rows with K a multiple of 16
-    k1         one input float: plain NCHW inputs of few channels (the stem), matrix rows of any K
+    k1         one input float: plain NCHW inputs of few channels (the stem), blocked inputs whose blocks are not
+               full, matrix rows of any K
     depthwise  16 consecutive floats multiplied lane by lane; a "group" is one 16-channel block
 
 Variants ending in `_bf16` read inputs of k16 and depthwise as bf16: a block's pixel has 32 bytes, and channel k of a
@@ -22,11 +23,12 @@ the flags say so; all else is float32. A store rounds to nearest, ties to even. 
 and with which intermediate roundings is up to the dot instruction, which also takes denormals for zeros.
 
 Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel (32 in bf16) are read
-and written, at `block * *_block_stride + pixel_*[p]`. `residual` may be `output` itself unless the steps are
+and written, at `block * *_block_stride + pixel_*[p]`. With an `oc_tile` of 8 weight tiles are half blocks; where a
+group ends with the lower half, the upper one is written zeros. `residual` may be `output` itself unless the steps are
 split into blocks, which a bf16 output does not allow: it can't hold the sums so far.
 
-Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 16 or 32,
-is the variant's number of output channels per weight tile. Weights are packed
+Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 8, 16 or
+32, is the variant's number of output channels per weight tile. Weights are packed
 `[groups][oc_groups][steps * lanes][oc_tile]`, or in bf16 `[groups][oc_groups][steps * 8][oc_tile][2]`
 (`packing.py`), and, as `bias`, `scale2` and `shift2`
 (`[groups][oc_groups][oc_tile]`), 64-byte aligned and padded with zeros. Matrices of a batch are groups too;
@@ -101,7 +103,7 @@ class ContractionParams:
     groups: int = 1
     """Channel groups (after merging into super-groups); for depthwise the number of 16-channel blocks."""
     oc_groups: int
-    """Weight tiles of `oc_tile` output channels in a group: ceil(16 * out_blocks / oc_tile)."""
+    """Weight tiles of `oc_tile` output channels in a group: ceil(channels / oc_tile)."""
     out_blocks: int
     """16-channel output blocks in a group."""
     rows: int

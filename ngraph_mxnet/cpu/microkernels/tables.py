@@ -73,15 +73,18 @@ def step_table(
     *,
     channels: int = 1,
     channel_stride: int = 0,
+    lanes: int = 1,
     kernel: tuple[int, int] = (1, 1),
     dilation: tuple[int, int] = (1, 1),
 ) -> np.ndarray:
     """int32 `[channels * KH * KW]`: byte offset of each (input channel, kh, kw), last fastest.
 
     k16: `channels` counts the group's 16-channel blocks and `channel_stride` is the bytes between blocks
-    (64 for the rows of a matrix). k1: single channels (4 for the rows of a matrix). depthwise: 1.
+    (64 for the rows of a matrix). k1: single channels (4 for the rows of a matrix); with `lanes` 16 those of
+    blocks that are `channel_stride` apart. depthwise: 1.
     """
-    channel = np.arange(channels, dtype=np.int64) * channel_stride
+    block, lane = np.divmod(np.arange(channels, dtype=np.int64), lanes)
+    channel = block * channel_stride + lane * 4
     kh = np.arange(kernel[0], dtype=np.int64) * (dilation[0] * inputs.row)
     kw = np.arange(kernel[1], dtype=np.int64) * (dilation[1] * inputs.pixel)
     return _narrow((channel[:, None, None] + kh[:, None] + kw).reshape(-1))

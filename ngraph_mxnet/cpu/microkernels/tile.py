@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ngraph_mxnet.cpu.microkernels.emit import F32, F64, I32, I64, PAIRS, VECTOR, Emitter
+from ngraph_mxnet.cpu.microkernels.emit import F32, F64, I32, I64, PAIRS, Emitter
 from ngraph_mxnet.cpu.microkernels.params import FLOATS
 from ngraph_mxnet.cpu.microkernels.variants import Variant
 
@@ -48,6 +48,8 @@ class TileValues:
     out2_block_stride: ir.Value
     blocks_left: ir.Value
     """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
+    ends_early: ir.Value
+    """Of half blocks: nobody else stores the upper half of this tile's block."""
     has_residual: ir.Value
     has_output2: ir.Value
     is_bf16: Sequence[ir.Value]
@@ -74,7 +76,7 @@ def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_
 
 def prefetch_bytes(variant: Variant) -> int:
     """Weights of the next block that a step prefetches."""
-    return 8 * variant.lanes if variant.kind == "k16" and variant.blocks == 1 else 0
+    return 8 * variant.lanes if variant.kind == "k16" and variant.oc_tile == 16 else 0
 
 
 def _unroll(variant: Variant, pixels: int) -> int:
@@ -119,13 +121,13 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     starts = _input_pointers(e, v, variant, pixels)
     width = pixels * variant.blocks
     initial = _initial(e, v, variant, pixels)
-    initial += [ir.Constant(VECTOR, None)] * (width * (sets - 1))
+    initial += [ir.Constant(e.vector, None)] * (width * (sets - 1))
 
     before, body, done = b.block, e.block(f"steps_m{pixels}"), e.block(f"sum_m{pixels}")
     b.branch(body)
     b.position_at_end(body)
     step, weights = b.phi(v.steps.type), b.phi(v.weights.type)
-    sums = [b.phi(VECTOR) for _ in initial]
+    sums = [b.phi(e.vector) for _ in initial]
     phis = [(step, v.steps), (weights, v.weights), *zip(sums, initial, strict=True)]
     prefetches = prefetch_bytes(variant)
     if prefetches:
@@ -148,7 +150,7 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
         next_step = b.select(b.icmp_signed("==", next_part, ir.Constant(I64, 0)), next_step, step)
         following.append(next_part)
     places = _step_pointers(e, v, variant, starts, offset, pixels)
-    if lanes == unroll and variant.kind == "k16" and variant.blocks == 1:
+    if lanes == unroll and variant.kind == "k16" and variant.oc_tile == 16:
         # The next step's input lines: worth 6 % on strided layers, nothing elsewhere. Wider tiles have no
         # general register left for it. Prefetching the weights costs 3 % and gains at 7x7 only.
         wrapped = b.select(b.icmp_unsigned("!=", next_step, v.steps_end), next_step, v.steps)
@@ -158,21 +160,22 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     values: list[ir.Value] = list(sums)
     pairs = variant.bf16 and variant.kind == "k16"
     multiply_add = e.dot if pairs else e.multiply_add
+    aligned = min(64, 4 * variant.oc_tile)
     for lane in range(unroll):
         first = (lane % sets) * width
         row = [
-            e.load(e.at(weights, 64 * (lane * variant.blocks + i)), PAIRS if pairs else VECTOR, 64)
+            e.load(e.at(weights, 4 * lane * variant.oc_tile + 64 * i), PAIRS if pairs else e.vector, aligned)
             for i in range(variant.blocks)
         ]
         for m, place in enumerate(places):
             if variant.kind == "depthwise":
-                x = e.load_bf16(place) if variant.bf16 else e.load(place, VECTOR)
+                x = e.load_bf16(place) if variant.bf16 else e.load(place, e.vector)
             else:
                 x = e.splat(e.load(e.at(place, 4 * lane), I32 if pairs else F32))
             for i in range(variant.blocks):
                 at = first + i * pixels + m
                 values[at] = multiply_add(x, row[i], values[at])
-    next_weights = e.at(weights, 64 * variant.blocks * unroll)
+    next_weights = e.at(weights, 4 * variant.oc_tile * unroll)
     b.cbranch(b.icmp_unsigned("!=", next_step, v.steps_end), body, done)
     for (phi, first_value), next_value in zip(
         phis, [next_step, next_weights, *values, *following], strict=True
@@ -188,7 +191,7 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
 
 def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """The bias, or the sums so far."""
-    bias = [e.load(e.at(v.bias, 64 * i), VECTOR) for i in range(variant.blocks)]
+    bias = [e.load(e.at(v.bias, 64 * i), e.vector) for i in range(variant.blocks)]
     values = [bias[i // pixels] for i in range(variant.blocks * pixels)]
     later = e.builder.not_(v.is_first)
     for block in range(variant.blocks):
@@ -196,7 +199,7 @@ def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[i
         mine = slice(block * pixels, (block + 1) * pixels)
 
         def so_far(block: int = block) -> list[ir.Value]:
-            return [e.load(place, VECTOR) for place in _places(e, v, v.output, v.out_block_stride, 1, block, pixels)]
+            return [e.load(place, e.vector) for place in _places(e, v, v.output, v.out_block_stride, 1, block, pixels)]
 
         values[mine] = e.when(present, values[mine], so_far)
     return values
@@ -230,7 +233,7 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
             return [b.fadd(value, load(p)) for value, p in zip(sums, where, strict=True)]
 
         def wide() -> list[ir.Value]:
-            return add(lambda p: e.load(p, VECTOR))
+            return add(lambda p: e.load(p, e.vector))
 
         return e.either(residual_bf16, lambda: add(e.load_bf16), wide) if variant.bf16 else wide()
 
@@ -245,10 +248,17 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
                 e.store_bf16(value, place)
             return []
 
+        def zeros() -> list[ir.Value]:
+            for place in where:
+                b.store(ir.Constant(e.vector, None), e.at(place, 4 * variant.oc_tile), align=4)
+            return []
+
         if variant.bf16:
             e.either(is_bf16, narrow, wide)
         else:
             wide()
+        if variant.half:
+            e.when(v.ends_early, [], zeros)
 
     def finish() -> list[ir.Value]:
         lower, upper = _bounds(e, v, "lower", "upper")
@@ -258,7 +268,7 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
     store(values, places(v.output, v.out_block_stride, 1), output_bf16)
 
     def second_output() -> list[ir.Value]:
-        scale, shift = (e.load(e.at(p, 64 * block), VECTOR) for p in (v.scale2, v.shift2))
+        scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
         lower2, upper2 = _bounds(e, v, "lower2", "upper2")
         results = [e.clamp(e.multiply_add(value, scale, shift), lower2, upper2) for value in values]
         store(results, places(v.output2, v.out2_block_stride, 3), output2_bf16)

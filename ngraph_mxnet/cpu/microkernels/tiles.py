@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ngraph_mxnet.cpu.microkernels.params import ORDER_CHANNELS, ORDER_PIXELS
+from ngraph_mxnet.cpu.microkernels.params import BLOCK, ORDER_CHANNELS, ORDER_PIXELS
 from ngraph_mxnet.cpu.microkernels.variants import Isa, Kind, Variant, symbol, variants
 
 __all__ = ["TileChoice", "choose_tiles"]
 
+_VECTORS: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
+"""Registers that 16 floats take."""
 _FOLD_PIXELS = 256
 """Images of fewer output pixels than this are folded into one pixel range, for fuller tiles."""
 _L1_SHARE = 20 * 1024
@@ -70,6 +72,7 @@ def choose_tiles(
     taps: int = 1,
     stride: int = 1,
     flat_input: bool = False,
+    channels: int | None = None,
     threads: int = 1,
     bf16: bool = False,
     splits: bool = True,
@@ -77,8 +80,8 @@ def choose_tiles(
     """Tiles for a contraction of `out_h * out_w` pixels and `out_blocks` 16-channel blocks a group.
 
     `flat_input`: all output pixels of an image lie at one constant input stride (matrix rows; 1x1
-    convolution of stride 1 without halo). `taps` (KH * KW) and `stride` (both axes' product) estimate the
-    input's size.
+    convolution of stride 1 without halo). `channels` are those of a group, if its last block is not full. `taps`
+    (KH * KW) and `stride` (both axes' product) estimate the input's size.
     `bf16` wants a variant of bf16; `splits` allows to split the steps (not with a bf16 output).
     A matrix multiply of M rows is `images=1, out_h=1, out_w=M, flat_input=True`.
     """
@@ -92,12 +95,12 @@ def choose_tiles(
         one_row = not variant.rows or (flat_input and not (fold and out_h > 1))
         rows, row_pixels = (1, out_rows * out_w) if one_row else (out_rows, out_w)
         row_tiles = -(-row_pixels // variant.tile)
-        oc_groups = -(-out_blocks // variant.blocks)
+        oc_groups = -(-(channels or BLOCK * out_blocks) // variant.oc_tile)
         choice = TileChoice(
             variant, symbol(variant, isa), fold, outer_images, groups, oc_groups, out_blocks,
             rows, row_pixels, row_tiles, chunk_tiles=1, order=ORDER_CHANNELS, steps=steps,
         )  # fmt: skip
-        cost = _cost(choice)
+        cost = _cost(choice, _VECTORS[isa])
         if best is None or cost < best[0]:
             best = (cost, choice)
     if best is None:
@@ -105,13 +108,14 @@ def choose_tiles(
     return _schedule(best[1], taps=taps, stride=stride, threads=threads, splits=splits)
 
 
-def _cost(choice: TileChoice) -> float:
-    """Relative time: multiply-adds issued, plus the loads that small tiles do not hide."""
+def _cost(choice: TileChoice, vectors: int) -> float:
+    """Relative time: multiply-adds issued, plus the loads that small tiles do not hide; a block has `vectors`."""
     variant = choice.variant
+    width = variant.oc_tile * vectors / BLOCK
     tiles = choice.rows * choice.row_tiles
     pixels = choice.rows * choice.row_pixels
-    work = pixels * variant.blocks
-    loads = tiles * variant.blocks + pixels
+    work = pixels * width
+    loads = tiles * width + pixels
     # Two loads and two multiply-adds per cycle: a tile wants more arithmetic than loads.
     return choice.oc_groups * max(work + 0.1 * loads, loads)
 

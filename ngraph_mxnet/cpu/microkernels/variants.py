@@ -15,7 +15,7 @@ ISAS: tuple[Isa, ...] = ("avx512", "avx2", "baseline")
 
 @dataclass(frozen=True)
 class Variant:
-    """One kernel: `blocks` 16-channel blocks by up to `tile` pixels in registers.
+    """One kernel: `oc_tile` output channels by up to `tile` pixels in registers.
 
     `rows`: the pixels of a tile lie at a constant input stride, which costs one address register in place
     of one per pixel, so that tiles can be larger.
@@ -23,7 +23,8 @@ class Variant:
     """
 
     kind: Kind
-    blocks: int
+    oc_tile: int
+    """Output channels per packed weight tile: 8 (half a block), 16 or 32."""
     tile: int
     rows: bool = False
     bf16: bool = False
@@ -35,9 +36,14 @@ class Variant:
         return self.kind + tile + ("_rows" if self.rows else "") + ("_bf16" if self.bf16 else "")
 
     @property
-    def oc_tile(self) -> int:
-        """Output channels per packed weight tile."""
-        return 16 * self.blocks
+    def blocks(self) -> int:
+        """16-channel blocks that a tile stores to."""
+        return -(-self.oc_tile // 16)
+
+    @property
+    def half(self) -> bool:
+        """A tile stores half a block."""
+        return self.oc_tile == 8
 
     @property
     def lanes(self) -> int:
@@ -50,21 +56,27 @@ class Variant:
 # 32 registers of 16 floats: 28 accumulators, 2 weights, 2 broadcasts. Indexed tiles are bounded by the
 # 15 general registers: with more than 10 pixels the compiler groups the broadcasts by pixel, and spills.
 _AVX512 = (
-    Variant("k16", 2, 14, rows=True),
-    Variant("k16", 2, 10),
-    Variant("k16", 1, 10),
-    Variant("k1", 2, 8),
-    Variant("k1", 1, 10),
-    Variant("depthwise", 1, 10),
+    Variant("k16", 32, 14, rows=True),
+    Variant("k16", 32, 10),
+    Variant("k16", 16, 10),
+    Variant("k1", 32, 8),
+    Variant("k1", 16, 10),
+    Variant("depthwise", 16, 10),
 )
 
 _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
     # Those of bf16 are for CPUs that have AVX512_BF16 too.
     "avx512": (*_AVX512, *(replace(variant, bf16=True) for variant in _AVX512)),
-    # 16 registers of 8 floats: 12 accumulators, 2 weights, 1 or 2 broadcasts.
-    "avx2": (Variant("k16", 1, 6), Variant("k1", 1, 6), Variant("depthwise", 1, 6)),
+    # 16 registers of 8 floats: 12 accumulators, 1 or 2 weights, 1 or 2 broadcasts. Half blocks are for numbers of
+    # output channels that leave one.
+    "avx2": (
+        Variant("k16", 16, 6),
+        Variant("k1", 16, 6),
+        Variant("k1", 8, 12, rows=True),
+        Variant("depthwise", 16, 6),
+    ),
     # 16 registers of 4 floats: 12 accumulators, 1 broadcast, 2 products.
-    "baseline": (Variant("k16", 1, 3), Variant("k1", 1, 3), Variant("depthwise", 1, 3)),
+    "baseline": (Variant("k16", 16, 3), Variant("k1", 16, 3), Variant("depthwise", 16, 3)),
 }
 
 
