@@ -57,6 +57,8 @@ class NGraphExecutor(Executor):
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
         twin = self._twin_for(is_train)
         self._native_is_stale = self._is_compiled == (twin is None)
+        # The twin is bound over the same arrays.
+        kwargs = {name: array for name, array in kwargs.items() if not _set_quickly(self.arg_dict.get(name), array)}
         if twin is None:
             return super().forward(is_train, **kwargs)
         self._publish(twin.forward(is_train, **kwargs))
@@ -187,6 +189,19 @@ class NGraphExecutor(Executor):
             return NGraphExecutor.adopt(executor, is_compiled=True)
         executor = symbol_patch.bind_natively(stock, reason)
         return NGraphExecutor.adopt(executor, is_compiled=False, refused=True)
+
+
+def _set_quickly(target: NDArray | None, source: Any) -> bool:
+    """Do what MXNet does for `target[:] = source`, or nothing and return False.
+
+    Between arrays that are alike it is one copy. MXNet's way to it costs 0.2 ms, a tenth of a small net's time.
+    """
+    if target is None or type(source) is not type(target) or source.handle is target.handle or not source.size:
+        return False
+    if not _same_kind(source, target) or source.context != target.context or autograd.is_recording():
+        return False
+    source.copyto(target)
+    return True
 
 
 def _same_kind(a: NDArray, b: NDArray) -> bool:

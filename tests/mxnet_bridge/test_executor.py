@@ -370,3 +370,22 @@ def test_corrupt_symbol_gives_mxnets_error():
     with backend("NGRAPH"), pytest.raises(mx.MXNetError):
         mx.sym.load_json('{"nodes": [{"op": "null"')
     assert environment.problem() is None
+
+
+@pytest.mark.parametrize("value", ["NGRAPH", "NONE"])
+def test_forward_takes_arrays_of_any_kind(value):
+    """Like MXNet's own: the array is copied, converted where need be."""
+    executor = bound(conv_net(), value, data=CONV_SHAPE)
+    data = executor.arg_dict["data"]
+    images = np.random.default_rng(0).standard_normal(CONV_SHAPE).astype(np.float32)
+    for given in (mx.nd.array(images), images, mx.nd.array(images, dtype="float64"), mx.nd.array(images + 1)):
+        executor.forward(is_train=False, data=given)
+        np.testing.assert_array_equal(data.asnumpy(), np.asarray(given if given is images else given.asnumpy()))
+    executor.forward(is_train=False, data=data)
+    np.testing.assert_array_equal(data.asnumpy(), images + 1)
+    with pytest.raises(ValueError, match="Shape not match"):
+        executor.forward(is_train=False, data=mx.nd.zeros((1, *CONV_SHAPE[1:-1], CONV_SHAPE[-1] + 1)))
+    with pytest.raises(TypeError, match="Unknown argument"):
+        executor.forward(is_train=False, nothing=mx.nd.zeros(CONV_SHAPE))
+    with pytest.raises(ValueError, match="only accept"):
+        executor.forward(is_train=False, data=1.0)
