@@ -90,6 +90,13 @@ def to_blocked_ints(source: PlainView, out: BlockedView) -> list[int]:
     return [*out.type.shape[:2], *spatial(out.type.shape), *_plain4(source), *_blocked4(out)]
 
 
+def zero_halo_ints(view: BlockedView) -> list[int]:
+    """Of a dense view."""
+    halo = view.halo
+    return [view.images * view.blocks, view.height, view.width, halo.top, halo.bottom, halo.left, halo.right,
+            BLOCK * view.type.element.size // 4]
+
+
 def from_blocked_ints(source: BlockedView, out: PlainView) -> list[int]:
     return [*out.type.shape[:2], *spatial(out.type.shape), *_blocked4(source), *_plain4(out)]
 
@@ -191,6 +198,10 @@ def _layout_tasks(ints: Ints) -> int:
     return ints[0] * -(-ints[1] // BLOCK) * ints[2]
 
 
+def _planes(ints: Ints) -> int:
+    return ints[0]
+
+
 def _pool_tasks(ints: Ints) -> int:
     return ints[0] * ints[1] * ints[4]
 
@@ -208,6 +219,7 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     "depthwise3x3_s1": _depthwise_tasks,
     "depthwise3x3_s2": _depthwise_tasks,
     "to_blocked": _layout_tasks,
+    "zero_halo": _planes,
     "from_blocked": _layout_tasks,
     **dict.fromkeys(("max_pool_blocked", "max_pool_blocked_bf16"), _pool_tasks),
     **dict.fromkeys(("avg_pool_blocked", "avg_pool_blocked_bf16", "avg_pool_blocked_bf16_f32"), _pool_tasks),

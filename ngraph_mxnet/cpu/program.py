@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,6 +11,10 @@ from ngraph_mxnet.cpu.memory import Lifetime, align, peak, plan
 from ngraph_mxnet.cpu.recipe import ProgramRecipe
 from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
 from ngraph_mxnet.cpu.view import Buffer, Space, View
+
+SHARING_GAIN = 16 << 20
+"""Bytes. Images with a halo have memory of their own, where zeros stay; when all together could save this much, they
+share it with the rest, and their halos are zeroed anew at every call."""
 
 
 @dataclass(eq=False)
@@ -70,6 +74,10 @@ class ProgramBuilder:
         buffer = Buffer(Space.ARENA, max(size, 1), region=region)
         self._arena.append(buffer)
         return buffer
+
+    def zero_halo(self, buffer: Buffer, kernel: str, ints: list[int], tasks: int) -> None:
+        """What writes the zeros of the buffer's halo, if its memory is not its region's alone."""
+        buffer.zeroing = Instruction(kernel, [(buffer, 0)], ints, [], tasks, [], bytes=buffer.bytes)
 
     def prepared(self, size: int) -> Buffer:
         """A new buffer in the memory that is kept with the weights."""
@@ -148,6 +156,14 @@ class ProgramBuilder:
                         spans[buffer] = (spans.get(buffer, (number, number))[0], number)
         lifetimes = [Lifetime(buffer.bytes, *span, buffer.region) for buffer, span in spans.items()]
         offsets, total = plan(lifetimes)
+        shared_offsets, shared_total = plan(
+            [replace(life, region=None) if buffer.zeroing else life
+             for buffer, life in zip(spans, lifetimes, strict=True)])
+        if total - shared_total >= SHARING_GAIN:
+            offsets, total = shared_offsets, shared_total
+            for buffer, (first, _) in spans.items():
+                if buffer.zeroing is not None:
+                    levels[first].append(buffer.zeroing)
         for buffer, offset in zip(spans, offsets, strict=True):
             buffer.offset = offset
         self.memory = MemoryReport(total, peak(lifetimes), sum(align(life.bytes) for life in lifetimes))

@@ -36,13 +36,17 @@ class Space(IntEnum):
 
 @dataclass(eq=False)
 class Buffer:
-    """A piece of memory. `index` numbers inputs, outputs and constants; `offset` is planned for the others."""
+    """A piece of memory. `index` numbers inputs, outputs and constants; `offset` is planned for the others.
+
+    `zeroing` writes the zeros of its halo, where memory is shared across regions (see `memory.Lifetime`).
+    """
 
     space: Space
     bytes: int
     index: int = 0
     offset: int = 0
     region: Hashable = None
+    zeroing: Instruction | None = None
 
 
 @dataclass(frozen=True)

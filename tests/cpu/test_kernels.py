@@ -70,6 +70,19 @@ def test_layout_round_trip(
     np.testing.assert_array_equal(back, plain)
 
 
+@every_isa
+@given(seed=SEEDS, shape=IMAGE, halo=HALO, splits=SPLITS, bf16=st.booleans())
+def test_zero_halo(isa: str, seed: int, shape: tuple, halo: tuple, splits: list[int], bf16: bool) -> None:
+    plain = images(seed, *shape)
+    found = Blocked(*shape, halo, bf16=bf16).fill(plain)
+    wanted = Blocked(*shape, halo, bf16=bf16)
+    wanted.whole[...] = 0
+    wanted.fill(plain)
+    sizes = [wanted.whole.shape[0] * wanted.whole.shape[1], *shape[2:], halo[0], halo[0], halo[1], halo[1]]
+    run(isa, "zero_halo", [found.whole], [*sizes, 8 if bf16 else 16], (), splits)
+    np.testing.assert_array_equal(found.whole, wanted.whole)
+
+
 def pool_reference(x: np.ndarray, kind: str, size: tuple[int, int], p: dict) -> np.ndarray:
     """Window by window."""
     out = np.zeros((*x.shape[:2], *size))

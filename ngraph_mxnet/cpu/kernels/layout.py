@@ -67,6 +67,27 @@ def to_blocked(tensors, ints, floats, begin, end):
                 pixel[lane] = source[w * in_w + lane * in_c]
 
 
+@kernel("zero_halo")
+def zero_halo(tensors, ints, floats, begin, end):
+    """Zeros around blocked images that lie one after the other, the images themselves untouched.
+
+    tensors: the memory, halo included. ints: planes (image, block), height, width, top, bottom, left, right, and how
+    many 4-byte words a pixel has. Tasks: plane.
+    """
+    height, width, words = ints[1], ints[2], ints[7]
+    row = (width + ints[5] + ints[6]) * words
+    left, between = ints[3] * row + ints[5] * words, row - width * words
+    for task in range(begin, end):
+        plane = shift(pointer(tensors, 0, float32), task * (height + ints[3] + ints[4]) * row)
+        for word in range(left):
+            plane[word] = float32(0)
+        for line in range(height - 1):
+            for word in range(between):
+                plane[left + line * row + width * words + word] = float32(0)
+        for word in range(left + (height - 1) * row + width * words, (height + ints[3] + ints[4]) * row):
+            plane[word] = float32(0)
+
+
 @kernel("from_blocked")
 def from_blocked(tensors, ints, floats, begin, end):
     """Blocked to plain `[N][C][H][W]` with any strides.

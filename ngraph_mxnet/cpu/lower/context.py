@@ -211,10 +211,14 @@ class Lowering:
         return self._new(value, BF16 if value in self._stored_narrow else f32)
 
     def _new(self, value: Value, element: ElementType) -> BlockedView:
-        """Memory for `value` in blocked layout; its halo is zero, as the arena was at first."""
+        """Memory for `value` in blocked layout; its halo is zero, from the start or by `zero_halo`."""
         type_, halo = TensorType(element, value.shape), self.layout.halo.get(value, Halo())
         region = ("halo", str(type_), halo) if halo else None
-        return blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
+        view = blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
+        if halo:
+            ints = abi.zero_halo_ints(view)
+            self.builder.zero_halo(view.buffer, self.target.symbol("zero_halo"), ints, abi.tasks_of("zero_halo", ints))
+        return view
 
     def blocked_destination(self, value: Value) -> BlockedView:
         """The memory of a value that others may have begun to write in place (see `LayoutPlan.placement`)."""
