@@ -217,6 +217,7 @@ def _convolution(draw: Draw, elements: tuple[str, ...] = ("f32", "f16", "f64", "
         "pads_begin": [draw(st.integers(0, 2)) for _ in range(rank)],
         "pads_end": [draw(st.integers(0, 2)) for _ in range(rank)],
         "groups": groups,
+        "data_dilations": [_pick(draw, 1, 1, 1, 2, 3) for _ in range(rank)] if draw(st.booleans()) else [1] * rank,
     }
     data = _type(element, [draw(st.integers(1, 2)), groups * per_group, *spatial])
     return [data, _type(element, [outputs, per_group, *kernel])], attrs

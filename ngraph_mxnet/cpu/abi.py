@@ -103,9 +103,17 @@ def from_blocked_ints(source: BlockedView, out: PlainView) -> list[int]:
 
 def pool_ints(source: BlockedView, out: BlockedView, *, kernel: Ints, strides: Ints, pads_begin: Ints, pads_end: Ints,
               include_pad: bool = False) -> list[int]:
-    """Every list has two entries, for H and W."""
-    return [source.images, source.blocks, source.height, source.width, out.height, out.width, *kernel, *strides, 1, 1,
-            *pads_begin, *pads_end, int(include_pad), *_blocked4(source), *_blocked4(out)]
+    """Every list has three entries, for D, H and W."""
+    batch, depth, out_depth = source.type.shape[0], _depth(source), _depth(out)
+    spaces = [(view.image * slices, *_blocked4(view)[1:]) for view, slices in ((source, depth), (out, out_depth))]
+    return [batch, source.blocks, source.height, source.width, out.height, out.width, *kernel[1:], *strides[1:], 1, 1,
+            *pads_begin[1:], *pads_end[1:], int(include_pad), *spaces[0], *spaces[1], depth, out_depth, kernel[0],
+            strides[0], pads_begin[0], pads_end[0], source.image, out.image]
+
+
+def _depth(view: BlockedView) -> int:
+    """Slices of an element of the batch."""
+    return view.type.shape[2] if view.type.rank == 5 else 1
 
 
 def scale_shift_ints(source: BlockedView, out: BlockedView) -> list[int]:
@@ -130,10 +138,9 @@ def gather_ints(shape: Ints, axis: int, count: int) -> list[int]:
     return [outer, size, inner, count, max(1, min(count, GRAIN // max(inner, 1)))]
 
 
-def pack_depthwise_ints(shape: Ints) -> list[int]:
-    """Contiguous weights of `shape` [C][1][KH][KW]."""
-    taps = shape[2] * shape[3]
-    return [shape[0], taps, taps, 1]
+def pack_depthwise_ints(shape: Ints, strides: Ints) -> list[int]:
+    """Weights of `shape` [C][1][KH][KW] at element `strides`."""
+    return [shape[0], *shape[2:], strides[0], *strides[2:]]
 
 
 def pack_channels_ints(channels: int, *, groups: int, oc_tile: int) -> list[int]:
@@ -203,7 +210,7 @@ def _planes(ints: Ints) -> int:
 
 
 def _pool_tasks(ints: Ints) -> int:
-    return ints[0] * ints[1] * ints[4]
+    return ints[0] * ints[26] * ints[1] * ints[4]
 
 
 def _pack_tasks(ints: Ints) -> int:

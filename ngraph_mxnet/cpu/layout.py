@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from ngraph_mxnet.cpu.phases import Phases, cut
 from ngraph_mxnet.cpu.view import BLOCK, Halo
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
@@ -50,9 +51,25 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
 
 
 def convolution_halo(node: Node) -> Halo:
-    """The padding of a 1-D or 2-D convolution."""
+    """The zero border of a convolution's data, in height and width."""
+    phases = phases_of(node)
+    if phases:
+        return phases.halo
     begin, end = (0, *node.attrs["pads_begin"])[-2:], (0, *node.attrs["pads_end"])[-2:]
     return Halo(begin[0], end[0], begin[1], end[1])
+
+
+def phases_of(node: Node) -> Phases | None:
+    """How a convolution of data with zeros between its elements is cut; None for others, and where it can't be."""
+    attrs, size = node.attrs, node.inputs[0].shape
+    if len(size) > 4 or any(step > 1 for step in attrs["strides"]) or all(s == 1 for s in attrs["data_dilations"]):
+        return None
+
+    def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
+        return (fill, *values)[-2:]  # type: ignore[return-value]
+
+    return cut(pair(size[2:], 1), pair(node.outputs[0].shape[2:], 1), pair(node.inputs[1].shape[2:], 1),
+               pair(attrs["dilations"], 1), pair(attrs["data_dilations"], 1), pair(attrs["pads_begin"], 0))
 
 
 def is_blocked_producer(node: Node) -> bool:
@@ -61,6 +78,6 @@ def is_blocked_producer(node: Node) -> bool:
 
 def is_blocked_concat(node: Node) -> bool:
     """A concat of whole channel blocks of images."""
-    if node.op.name != "concat" or node.attrs["axis"] != 1 or node.output.type.rank not in (3, 4):
+    if node.op.name != "concat" or node.attrs["axis"] != 1 or node.output.type.rank not in (3, 4, 5):
         return False
     return node.output.type.element.name == "f32" and all(v.shape[1] % BLOCK == 0 for v in node.inputs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -98,12 +99,16 @@ class PlainView(View):
 
 @dataclass(frozen=True, eq=False)
 class BlockedView(View):
-    """`[image][block][row][pixel][16]`, float32 or bf16; rank 2 has one pixel an image, rank 3 one row."""
+    """`[image][block][row][pixel][16]`, float32 or bf16; rank 2 has one pixel an image, rank 3 one row.
+
+    Of rank 5, `[N, C, D, H, W]`, each of the N * D slices is an image.
+    """
 
     image: int = 0
     block: int = 0
     row: int = 0
     halo: Halo = Halo()
+    pixel: int = BLOCK
 
     @property
     def blocks(self) -> int:
@@ -111,7 +116,7 @@ class BlockedView(View):
 
     @property
     def images(self) -> int:
-        return self.type.shape[0]
+        return images_of(self.type.shape)
 
     @property
     def height(self) -> int:
@@ -122,13 +127,18 @@ class BlockedView(View):
         return spatial(self.type.shape)[1]
 
 
+def images_of(shape: Shape) -> int:
+    """Images of a tensor of shape [N, C, ...] in the blocked layout."""
+    return shape[0] * shape[2] if len(shape) == 5 else shape[0]
+
+
 def blocks_of(shape: Shape) -> int:
     """Channel blocks of a tensor of shape [N, C, ...]."""
     return -(-shape[1] // BLOCK)
 
 
 def spatial(shape: Shape) -> tuple[int, int]:
-    """Height and width of [N, C], [N, C, W] or [N, C, H, W]."""
+    """Height and width of [N, C], [N, C, W], [N, C, H, W] or [N, C, D, H, W]."""
     height, width = (1, 1, *shape[2:])[-2:]
     return height, width
 
@@ -151,7 +161,7 @@ def blocked_bytes(type_: TensorType, halo: Halo) -> int:
     """Bytes of a blocked tensor with its halo."""
     height, width = spatial(type_.shape)
     pixels = (height + halo.top + halo.bottom) * (width + halo.left + halo.right)
-    return type_.shape[0] * blocks_of(type_.shape) * pixels * BLOCK * type_.element.size
+    return images_of(type_.shape) * blocks_of(type_.shape) * pixels * BLOCK * type_.element.size
 
 
 def blocked_view(type_: TensorType, buffer: Buffer, halo: Halo) -> BlockedView:
@@ -174,12 +184,36 @@ def as_plain(view: BlockedView) -> PlainView | None:
     if spatial(view.type.shape) != (1, 1) or (view.block != BLOCK and view.blocks > 1):
         return None
     strides = (view.image, 1) + (1,) * (view.type.rank - 2)
+    if view.type.rank == 5:
+        strides = (view.image * view.type.shape[2], 1, view.image, 1, 1)
     return PlainView(view.type, view.buffer, view.offset, view.writers, strides)
 
 
 def as_blocked(view: PlainView) -> BlockedView | None:
     """The same memory seen as blocked; None unless whole blocks of channels are contiguous."""
     shape = view.type.shape
-    if view.type.rank < 2 or spatial(shape) != (1, 1) or shape[1] % BLOCK or view.strides[1] != 1:
+    pixels = prod(shape[2:])
+    if view.type.rank < 2 or pixels != 1 or shape[1] % BLOCK or view.strides[1] != 1:
         return None
     return BlockedView(view.type, view.buffer, view.offset, view.writers, view.strides[0], BLOCK, BLOCK)
+
+
+def images_4d(plain: PlainView, blocked: BlockedView) -> list[tuple[PlainView, BlockedView]]:
+    """The same tensor in both layouts, in parts whose images are at one stride: of rank 5, each `[D, C, H, W]`."""
+    if plain.type.rank != 5:
+        return [(plain, blocked)]
+    batch, channels, depth, *sizes = plain.type.shape
+    pairs = []
+    for n in range(batch):
+        shape = (depth, channels, *sizes)
+        step, channel, slice_, *rest = plain.strides
+        first = plain.offset + n * step * plain.type.element.size
+        part = PlainView(plain.type.with_shape(shape), plain.buffer, first, plain.writers, (slice_, channel, *rest))
+        pairs.append((part, sub_images(blocked, shape, n * depth)))
+    return pairs
+
+
+def sub_images(view: BlockedView, shape: Shape, first: int) -> BlockedView:
+    """The images of `view` from `first` on, as a tensor of shape `shape`; it shares the writers."""
+    offset = view.offset + first * view.image * view.type.element.size
+    return replace(view, type=view.type.with_shape(shape), offset=offset)

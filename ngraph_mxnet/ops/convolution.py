@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ CONVOLUTION_ATTRS: dict[str, Attribute] = {
     "pads_begin": PerAxis(fill=0, skip=2),
     "pads_end": PerAxis(fill=0, skip=2),
     "groups": Int(1),
+    "data_dilations": PerAxis(fill=1, skip=2),
 }
 
 
@@ -38,7 +40,8 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
     require_rank(data, 3, 5)
     require_rank(weights, data.rank, data.rank, position=1)
     spatial, groups = data.rank - 2, attrs["groups"]
-    for name, least in (("strides", 1), ("dilations", 1), ("pads_begin", 0), ("pads_end", 0)):
+    positive = ("strides", "dilations", "data_dilations")
+    for name, least in (*((name, 1) for name in positive), ("pads_begin", 0), ("pads_end", 0)):
         require_per_axis(name, attrs[name], spatial, least)
     channels, outputs = data.shape[1], weights.shape[0]
     require(
@@ -52,7 +55,8 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
     )
     result = []
     for axis in range(spatial):
-        size, kernel = data.shape[2 + axis], weights.shape[2 + axis]
+        size = dilated_size(data.shape[2 + axis], attrs["data_dilations"][axis])
+        kernel = weights.shape[2 + axis]
         reach = attrs["dilations"][axis] * (kernel - 1) + 1
         padded = size + attrs["pads_begin"][axis] + attrs["pads_end"][axis]
         require(
@@ -65,9 +69,23 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
     return data.with_shape((data.shape[0], outputs, *result))
 
 
+def dilated_size(size: int, dilation: int) -> int:
+    """Places that `size` elements take with `dilation - 1` zeros between neighbours."""
+    return max(size - 1, 0) * dilation + min(size, 1)
+
+
+def _dilated(data: np.ndarray, dilations: Sequence[int]) -> np.ndarray:
+    """`data` with zeros between neighbours on the spatial axes."""
+    sizes = [dilated_size(size, step) for size, step in zip(data.shape[2:], dilations, strict=True)]
+    wide = np.zeros((*data.shape[:2], *sizes), data.dtype)
+    places: Any = (..., *(slice(None, None, step) for step in dilations))
+    wide[places] = data
+    return wide
+
+
 def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     """The reference of `convolution` on wide operands: a matrix product for each of the kernel's taps."""
-    data, weights = inputs[:2]
+    data, weights = _dilated(inputs[0], attrs["data_dilations"]), inputs[1]
     pads = zip(attrs["pads_begin"], attrs["pads_end"], strict=True)
     padded = np.pad(data, [(0, 0), (0, 0), *pads])
     kernel, groups = weights.shape[2:], attrs["groups"]
@@ -97,7 +115,9 @@ def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
 def convolution(types, attrs):
     """T[N, C, *S], T[O, C/groups, *K] -> T[N, O, *R], one to three spatial axes.
 
-    R = floor((S + pads_begin + pads_end - dilations (K - 1) - 1) / strides) + 1.
+    S' = data_dilations (S - 1) + 1 are the places of the data with zeros between its elements: with `data_dilations`
+    a convolution is the transpose of one with such strides (a "deconvolution").
+    R = floor((S' + pads_begin + pads_end - dilations (K - 1) - 1) / strides) + 1.
     out[n, o, r] = sum over c, k of data[n, c', r * strides + k * dilations - pads_begin] * weights[o, c, k],
     where data is 0 outside and c' is channel c of the group of o. This is the cross-correlation that MXNet
     and ONNX call convolution.

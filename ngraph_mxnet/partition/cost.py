@@ -40,7 +40,7 @@ def node_cost(node: Node) -> Cost:
     out = sum(value.type.size for value in node.outputs)
     name = node.op.name
     if name == "convolution":
-        return Cost(macs=out * prod(node.inputs[1].shape[1:]))
+        return Cost(macs=out * prod(node.inputs[1].shape[1:]) // prod(node.attrs["data_dilations"]))
     if name == "matmul":
         return Cost(macs=out * node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1])
     if name in MOVEMENT:

@@ -156,6 +156,7 @@ def test_pooling(
         int(p["include_pad"]),
         *source.strides,
         *target.strides,
+        *(1, 1, 1, 1, 0, 0, 0, 0),  # no depth: pools over three axes are in tests/backend
     ]
     run(isa, f"{kind}_pool_blocked{storage}", [source.inner, target.inner], ints, (), splits)
     close(target.plain, pool_reference(source.plain, kind, size, p), 2**-8 if storage == "_bf16" else 2e-6)
@@ -374,8 +375,8 @@ def test_pack_depthwise_and_channels(
     weights = images(seed, channels, 1, *kernel)
     wanted = pack_depthwise_reference(weights)
     packed = np.full_like(wanted, np.nan)
-    taps = kernel[0] * kernel[1]
-    run(isa, "pack_depthwise", [weights, packed], [channels, taps, taps, 1], (), splits)
+    ints = abi.pack_depthwise_ints(weights.shape, element_strides(weights))
+    run(isa, "pack_depthwise", [weights, packed], ints, (), splits)
     np.testing.assert_array_equal(packed, wanted)
     values = images(seed, groups * channels, 2)[:, 0]
     for oc_tile in (16, 32):

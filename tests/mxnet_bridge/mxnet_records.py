@@ -42,17 +42,6 @@ def op(name: str, *shapes: tuple[int, ...], low: float = -2.0, high: float = 2.0
 IMAGE = (2, 6, 9, 7)
 CUBE = (2, 3, 4)
 
-CONVOLUTION = [
-    op("Convolution", IMAGE, kernel=(3, 3), num_filter=4),
-    op("Convolution", IMAGE, kernel=(3, 2), num_filter=4, stride=(2, 1), pad=(1, 2), no_bias=True),
-    op("Convolution", IMAGE, kernel=(3, 3), num_filter=6, num_group=3, dilate=(2, 1), pad=(2, 0),
-       layout="NCHW"),
-    op("Convolution", IMAGE, kernel=(3, 3), num_filter=6, num_group=6, pad=(1, 1), workspace=512,
-       cudnn_tune="off"),
-    op("Convolution", (2, 6, 11), kernel=(3,), num_filter=4, stride=(2,), pad=(1,), layout="NCW"),
-    op("Convolution", (1, 2, 5, 4, 6), kernel=(2, 3, 3), num_filter=3, pad=(0, 1, 1)),
-]
-
 LINEAR = [
     op("FullyConnected", (3, 8), num_hidden=5),
     op("FullyConnected", IMAGE, num_hidden=5, no_bias=True),
@@ -64,33 +53,9 @@ LINEAR = [
     op("linalg_gemm2", (2, 3, 4), (2, 5, 4), transpose_b=True, alpha=0.5),
 ]
 
-NORMALIZATION = [
-    op("BatchNorm", IMAGE), op("BatchNorm", IMAGE, fix_gamma=False, eps=1e-2, momentum=0.8),
-    op("BatchNorm", (3, 4), fix_gamma=False, use_global_stats=True),
-    op("BatchNorm", IMAGE, fix_gamma=False, axis=3), op("BatchNorm", IMAGE, fix_gamma=False, axis=-2),
-    op("LayerNorm", CUBE), op("LayerNorm", IMAGE, axis=1, eps=1e-3),
-    op("InstanceNorm", IMAGE), op("InstanceNorm", CUBE, eps=0.1),
-    op("GroupNorm", IMAGE, num_groups=3), op("GroupNorm", CUBE, num_groups=1, eps=0.01),
-    op("LRN", IMAGE, nsize=3), op("LRN", IMAGE, nsize=5, alpha=0.1, beta=0.5, knorm=1.5),
-    op("L2Normalization", IMAGE), op("L2Normalization", IMAGE, mode="channel"),
-    op("L2Normalization", IMAGE, mode="spatial", eps=0.1),
-    op("Dropout", CUBE, p=0.7),
-]
+NORMALIZATION = [op("Dropout", CUBE, p=0.7)]
 
-POOLING = [
-    op("Pooling", IMAGE, kernel=(2, 2), stride=(2, 2)),
-    op("Pooling", IMAGE, kernel=(3, 2), stride=(2, 1), pad=(1, 0), pool_type="avg",
-       pooling_convention="full"),
-    op("Pooling", IMAGE, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="avg", count_include_pad=False),
-    op("Pooling", IMAGE, kernel=(3, 3), pool_type="sum", pad=(1, 1), stride=(2, 3)),
-    op("Pooling", IMAGE, kernel=(2, 2), pool_type="sum", stride=(2, 2), pooling_convention="full"),
-    *(op("Pooling", IMAGE, global_pool=True, pool_type=kind, kernel=(7, 7), pad=(3, 3)) for kind in ("avg",
-       "max", "sum")),
-    op("Pooling", (2, 3, 9), global_pool=True, pool_type="avg"),
-    op("Pooling", (2, 3, 9), kernel=(3,), stride=(2,), pool_type="max", pad=(1,)),
-    op("Pooling", (1, 2, 5, 6, 7), kernel=(2, 3, 2), stride=(1, 2, 2), pool_type="avg"),
-    op("UpSampling", IMAGE, scale=3, sample_type="nearest"),
-]
+POOLING = [op("UpSampling", IMAGE, scale=3, sample_type="nearest")]
 
 REDUCTION = [
     *(op(name, CUBE, **attrs) for name in ("sum", "mean", "prod", "max", "min")
@@ -181,4 +146,4 @@ LOSS = [
     op("make_loss", CUBE),
 ]
 
-RECORDS = [*CONVOLUTION, *LINEAR, *NORMALIZATION, *POOLING, *REDUCTION, *MOVEMENT, *ELEMENTWISE, *LOSS]
+RECORDS = [*LINEAR, *NORMALIZATION, *POOLING, *REDUCTION, *MOVEMENT, *ELEMENTWISE, *LOSS]

@@ -235,7 +235,7 @@ def test_fused_ops_are_the_ops_they_stand_for():
     op = get_op("convolution_bias_add_scale_shift")
     first, second = op.evaluate(
         [x, w, bias, core, bias, bias],
-        op.check_attrs({**attrs, "dilations": (1, 1), "lower": -1, "upper": 1, "lower2": 0}),
+        op.check_attrs({**attrs, "dilations": (1, 1), "data_dilations": (1, 1), "lower": -1, "upper": 1, "lower2": 0}),
     )
     np.testing.assert_allclose(first, both)
     np.testing.assert_allclose(second, evaluate("scale_shift", both, bias, bias, lower=0))

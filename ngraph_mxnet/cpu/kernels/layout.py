@@ -217,16 +217,17 @@ def pack_contraction_bf16(tensors, ints, floats, begin, end):
 def pack_depthwise(tensors, ints, floats, begin, end):
     """Weights `[C][taps]` to `[C16][taps][16]`, zeros in the padding lanes.
 
-    tensors: weights, packed. ints: channels, taps (KH * KW), channel stride, tap stride. Tasks: c16.
+    tensors: weights, packed. ints: channels, KH, KW, then the strides of channel, KH and KW. Tasks: c16.
     """
-    channels, taps = ints[0], ints[1]
+    channels, kernel_w = ints[0], ints[2]
+    taps = ints[1] * kernel_w
     for block in range(begin, end):
         for tap in range(taps):
             target = shift(pointer(tensors, 1, float32), (block * taps + tap) * 16)
-            source = shift(pointer(tensors, 0, float32), tap * ints[3])
+            source = shift(pointer(tensors, 0, float32), tap // kernel_w * ints[4] + tap % kernel_w * ints[5])
             for j in range(16):
                 c = block * 16 + j
-                target[j] = source[c * ints[2]] if c < channels else np.float32(0)
+                target[j] = source[c * ints[3]] if c < channels else np.float32(0)
 
 
 

@@ -27,9 +27,11 @@ __all__ = ["POOL_INTS", "SCALE_SHIFT_INTS"]
 
 POOL_INTS = tuple(
     "n c16 h w out_h out_w kernel_h kernel_w stride_h stride_w dilation_h dilation_w pad_top pad_left "
-    "pad_bottom pad_right include_pad in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel".split()
+    "pad_bottom pad_right include_pad in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel "
+    "d out_d kernel_d stride_d pad_front pad_back in_slice out_slice".split()
 )
-"""Names of the entries of `ints` of both pooling kernels; the last eight are strides."""
+"""Names of the entries of `ints` of both pooling kernels. `in_*` and `out_*` are strides, but `out_d`, `out_h` and
+`out_w` sizes; the depth, which has no dilation, is 1 in two dimensions."""
 
 SCALE_SHIFT_INTS = tuple("n c16 h w in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel".split())
 """Names of the entries of `ints` of `scale_shift_blocked`."""
@@ -69,25 +71,31 @@ def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
         """Maximum over windows clipped to the image; NaN wins; -inf for a window wholly outside.
 
         tensors: input, output. ints: `POOL_INTS` (the pads below and right and include_pad are ignored).
-        Tasks: (n, c16, output row).
+        Tasks: (n, output slice, c16, output row).
         """
         out_h, out_w = ints[4], ints[5]
         for task in range(begin, end):
             plane, oh = task // out_h, task % out_h
             image, block = plane // ints[1], plane % ints[1]
+            image, od = image // ints[26], image % ints[26]
             source = shift(pointer(tensors, 0, source_type), image * ints[17] + block * ints[18])
-            target = shift(pointer(tensors, 1, target_type), image * ints[21] + block * ints[22] + oh * ints[23])
+            place = image * ints[21] + od * ints[32] + block * ints[22] + oh * ints[23]
+            target = shift(pointer(tensors, 1, target_type), place)
+            front = od * ints[28] - ints[29]
+            kd0, kd1 = _taps(front, ints[27], 1, ints[25])
             top = oh * ints[8] - ints[12]
             kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
             for ow in range(out_w):
                 left = ow * ints[9] - ints[13]
                 kw0, kw1 = _columns(ints, left)
                 best = splat(np.float32(-np.inf))
-                for kh in range(kh0, kh1):
-                    row = shift(source, (top + kh * ints[10]) * ints[19] + left * ints[20])
-                    step = ints[11] * ints[20]
-                    for kw in range(kw0, kw1):
-                        best = maximum_lanes(load(row, kw * step), best)
+                for kd in range(kd0, kd1):
+                    for kh in range(kh0, kh1):
+                        slice_ = shift(source, (front + kd) * ints[31])
+                        row = shift(slice_, (top + kh * ints[10]) * ints[19] + left * ints[20])
+                        step = ints[11] * ints[20]
+                        for kw in range(kw0, kw1):
+                            best = maximum_lanes(load(row, kw * step), best)
                 store(target, ow * ints[24], best)
 
     return max_pool_blocked
@@ -101,32 +109,41 @@ def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
 
         tensors: input, output. ints: `POOL_INTS`. With include_pad 1 the divisor counts the window's taps within
         the image and its pads (not what lies beyond, where the output size was rounded up); with 0 only those
-        in the image. 0 for an empty window. Only pixels of the image are read. Tasks: (n, c16, output row).
+        in the image. 0 for an empty window. Only pixels of the image are read.
+        Tasks: (n, output slice, c16, output row).
         """
         out_h, out_w = ints[4], ints[5]
         for task in range(begin, end):
             plane, oh = task // out_h, task % out_h
             image, block = plane // ints[1], plane % ints[1]
+            image, od = image // ints[26], image % ints[26]
             source = shift(pointer(tensors, 0, source_type), image * ints[17] + block * ints[18])
-            target = shift(pointer(tensors, 1, target_type), image * ints[21] + block * ints[22] + oh * ints[23])
+            place = image * ints[21] + od * ints[32] + block * ints[22] + oh * ints[23]
+            target = shift(pointer(tensors, 1, target_type), place)
+            front = od * ints[28] - ints[29]
+            kd0, kd1 = _taps(front, ints[27], 1, ints[25])
             top = oh * ints[8] - ints[12]
             kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
+            padded_d0, padded_d1 = _taps(front + ints[29], ints[27], 1, ints[25] + ints[29] + ints[30])
             padded_h0, padded_h1 = _taps(top + ints[12], ints[6], ints[10], ints[2] + ints[12] + ints[14])
+            padded = (padded_d1 - padded_d0) * (padded_h1 - padded_h0)
             for ow in range(out_w):
                 left = ow * ints[9] - ints[13]
                 kw0, kw1 = _columns(ints, left)
                 total = splat(np.float32(0))
-                for kh in range(kh0, kh1):
-                    row = shift(source, (top + kh * ints[10]) * ints[19] + left * ints[20])
-                    step = ints[11] * ints[20]
-                    for kw in range(kw0, kw1):
-                        total = total + load(row, kw * step)
-                count = max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
+                for kd in range(kd0, kd1):
+                    for kh in range(kh0, kh1):
+                        slice_ = shift(source, (front + kd) * ints[31])
+                        row = shift(slice_, (top + kh * ints[10]) * ints[19] + left * ints[20])
+                        step = ints[11] * ints[20]
+                        for kw in range(kw0, kw1):
+                            total = total + load(row, kw * step)
+                count = max(kd1 - kd0, 0) * max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
                 if ints[16] != 0 and kw1 - kw0 == ints[7]:
-                    count = (padded_h1 - padded_h0) * ints[7]
+                    count = padded * ints[7]
                 elif ints[16] != 0:
                     w0, w1 = _taps(left + ints[13], ints[7], ints[11], ints[3] + ints[13] + ints[15])
-                    count = (padded_h1 - padded_h0) * (w1 - w0)
+                    count = padded * (w1 - w0)
                 store(target, ow * ints[24], total / splat(np.float32(max(count, 1))))
 
     return avg_pool_blocked

@@ -2,7 +2,7 @@
 
 from ngraph_mxnet.cpu.lower import (  # noqa: F401
     blocked,
-    contraction,
+    convolution,
     elementwise,
     fused,
     gather,

@@ -26,12 +26,12 @@ from ngraph_mxnet.ir.types import TensorType, f32
 
 @lowers("max_pool", "avg_pool", check=check_rank)
 def pool(ctx: Lowering, node: Node) -> None:
-    """1-D and 2-D. Windows are clipped to the image, so the halo is not read."""
+    """1-D to 3-D. Windows are clipped to the image, so the halo is not read."""
     out = ctx.new_blocked(node.output)
     source = ctx.narrow(node.inputs[0]) if out.type.element is BF16 else ctx.stored(node.inputs[0])
     fills = {"kernel": 1, "strides": 1, "pads_begin": 0, "pads_end": 0}
-    pairs = {name: (fill, *node.attrs[name])[-2:] for name, fill in fills.items()}
-    ints = abi.pool_ints(source, out, **pairs, include_pad=node.attrs.get("include_pad", False))
+    axes = {name: (fill, fill, *node.attrs[name])[-3:] for name, fill in fills.items()}
+    ints = abi.pool_ints(source, out, **axes, include_pad=node.attrs.get("include_pad", False))
     ctx.emit(f"{node.op.name}_blocked" + _suffix(source, out), [source], out, ints)
     ctx.set_blocked(node.output, out)
 
@@ -75,11 +75,12 @@ def _plain_scale_shift(ctx: Lowering, node: Node) -> None:
 def global_mean(ctx: Lowering, node: Node) -> None:
     """reduce_mean over all spatial axes of a blocked tensor: an average pool of one window."""
     source = ctx.stored(node.inputs[0])
-    shape = (*source.type.shape[:2], 1, 1)
+    depth = source.images // source.type.shape[0]
+    shape = (*source.type.shape[:2], *(1,) * max(2, node.inputs[0].type.rank - 2))
     type_ = TensorType(f32, shape)
     out = blocked_view(type_, ctx.builder.arena(blocked_bytes(type_, Halo())), Halo())
-    window = (source.height, source.width)
-    ints = abi.pool_ints(source, out, kernel=window, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
+    window, nothing = (depth, source.height, source.width), (0, 0, 0)
+    ints = abi.pool_ints(source, out, kernel=window, strides=(1, 1, 1), pads_begin=nothing, pads_end=nothing)
     ctx.emit("avg_pool_blocked" + _suffix(source, out), [source], out, ints)
     ctx.set_blocked(node.output, replace(out, type=node.output.type))
 

@@ -26,6 +26,7 @@ from ngraph_mxnet.cpu.view import (
     as_plain,
     blocked_bytes,
     blocked_view,
+    images_4d,
     plain_view,
     sub_blocks,
 )
@@ -253,12 +254,14 @@ class Lowering:
         return destination
 
     def _to_blocked(self, source: PlainView, destination: BlockedView) -> BlockedView:
-        self.emit("to_blocked", [source], destination, abi.to_blocked_ints(source, destination))
+        for plain, blocked in images_4d(source, destination):
+            self.emit("to_blocked", [plain], blocked, abi.to_blocked_ints(plain, blocked))
         return destination
 
     def _from_blocked(self, source: BlockedView) -> PlainView:
         destination = self.new_plain(source.type)
-        self.emit("from_blocked", [source], destination, abi.from_blocked_ints(source, destination))
+        for plain, blocked in images_4d(destination, source):
+            self.emit("from_blocked", [blocked], plain, abi.from_blocked_ints(blocked, plain))
         return destination
 
 

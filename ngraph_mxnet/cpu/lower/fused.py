@@ -10,7 +10,7 @@ from ngraph_mxnet.cpu.codegen.spec import SCRATCH_BYTES, LoopKernel, Tensor, col
 from ngraph_mxnet.cpu.lower.context import RULES, Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.cpu.lower.elementwise import KEEPS_FINITE
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.cpu.view import BLOCK, PlainView, View, contiguous_strides
+from ngraph_mxnet.cpu.view import BLOCK, PlainView, View, contiguous_strides, images_of
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType
 
@@ -93,7 +93,7 @@ def _output_strides(view: PlainView, description: Description) -> Strides:
 def _blocked_reads(ctx: Lowering, node: Node, description: Description) -> list[Placed] | None:
     """Views and strides over (image, block, row, pixel, lane); None when plain is the way."""
     shape = description.shape
-    if description.rows or len(shape) not in (3, 4):
+    if description.rows or len(shape) not in (3, 4, 5):
         return None
     if not any(ctx.has_blocked(node.inputs[r.parameter]) and r.shape == shape for r in description.reads):
         return None
@@ -115,13 +115,15 @@ def _blocked_read(ctx: Lowering, value: Value, read: Read, description: Descript
         plain = ctx.contiguous(value)
         steps = broadcast_strides(PlainView(TensorType(plain.type.element, shape), plain.buffer, plain.offset,
                                             plain.writers, contiguous_strides(shape)), description.shape)
+        if len(shape) == 5:
+            return None
         row, pixel = (0, *steps[2:])[-2:]
         return plain, (steps[0], 0, row, pixel, 0)
-    if value.shape == shape:
+    if value.shape == shape and (len(shape) < 5 or shape == description.shape):
         view = ctx.blocked(value)
-        row, pixel = (1, *pixels)[-2:]
+        images, row, pixel = images_of(shape), *(1, *pixels)[-2:]
         return view, (_if(images > 1, view.image), view.block, _if(row > 1, view.row), _if(pixel > 1, BLOCK), 1)
-    if all(p == 1 for p in pixels) and not ragged:
+    if all(p == 1 for p in pixels) and not ragged and (len(shape) < 5 or images == 1):
         return ctx.contiguous(value), (_if(images > 1, channels), BLOCK, 0, 0, 1)
     return None
 

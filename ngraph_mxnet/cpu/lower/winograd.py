@@ -16,7 +16,7 @@ from ngraph_mxnet.cpu.lower.context import Lowering
 from ngraph_mxnet.cpu.microkernels.params import ContractionParams
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
-from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Buffer, Halo, PlainView, View
+from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Buffer, Halo, PlainView, View, images_of
 from ngraph_mxnet.cpu.winograd import cut, weight_matrix
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
@@ -37,7 +37,7 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
     once: at prepare time.
     """
     data, weights = node.inputs[:2]
-    images, outputs, *size = node.outputs[0].shape
+    outputs, size = node.outputs[0].shape[1], node.outputs[0].shape[-2:]
     if ctx.bf16 or not ctx.target.winograd:
         return 0
     if geometry.groups != 1 or geometry.kernel != (3, 3) or node.outputs[0].type.size == 0:
@@ -46,7 +46,7 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
         return 0
     if not ctx.is_prepared(weights):
         return 0
-    layer = algorithm.Layer(images, data.shape[1], outputs, *size)
+    layer = algorithm.Layer(images_of(node.outputs[0].shape), data.shape[1], outputs, *size)
     return algorithm.choose_tile(layer, ctx.target.isa, ctx.target.threads)
 
 

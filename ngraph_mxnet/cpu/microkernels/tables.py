@@ -76,8 +76,10 @@ def step_table(
     lanes: int = 1,
     kernel: tuple[int, int] = (1, 1),
     dilation: tuple[int, int] = (1, 1),
+    slices: int = 1,
+    slice_stride: int = 0,
 ) -> np.ndarray:
-    """int32 `[channels * KH * KW]`: byte offset of each (input channel, kh, kw), last fastest.
+    """int32 `[channels * slices * KH * KW]`: byte offset of each (input channel, slice, kh, kw), last fastest.
 
     k16: `channels` counts the group's 16-channel blocks and `channel_stride` is the bytes between blocks
     (64 for the rows of a matrix). k1: single channels (4 for the rows of a matrix); with `lanes` 16 those of
@@ -87,4 +89,5 @@ def step_table(
     channel = block * channel_stride + lane * 4
     kh = np.arange(kernel[0], dtype=np.int64) * (dilation[0] * inputs.row)
     kw = np.arange(kernel[1], dtype=np.int64) * (dilation[1] * inputs.pixel)
-    return _narrow((channel[:, None, None] + kh[:, None] + kw).reshape(-1))
+    slice_ = np.arange(slices, dtype=np.int64) * slice_stride
+    return _narrow((channel[:, None, None, None] + slice_[:, None, None] + kh[:, None] + kw).reshape(-1))

@@ -92,7 +92,7 @@ def choose_tiles(
         if (variant.kind, variant.bf16) != (kind, bf16):
             continue
         # Indexed tiles cross rows; those with a constant stride only where the input is one long row.
-        one_row = not variant.rows or (flat_input and not (fold and out_h > 1))
+        one_row = not variant.rows or (flat_input and not fold)
         rows, row_pixels = (1, out_rows * out_w) if one_row else (out_rows, out_w)
         row_tiles = -(-row_pixels // variant.tile)
         oc_groups = -(-(channels or BLOCK * out_blocks) // variant.oc_tile)

@@ -9,6 +9,7 @@ from ngraph_mxnet.mxnet_bridge.rules import (  # noqa: F401
     normalization,
     pooling,
     reduction,
+    resize,
     sequence,
     transformer,
 )
