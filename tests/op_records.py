@@ -20,6 +20,7 @@ Case = tuple[list[TensorType], dict[str, Any]]
 
 FLOATS = ("f32", "f16", "f64")
 NUMBERS = ("f32", "i32", "f16", "i64", "u8", "i8")
+INTEGERS = ("i32", "i64", "u8", "i8")
 BOOLS = ("bool",)
 ANY = (*NUMBERS, "bool")
 
@@ -321,6 +322,11 @@ _RECORDS = [
         for op in ["log", "log10", "log1p", "log2", "reciprocal", "rsqrt", "sqrt"]
     ),
     *(Record(op, _unary(FLOATS), low=-0.98, high=0.98) for op in ["acos", "asin", "atanh", "tan"]),
+    Record("erfinv", _unary(FLOATS), low=-0.98, high=0.98),
+    *(Record(op, _unary(FLOATS), low=0.1, high=5.0) for op in ["gamma", "lgamma"]),
+    Record("atan2", _broadcasting(FLOATS)),
+    *(Record(op, _broadcasting(INTEGERS)) for op in ["bitwise_and", "bitwise_or", "bitwise_xor"]),
+    Record("bitwise_not", _unary(INTEGERS)),
     Record("acosh", _unary(FLOATS), low=1.05, high=5.0),
     Record("identity", _unary(ANY)),
     Record("logical_not", _unary(BOOLS)),

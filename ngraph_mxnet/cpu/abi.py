@@ -21,6 +21,29 @@ SIZE_SUFFIX = {1: "1", 2: "2", 4: "4", 8: "8"}
 """`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
 
 
+def _numbered(names: str) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names.split())}
+
+
+_COMPARISONS = _numbered("equal greater greater_equal less less_equal not_equal")
+WIDE_CODES: dict[str, dict[str, int]] = {
+    "unary_f64": _numbered(
+        "abs acos acosh asin asinh atan atanh cbrt ceiling cos cosh elu erf erfinv exp expm1 floor gamma gelu "
+        "leaky_relu lgamma log log10 log1p log2 negative reciprocal relu round rsqrt sigmoid sign sin sinh softplus "
+        "softsign sqrt square tan tanh trunc"
+    ),
+    "unary_i64": _numbered("abs bitwise_not negative relu sign square"),
+    "binary_f64": _numbered("add atan2 divide maximum minimum mod multiply power subtract"),
+    "binary_i64": _numbered("add bitwise_and bitwise_or bitwise_xor divide maximum minimum mod multiply subtract"),
+    "compare_f64": _COMPARISONS,
+    "compare_i64": _COMPARISONS,
+}
+"""The ops of each kernel in `kernels/wide.py` that takes more than one, and their numbers."""
+
+REDUCE_CODES = _numbered("reduce_sum reduce_mean reduce_prod reduce_max reduce_min")
+"""The ops of `reduce_f64` and `reduce_i64`, and their numbers."""
+
+
 def merged_dims(shape: Ints, strides: Sequence[Ints]) -> list[tuple[int, tuple[int, ...]]]:
     """Size and strides of each dimension, without those of 1, neighbours merged that are contiguous in every tensor."""
     dims: list[tuple[int, tuple[int, ...]]] = []
@@ -237,12 +260,12 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     **dict.fromkeys(("winograd_input_2", "winograd_input_4", "winograd_output_2", "winograd_output_4"),
                     lambda ints: ints[0] * ints[1]),
     "pack_channels": lambda ints: ints[0] * -(-ints[1] // ints[2]),
-    **dict.fromkeys(("gather_1", "gather_4", "gather_8"), lambda ints: ints[0] * -(-ints[3] // ints[4])),
+    **dict.fromkeys(("gather_1", "gather_2", "gather_4", "gather_8"), lambda ints: ints[0] * -(-ints[3] // ints[4])),
     "softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "log_softmax": lambda ints: ints[0] * -(-ints[2] // 16),
-    "argmax": lambda ints: ints[0] * ints[2],
-    "argmin": lambda ints: ints[0] * ints[2],
+    **dict.fromkeys(("argmax", "argmax_f64", "argmax_i64", "argmin", "argmin_f64", "argmin_i64"),
+                    lambda ints: ints[0] * ints[2]),
     "layer_norm": lambda ints: ints[0],
     "lrn": lambda ints: ints[0] * ints[1],
-    **dict.fromkeys(("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min"), _reduce_tasks),
+    **dict.fromkeys((*REDUCE_CODES, "reduce_f64", "reduce_i64"), _reduce_tasks),
 }

@@ -76,8 +76,8 @@ class CPUExecutable(Executable):
 
 
 class CPUBackend(Backend):
-    """See `Backend`. Float32 throughout, but for contractions if bf16 is asked for; comparisons and logic in bool,
-    positions in i64."""
+    """See `Backend`. Computes in float32, but for contractions if bf16 is asked for; elementwise ops and reductions of
+    float64 and integers in these, comparisons and logic in bool, positions in i64."""
 
     name = "CPU"
 
@@ -87,9 +87,6 @@ class CPUBackend(Backend):
         rule = RULES.get(_BECOMES.get(node.op.name, node.op.name))
         if rule is None:
             return f"{node.op.name} has no CPU kernel"
-        sizes = {v.type.element.size for v in (*node.inputs, *node.outputs)}
-        if not sizes <= {1, 4, 8}:
-            return f"{node.op.name} of {', '.join(str(v.type) for v in node.inputs)}: 16-bit types have no CPU kernel"
         return rule.check(node)
 
     def notices(self) -> list[str]:

@@ -2,7 +2,8 @@
 
 Each operator lowers by its rule (`rules/<family>.py`); every IR node carries `mx:<name> <Op>`. A variable
 that feeds nothing but parameter slots (a weight, a bias, batch-norm statistics), be it rearranged, becomes a cacheable
-parameter.
+parameter. A rule says which element types it takes and computes in (`rules/registry.py: Types`); the conversions
+around it are made here.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
+from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.mxnet_bridge.aliases import canonical
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
+from ngraph_mxnet.mxnet_bridge.half import Halves
 from ngraph_mxnet.mxnet_bridge.rules.left import LEFT
-from ngraph_mxnet.mxnet_bridge.rules.registry import Rule, find_rule
+from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, Rule, find_rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
-
-# The element types that nodes may read and write.
-ELEMENTS = ("f32", "i32", "i64")
 
 # Between a weight and the operator that it is a parameter of: elements only move.
 _REARRANGING = frozenset({
@@ -65,6 +65,7 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     b = Builder(name=name)
     weights = _weights(symbol)
     values: dict[Edge, Value] = {}
+    halves = Halves()
     names = _distinct([node.argument for node in arguments])
     for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):
         b.origin = node.origin
@@ -73,15 +74,20 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
                                                   cacheable=cacheable)
     for node in symbol.operators():
         try:
-            outputs = lower_node(b, node, [_read(symbol, values, edge) for edge in node.inputs])
+            outputs = lower_node(b, node, [_read(symbol, values, edge) for edge in node.inputs], halves)
         except UnsupportedError as error:
             raise UnsupportedError(f"{node.origin}: {error}") from None
         values.update((Edge(node.index, i), value) for i, value in enumerate(outputs))
-    return b.results(*_own_results(b, [_read(symbol, values, head) for head in symbol.heads]))
+    graph = b.results(*_own_results(b, [_read(symbol, values, head) for head in symbol.heads]))
+    if halves.used:
+        graph.remove_dead()
+    return graph
 
 
-def lower_node(b: Builder, node: SymbolNode, inputs: list[Value]) -> list[Value]:
+def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves | None = None) -> list[Value]:
     """Append one operator's IR and return its outputs: without those of MXNet's that no rule computes.
+
+    `halves` is shared by the nodes of a graph.
 
     Raises:
         UnsupportedError: the bare reason: naming the node is the caller's.
@@ -89,29 +95,51 @@ def lower_node(b: Builder, node: SymbolNode, inputs: list[Value]) -> list[Value]
     """
     b.origin = node.origin
     try:
-        return _apply(b, node, inputs)
+        return _apply(b, node, inputs, halves or Halves())
     except TypeRuleError as error:
         raise UnsupportedError(str(error)) from None
 
 
-def _apply(b: Builder, node: SymbolNode, inputs: list[Value]) -> list[Value]:
+def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves) -> list[Value]:
     rule = _rule(node)
     least, most = rule.operands
     if not least <= len(inputs) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
         raise UnsupportedError(f"found {len(inputs)} inputs, expected {wanted}")
     for position, value in enumerate(inputs):
-        _check_type(f"input {position}", value.type)
+        _check_type(f"input {position}", value.type, rule.types.elements)
     attrs = Attrs(node.attrs, node.origin)
     attrs.ignore(*rule.ignored)
-    lowered = rule.lower(b, inputs, attrs, node)
+    lowered = rule.lower(b, _computing(b, rule, inputs, halves), attrs, node)
     if attrs.unread():
         unknown = ", ".join(f"{key}={value}" for key, value in attrs.unread().items())
         raise UnsupportedError(f"no support for {unknown}")
     outputs = [lowered] if isinstance(lowered, Value) else list(lowered)
+    outputs = [_stored(b, rule, inputs, value, halves) for value in outputs]
     for position, value in enumerate(outputs):
-        _check_type(f"output {position}", value.type)
+        _check_type(f"output {position}", value.type, EXACT.elements)
     return outputs
+
+
+def _computing(b: Builder, rule: Rule, inputs: list[Value], halves: Halves) -> list[Value]:
+    """The inputs in the types that the rule computes in."""
+    if rule.types.moves and not any(halves.has_wide(value) for value in inputs):
+        return inputs
+    return [_in_f32(b, value, halves) if value.type.element.name in rule.types.in_f32 else value for value in inputs]
+
+
+def _in_f32(b: Builder, value: Value, halves: Halves) -> Value:
+    return halves.widened(b, value) if value.type.element is f16 else b.convert(value, element=f32)
+
+
+def _stored(b: Builder, rule: Rule, inputs: list[Value], result: Value, halves: Halves) -> Value:
+    """A result in the element type that MXNet gives it."""
+    if result.type.element is not f32 or rule.typed_by >= len(inputs):
+        return result
+    element = inputs[rule.typed_by].type.element
+    if element.name not in rule.types.in_f32:
+        return result
+    return halves.narrowed(b, result) if element is f16 else b.convert(result, element=element)
 
 
 def _rule(node: SymbolNode) -> Rule:
@@ -125,9 +153,9 @@ def _rule(node: SymbolNode) -> Rule:
     return rule
 
 
-def _check_type(what: str, type_: TensorType) -> None:
-    if type_.element.name not in ELEMENTS:
-        raise UnsupportedError(f"{what} is {type_}; supported element types: {', '.join(ELEMENTS)}")
+def _check_type(what: str, type_: TensorType, elements: tuple[str, ...]) -> None:
+    if type_.element.name not in elements:
+        raise UnsupportedError(f"{what} is {type_}; supported element types: {', '.join(elements)}")
     if not type_.rank:
         raise UnsupportedError(f"{what} has rank 0, which MXNet takes for an unknown shape")
     if not type_.size:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from statistics import NormalDist
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ngraph_mxnet.ops.common import (
     BOOL,
     CLAMP,
     FLOAT,
+    INTEGER,
     NUMBER,
     clamp_array,
     declare,
@@ -30,6 +32,34 @@ Function = Callable[[np.ndarray], np.ndarray]
 def erf(x: np.ndarray) -> np.ndarray:
     """The error function, in f64."""
     return np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64))
+
+
+_normal_quantile = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])
+
+
+def _erfinv(x: np.ndarray) -> np.ndarray:
+    """From the quantiles of the normal distribution, two steps of Newton's method on erf(y) = x, in f64."""
+    wide = x.astype(np.float64)
+    inside = np.abs(wide) < 1
+    y = _normal_quantile(np.clip((np.where(inside, wide, 0.0) + 1) / 2, 1e-300, 1 - 2.0**-53)) / math.sqrt(2)
+    for _ in range(2):
+        y = y - (erf(y) - np.where(inside, wide, 0.0)) * math.sqrt(math.pi) / 2 * np.exp(y * y)
+    return np.where(inside, y, np.where(np.abs(wide) == 1, wide * np.inf, np.nan))
+
+
+def _by_element(function: Callable[[float], float], at_pole: float) -> Function:
+    def safe(x: float) -> float:
+        try:
+            return function(x)
+        except OverflowError:
+            return math.inf
+        except ValueError:
+            return math.copysign(math.inf, x) if x == 0 and at_pole != math.inf else at_pole
+
+    return np.vectorize(safe, otypes=[np.float64])
+
+
+_gamma, _lgamma = _by_element(math.gamma, math.nan), _by_element(math.lgamma, math.inf)
 
 
 def _rounding(function: Function) -> Function:
@@ -63,10 +93,13 @@ UNARY: dict[str, tuple[str, str, Function]] = {
     "cos": (FLOAT, "cosine", np.cos),
     "cosh": (FLOAT, "hyperbolic cosine", np.cosh),
     "erf": (FLOAT, "2/sqrt(pi) times the integral of exp(-t^2) from 0 to x", erf),
+    "erfinv": (FLOAT, "the y with erf(y) = x; infinite at -1 and 1, NaN outside", _erfinv),
     "exp": (FLOAT, "e^x", np.exp),
     "expm1": (FLOAT, "e^x - 1, exact near 0", np.expm1),
     "floor": (NUMBER, "the greatest whole number not above x", _rounding(np.floor)),
+    "gamma": (FLOAT, "the gamma function; infinite at 0, NaN at negative whole numbers", _gamma),
     "gelu": (FLOAT, "x/2 (1 + erf(x / sqrt(2)))", _gelu),
+    "lgamma": (FLOAT, "log |gamma(x)|; infinite at 0 and negative whole numbers", _lgamma),
     "log": (FLOAT, "natural logarithm; -inf at 0, NaN below", np.log),
     "log10": (FLOAT, "logarithm to base 10", np.log10),
     "log1p": (FLOAT, "log(1 + x), exact near 0", np.log1p),
@@ -99,6 +132,7 @@ for _name, (_domain, _doc, _function) in UNARY.items():
     declare(_name, _doc, same_type(_domain), _reference(_function))
 
 declare("identity", "x", same_type(ANY), lambda inputs, attrs: inputs[0])
+declare("bitwise_not", "every bit of x inverted", same_type(INTEGER), lambda inputs, attrs: np.invert(inputs[0]))
 declare("logical_not", "not x; bool", same_type(BOOL), lambda inputs, attrs: np.logical_not(inputs[0]))
 
 

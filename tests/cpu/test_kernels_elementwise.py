@@ -34,7 +34,7 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def _modulo(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.mod(x.astype(np.float32), y.astype(np.float32))
+    return np.where(y == 0, 0, np.mod(x.astype(np.float32), y.astype(np.float32)))
 
 
 UNARY = {

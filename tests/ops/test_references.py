@@ -50,6 +50,9 @@ def test_commutative_ops():
         "logical_and",
         "logical_or",
         "logical_xor",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
     }
 
 
@@ -109,7 +112,7 @@ def test_mod_takes_the_divisors_sign(dtype):
 
 @pytest.mark.parametrize("op", [*ARITHMETIC, *COMPARISONS])
 def test_binary_ops_broadcast(op: str):
-    dtype = bool if op.startswith("logical") else np.float32
+    dtype = bool if op.startswith("logical") else np.int32 if op.startswith("bitwise") else np.float32
     assert evaluate(op, np.ones((3, 1, 4), dtype), np.ones((2, 1), dtype)).shape == (3, 2, 4)
 
 

@@ -4,7 +4,7 @@ Importing the package registers every record in `ALL_KERNELS`. `strided.py` docu
 elementwise kernels; every other kernel documents its parameters and tasks in its docstring.
 """
 
-from ngraph_mxnet.cpu.kernels import elementwise, gather, layout, normalize, pooling, reduction, winograd
+from ngraph_mxnet.cpu.kernels import elementwise, gather, layout, normalize, pooling, reduction, wide, winograd
 from ngraph_mxnet.cpu.kernels.record import ALL_KERNELS, KernelRecord, symbol
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "pooling",
     "reduction",
     "symbol",
+    "wide",
     "winograd",
 ]

@@ -106,10 +106,10 @@ def _minimum(x, y):
 
 @inline
 def _mod(x, y):
-    """The remainder with the divisor's sign; a zero has it too."""
+    """The remainder with the divisor's sign; a zero has it too. x mod 0 is 0."""
     rest = _modulo(x, y)
     moved = select((rest < ZERO) != (y < ZERO), rest + y, rest)
-    return select(rest == ZERO, _copy_sign(ZERO, y), moved)
+    return select((rest == ZERO) | (y == ZERO), _copy_sign(ZERO, y), moved)
 
 
 UNARY: dict[str, tuple[Callable, int]] = {

@@ -38,6 +38,6 @@ def _gather(element: types.Type) -> Callable:
     return gather
 
 
-for _bytes, _element in ((1, types.int8), (4, types.int32), (8, types.int64)):
+for _bytes, _element in ((1, types.int8), (2, types.int16), (4, types.int32), (8, types.int64)):
     _function = _gather(_element)
     register(KernelRecord(name=f"gather_{_bytes}", function=_function, doc=_function.__doc__ or ""))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import float32, float64, int64
+from numba import float32, float64, int64, types
 
+from ngraph_mxnet.cpu.abi import REDUCE_CODES
 from ngraph_mxnet.cpu.kernels.lanes import (
     lane,
     load_lanes,
@@ -172,12 +173,86 @@ for _name, _parts in REDUCTIONS.items():
     )
 
 
+def _scalar_reduction(element: types.Type, start: Callable, step: Callable, finish: Callable) -> Callable:
+    """The kernel of all reductions of a rarer element type, element by element; `floats[0]` is the op's number.
 
-def _position(better: Callable) -> Callable:
+    `start(code)` is the first total, `step(code, x, total)` the next one, and `finish(code, total, count)` the result.
+    """
+
+    def reduce(tensors, ints, floats, begin, end):
+        code = int64(floats[0])
+        count = ints[5] * ints[6] * ints[7] * ints[8] * ints[9]
+        for task in range(begin, end):
+            _, size, source_at, target_at = _locate(ints, task)
+            source = shift(pointer(tensors, 0, element), source_at)
+            target = shift(pointer(tensors, 1, element), target_at)
+            for i in range(size):
+                total = start(code)
+                for i0 in range(ints[5]):
+                    for i1 in range(ints[6]):
+                        for i2 in range(ints[7]):
+                            for i3 in range(ints[8]):
+                                at = i * ints[14] + i0 * ints[20] + i1 * ints[21] + i2 * ints[22] + i3 * ints[23]
+                                for i4 in range(ints[9]):
+                                    total = step(code, source[at + i4 * ints[24]], total)
+                target[i * ints[19]] = finish(code, total, count)
+
+    return reduce
+
+
+_CODES = REDUCE_CODES
+_SUM_CODE, _MEAN_CODE, _PROD_CODE = _CODES["reduce_sum"], _CODES["reduce_mean"], _CODES["reduce_prod"]
+_MAX_CODE = _CODES["reduce_max"]
+
+
+def _starts(zero: object, one: object, lowest: object, highest: object) -> Callable:
+    @inline
+    def start(code):
+        if code in (_SUM_CODE, _MEAN_CODE):
+            return zero
+        if code == _PROD_CODE:
+            return one
+        if code == _MAX_CODE:
+            return lowest
+        return highest
+
+    return start
+
+
+@inline
+def _next(code, x, total):
+    if code in (_SUM_CODE, _MEAN_CODE):
+        return total + x
+    if code == _PROD_CODE:
+        return total * x
+    if code == _MAX_CODE:
+        return select((x > total) | (x != x), x, total)
+    return select((x < total) | (x != x), x, total)
+
+
+_whole = inline(lambda code, total, count: total)
+_mean_of = inline(lambda code, total, count: total / float64(count) if code == _MEAN_CODE else total)
+_F64_STARTS = _starts(np.float64(0), np.float64(1), np.float64(-np.inf), np.float64(np.inf))
+_I64_STARTS = _starts(np.int64(0), np.int64(1), np.int64(-(2**63)), np.int64(2**63 - 1))
+
+for _name, _element, _start, _finish in (
+    ("reduce_f64", float64, _F64_STARTS, _mean_of), ("reduce_i64", int64, _I64_STARTS, _whole),
+):
+    register(
+        KernelRecord(
+            name=_name,
+            function=_scalar_reduction(_element, _start, _next, _finish),
+            doc="A reduction over any axes; there is no mean of int64, and others wrap. tensors: input, output. "
+            "ints: `REDUCE_INTS`. floats: the op's number in `REDUCE_CODES`. Tasks: as `reduce_sum`.",
+        )
+    )
+
+
+def _position(better: Callable, element: types.Type) -> Callable:
     def position(tensors, ints, floats, begin, end):
         for task in range(begin, end):
             outer, inner = task // ints[2], task % ints[2]
-            source = shift(pointer(tensors, 0, float32), outer * ints[3] + inner * ints[5])
+            source = shift(pointer(tensors, 0, element), outer * ints[3] + inner * ints[5])
             target = shift(pointer(tensors, 1, int64), outer * ints[6] + inner * ints[7])
             best, at = source[0], 0
             for i in range(1, ints[1]):
@@ -189,15 +264,16 @@ def _position(better: Callable) -> Callable:
     return position
 
 
-for _name, _better in (
-    ("argmax", inline(lambda x, best: (best == best) & ((x > best) | (x != x)))),
-    ("argmin", inline(lambda x, best: (best == best) & ((x < best) | (x != x)))),
-):
-    register(
-        KernelRecord(
-            name=_name,
-            function=_position(_better),
-            doc="First position of the extreme along an axis, as int64; the first NaN wins. "
-            "tensors: input, output. ints: `ARG_INTS`. Tasks: (outer, inner).",
+for _suffix, _element in (("", float32), ("_f64", float64), ("_i64", int64)):
+    for _name, _better in (
+        ("argmax", inline(lambda x, best: (best == best) & ((x > best) | (x != x)))),
+        ("argmin", inline(lambda x, best: (best == best) & ((x < best) | (x != x)))),
+    ):
+        register(
+            KernelRecord(
+                name=_name + _suffix,
+                function=_position(_better, _element),
+                doc="First position of the extreme along an axis, as int64; the first NaN wins. "
+                "tensors: input, output. ints: `ARG_INTS`. Tasks: (outer, inner).",
+            )
         )
-    )

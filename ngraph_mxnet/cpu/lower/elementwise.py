@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.cpu.lower import wide
 from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.cpu.view import BLOCK, View
@@ -28,13 +29,26 @@ def check_f32(node: Node) -> str | None:
     return None if found <= {"f32"} else f"{node.op.name} of {', '.join(sorted(found))} has no CPU kernel, only f32"
 
 
+def _check_arithmetic(node: Node) -> str | None:
+    element = node.inputs[0].type.element
+    return None if _has_own_kernel(node) else wide.missing(node.op.name, element)
+
+
+def _has_own_kernel(node: Node) -> bool:
+    """Whether the op runs in float32 as it is; others are computed in a wider type."""
+    return node.inputs[0].type.element.name == "f32" and node.op.name not in wide.DOUBLE_ONLY
+
+
 def _check_bool(node: Node) -> str | None:
     return None if all(v.type.element.name == "bool" for v in node.inputs) else "logical ops take bool on the CPU"
 
 
-@lowers(*UNARY, *BINARY, check=check_f32)
+@lowers(*UNARY, *BINARY, *wide.DOUBLE_ONLY, *wide.INTEGER_ONLY, check=_check_arithmetic)
 def arithmetic(ctx: Lowering, node: Node) -> None:
-    """In the blocked layout when an operand is there and the others fit, else plain."""
+    """float32 in the blocked layout when an operand is there and the others fit, else plain."""
+    if not _has_own_kernel(node):
+        wide.elementwise(ctx, node)
+        return
     floats = [node.attrs[name] for name in _PARAMETERS.get(node.op.name, ())]
     operands = _blocked_operands(ctx, node)
     if operands is None:
@@ -83,10 +97,13 @@ def _plain(ctx: Lowering, node: Node, floats: list[float], kernel: str = "") -> 
     ctx.set_plain(node.output, out)
 
 
-@lowers(*COMPARISON, check=check_f32)
+@lowers(*COMPARISON, check=_check_arithmetic)
 def comparison(ctx: Lowering, node: Node) -> None:
-    """f32 to bool."""
-    _plain(ctx, node, [])
+    """Of any element type, to bool."""
+    if _has_own_kernel(node):
+        _plain(ctx, node, [])
+    else:
+        wide.elementwise(ctx, node)
 
 
 @lowers(*LOGICAL, check=_check_bool)
@@ -95,29 +112,23 @@ def logical(ctx: Lowering, node: Node) -> None:
     _plain(ctx, node, [])
 
 
-def _check_select(node: Node) -> str | None:
-    return None if node.output.type.element.name == "f32" else "select has a CPU kernel for f32 only"
-
-
-@lowers("select", check=_check_select)
+@lowers("select")
 def select(ctx: Lowering, node: Node) -> None:
-    """bool, f32, f32 to f32."""
-    _plain(ctx, node, [])
-
-
-_CONVERTIBLE = {"f32", "f64", "i32", "i64", "i8", "u8", "bool"}
+    """bool and two of any element type to one of these."""
+    element = node.output.type.element
+    _plain(ctx, node, [], "select" if element.name == "f32" else f"select_{element.size}")
 
 
 def _check_convert(node: Node) -> str | None:
     pair = {node.inputs[0].type.element.name, node.output.type.element.name}
-    return None if pair <= _CONVERTIBLE else f"no conversion between {' and '.join(sorted(pair))} on the CPU"
+    return None if pair <= wide.CONVERTIBLE else f"no conversion between {' and '.join(sorted(pair))} on the CPU"
 
 
 @lowers("convert", check=_check_convert)
 def convert(ctx: Lowering, node: Node) -> None:
     """Between any two of the convertible element types."""
-    source, target = node.inputs[0].type.element.name, node.output.type.element.name
-    if source == target:
-        ctx.alias(node.output, node.inputs[0])
+    source, target = node.inputs[0], node.output
+    if source.type.element == target.type.element:
+        ctx.alias(target, source)
     else:
-        _plain(ctx, node, [], f"convert_{source}_{target}")
+        ctx.set_plain(target, wide.converted(ctx, ctx.plain(source), target.type.element))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.abi import merged_dims
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
@@ -113,10 +115,13 @@ def _check_pad(node: Node) -> str | None:
 
 @lowers("pad", check=_check_pad)
 def pad(ctx: Lowering, node: Node) -> None:
-    """A fill, then a copy inside."""
+    """The value everywhere, then a copy inside."""
     source, out = ctx.plain(node.inputs[0]), ctx.new_plain(node.output.type)
     size = node.output.type.element.size
-    ctx.strided(f"fill_{abi.SIZE_SUFFIX[size]}", out.type.shape, [], (out, out.strides), [node.attrs["value"]])
+    with np.errstate(all="ignore"):
+        array = np.asarray(node.attrs["value"]).astype(node.output.type.element.numpy)
+    value = plain_view(node.output.type.with_shape(()), ctx.builder.constant(array))
+    ctx.strided(f"copy_{abi.SIZE_SUFFIX[size]}", out.type.shape, [(value, (0,) * out.type.rank)], (out, out.strides))
     first = sum(p * s for p, s in zip(node.attrs["pads_begin"], out.strides, strict=True))
     inside = PlainView(source.type, out.buffer, first * size, strides=out.strides)
     ctx.strided(f"copy_{abi.SIZE_SUFFIX[size]}", source.type.shape, [(source, source.strides)],

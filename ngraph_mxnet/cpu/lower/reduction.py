@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.lower import wide
 from ngraph_mxnet.cpu.lower.blocked import global_mean
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.cpu.view import contiguous_strides
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.types import f32
 
 
-@lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min", check=check_f32)
+def _check(node: Node) -> str | None:
+    element = node.inputs[0].type.element
+    return None if element.name in wide.CONVERTIBLE else f"{node.op.name} of {element} has no CPU kernel"
+
+
+@lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min", check=_check)
 def reduce(ctx: Lowering, node: Node) -> None:
     """Over any axes; the mean over a blocked tensor's pixels stays blocked."""
     rank = node.inputs[0].type.rank
     axes = sorted({axis % rank for axis in node.attrs["axes"]})
+    if node.inputs[0].type.element is not f32:
+        wide.reduction(ctx, node, axes)
+        return
     if node.op.name == "reduce_mean" and rank > 2 and axes == list(range(2, rank)) and ctx.has_blocked(node.inputs[0]):
         global_mean(ctx, node)
         return
@@ -26,9 +35,7 @@ def reduce(ctx: Lowering, node: Node) -> None:
     ctx.set_plain(node.output, out)
 
 
-@lowers("argmax", "argmin", check=check_f32)
+@lowers("argmax", "argmin", check=_check)
 def extreme_position(ctx: Lowering, node: Node) -> None:
-    """f32 to i64."""
-    source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
-    ctx.emit(node.op.name, [source], out, abi.arg_ints(node.inputs[0].shape, node.attrs["axis"]))
-    ctx.set_plain(node.output, out)
+    """To i64."""
+    wide.position(ctx, node)

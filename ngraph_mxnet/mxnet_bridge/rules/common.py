@@ -71,11 +71,13 @@ def along_axis(b: Builder, vector: Value, axis: int, rank: int) -> Value:
 
 def truth(b: Builder, x: Value) -> Value:
     """bool: x != 0, which holds for NaN."""
+    if x.type.element.numpy.kind == "b":
+        return x
     return b.not_equal(x, scalar(b, 0, x))
 
 
 def as_number(b: Builder, condition: Value, like: Value) -> Value:
-    """1 and 0 in the element type of `like`: MXNet's comparisons keep their operands' type."""
+    """`condition`, or any numbers, in the element type of `like`: MXNet's comparisons keep their operands' type."""
     return b.convert(condition, element=like.type.element)
 
 

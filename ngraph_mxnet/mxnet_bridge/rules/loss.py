@@ -11,7 +11,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, scalar, within_length
-from ngraph_mxnet.mxnet_bridge.rules.registry import Lowering, add_rule, rule
+from ngraph_mxnet.mxnet_bridge.rules.registry import NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 
@@ -36,9 +36,9 @@ def _softmax(op: str, *, negated: bool = False) -> Lowering:
     return lower
 
 
-add_rule(_softmax("softmax"), "softmax", operands=(1, 2))
-add_rule(_softmax("log_softmax"), "log_softmax", operands=(1, 2))
-add_rule(_softmax("softmax", negated=True), "softmin", operands=(1, 2))
+add_rule(_softmax("softmax"), "softmax", operands=(1, 2), types=NUMBERS)
+add_rule(_softmax("log_softmax"), "log_softmax", operands=(1, 2), types=NUMBERS)
+add_rule(_softmax("softmax", negated=True), "softmin", operands=(1, 2), types=NUMBERS)
 
 
 @rule("SoftmaxActivation", operands=1)

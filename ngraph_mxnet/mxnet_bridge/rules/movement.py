@@ -9,7 +9,7 @@ from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape, element_type
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, normal_axes, normal_axis, positive, slice_axis
-from ngraph_mxnet.mxnet_bridge.rules.registry import rule
+from ngraph_mxnet.mxnet_bridge.rules.registry import moves as rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 # ---- shapes ---------------------------------------------------------------------------------------------
@@ -339,9 +339,9 @@ def take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     return b.gather(data, b.convert(indices, element=element_type("i64")), axis=axis)
 
 
-@rule("Embedding", operands=2, parameters=[1], ignored=["input_dim", "output_dim", "sparse_grad"])
+@rule("Embedding", operands=2, parameters=[1], typed_by=1, ignored=["input_dim", "output_dim", "sparse_grad"])
 def embedding(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Rows of the weight; indices outside are clipped, as MXNet does."""
-    attrs.choice("dtype", "float32", ("float32",))
+    attrs.ignore("dtype")  # of a weight whose type is not given
     indices, weight = inputs
     return b.gather(weight, b.convert(indices, element=element_type("i64")), axis=0)

@@ -9,11 +9,11 @@ from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import element_type
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.rules.common import scalar
-from ngraph_mxnet.mxnet_bridge.rules.registry import rule
+from ngraph_mxnet.mxnet_bridge.rules.registry import LOGIC, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 
-@rule("SequenceMask", operands=(1, 2))
+@rule("SequenceMask", operands=(1, 2), types=LOGIC)
 def sequence_mask(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """`value` where a position along `axis` (0 or 1; the other one counts the sequences) reaches the length.
 
