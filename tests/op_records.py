@@ -265,6 +265,44 @@ def _pool(elements: tuple[str, ...], *, average: bool) -> Callable[[Draw], Case]
     return case
 
 
+# ---- images at other places, boxes ----------------------------------------------------------------------
+
+
+def _image(draw: Draw) -> TensorType:
+    sizes = [draw(st.integers(1, 9)), _pick(draw, 1, 4, 17)]
+    return _type(_element(draw, FLOATS), [draw(st.integers(1, 2)), _pick(draw, 1, 3, 16, 17), *sizes])
+
+
+def _sizes(draw: Draw) -> list[int]:
+    return [draw(st.integers(1, 9)), _pick(draw, 1, 3, 17)]
+
+
+def _resize(draw: Draw) -> Case:
+    return [_image(draw)], {"sizes": _sizes(draw), "mode": _pick(draw, "bilinear", "nearest"),
+                            "corners": draw(st.booleans())}
+
+
+def _bilinear_sample(draw: Draw) -> Case:
+    image = _image(draw)
+    return [image, image.with_shape((image.shape[0], 2, *_sizes(draw)))], {}
+
+
+def _regions(draw: Draw, *, align: bool) -> Case:
+    image = _image(draw)
+    attrs: dict[str, Any] = {"sizes": _sizes(draw), "scale": _pick(draw, 1.0, 2.5)}
+    if align:
+        attrs |= {"samples": _pick(draw, -1, 2), "offset": _pick(draw, 0.0, 0.5)}
+    return [image, image.with_shape((draw(st.integers(1, 4)), 5))], attrs
+
+
+def _box_nms(draw: Draw) -> Case:
+    shape = [draw(st.integers(1, 3)), _pick(draw, 1, 5, 20), 7]
+    attrs = {"overlap": _pick(draw, 0.1, 0.5), "valid": _pick(draw, -3.0, 0.5), "topk": _pick(draw, -1, 1, 4, 30),
+             "coordinates": 3, "score": _pick(draw, 0, 2), "id": _pick(draw, -1, 1),
+             "across_ids": draw(st.booleans()), "format": _pick(draw, "corner", "center")}
+    return [_type(_element(draw, ("f32", "f64")), shape)], attrs
+
+
 # ---- normalizations -------------------------------------------------------------------------------------
 
 
@@ -368,6 +406,12 @@ _RECORDS = [
     Record(
         "convolution_bias_add_scale_shift", _fused_convolution("channels", "result", "channels", "channels")
     ),
+    Record("resize", _resize),
+    Record("adaptive_avg_pool", lambda draw: ([_image(draw)], {"sizes": _sizes(draw)})),
+    Record("bilinear_sample", _bilinear_sample),
+    Record("roi_align", lambda draw: _regions(draw, align=True)),
+    Record("roi_max_pool", lambda draw: _regions(draw, align=False)),
+    Record("box_nms", _box_nms),
     Record("max_pool", _pool(NUMBERS, average=False)),
     Record("avg_pool", _pool(FLOATS, average=True)),
     Record("batch_norm", _channel_vectors(4, epsilon=st.sampled_from([1e-5, 1e-3])), low=0.3),

@@ -210,6 +210,18 @@ def arg_ints(shape: Ints, axis: int) -> list[int]:
     return [outer, size, inner, size * inner, inner, 1, inner, 1]
 
 
+def resample_ints(source: BlockedView, out: BlockedView, taps: tuple[int, int]) -> list[int]:
+    """`taps`: weights of an output row and of a column."""
+    return [source.images, source.blocks, source.height, source.width, out.height, out.width, *taps,
+            *_blocked4(source)[:3], *_blocked4(out)[:3]]
+
+
+def region_ints(source: BlockedView, out: BlockedView, samples: int) -> list[int]:
+    """An image of `out` is a region."""
+    return [source.images, source.blocks, source.height, source.width, out.images, out.height, out.width, samples,
+            *_blocked4(source)[:3], *_blocked4(out)[:3]]
+
+
 def tasks_of(kernel: str, ints: Ints) -> int:
     """Number of tasks that `ints` make for `kernel`."""
     return _TASKS.get(kernel, _strided_tasks)(ints)
@@ -261,6 +273,10 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
                     lambda ints: ints[0] * ints[1]),
     "pack_channels": lambda ints: ints[0] * -(-ints[1] // ints[2]),
     **dict.fromkeys(("gather_1", "gather_2", "gather_4", "gather_8"), lambda ints: ints[0] * -(-ints[3] // ints[4])),
+    "resample_blocked": lambda ints: ints[0] * ints[1] * ints[4],
+    **dict.fromkeys(("roi_align_blocked", "roi_max_pool_blocked"), lambda ints: ints[4] * ints[1] * ints[5]),
+    "bilinear_sample": lambda ints: ints[0] * ints[1],
+    "box_nms": lambda ints: ints[0],
     "softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "log_softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     **dict.fromkeys(("argmax", "argmax_f64", "argmax_i64", "argmin", "argmin_f64", "argmin_i64"),

@@ -11,7 +11,8 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 
 CONVOLUTIONS = ("convolution", "convolution_bias", "convolution_bias_add", "convolution_bias_add_scale_shift")
 POOLS = ("max_pool", "avg_pool")
-BLOCKED_PRODUCERS = frozenset((*CONVOLUTIONS, *POOLS, "scale_shift", "concat"))
+RESAMPLED = ("resize", "adaptive_avg_pool", "roi_align", "roi_max_pool")
+BLOCKED_PRODUCERS = frozenset((*CONVOLUTIONS, *POOLS, *RESAMPLED, "scale_shift", "concat"))
 """Ops that always write the blocked layout (concat where it can be blocked)."""
 
 

@@ -16,6 +16,7 @@ from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir.types import ElementType, element_type
 
 Dims = tuple[int, ...]
+Floats = tuple[float, ...]
 OptionalDims = tuple[int | None, ...]  # named here: in the class `int` is a method
 T = TypeVar("T")
 
@@ -66,6 +67,10 @@ class Attrs:
     def ints(self, name: str, default: T = REQUIRED) -> Dims | T:
         """`(3, 3)`, `[3, 3]`, `()`, or a bare `3`."""
         return self._get(name, default, lambda t: tuple(map(_to_int, _split(t))), "a tuple of integers")
+
+    def floats(self, name: str, default: T = REQUIRED) -> Floats | T:
+        """`(0.5, 1)` or a bare `0.5`."""
+        return self._get(name, default, lambda t: tuple(map(float, _split(t))), "a tuple of numbers")
 
     def optional_ints(self, name: str, default: T = REQUIRED) -> OptionalDims | T:
         """A tuple in which `None` may stand for an integer."""

@@ -1,6 +1,7 @@
 """The ops, one family a module; importing this registers them all."""
 
 from ngraph_mxnet.ops import (  # noqa: F401
+    boxes,
     cluster,
     constant,
     convolution,
@@ -11,5 +12,6 @@ from ngraph_mxnet.ops import (  # noqa: F401
     normalization,
     pooling,
     reduction,
+    resize,
     unary,
 )

@@ -55,8 +55,6 @@ LINEAR = [
 
 NORMALIZATION = [op("Dropout", CUBE, p=0.7)]
 
-POOLING = [op("UpSampling", IMAGE, scale=3, sample_type="nearest")]
-
 REDUCTION = [
     *(op(name, CUBE, **attrs) for name in ("sum", "mean", "prod", "max", "min")
       for attrs in ({}, {"axis": 1}, {"axis": (0, -1), "keepdims": True}, {"axis": 1, "exclude": True})),
@@ -146,4 +144,4 @@ LOSS = [
     op("make_loss", CUBE),
 ]
 
-RECORDS = [*LINEAR, *NORMALIZATION, *POOLING, *REDUCTION, *MOVEMENT, *ELEMENTWISE, *LOSS]
+RECORDS = [*LINEAR, *NORMALIZATION, *REDUCTION, *MOVEMENT, *ELEMENTWISE, *LOSS]

@@ -4,18 +4,31 @@ Importing the package registers every record in `ALL_KERNELS`. `strided.py` docu
 elementwise kernels; every other kernel documents its parameters and tasks in its docstring.
 """
 
-from ngraph_mxnet.cpu.kernels import elementwise, gather, layout, normalize, pooling, reduction, wide, winograd
+from ngraph_mxnet.cpu.kernels import (
+    boxes,
+    elementwise,
+    gather,
+    layout,
+    normalize,
+    pooling,
+    reduction,
+    spatial,
+    wide,
+    winograd,
+)
 from ngraph_mxnet.cpu.kernels.record import ALL_KERNELS, KernelRecord, symbol
 
 __all__ = [
     "ALL_KERNELS",
     "KernelRecord",
+    "boxes",
     "elementwise",
     "gather",
     "layout",
     "normalize",
     "pooling",
     "reduction",
+    "spatial",
     "symbol",
     "wide",
     "winograd",

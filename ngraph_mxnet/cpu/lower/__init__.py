@@ -2,6 +2,7 @@
 
 from ngraph_mxnet.cpu.lower import (  # noqa: F401
     blocked,
+    boxes,
     convolution,
     elementwise,
     fused,
@@ -10,6 +11,7 @@ from ngraph_mxnet.cpu.lower import (  # noqa: F401
     movement,
     normalization,
     reduction,
+    spatial,
 )
 from ngraph_mxnet.cpu.lower.context import RULES, Lowering, Target
 

@@ -2,6 +2,7 @@
 
 from ngraph_mxnet.mxnet_bridge.rules import (  # noqa: F401
     arithmetic,
+    boxes,
     convolution,
     elementwise,
     linear,

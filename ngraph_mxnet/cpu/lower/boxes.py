@@ -1,0 +1,26 @@
+"""Non-maximum suppression."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.cpu.lower.elementwise import check_f32
+from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.types import TensorType, f32, i64
+
+_NUMBERS = 6
+"""That the kernel keeps of each row it looks at."""
+
+
+@lowers("box_nms", check=check_f32)
+def box_nms(ctx: Lowering, node: Node) -> None:
+    """One task for each element of the batch; the memory it works in is of the arena."""
+    attrs, (batch, rows, columns) = node.attrs, node.output.shape
+    topk = rows if attrs["topk"] < 0 else min(attrs["topk"], rows)
+    source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
+    order = ctx.new_plain(TensorType(i64, (batch, topk)))
+    numbers = ctx.new_plain(TensorType(f32, (batch, _NUMBERS, topk)))
+    ints = [batch, rows, columns, topk, attrs["coordinates"], attrs["score"], attrs["id"], attrs["background"],
+            attrs["across_ids"], attrs["format"] == "center"]
+    ctx.builder.emit(ctx.target.symbol("box_nms"), [v.operand for v in (source, out, order, numbers)], ints,
+                     [attrs["overlap"], attrs["valid"]], batch, reads=[source], writes=out, origin=ctx.origin)
+    ctx.set_plain(node.output, out)
