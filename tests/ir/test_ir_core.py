@@ -58,6 +58,7 @@ def test_attributes_that_depend_on_the_rank_are_filled_in():
         "pads_begin": (0,),
         "pads_end": (0,),
         "groups": 1,
+        "data_dilations": (1,),
     }
 
 

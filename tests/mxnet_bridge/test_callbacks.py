@@ -105,8 +105,9 @@ def test_unknown_shapes_and_other_types_are_reasons() -> None:
     reasons = verdicts(with_types(model(), hide="conv", data=(2, 3, 5, 5)))
     assert reasons["act"] == "the shape or type of input 0 is unknown"
     assert verdicts(model().tojson())["conv"] == "the shape or type of input 0 is unknown"
-    assert "f16[2,3,5,5]; supported element types: f32" in str(
-        verdicts(with_types(model(), dtype=2, data=(2, 3, 5, 5)))["conv"])
+    assert verdicts(with_types(model(), dtype=2, data=(2, 3, 5, 5)))["conv"] is None
+    assert "f64[2,3,5,5]; supported element types: f16, f32" in str(
+        verdicts(with_types(model(), dtype=1, data=(2, 3, 5, 5)))["conv"])
 
 
 def test_a_disagreement_about_shapes_is_a_reason() -> None:
