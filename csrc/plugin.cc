@@ -47,16 +47,17 @@ void log_fallback(const std::string& what, const std::string& why) {
 
 MXReturnValue supported_ops(const Graph* graph, std::vector<int>* ids, const Attributes& options) {
   const auto shared = std::make_shared<MXNetGraph>(graph);
-  constexpr int kAnySubgraph = -1, kUnsupported = -2;
+  constexpr int kUnsupported = -2;
   try {
-    const auto supported = with_gil([&] {
-      return callback("supported_ops")(shared, options).cast<std::vector<bool>>();
+    const auto regions = with_gil([&] {
+      return callback("assign_regions")(shared, options).cast<std::vector<int>>();
     });
-    if (supported.size() != ids->size()) {
-      throw std::runtime_error("supported_ops returned " + std::to_string(supported.size()) +
-                               " verdicts for " + std::to_string(ids->size()) + " nodes");
+    if (regions.size() != ids->size()) {
+      throw std::runtime_error("assign_regions returned " + std::to_string(regions.size()) +
+                               " numbers for " + std::to_string(ids->size()) + " nodes");
     }
-    for (std::size_t i = 0; i < ids->size(); ++i) (*ids)[i] = supported[i] ? kAnySubgraph : kUnsupported;
+    // To MXNet -1 means any region, which would let it grow others than ours.
+    for (std::size_t i = 0; i < ids->size(); ++i) (*ids)[i] = regions[i] < 0 ? kUnsupported : regions[i];
   } catch (const std::exception& error) {
     ids->assign(ids->size(), kUnsupported);
     log_fallback("the graph was not partitioned", error.what());

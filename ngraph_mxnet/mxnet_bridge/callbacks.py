@@ -1,6 +1,6 @@
 """What the C++ plugin asks: which nodes we take, whether a region is worth it, and the compiled region.
 
-MXNet calls in this order: `supported_ops` with the whole graph; `review_subgraph` for each region that it
+MXNet calls in this order: `assign_regions` with the whole graph; `review_subgraph` for each region that it
 cuts out; `compile_subgraph` when an op is created and no compiled one fits. A bind cuts the regions out a
 second time, then without shapes: `review_subgraph` repeats what it said the first time.
 
@@ -21,9 +21,10 @@ from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.mxnet_bridge import known
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
-from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge, judge_region
-from ngraph_mxnet.mxnet_bridge.symbol_json import VARIABLE, mxnet_element, parse_symbol
+from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, judge_region, shared_names
+from ngraph_mxnet.mxnet_bridge.symbol_json import VARIABLE, mxnet_element, parse_symbol, type_attributes
 from ngraph_mxnet.partition.cost import Cost
+from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.partition.report import Partition, PartitionLog, Region, count_kinds
 from ngraph_mxnet.partition.support import Verdict
 from ngraph_mxnet.runtime.backend import canonical_name, get_backend, load_kept
@@ -77,14 +78,17 @@ def _unescaped(name: str) -> str:
 
 # ---- which nodes ----------------------------------------------------------------------------------------
 
-def supported_ops(graph: PartitionedGraph, options: Mapping[str, str]) -> list[bool]:
-    """One verdict for each node; variables are no concern of ours and get False. Never raises."""
+def assign_regions(graph: PartitionedGraph, options: Mapping[str, str]) -> list[int]:
+    """For each node the number of its region; ALONE for what stays with MXNet, and for variables. Never raises.
+
+    The regions are ours, not MXNet's: left to itself it makes such as read each other's results, and then fails.
+    """
     try:
         backend = chosen_backend(options)
-        reasons = _reasons(graph, backend)
+        reasons, numbers = _judged(graph, backend)
     except Exception as error:
         logger.warning("MXNet runs the whole graph: %s", error, exc_info=not isinstance(error, NGraphError))
-        return [False] * len(graph.nodes)
+        return [ALONE] * len(graph.nodes)
     verdicts = [Verdict(name, op, reason) for (name, op), reason in zip(_nodes(graph), reasons, strict=True)
                 if op != VARIABLE]
     # The partitioner also gets a lone variable, to make it forget the graph before.
@@ -92,18 +96,20 @@ def supported_ops(graph: PartitionedGraph, options: Mapping[str, str]) -> list[b
         log.begin(Partition(backend, verdicts))
         for (op, reason), count in count_kinds(verdicts).items():
             logger.info("left to MXNet: %d x %s: %s", count, op, reason)
-    return [op != VARIABLE and reason is None for (_, op), reason in zip(graph.nodes, reasons, strict=True)]
+    return numbers
 
 
-def _reasons(graph: PartitionedGraph, backend: str) -> list[str | None]:
-    """For each node why it stays with MXNet; None for what is supported, and for variables."""
+def _judged(graph: PartitionedGraph, backend: str) -> tuple[list[str | None], list[int]]:
+    """For each node why it stays with MXNet (None for what is supported, and for variables), and its region."""
+    alike = shared_names([name for name, _ in graph.nodes])
 
-    def make() -> list[str | None]:
+    def make() -> list[Any]:
         symbol = parse_symbol(graph.json())
-        verdicts = judge(symbol, get_backend(backend))
-        return [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
+        return list(judge_graph(symbol, get_backend(backend)))
 
-    return known.recall("verdicts", f"{backend} {graph.digest(with_types=True)}", make)
+    # The digest knows no names; which nodes share one matters all the same.
+    reasons, numbers = known.recall("verdicts", f"{backend} {graph.digest(with_types=True)} {alike or ''}", make)
+    return reasons, numbers
 
 
 # ---- which regions --------------------------------------------------------------------------------------
@@ -129,11 +135,13 @@ def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
             return False, {}
         return said
     nodes = tuple((name, op) for name, op in _nodes(graph) if op != VARIABLE)
-    region = Region(nodes, tuple(map(_unescaped, graph.arguments)), tuple(map(_unescaped, graph.outputs)), *facts)
+    cost, rejected, types = facts
+    inputs, outputs = (tuple(map(_unescaped, names)) for names in (graph.arguments, graph.outputs))
+    region = Region(nodes, inputs, outputs, cost, rejected)
     number = log.add(region)
     if region.rejected is None:
         logger.info("region %d on %s: %s", number, backend, describe(region))
-        review = (True, attrs)
+        review = (True, {**attrs, **types})
     else:
         logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
         review = (False, {})
@@ -141,8 +149,13 @@ def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     return review
 
 
-def _region_facts(graph: PartitionedGraph, backend: str) -> tuple[Cost, str | None] | None:
-    """The region's work, and why it is rejected; None when MXNet has not told the types of all its inputs."""
+def _region_facts(graph: PartitionedGraph, backend: str) -> tuple[Cost, str | None, dict[str, str]] | None:
+    """The region's work, why it is rejected, and its outputs' types as MXNet writes them into a node's attributes; None
+    when MXNet has not told the types of all its inputs.
+
+    MXNet writes the types where it knows them. Cutting without, it reads them all the same from a region that another
+    one reads, and fails for lack of them.
+    """
     if not graph.has_types:
         return None
 
@@ -152,10 +165,10 @@ def _region_facts(graph: PartitionedGraph, backend: str) -> tuple[Cost, str | No
         if types is None:
             return None
         cost, rejected = judge_region(symbol, types, get_backend(backend))
-        return [cost.macs, cost.operations, cost.bytes, rejected]
+        return [cost.macs, cost.operations, cost.bytes, rejected, type_attributes(symbol)]
 
     facts = known.recall("region", f"{backend} {graph.digest(with_types=True)}", make)
-    return (Cost(*facts[:3]), facts[3]) if facts is not None else None
+    return (Cost(*facts[:3]), facts[3], facts[4]) if facts is not None else None
 
 
 def _settings(structure: str) -> str:

@@ -15,12 +15,13 @@ from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.mxnet_bridge import callbacks, environment
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
-from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge, review_region
+from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, review_region
 from ngraph_mxnet.mxnet_bridge.kernel_table import kernel_table
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
-from ngraph_mxnet.partition.regions import grow_regions
+from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.partition.render import render
 from ngraph_mxnet.partition.report import Partition
+from ngraph_mxnet.partition.support import Verdict
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
@@ -152,11 +153,11 @@ def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[s
     """By our own grouping."""
     graph = with_types(parse_symbol(symbol.tojson()), *_inferred(symbol, shapes, dtypes))
     backend = get_backend(callbacks.chosen_backend(options))
-    verdicts = judge(graph, backend)
-    partition = Partition(backend.name, list(verdicts.values()))
-    supported = [node.index in verdicts and verdicts[node.index].supported for node in graph.nodes]
-    for members in grow_regions([[edge.node for edge in node.inputs] for node in graph.nodes], supported):
-        region = cut_region(graph, members)
+    reasons, numbers = judge_graph(graph, backend)
+    verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
+    partition = Partition(backend.name, verdicts)
+    for number in range(max(numbers, default=ALONE) + 1):
+        region = cut_region(graph, [node for node, of in enumerate(numbers) if of == number])
         types = argument_types(region)
         if types is not None:
             partition.reviewed.append(review_region(region, types, backend))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from ngraph_mxnet import config
@@ -10,6 +11,7 @@ from ngraph_mxnet.ir import Builder, TensorType, Value
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it
+from ngraph_mxnet.partition.regions import ALONE, grow_regions
 from ngraph_mxnet.partition.report import Region
 from ngraph_mxnet.partition.support import Verdict, backend_reason
 from ngraph_mxnet.runtime.backend import Backend
@@ -26,6 +28,36 @@ def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
         node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend))
         for node in symbol.operators()
     }
+
+
+def judge_graph(symbol: SymbolGraph, backend: Backend) -> tuple[list[str | None], list[int]]:
+    """For each node why it stays with MXNet (None: supported, or a variable), and the number of its region or ALONE.
+
+    MXNet is told by name which node belongs where, so nodes of one name (a block that is called twice) must belong
+    to one region, or none does.
+    """
+    verdicts = judge(symbol, backend)
+    reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
+    inputs = [[edge.node for edge in node.inputs] for node in symbol.nodes]
+    alike = shared_names([node.name for node in symbol.nodes])
+    while True:
+        supported = [node.index in verdicts and reasons[node.index] is None for node in symbol.nodes]
+        numbers = grow_regions(inputs, supported)
+        apart = [nodes for nodes in alike if len({numbers[node] for node in nodes}) > 1]
+        if not apart:
+            return reasons, numbers
+        for nodes in apart:
+            for node in nodes:
+                if numbers[node] != ALONE:
+                    reasons[node] = "another node outside its region has the same name, and MXNet tells them by name"
+
+
+def shared_names(names: Sequence[str]) -> list[list[int]]:
+    """The numbers of nodes that share a name, by name."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        places[name].append(place)
+    return [nodes for nodes in places.values() if len(nodes) > 1]
 
 
 def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend) -> str | None:

@@ -99,6 +99,17 @@ def mxnet_element(number: int) -> ElementType:
     return element_type(_ELEMENTS[number])
 
 
+def type_attributes(graph: SymbolGraph) -> dict[str, str]:
+    """The types of the outputs as the partitioner writes them into a node's attributes; none if one is unknown."""
+    heads = [(graph.nodes[head.node].types or ())[head.output:head.output + 1] for head in graph.heads]
+    types = [head[0] for head in heads if head and head[0] is not None]
+    if len(types) < len(heads):
+        return {}
+    shapes = ",".join(f"[{','.join(map(str, type_.shape))}]" for type_ in types)
+    numbers = ",".join(str(_ELEMENTS.index(type_.element.name)) for type_ in types)
+    return {"__ext_shape__": f"[{shapes}]", "__ext_dtype__": f"[{numbers}]"}
+
+
 def parse_symbol(text: str) -> SymbolGraph:
     """The graph that a symbol JSON describes.
 

@@ -19,8 +19,8 @@ from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, depthwise_sy
 from ngraph_mxnet.cpu.microkernels.peak import peak_symbol
 
 SINGLE = r"(a?(sin|cos|tan)h?|cbrt|floor|ceil|trunc|nearbyint|rint|fmod|log10|log2|pow|sqrt)f"
-DOUBLE = (r"a?(sin|cos|tan)h?|atan2|cbrt|ceil|erf|exp|expm1|floor|fmod|lgamma|log|log10|log1p|log2|nearbyint|pow|rint|sqrt"
-          r"|tgamma|trunc")
+DOUBLE = (r"a?(sin|cos|tan)h?|atan2|cbrt|ceil|erf|exp|expm1|floor|fmod|lgamma|log|log10|log1p|log2|nearbyint|pow|rint"
+          r"|sqrt|tgamma|trunc")
 LIBM = re.compile(f"({SINGLE}|{DOUBLE})$")  # float64 kernels are scalar loops over libm
 LIBC = {"memcpy", "memmove", "memset"}
 needs = {tool: pytest.mark.skipif(not shutil.which(tool), reason=f"no {tool}") for tool in ("nm", "objdump")}

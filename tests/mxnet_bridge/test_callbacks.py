@@ -15,7 +15,7 @@ from native_runs import all_shapes, mx, random_arrays, run_native
 
 from ngraph_mxnet.mxnet_bridge import callbacks, environment, judgement, known
 from ngraph_mxnet.mxnet_bridge.symbol_json import parse_symbol
-from ngraph_mxnet.partition.regions import grow_regions
+from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.runtime.backend import get_backend
 
 sym = mx.sym
@@ -78,7 +78,8 @@ class Text:
 
 
 def supported_ops(text: str, options: dict[str, str] = INTERPRETER) -> list[bool]:
-    return callbacks.supported_ops(Text(text), options)
+    """Of each node whether it is in a region."""
+    return [number != ALONE for number in callbacks.assign_regions(Text(text), options)]
 
 
 def review_subgraph(text: str, options: dict[str, str] = INTERPRETER) -> callbacks.Review:
@@ -134,12 +135,12 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_do_not_matter_to_the_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     digests: list[tuple[str, str]] = []
 
-    def supported_ops(graph: callbacks.PartitionedGraph, options: object) -> list[bool]:
+    def assign_regions(graph: callbacks.PartitionedGraph, options: object) -> list[int]:
         digests.append((graph.digest(with_types=True), graph.digest(with_types=False)))
         assert graph.has_types
-        return [False] * len(graph.nodes)
+        return [ALONE] * len(graph.nodes)
 
-    monkeypatch.setattr(callbacks, "supported_ops", supported_ops)
+    monkeypatch.setattr(callbacks, "assign_regions", assign_regions)
 
     def partition(prefix: str, rows: int = 2, **changes: int) -> tuple[str, str]:
         net(prefix, **changes).optimize_for("NGRAPH", {prefix + "data": mx.nd.ones((rows, 4))})
@@ -197,7 +198,7 @@ def test_a_failing_rule_leaves_the_node(monkeypatch: pytest.MonkeyPatch,
 @given(st.text(max_size=40))
 def test_no_text_makes_it_raise(text: str) -> None:
     graph = Broken(text)
-    assert callbacks.supported_ops(graph, {}) == [False]
+    assert callbacks.assign_regions(graph, {}) == [ALONE]
     assert callbacks.review_subgraph(graph, {}) == (False, {})
 
 
@@ -295,29 +296,3 @@ def test_a_computed_input_is_never_cacheable() -> None:
         native.run([np.ones((1, 2), "f"), np.full((3, 2), scale, "f")], out)
         assert out[0].tolist() == [[2 * scale] * 3]
     assert native.prepare_runs == 0
-
-
-# ---- grouping without MXNet -----------------------------------------------------------------------------
-
-@st.composite
-def dags(draw: st.DrawFn) -> tuple[list[list[int]], list[bool]]:
-    count = draw(st.integers(1, 12))
-    inputs = [sorted(draw(st.sets(st.integers(0, i - 1), max_size=3))) if i else [] for i in range(count)]
-    return inputs, [draw(st.booleans()) for _ in range(count)]
-
-
-@given(dags())
-def test_regions_are_convex_and_cover_the_supported(case: tuple[list[list[int]], list[bool]]) -> None:
-    inputs, supported = case
-    regions = grow_regions(inputs, supported)
-    assert sorted(node for region in regions for node in region) == [i for i, s in enumerate(supported) if s]
-    owner = {node: number for number, region in enumerate(regions) for node in region}
-    graph = {owner.get(i, -1 - i): set() for i in range(len(inputs))}
-    for node, sources in enumerate(inputs):
-        here = owner.get(node, -1 - node)
-        graph[here] |= {owner.get(s, -1 - s) for s in sources} - {here}
-    while graph:  # regions as single nodes: still acyclic
-        ready = [node for node, sources in graph.items() if not sources & graph.keys()]
-        assert ready, "a cycle through a region"
-        for node in ready:
-            del graph[node]

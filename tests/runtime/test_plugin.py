@@ -132,19 +132,19 @@ def test_exceptions_while_partitioning_leave_the_graph_to_mxnet(monkeypatch, cap
         monkeypatch.setattr(callbacks, "review_subgraph", fails)
         assert one_input().optimize_for("NGRAPH", data).list_outputs()[0].startswith("exp")
         assert "subgraph 0 was rejected, MXNet runs it: ValueError: out of luck" in caplog.text
-        monkeypatch.setattr(callbacks, "supported_ops", lambda *_: [])
+        monkeypatch.setattr(callbacks, "assign_regions", lambda *_: [])
         assert one_input().optimize_for("NGRAPH", data).list_outputs()[0].startswith("exp")
-        assert "supported_ops returned 0 verdicts for 3 nodes" in caplog.text
+        assert "assign_regions returned 0 numbers for 3 nodes" in caplog.text
 
 
 def test_the_json_keeps_order_attributes_and_types(monkeypatch):
     seen: list[tuple[dict, dict]] = []
 
-    def supported_ops(given: _core.MXNetGraph, options: dict) -> list[bool]:
+    def assign_regions(given: _core.MXNetGraph, options: dict) -> list[int]:
         seen.append((json.loads(given.json()), options))
         return []
 
-    monkeypatch.setattr(callbacks, "supported_ops", supported_ops)
+    monkeypatch.setattr(callbacks, "assign_regions", assign_regions)
     symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name='f"c\\d')
     symbol = mx.sym.Activation(symbol, act_type="relu", name="act", attr={"__note__": "a\tb"})
     arrays = {"data": mx.nd.ones((2, 4)), 'f"c\\d_weight': mx.nd.ones((3, 4)), 'f"c\\d_bias': mx.nd.ones(3)}
