@@ -16,7 +16,7 @@ from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.mxnet_bridge.aliases import canonical
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.half import Halves
-from ngraph_mxnet.mxnet_bridge.rules.left import LEFT
+from ngraph_mxnet.mxnet_bridge.rules.left import why_left
 from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, Rule, find_rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 
@@ -147,7 +147,7 @@ def _rule(node: SymbolNode) -> Rule:
         raise UnsupportedError(f"{node.op} runs subgraphs of its own")
     rule = find_rule(node.op)
     if rule is None:
-        reason = LEFT.get(canonical(node.op))
+        reason = why_left(node.op)
         raise UnsupportedError(f"{node.op} stays with MXNet: {reason}" if reason
                                else f"no rule for the MXNet operator {node.op}")
     return rule
