@@ -102,7 +102,7 @@ def prepare(
     groups, group_blocks = (out_blocks, 1) if depthwise else (1, out_blocks)
     choice = mk.choose_tiles(
         isa, layer.kind, images=batch, out_h=size, out_w=size, out_blocks=group_blocks, groups=groups,
-        steps=steps.size, taps=layer.kernel**2, stride=layer.stride**2,
+        steps=steps.size, pixel_bytes=blocks * pixel, stride=layer.stride**2,
         flat_input=layer.kernel == 1 and layer.stride == 1, threads=threads,
     )  # fmt: skip
     pixels = mk.pixel_table(

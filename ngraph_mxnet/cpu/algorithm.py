@@ -1,8 +1,8 @@
 """Which algorithm computes a 3x3 convolution: the direct sum, or Winograd's F(2x2) or F(4x4).
 
 The estimate of an algorithm's time is the sum of its multiply-adds, its transforms, the reading of its weights from
-beyond the core's own caches, and a constant. `scripts/bench_convolutions.py` measures what it stands on;
-docs/winograd.md has the figures.
+beyond the core's own caches, what the cores exchange, and a constant. `scripts/bench_convolutions.py` measures what it
+stands on; docs/winograd.md has the figures.
 """
 
 from __future__ import annotations
@@ -28,18 +28,23 @@ class _Rates:
 
 
 _RATES: dict[Isa, _Rates] = {
-    # avx512: scaled from avx2, not measured.
-    "avx512": _Rates(100e3, {2: (0.030, 0.025), 4: (0.070, 0.065)}),
-    "avx2": _Rates(50e3, {2: (0.055, 0.035), 4: (0.115, 0.10)}),
-    "baseline": _Rates(20e3, {2: (0.080, 0.060), 4: (0.22, 0.20)}),
+    # Fitted to measurements for avx2; scaled from it for the others.
+    "avx512": _Rates(100e3, {2: (0.034, 0.029), 4: (0.097, 0.088)}),
+    "avx2": _Rates(50e3, {2: (0.062, 0.053), 4: (0.16, 0.145)}),
+    "baseline": _Rates(20e3, {2: (0.090, 0.077), 4: (0.30, 0.28)}),
 }
-_BYTES = 25e3
+_BYTES = 30e3
 """Bytes of weights that one core reads in a microsecond; n cores read sqrt(n) times as much, 8 or more sqrt(8)."""
-_PRODUCTS = 0.93
+_EXCHANGED = 8.75e3
+"""Bytes of matrices that a core gets from the others in a microsecond: tiles of some rows are transformed by one, the
+products of some matrices are another's."""
+_PRODUCTS = 0.87
 """Speed of the matrix products, whose sums are shorter, beside that of a direct convolution."""
+_CALLS = 1.0
+"""Microseconds that two more kernel calls cost one thread."""
 _BARRIERS = 3.0
-"""Microseconds: two more levels of the Program, and shares of work that do not come out even."""
-_MARGIN = 0.92
+"""The same for several: two more levels of the Program, and shares of work that do not come out even."""
+_MARGIN = 0.95
 """A faster algorithm must win by so much: estimates err, and its weights take more memory."""
 
 
@@ -75,7 +80,11 @@ def estimate(layer: Layer, tile: int, isa: Isa, threads: int) -> float:
     into, out = rates.transforms[tile]
     transforms = tiles * (inputs * into + outputs * out)
     work = tiles * matrices * pairs / (rates.multiply_adds * _PRODUCTS)
-    return (work + transforms) / threads + matrices * pairs * 4 / bandwidth + _BARRIERS
+    time = (work + transforms) / threads + matrices * pairs * 4 / bandwidth
+    if threads == 1:
+        return time + _CALLS
+    from_others = tiles * matrices * (inputs + outputs) * BLOCK * 4 * (1 - 1 / threads) / threads
+    return time + from_others / _EXCHANGED + _BARRIERS
 
 
 def choose_tile(layer: Layer, isa: Isa, threads: int) -> int:

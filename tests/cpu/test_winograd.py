@@ -217,4 +217,14 @@ def test_the_choice_by_layer(isa: algorithm.Isa) -> None:
     assert choose(1, 64, 64, 56) == choose(1, 64, 64, 56, 2) == choose(1, 256, 256, 56, 2) == 4
     assert choose(1, 512, 512, 2) == choose(1, 16, 16, 4, 2) == 0
     # With many images the weights are read once for all of them.
-    assert choose(32, 512, 512, 14) == 4
+    assert choose(32, 512, 512, 14) == choose(32, 256, 256, 8) == 4
+
+
+def test_the_choice_of_measured_layers() -> None:
+    """AVX2: those that an earlier model got wrong."""
+    def choose(images: int, channels: int, size: int, threads: int) -> int:
+        return algorithm.choose_tile(algorithm.Layer(images, channels, channels, size, size), "avx2", threads)
+
+    assert choose(1, 512, 14, 1) == choose(1, 512, 14, 2) == 4
+    assert choose(1, 32, 8, 1) == choose(1, 64, 8, 1) == 4
+    assert choose(1, 16, 32, 2) == choose(1, 64, 8, 2) == 0  # what two cores exchange costs more than it saves

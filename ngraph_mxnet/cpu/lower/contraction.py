@@ -83,6 +83,14 @@ class Input:
     groups: int
 
     @property
+    def pixel_bytes(self) -> int:
+        """Of all channels that are read together, with the padding that lies between them."""
+        if not isinstance(self.view, BlockedView):
+            return self.channels * 4
+        channels = self.channels if self.kind == "k1" else self.channels * BLOCK
+        return -(-channels // BLOCK) * BLOCK * self.view.type.element.size
+
+    @property
     def in_pairs(self) -> bool:
         """The weights are bf16, in pairs of input channels."""
         return self.kind == "k16" and self.view.type.element is BF16
@@ -142,14 +150,13 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     out, second = outputs[0], outputs[1] if len(outputs) > 1 else None
     if out.type.size == 0:
         return
-    taps = geometry.taps
     group_blocks = out.blocks // source.groups if source.groups > 1 else out.blocks
     choice = choose_tiles(
         ctx.target.isa, source.kind, images=out.images, out_h=out.height, out_w=out.width, out_blocks=group_blocks,
-        steps=source.channels * taps, groups=source.groups, taps=taps, stride=prod(geometry.strides),
-        flat_input=_is_flat(source, out, geometry), channels=out.type.shape[1] if source.groups == 1 else None,
-        threads=ctx.target.threads,
-        bf16=ctx.bf16, splits=out.type.element is not BF16,
+        steps=source.channels * geometry.taps, groups=source.groups, stride=prod(geometry.strides),
+        flat_input=_is_flat(source, out, geometry), pixel_bytes=source.pixel_bytes,
+        channels=out.type.shape[1] if source.groups == 1 else None,
+        threads=ctx.target.threads, bf16=ctx.bf16, splits=out.type.element is not BF16,
     )
     planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(

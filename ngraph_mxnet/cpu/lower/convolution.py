@@ -27,8 +27,9 @@ from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, contiguous_stri
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
 
-_DENSE = 0.85
-"""Share of multiply-adds that are not with padding, at or below which a contraction takes single channels."""
+_DENSE = 0.75
+"""Share of multiply-adds that are not with padding, at or below which a contraction takes single channels: these
+kernels reach about three quarters of the others' rate."""
 _MOST_SINGLE = 1024
 """Single channels times taps: 64 KB of weights of one tile of output channels."""
 

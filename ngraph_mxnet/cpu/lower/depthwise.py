@@ -20,7 +20,8 @@ def convolution(ctx: Lowering, source: BlockedView, weights: View, bias: View, o
     planes = out.images * out.blocks
     chunks = min(out.height, max(1, _TASKS_PER_THREAD * ctx.target.threads // planes))
     params = DepthwiseParams(
-        images=out.images, blocks=out.blocks, height=out.height, width=out.width, chunk_rows=-(-out.height // chunks),
+        images=out.images, channels=out.type.shape[1], blocks=out.blocks, height=out.height, width=out.width,
+        chunk_rows=-(-out.height // chunks),
         first=-4 * (padding.top * source.row + padding.left * BLOCK),
         in_image_stride=4 * source.image, in_block_stride=4 * source.block, in_row_stride=4 * source.row,
         out_image_stride=4 * out.image, out_block_stride=4 * out.block, out_row_stride=4 * out.row,

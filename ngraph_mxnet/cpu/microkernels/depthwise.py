@@ -66,6 +66,7 @@ class _Kernel:
                                                         b.mul(block, n["in_block_stride"])))
             write = e.at(target, b.add(b.mul(image, n["out_image_stride"]), b.mul(block, n["out_block_stride"])))
             own = e.at(weights, b.mul(block, _int(_TAPS * _TAPS * _PIXEL))), e.at(bias, b.mul(block, _int(_PIXEL)))
+            left = b.sub(n["channels"], b.mul(block, _int(16)))
 
             def row(y: ir.Value) -> None:
                 top = e.at(read, b.mul(b.mul(y, _int(self.stride)), n["in_row_stride"]))
@@ -73,7 +74,21 @@ class _Kernel:
                 for part in range(self.vectors):
                     shift = part * 4 * self.lanes
                     here = e.at(write, b.add(b.mul(y, n["out_row_stride"]), _int(shift)))
-                    self.row([e.at(r, shift) for r in rows], [e.at(p, shift) for p in own], here, n["width"], bounds)
+                    used = b.icmp_signed(">", left, _int(part * self.lanes))
+
+                    def compute(shift: int = shift, here: ir.Value = here) -> list[ir.Value]:
+                        self.row([e.at(r, shift) for r in rows], [e.at(p, shift) for p in own], here, n["width"],
+                                 bounds)
+                        return []
+
+                    def clear(here: ir.Value = here) -> list[ir.Value]:
+                        self.zeros(here, n["width"])
+                        return []
+
+                    if part:
+                        e.either(used, compute, clear)
+                    else:
+                        compute()
 
             self.loop(first, stop, row)
 
@@ -123,6 +138,14 @@ class _Kernel:
             phi.add_incoming(later, head)
         b.cbranch(b.icmp_signed("<", nearer, width), head, after)
         b.position_at_end(after)
+
+    def zeros(self, target: ir.Value, width: ir.Value) -> None:
+        """An output row of zeros in `lanes` channels."""
+        def pixel(x: ir.Value) -> None:
+            place = self.e.at(target, self.e.builder.mul(x, _int(_PIXEL)))
+            self.e.builder.store(ir.Constant(self.vector, None), place, align=4)
+
+        self.loop(_int(0), width, pixel)
 
     def loop(self, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None]) -> None:
         """`body(number)` for each number of [begin, end)."""

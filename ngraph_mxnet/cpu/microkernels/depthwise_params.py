@@ -29,6 +29,8 @@ class DepthwiseParams:
     out_image_stride: int
     out_block_stride: int
     out_row_stride: int
+    channels: int
+    """Registers of the last block that hold none of them are not computed: they become zero."""
 
     def ints(self) -> list[int]:
         return [getattr(self, field.name) for field in fields(self)]

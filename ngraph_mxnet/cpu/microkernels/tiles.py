@@ -69,10 +69,10 @@ def choose_tiles(
     out_blocks: int,
     steps: int,
     groups: int = 1,
-    taps: int = 1,
     stride: int = 1,
     flat_input: bool = False,
     channels: int | None = None,
+    pixel_bytes: int | None = None,
     threads: int = 1,
     bf16: bool = False,
     splits: bool = True,
@@ -80,8 +80,9 @@ def choose_tiles(
     """Tiles for a contraction of `out_h * out_w` pixels and `out_blocks` 16-channel blocks a group.
 
     `flat_input`: all output pixels of an image lie at one constant input stride (matrix rows; 1x1
-    convolution of stride 1 without halo). `channels` are those of a group, if its last block is not full. `taps`
-    (KH * KW) and `stride` (both axes' product) estimate the input's size.
+    convolution of stride 1 without halo). `channels` are those of a group, if its last block is not full.
+    `pixel_bytes` of the input, those of a matrix's row if not given, and `stride` (both axes' product)
+    estimate the input's size.
     `bf16` wants a variant of bf16; `splits` allows to split the steps (not with a bf16 output).
     A matrix multiply of M rows is `images=1, out_h=1, out_w=M, flat_input=True`.
     """
@@ -105,7 +106,8 @@ def choose_tiles(
             best = (cost, choice)
     if best is None:
         raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ''} for {isa}")
-    return _schedule(best[1], taps=taps, stride=stride, threads=threads, splits=splits)
+    pixel_bytes = pixel_bytes or steps * best[1].variant.lanes * 4
+    return _schedule(best[1], pixel_bytes=pixel_bytes * stride, threads=threads, splits=splits)
 
 
 def _cost(choice: TileChoice, vectors: int) -> float:
@@ -120,8 +122,8 @@ def _cost(choice: TileChoice, vectors: int) -> float:
     return choice.oc_groups * max(work + 0.1 * loads, loads)
 
 
-def _schedule(choice: TileChoice, *, taps: int, stride: int, threads: int, splits: bool) -> TileChoice:
-    """Adds task order and size."""
+def _schedule(choice: TileChoice, *, pixel_bytes: int, threads: int, splits: bool) -> TileChoice:
+    """Adds task order and size; `pixel_bytes` are those of the input for an output pixel."""
     variant = choice.variant
     tiles, steps = choice.rows * choice.row_tiles, choice.steps
     lanes = variant.lanes
@@ -134,7 +136,7 @@ def _schedule(choice: TileChoice, *, taps: int, stride: int, threads: int, split
     wanted = -(-8 * threads // (choice.images * choice.groups * choice.oc_groups))
     balanced = _even(tiles, max(1, tiles // max(1, wanted)))
     weights = panel * choice.oc_groups
-    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * stride * -(-steps * lanes // taps) * 4
+    tile_bytes = -(-choice.row_pixels // choice.row_tiles) * pixel_bytes
     # What a stride skips counts: the lines that are read share few of the caches' sets.
     inputs = tile_bytes * tiles * choice.images
     if splits and variant.kind == "k16" and panel >= _WHOLE_PANEL and tiles > 2:
