@@ -13,6 +13,9 @@ _VECTORS: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 """Registers that 16 floats take."""
 _FOLD_PIXELS = 256
 """Images of fewer output pixels than this are folded into one pixel range, for fuller tiles."""
+_TASKS_PER_THREAD = 8
+_LEAST_WORK = 32 * 1024
+"""Multiply-adds of a task, as far as each thread has one: about a microsecond."""
 _L1_SHARE = 20 * 1024
 """Bytes of input that a chunk may keep in L1 while it meets every weight tile."""
 _L2_SHARE = 256 * 1024
@@ -132,9 +135,11 @@ def _schedule(choice: TileChoice, *, pixel_bytes: int, threads: int, splits: boo
         wanted = -(-4 * threads // (choice.images * choice.groups))
         return replace(choice, chunk_tiles=_even(tiles, -(-tiles // max(1, wanted))))
     panel = steps * lanes * variant.oc_tile * 4
-    # A few tasks per thread beyond the channel split, for balance.
-    wanted = -(-8 * threads // (choice.images * choice.groups * choice.oc_groups))
-    balanced = _even(tiles, max(1, tiles // max(1, wanted)))
+    # A few tasks per thread beyond the channel split, for balance; of a small layer as many as are worth a call.
+    shares = choice.images * choice.groups * choice.oc_groups
+    work = choice.rows * choice.row_pixels * shares * variant.oc_tile * steps * lanes
+    few = max(1, min(_TASKS_PER_THREAD, work // (_LEAST_WORK * threads))) * threads
+    balanced = _even(tiles, -(-tiles // -(-few // shares)))
     weights = panel * choice.oc_groups
     tile_bytes = -(-choice.row_pixels // choice.row_tiles) * pixel_bytes
     # What a stride skips counts: the lines that are read share few of the caches' sets.
