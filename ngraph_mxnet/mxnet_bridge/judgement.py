@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from ngraph_mxnet import config
@@ -10,7 +10,7 @@ from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, TensorType, Value
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
-from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it
+from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it, too_small_alone
 from ngraph_mxnet.partition.regions import ALONE, grow_regions
 from ngraph_mxnet.partition.report import Region
 from ngraph_mxnet.partition.support import Verdict, backend_reason
@@ -34,7 +34,7 @@ def judge_graph(symbol: SymbolGraph, backend: Backend) -> tuple[list[str | None]
     """For each node why it stays with MXNet (None: supported, or a variable), and the number of its region or ALONE.
 
     MXNet is told by name which node belongs where, so nodes of one name (a block that is called twice) must belong
-    to one region, or none does.
+    to one region, or none does. Beside others that stay, a lone operator must be worth a call.
     """
     verdicts = judge(symbol, backend)
     reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
@@ -44,12 +44,23 @@ def judge_graph(symbol: SymbolGraph, backend: Backend) -> tuple[list[str | None]
         supported = [node.index in verdicts and reasons[node.index] is None for node in symbol.nodes]
         numbers = grow_regions(inputs, supported)
         apart = [nodes for nodes in alike if len({numbers[node] for node in nodes}) > 1]
-        if not apart:
+        small = {} if apart else _too_small(symbol, numbers)
+        if not apart and not small:
             return reasons, numbers
-        for nodes in apart:
-            for node in nodes:
-                if numbers[node] != ALONE:
-                    reasons[node] = "another node outside its region has the same name, and MXNet tells them by name"
+        for node in (node for nodes in apart for node in nodes if numbers[node] != ALONE):
+            reasons[node] = "another node outside its region has the same name, and MXNet tells them by name"
+        for node, reason in small.items():
+            reasons[node] = reason
+
+
+def _too_small(symbol: SymbolGraph, numbers: Sequence[int]) -> dict[int, str]:
+    """The operators that are regions by themselves and not worth it, and why; none unless others stay with MXNet."""
+    sizes = Counter(numbers[node.index] for node in symbol.operators())
+    if ALONE not in sizes:
+        return {}
+    lone = [node for node in symbol.operators() if numbers[node.index] != ALONE and sizes[numbers[node.index]] == 1]
+    reasons = {node.index: too_small_alone(_lowered(symbol, node)[0].graph) for node in lone}
+    return {node: reason for node, reason in reasons.items() if reason is not None}
 
 
 def shared_names(names: Sequence[str]) -> list[list[int]]:
@@ -62,10 +73,8 @@ def shared_names(names: Sequence[str]) -> list[list[int]]:
 
 def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend) -> str | None:
     """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
-    b = Builder()
     try:
-        inputs = [_stand_in(b, symbol, slot, edge) for slot, edge in enumerate(node.inputs)]
-        outputs = lower_node(b, node, inputs)
+        b, outputs = _lowered(symbol, node)
         if highest >= len(outputs):
             return unread_output(node, highest)
         return _type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
@@ -75,6 +84,13 @@ def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backen
         # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
         logger.warning("the rule for %s failed: %s", node.origin, error, exc_info=True)
         return f"its rule failed: {error!r}"
+
+
+def _lowered(symbol: SymbolGraph, node: SymbolNode) -> tuple[Builder, Sequence[Value]]:
+    """The node alone, over parameters of its inputs' types."""
+    b = Builder()
+    inputs = [_stand_in(b, symbol, slot, edge) for slot, edge in enumerate(node.inputs)]
+    return b, lower_node(b, node, inputs)
 
 
 def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:

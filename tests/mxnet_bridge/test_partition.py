@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from mxnet_helpers import bound, mx, needs_library
 
 from ngraph_mxnet.mxnet_bridge import callbacks
+from ngraph_mxnet.partition import cost
 from ngraph_mxnet.partition.regions import ALONE, grow_regions
 from ngraph_mxnet.partition.report import Partition
 
@@ -94,6 +95,7 @@ def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return "its name" if node.name.startswith(LEFT) else reason(symbol, node, highest, backend)
 
     monkeypatch.setattr(judgement, "_reason", by_name)
+    monkeypatch.setattr(cost, "LEAST_ALONE", 0)
     monkeypatch.setattr(known, "recall", lambda kind, key, make: make())
 
 
@@ -143,6 +145,26 @@ def test_nodes_of_one_name_in_different_regions_stay() -> None:
     assert {v.name: v.reason for v in partition.left()}["same"] == (
         "another node outside its region has the same name, and MXNet tells them by name")
     assert names_of(check(unary(unary(unary(mx.sym.var("data"), "same"), "same"), "b"))) == [{"same", "b"}]
+
+
+@needs_library
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("size", [4, 4096])
+def test_a_lone_small_operator_between_those_of_mxnet(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
+    monkeypatch.setattr(cost, "LEAST_ALONE", 1024)
+    x = unary(mx.sym.var("data"), "left")
+    for number in range(count):
+        x = unary(x, f"ours{number}")
+    partition = check(unary(x, "left2"), data=(1, size))
+    assert len(partition.regions) == (size > 4 or count > 1)
+    if not partition.regions:
+        reasons = {verdict.name: verdict.reason for verdict in partition.left()}
+        assert (reasons["ours0"] or "").startswith("alone between operators of MXNet it would compute 4 elements")
+
+
+@needs_library
+def test_a_small_operator_that_is_the_whole_graph() -> None:
+    assert names_of(check(unary(mx.sym.var("data"), "all"))) == [{"all"}]
 
 
 @needs_library
