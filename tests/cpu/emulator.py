@@ -26,6 +26,7 @@ _TABLE_BYTES, _STACK_BYTES = 1 << 26, 1 << 20
 _CR4_OSFXSR, _CR4_OSXMMEXCPT, _CR4_OSXSAVE = 1 << 9, 1 << 10, 1 << 18
 _XCR0_AVX, _XCR0_AVX512 = 0b111, 0b1110_0111
 _MXCSR_ALL_MASKED = 0x1F80
+_FPCW_ALL_MASKED = 0x37F  # the x87 control word as a process starts with it; libm's gamma functions use the x87
 _HLT = b"\xf4"
 _INVALID_OPCODE = 6
 _ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
@@ -201,6 +202,7 @@ class Emulator:
         state.xcr0 = _XCR0_AVX512 if avx512 else _XCR0_AVX
         state.rflags = 2
         state.mxcsr, state.mxcsr_mask = _MXCSR_ALL_MASKED, 0xFFFF
+        state.fpcw, state.fpsw, state.fptw = _FPCW_ALL_MASKED, 0, 0xFFFF
         state.cs = _segment(0x10, 0xA09B)
         state.ds = state.es = state.ss = state.gs = _segment(0x18, 0xC093)
         state.fs = _segment(0x18, 0xC093, _thread_pointer())
