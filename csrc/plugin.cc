@@ -169,6 +169,7 @@ MXReturnValue create_state(const Attributes& attributes, const MXContext&,
                            const std::vector<int> in_types, CustomStatefulOp** op) {
   CompileKey key;
   for (const auto& [name, value] : attributes) {
+    if (name.rfind("__ext_", 0) == 0) continue;  // the types of outputs, from the partitioning only
     (name == MX_STR_SUBGRAPH_SYM_JSON ? key.graph_json : key.attrs[name]) = value;
   }
   for (const auto& shape : in_shapes) key.shapes.emplace_back(shape.begin(), shape.end());

@@ -1,8 +1,8 @@
 """What the C++ plugin asks: which nodes we take, whether a region is worth it, and the compiled region.
 
 MXNet calls in this order: `assign_regions` with the whole graph; `review_subgraph` for each region that it
-cuts out; `compile_subgraph` when an op is created and no compiled one fits. A bind cuts the regions out a
-second time, then without shapes: `review_subgraph` repeats what it said the first time.
+cuts out; `compile_subgraph` when an op is created and no compiled one fits. What `optimize_for` is told no shapes
+for has regions without them: `review_subgraph` repeats what it said of the same region before.
 
 The options that `optimize_for` and `hybridize` pass through: `ngraph_backend`, by default NGRAPH_BACKEND, and
 `ngraph_<option>` for an option of that backend. Others are MXNet's and mean nothing here.
@@ -29,6 +29,7 @@ from ngraph_mxnet.partition.report import Partition, PartitionLog, Region, count
 from ngraph_mxnet.partition.support import Verdict
 from ngraph_mxnet.runtime.backend import canonical_name, get_backend, load_kept
 from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.runtime.trace import recorder, span
 
 logger = config.logger("ngraph_mxnet")
@@ -76,6 +77,29 @@ def _unescaped(name: str) -> str:
     return json.loads(f'"{name}"') if "\\" in name else name
 
 
+# ---- the record ------------------------------------------------------------------------------------------
+
+def tell(partition: Partition) -> None:
+    """Enter a partitioning that was not made anew."""
+    _begin(Partition(partition.backend, partition.verdicts))
+    for region in partition.reviewed:
+        _add(region, partition.backend)
+
+
+def _begin(partition: Partition) -> None:
+    log.begin(partition)
+    for (op, reason), count in count_kinds(partition.verdicts).items():
+        logger.info("left to MXNet: %d x %s: %s", count, op, reason)
+
+
+def _add(region: Region, backend: str) -> None:
+    number = log.add(region)
+    if region.rejected is None:
+        logger.info("region %d on %s: %s", number, backend, describe(region))
+    else:
+        logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
+
+
 # ---- which nodes ----------------------------------------------------------------------------------------
 
 def assign_regions(graph: PartitionedGraph, options: Mapping[str, str]) -> list[int]:
@@ -93,9 +117,7 @@ def assign_regions(graph: PartitionedGraph, options: Mapping[str, str]) -> list[
                 if op != VARIABLE]
     # The partitioner also gets a lone variable, to make it forget the graph before.
     if verdicts:
-        log.begin(Partition(backend, verdicts))
-        for (op, reason), count in count_kinds(verdicts).items():
-            logger.info("left to MXNet: %d x %s: %s", count, op, reason)
+        _begin(Partition(backend, verdicts))
     return numbers
 
 
@@ -104,8 +126,9 @@ def _judged(graph: PartitionedGraph, backend: str) -> tuple[list[str | None], li
     alike = shared_names([name for name, _ in graph.nodes])
 
     def make() -> list[Any]:
-        symbol = parse_symbol(graph.json())
-        return list(judge_graph(symbol, get_backend(backend)))
+        with collector_paused():
+            symbol = parse_symbol(graph.json())
+            return list(judge_graph(symbol, get_backend(backend)))
 
     # The digest knows no names; which nodes share one matters all the same.
     reasons, numbers = known.recall("verdicts", f"{backend} {graph.digest(with_types=True)} {alike or ''}", make)
@@ -120,6 +143,7 @@ def review_subgraph(graph: PartitionedGraph, options: Mapping[str, str]) -> Revi
         return _review(graph, options)
     except Exception as error:
         logger.warning("MXNet runs a region: %s", error, exc_info=not isinstance(error, NGraphError))
+        log.fail()
         return False, {}
 
 
@@ -132,19 +156,15 @@ def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
         said = known.memory.get(key)
         if said is None:
             logger.info("MXNet runs a region of %d nodes: its shapes are unknown", len(graph.nodes))
-            return False, {}
+            said = False, {}
+        log.fail()  # another time more may be known
         return said
     nodes = tuple((name, op) for name, op in _nodes(graph) if op != VARIABLE)
     cost, rejected, types = facts
     inputs, outputs = (tuple(map(_unescaped, names)) for names in (graph.arguments, graph.outputs))
     region = Region(nodes, inputs, outputs, cost, rejected)
-    number = log.add(region)
-    if region.rejected is None:
-        logger.info("region %d on %s: %s", number, backend, describe(region))
-        review = (True, {**attrs, **types})
-    else:
-        logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
-        review = (False, {})
+    _add(region, backend)
+    review = (True, {**attrs, **types}) if rejected is None else (False, {})
     known.memory.put(key, review)
     return review
 
@@ -164,7 +184,8 @@ def _region_facts(graph: PartitionedGraph, backend: str) -> tuple[Cost, str | No
         types = argument_types(symbol)
         if types is None:
             return None
-        cost, rejected = judge_region(symbol, types, get_backend(backend))
+        with collector_paused():
+            cost, rejected = judge_region(symbol, types, get_backend(backend))
         return [cost.macs, cost.operations, cost.bytes, rejected, type_attributes(symbol)]
 
     facts = known.recall("region", f"{backend} {graph.digest(with_types=True)}", make)
@@ -202,7 +223,7 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
         return made.kept()
 
     content = make() if recorder() else known.recall_bytes(
-        "program", repr((backend, sorted(attrs.items()), in_shapes, in_types, _cpu())), make)
+        "program", repr((backend, sorted(attrs.items()), in_shapes, in_types, cpu())), make)
     if made is not None:
         return _native(made)
     assert content is not None
@@ -218,7 +239,7 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
              attrs: Mapping[str, str]) -> Executable:
     from ngraph_mxnet.runtime.compile import compile as compile_graph
 
-    with span("import", "compile"):
+    with collector_paused(), span("import", "compile"):
         symbol = parse_symbol(subgraph_json)
         types = [TensorType(mxnet_element(number), tuple(shape))
                  for number, shape in zip(in_types, in_shapes, strict=True)]
@@ -230,7 +251,8 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
     return compile_graph(graph, backend, **passed)
 
 
-def _cpu() -> list[str]:
+def cpu() -> list[str]:
+    """The features of this machine's CPU."""
     from ngraph_mxnet import _core
 
     return sorted(name for name, there in _core.cpu_features().items() if there)

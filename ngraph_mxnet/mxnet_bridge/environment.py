@@ -2,7 +2,7 @@
 
 libmxnet reads it at every bind and compares it with the names of registered backends, case and all. Python
 decides what a bind is to use; for the time of one call libmxnet is shown the name that makes it so:
-* `NGRAPH`: partition with the primed names;
+* `NGRAPH`: bind a symbol that is partitioned already (there are no names left by which more would be);
 * empty: as if the variable were not set, MXNet's own default;
 * `NONE`: no backend at all.
 

@@ -25,7 +25,7 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.mxnet_bridge import environment, symbol_patch
+from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, partitioner, symbol_patch
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -118,17 +118,13 @@ class NGraphExecutor(Executor):
 
     def _bind_native_twin(self) -> Executor:
         with environment.no_backend():
-            return symbol_patch.stock_bind(
+            return compiled_bind.stock_bind(
                 self._symbol, self._ctx, self.arg_arrays, self.grad_arrays, self._grad_req, self.aux_arrays
             )
 
     def _bind_compiled_twin(self) -> Executor | None:
-        symbol, ctx, args, aux = self._symbol, self._ctx, self.arg_arrays, self.aux_arrays
-
-        def stock() -> Executor:
-            return symbol_patch.stock_bind(symbol, ctx, args, None, "null", aux)
-
-        twin, reason = symbol_patch.try_compiled(symbol, ctx, stock, args, aux)
+        text = partitioner.json_of(self._symbol)
+        twin, reason = compiled_bind.bind(self._symbol, text, self._ctx, self.arg_arrays, self.aux_arrays)
         if twin is None:
             logger.info("inference is run by MXNet itself: %s", reason)
         return twin
@@ -179,12 +175,14 @@ class NGraphExecutor(Executor):
         grads = [resized(*item) for item in zip(names, grads, arg_shapes, strict=True)]
         aux = [resized(*item) for item in zip(aux_names, self.aux_arrays, aux_shapes, strict=True)]
 
-        def stock() -> Executor:
-            return symbol_patch.stock_bind(
-                self._symbol, self._ctx, args, grads, self._grad_req, aux, shared_exec=self
-            )
+        symbol, ctx, grad_req = self._symbol, self._ctx, self._grad_req
 
-        executor, reason = symbol_patch.try_compiled(self._symbol, self._ctx, stock, args, aux)
+        def stock() -> Executor:
+            return compiled_bind.stock_bind(symbol, ctx, args, grads, grad_req, aux, shared_exec=self)
+
+        executor, reason = compiled_bind.bind(
+            symbol, partitioner.json_of(symbol), ctx, args, aux, grads, grad_req, shared_exec=self
+        )
         if executor is not None:
             return NGraphExecutor.adopt(executor, is_compiled=True)
         executor = symbol_patch.bind_natively(stock, reason)

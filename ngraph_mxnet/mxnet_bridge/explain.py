@@ -128,13 +128,10 @@ def _partition(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[
 
     from ngraph_mxnet.mxnet_bridge import partitioner
 
-    with environment.lock, callbacks.log.listening() as heard:
-        try:
-            partitioner.stock_optimize_for(
-                symbol, environment.BACKEND, {"": None}, {"": None}, mx.cpu(), shape_dict=dict(shapes),
-                type_dict=_all_dtypes(symbol, dtypes), **options)
-        finally:
-            partitioner.clear_names()
+    with callbacks.log.listening() as heard:
+        partitioner.optimize_for(
+            symbol, environment.BACKEND, {"": None}, {"": None}, mx.cpu(), shape_dict=dict(shapes),
+            type_dict=_all_dtypes(symbol, dtypes), **options)
     if heard:
         return heard[0]
     return Partition(get_backend(options.get("ngraph_backend", "CPU")).name, [])

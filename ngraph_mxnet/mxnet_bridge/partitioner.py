@@ -1,34 +1,43 @@
-"""MXNet's partitioner, driven so that a plain bind partitions: prime, bind, clear.
+"""MXNet's partitioner, and how it is spared.
 
-libmxnet's custom partitioner is one object per process. `optimize_for` asks the library which nodes it
-supports and remembers their *names*; a bind partitions by the names of the last `optimize_for`. Hence
-* prime: `optimize_for` on the symbol about to be bound, its result only tells whether a region was accepted;
-* bind: MXNet's own, so that the order of arguments and the names of outputs stay the user's;
-* clear: `optimize_for` on a one-variable symbol, else the next bind would partition nodes of another graph
-  that share a name with this one.
+libmxnet's custom partitioner is one object per process, and remembers the *names* of the nodes that the library said it
+supports. A bind under the environment variable partitions by the names of the last `optimize_for`. So `optimize_for`
+leaves no names behind, else the next bind would partition nodes of another graph that share a name with this one.
+
+A bind gets the symbol partitioned already: what `optimize_for` made of it once, remembered in this process and on disk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from mxnet import symbol as mx_symbol
 from mxnet.base import MXNetError
-from mxnet.context import Context
+from mxnet.context import Context, cpu
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
+from mxnet.util import is_np_shape
 
-from ngraph_mxnet.mxnet_bridge import callbacks, environment
+from ngraph_mxnet import config
+from ngraph_mxnet.mxnet_bridge import callbacks, environment, kept_partitions
 
 SUBGRAPH_OP = "NGraphSubgraphOp"
+
+Types = Mapping[str, tuple[tuple[int, ...], Any]]
+"""Shape and dtype by name."""
 
 stock_optimize_for = Symbol.optimize_for
 
 
+def json_of(symbol: Symbol) -> str:
+    """The symbol's JSON. To leave out AMP's casts, as is the default, MXNet makes a copy, which it never frees."""
+    return symbol.tojson(remove_amp_cast=False)
+
+
 def has_region(symbol: Symbol) -> bool:
-    return f'"op": "{SUBGRAPH_OP}"' in symbol.tojson()
+    return f'"op": "{SUBGRAPH_OP}"' in json_of(symbol)
 
 
 def clear_names() -> None:
@@ -36,19 +45,35 @@ def clear_names() -> None:
     stock_optimize_for(mx_symbol.Variable("ngraph_mxnet_nothing"), environment.BACKEND)
 
 
-@contextmanager
-def primed(
-    symbol: Symbol, ctx: Context, args: Mapping[str, NDArray], aux: Mapping[str, NDArray]
-) -> Iterator[bool]:
-    """Within it a bind under `ngraph_backend` partitions `symbol`; the value: whether there is a region."""
-    with environment.lock:
-        try:
-            # Asked of the log: MXNet's `tojson` leaks the text at every call.
-            with callbacks.log.listening() as partitions:
-                stock_optimize_for(symbol, environment.BACKEND, dict(args), dict(aux), ctx)
-            yield any(partition.regions for partition in partitions)
-        finally:
-            clear_names()
+def partitioned(symbol: Symbol, text: str, types: Types) -> Symbol | None:
+    """`symbol` with its regions as one op each; None if it has none. The order of its inputs may change.
+
+    Args:
+        symbol: an inference graph.
+        text: its JSON.
+        types: of all its arguments and auxiliary states.
+
+    Raises:
+        MXNetError: the types don't fit.
+    """
+    graph = kept_partitions.UnnamedGraph(text)
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    in_order = [(types[name][0], np.dtype(types[name][1]).name) for name in names]
+    facts = repr((callbacks.chosen_backend({}), config.compile_settings(), callbacks.cpu(), is_np_shape(), in_order))
+    kept = kept_partitions.recall(graph, facts)
+    if kept is not None:
+        callbacks.tell(kept[0])
+        return None if kept[1] is None else mx_symbol.load_json(kept[1])
+    shapes = {name: shape for name, (shape, _) in types.items()}
+    dtypes = {name: dtype for name, (_, dtype) in types.items()}
+    with callbacks.log.listening() as heard:
+        # Without arrays; MXNet infers types if the mappings of arrays are not empty.
+        found = optimize_for(symbol, environment.BACKEND, {"": None}, {"": None}, cpu(), shape_dict=shapes,
+                             type_dict=dtypes)
+    regions = any(partition.regions for partition in heard)
+    if heard and heard[0].complete:
+        kept_partitions.keep(graph, facts, heard[0], json_of(found) if regions else None)
+    return found if regions else None
 
 
 def optimize_for(

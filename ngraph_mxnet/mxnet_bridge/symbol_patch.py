@@ -12,23 +12,23 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mxnet.base import MXNetError
 from mxnet.context import Context
 from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.mxnet_bridge import environment, partitioner
+from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, partitioner
+from ngraph_mxnet.mxnet_bridge.compiled_bind import Arrays, stock_bind, stock_simple_bind
 
 logger = logging.getLogger("ngraph_mxnet")
 
-stock_bind = Symbol.bind
-stock_simple_bind = Symbol.simple_bind
 
-Arrays = Sequence[NDArray | None] | Mapping[str, NDArray] | None
+# MXNet's numbers for storage types: -1 undefined, 0 default.
+_SPARSE = re.compile(r'"__storage_type__": "(?!0"|-1")')
 
 
 def install() -> None:
@@ -55,12 +55,13 @@ def bind(
 
     if not environment.requested():
         return stock()
-    reason = reason_for_native(self, ctx, group2ctx, (args, args_grad, aux_states), None)
+    text = partitioner.json_of(self)
+    reason = reason_for_native(self, text, ctx, group2ctx, (args, args_grad, aux_states), None)
     if reason is not None:
         return bind_natively(stock, reason)
     if args_grad and wants_gradient(grad_req):
         return NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
-    executor, reason = try_compiled(self, ctx, stock, args, aux_states)
+    executor, reason = compiled_bind.bind(self, text, ctx, args, aux_states, args_grad, grad_req, shared_exec)
     if executor is not None:
         return NGraphExecutor.adopt(executor, is_compiled=True)
     # An error of the user's (a missing array, say) is raised here again, by MXNet and in its words.
@@ -80,10 +81,6 @@ def simple_bind(
     shared_buffer: dict[str, NDArray] | None = None,
     **kwargs: Any,
 ) -> Executor:
-    """MXNet allocates the arrays by a native bind; for inference the compiled graph is then bound over them.
-
-    So every way to share arrays works as in MXNet, and the native executor is there if nothing compiles.
-    """
     from ngraph_mxnet.mxnet_bridge.executor import NGraphExecutor
 
     def stock() -> Executor:
@@ -102,29 +99,28 @@ def simple_bind(
 
     if not environment.requested():
         return stock()
-    reason = reason_for_native(self, ctx, group2ctx, (), stype_dict)
+    text = partitioner.json_of(self)
+    reason = reason_for_native(self, text, ctx, group2ctx, (), stype_dict)
     if reason is not None:
         return bind_natively(stock, reason)
-    native = bind_natively(stock)
     if grad_req is None or wants_gradient(grad_req):
-        return NGraphExecutor.adopt(native, is_compiled=False)
+        return NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
 
-    def over_its_arrays() -> Executor:
-        return stock_bind(
-            self,
-            ctx,
-            native.arg_arrays,
-            native.grad_arrays,
-            grad_req,
-            native.aux_arrays,
-            shared_exec=shared_exec,
-        )
-
-    executor, reason = try_compiled(self, ctx, over_its_arrays, native.arg_arrays, native.aux_arrays)
+    executor, reason = compiled_bind.simple_bind(
+        self,
+        text,
+        ctx,
+        grad_req,
+        kwargs,
+        type_dict,
+        stype_dict=stype_dict,
+        shared_arg_names=shared_arg_names,
+        shared_exec=shared_exec,
+        shared_buffer=shared_buffer,
+    )
     if executor is not None:
         return NGraphExecutor.adopt(executor, is_compiled=True)
-    logger.info("bound by MXNet itself: %s", reason)
-    return NGraphExecutor.adopt(native, is_compiled=False, refused=True)
+    return NGraphExecutor.adopt(bind_natively(stock, reason), is_compiled=False, refused=True)
 
 
 def bind_natively(stock: Callable[[], Executor], reason: str | None = None) -> Executor:
@@ -136,27 +132,15 @@ def bind_natively(stock: Callable[[], Executor], reason: str | None = None) -> E
     return executor
 
 
-def try_compiled(
-    symbol: Symbol, ctx: Context, stock: Callable[[], Executor], args: Arrays, aux: Arrays
-) -> tuple[Executor | None, str | None]:
-    """Run the stock bind over these arrays so that it partitions; if nothing comes of it, None and why."""
-    named_args = by_name(args, symbol.list_arguments())
-    named_aux = by_name(aux, symbol.list_auxiliary_states())
-    try:
-        with partitioner.primed(symbol, ctx, named_args, named_aux) as found:
-            if not found:
-                return None, f"no region of {output_names(symbol)} is supported; see ngraph_mxnet.explain"
-            with environment.ngraph_backend():
-                return stock(), None
-    except (MXNetError, ValueError, TypeError) as error:
-        logger.warning("MXNet runs %s: compiling it failed: %s", output_names(symbol), error)
-        return None, f"compiling {output_names(symbol)} failed"
-
-
 def reason_for_native(
-    symbol: Symbol, ctx: Context, group2ctx: Any, arrays: Iterable[Arrays], stypes: Mapping[str, str] | None
+    symbol: Symbol,
+    text: str,
+    ctx: Context,
+    group2ctx: Any,
+    arrays: Iterable[Arrays],
+    stypes: Mapping[str, str] | None,
 ) -> str | None:
-    """Why a bind is not ours at all; None when it is."""
+    """Why a bind is not ours at all; None when it is. `text` is the symbol's JSON."""
     if environment.problem() is not None:
         return environment.problem()
     if not isinstance(ctx, Context) or ctx.device_type != "cpu":
@@ -165,9 +149,8 @@ def reason_for_native(
         return "group2ctx places parts of the graph on several devices"
     if any(stype != "default" for stype in (stypes or {}).values()):
         return f"sparse storage is asked for: {stypes}"
-    for name, attributes in symbol.attr_dict().items():
-        if attributes.get("__storage_type__", "0") not in ("0", "-1"):
-            return f"the variable {name} has sparse storage"
+    if _SPARSE.search(text):
+        return "a variable has sparse storage"
     for group in arrays:
         for array in group.values() if isinstance(group, Mapping) else group or ():
             if isinstance(array, NDArray) and array.stype != "default":
@@ -187,13 +170,3 @@ def wants_gradient(grad_req: Any) -> bool:
     if isinstance(grad_req, (list, tuple)):
         return any(value != "null" for value in grad_req)
     return True
-
-
-def by_name(arrays: Arrays, names: Sequence[str]) -> dict[str, NDArray]:
-    """Arrays given by position or name, by name; what is missing or wrong the stock bind will report."""
-    pairs = arrays.items() if isinstance(arrays, Mapping) else zip(names, arrays or (), strict=False)
-    return {name: array for name, array in pairs if name in names and isinstance(array, NDArray)}
-
-
-def output_names(symbol: Symbol) -> str:
-    return ", ".join(symbol.list_outputs()[:3])

@@ -37,11 +37,12 @@ class Region:
 
 @dataclass
 class Partition:
-    """One partitioning of one graph on one backend."""
+    """One partitioning of one graph on one backend. `complete`: every region was reviewed with its types."""
 
     backend: str
     verdicts: list[Verdict]
     reviewed: list[Region] = field(default_factory=list)
+    complete: bool = True
 
     @property
     def regions(self) -> list[Region]:
@@ -99,6 +100,12 @@ class PartitionLog:
             return 1
         current.reviewed.append(region)
         return len(current.reviewed)
+
+    def fail(self) -> None:
+        """A region of this thread's partition could not be reviewed with its types."""
+        current: Partition | None = getattr(self._here, "current", None)
+        if current is not None:
+            current.complete = False
 
     def last(self) -> list[Partition]:
         """The last partitionings of all threads, the oldest first."""

@@ -11,6 +11,7 @@ from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, checked_array
+from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.runtime.trace import span
 
 
@@ -31,9 +32,9 @@ def compile(
         ConfigError: no such backend or option.
         UnsupportedError: the backend does not run a node of the graph.
     """
-    verify(graph)
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
-    with span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
+    with collector_paused(), span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
+        verify(graph)
         executable = chosen.compile(bind_weights(graph, weights or {}), options)
     config.logger(__name__).info(
         "compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name

@@ -1,0 +1,52 @@
+"""Pausing the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+import ngraph_mxnet
+from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.runtime import compile as compile_module
+from ngraph_mxnet.runtime.garbage import collector_paused
+
+
+@pytest.fixture
+def collecting() -> object:
+    assert gc.isenabled()
+    yield
+    gc.enable()
+
+
+def graph() -> Graph:
+    b = Builder()
+    return b.results(b.relu(b.parameter("x", (2, 3), "f32")))
+
+
+def test_nesting_and_errors_leave_it_as_it_was(collecting: object) -> None:
+    with collector_paused():
+        with collector_paused():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    with pytest.raises(KeyError), collector_paused():
+        raise KeyError
+    assert gc.isenabled()
+    gc.disable()
+    with collector_paused():
+        pass
+    assert not gc.isenabled(), "who turned it off keeps it off"
+
+
+def test_a_compilation_pauses_it(collecting: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    stock = compile_module.bind_weights
+    monkeypatch.setattr(compile_module, "bind_weights", lambda *args: seen.append(gc.isenabled()) or stock(*args))
+    ngraph_mxnet.compile(graph(), backend="INTERPRETER")
+    assert seen == [False]
+    assert gc.isenabled()
+    with pytest.raises(NGraphError):
+        ngraph_mxnet.compile(graph(), backend="INTERPRETER", nonsense=1)
+    assert gc.isenabled()
