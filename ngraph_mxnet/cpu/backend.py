@@ -19,6 +19,7 @@ from ngraph_mxnet.cpu.codegen.generator import Code, Generator
 from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
+from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.cpu.openmp import tell_ignored
 from ngraph_mxnet.cpu.precision import precision_notice, tell
 from ngraph_mxnet.cpu.program import ProgramBuilder
@@ -53,7 +54,7 @@ _BECOMES = {"batch_norm": "scale_shift"}
 class CPUExecutable(Executable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
-    `main` and `prepare` are the builders, kept for `explain` and tests: levels, memory report. `recipe` is None if
+    `main` and `prepare` are the builders, kept for `explain` and tests. `recipe` is None if
     the Program calls generated kernels.
     """
 
@@ -65,6 +66,15 @@ class CPUExecutable(Executable):
         self.main = main
         self.prepare = prepare
         self._recipe = recipe
+
+    @property
+    def memory(self) -> MemoryUse:
+        """What the memory plan came to."""
+        main = self.split.main
+        intermediates = sum(value.type.bytes for node in main.nodes for value in node.outputs
+                            if node.op.name != "constant" and value not in main.results)
+        plan = self.main.memory
+        return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
 
     def kept(self) -> bytes | None:
         return self._recipe.to_bytes() if self._recipe is not None else None

@@ -24,6 +24,23 @@ class Lifetime:
     region: Hashable = None
 
 
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes that a compiled graph uses beside its inputs and outputs."""
+
+    intermediates: int
+    """Naive: every value between the graph's ops in memory of its own, unpadded."""
+    separate: int
+    """Every buffer of the Program in memory of its own: work in place and concats without copying need none; halos,
+    padded channels and work space are counted."""
+    least: int
+    """The most of these that is alive at once: no plan can be smaller."""
+    planned: int
+    """The arena, of each call that runs at once."""
+    prepared: int
+    """Weights as the kernels want them, of each set of weights."""
+
+
 def align(size: int) -> int:
     """The least multiple of ALIGNMENT that is at least `size`."""
     return -(-size // ALIGNMENT) * ALIGNMENT

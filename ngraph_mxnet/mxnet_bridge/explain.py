@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Group
 from rich.text import Text
 
 from ngraph_mxnet.cpu.describe import Contraction, contractions
+from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.mxnet_bridge import callbacks, environment
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, review_region
-from ngraph_mxnet.mxnet_bridge.kernel_table import kernel_table
+from ngraph_mxnet.mxnet_bridge.kernel_table import kernel_table, memory_table
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
 from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.partition.render import render
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from mxnet.symbol import Symbol
     from rich.console import RenderableType
 
+    from ngraph_mxnet.cpu.backend import CPUExecutable
+
 Shapes = Mapping[str, Sequence[int]]
 DTypes = Mapping[str, Any]
 
@@ -38,25 +41,30 @@ class Explanation:
     """Prints as tables; `to_dict` is for programs.
 
     `exact`: MXNet's own partitioner cut the regions. Where the library `_core` can't be loaded they are our
-    estimate, the verdicts on nodes are the same. `kernels`: of each region, if asked for. `notices`: settings that
-    this machine can't follow.
+    estimate, the verdicts on nodes are the same. `kernels` and `memory`: of each region, if asked for. `notices`:
+    settings that this machine can't follow.
     """
 
     partition: Partition
     exact: bool
     kernels: list[list[Contraction]] | None = None
+    memory: list[MemoryUse] | None = None
     notices: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {**self.partition.to_dict(), "exact": self.exact, "notices": list(self.notices)}
         if self.kernels is not None:
             found["kernels"] = [[asdict(contraction) for contraction in region] for region in self.kernels]
+        if self.memory is not None:
+            found["memory"] = [asdict(use) for use in self.memory]
         return found
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [render(self.partition, exact=self.exact)]
         if self.kernels is not None:
             parts.append(kernel_table(self.kernels))
+        if self.memory is not None:
+            parts.append(memory_table(self.memory))
         return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
 
     def __str__(self) -> str:
@@ -79,7 +87,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         shapes: of the data inputs, by name; MXNet infers the others.
         dtypes: by name; float32 where not given.
         backend: by default the one of NGRAPH_BACKEND.
-        kernels: compile the regions too, and tell how the CPU backend computes each contraction.
+        kernels: compile the regions too, and tell how the CPU backend computes each contraction, and the memory.
 
     Raises:
         ModelError: the file is corrupt, or MXNet finds the shapes inconsistent.
@@ -97,10 +105,14 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     try:
         exact = environment.problem() is None
         partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, options)
-        compiled = _kernels(symbol, shapes, dtypes or {}, partition) if kernels else None
-        return Explanation(partition, exact, compiled, tuple(get_backend(partition.backend).notices()))
+        compiled = _compiled(symbol, shapes, dtypes or {}, partition) if kernels else None
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
+    found = Explanation(partition, exact, notices=tuple(get_backend(partition.backend).notices()))
+    if compiled is None:
+        return found
+    return replace(found, kernels=[contractions(region.main.instructions) for region in compiled],
+                   memory=[region.memory for region in compiled])
 
 
 def load_symbol(path: Path) -> Symbol:
@@ -148,7 +160,7 @@ def _all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
 
 def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[str, str]) -> Partition:
     """By our own grouping."""
-    graph = with_types(parse_symbol(symbol.tojson()), *_inferred(symbol, shapes, dtypes))
+    graph = with_types(parse_symbol(symbol.tojson(remove_amp_cast=False)), *_inferred(symbol, shapes, dtypes))
     backend = get_backend(callbacks.chosen_backend(options))
     reasons, numbers = judge_graph(graph, backend)
     verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
@@ -161,31 +173,33 @@ def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[s
     return partition
 
 
-def _kernels(symbol: Symbol, shapes: Shapes, dtypes: DTypes, partition: Partition) -> list[list[Contraction]]:
-    """The contractions of each region, compiled with its nodes' own weights unknown."""
+def _compiled(symbol: Symbol, shapes: Shapes, dtypes: DTypes, partition: Partition) -> list[CPUExecutable]:
+    """Each region, its weights unknown."""
     if partition.backend != "CPU":
         raise ConfigError(f"the backend {partition.backend} has no kernels to tell of; the backend CPU has")
-    graph = with_types(parse_symbol(symbol.tojson()), *_inferred(symbol, shapes, dtypes))
+    graph = with_types(parse_symbol(symbol.tojson(remove_amp_cast=False)), *_inferred(symbol, shapes, dtypes))
     number = {node.name: node.index for node in graph.operators()}
     found = []
     for region in partition.regions:
         part = cut_region(graph, sorted(number[name] for name, _ in region.nodes))
         types = argument_types(part)
         assert types is not None  # a region of unknown shapes is rejected
-        executable = compile_graph(lower_graph(part, types), "CPU")
-        found.append(contractions(executable.main.instructions))  # type: ignore[attr-defined]
+        found.append(cast("CPUExecutable", compile_graph(lower_graph(part, types), "CPU")))
     return found
 
 
 def _inferred(symbol: Symbol, shapes: Shapes, dtypes: DTypes) -> tuple[dict[str, Any], dict[str, Any]]:
     """MXNet's shapes and dtypes of all values inside, by the names of outputs."""
+    import mxnet as mx
+
     internals = symbol.get_internals()
     names = internals.list_outputs()
     _, found_shapes, _ = internals.infer_shape_partial(**shapes)
     try:
-        _, found_types, _ = internals.infer_type(**dict(dtypes))
-    except ValueError:
-        found_types = None
+        _, found_types, _ = internals.infer_type_partial(**dict(dtypes))
+    except (ValueError, mx.base.MXNetError):  # some operators (Dropout) insist on types
+        told = {name: dtypes.get(name, "float32") for name in symbol.list_inputs()}
+        _, found_types, _ = internals.infer_type_partial(**told)
     by_name = [dict(zip(names, found or [], strict=False)) for found in (found_shapes, found_types)]
     return by_name[0], by_name[1]
 

@@ -1,4 +1,4 @@
-"""How contractions are computed, as a table on the terminal."""
+"""What regions compile to, as tables on the terminal: how contractions are computed, and the memory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ngraph_mxnet.cpu.describe import Contraction
+from ngraph_mxnet.cpu.memory import MemoryUse
 
 
 def kernel_table(regions: Sequence[Sequence[Contraction]]) -> Table:
@@ -23,6 +24,18 @@ def kernel_table(regions: Sequence[Sequence[Contraction]]) -> Table:
         for c in region:
             table.add_row(str(number), escape(framework_names(c.node)), c.algorithm, c.kernel, c.tile, c.order,
                           str(c.chunk), str(c.tasks), str(c.calls))
+    return table
+
+
+def memory_table(regions: Sequence[MemoryUse]) -> Table:
+    """One row for each region."""
+    table = Table(title="Memory beside inputs and outputs, MB", title_justify="left")
+    table.add_column("#")
+    for name in ("all intermediates", "all buffers", "least possible", "planned", "prepared weights"):
+        table.add_column(name, justify="right")
+    for number, use in enumerate(regions, 1):
+        sizes = (use.intermediates, use.separate, use.least, use.planned, use.prepared)
+        table.add_row(str(number), *(f"{size / 1e6:.2f}" for size in sizes))
     return table
 
 

@@ -18,10 +18,11 @@ import numpy as np
 
 from ngraph_mxnet import _core, config
 from ngraph_mxnet.cpu.isa import choose_isa
+from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.cpu.peak import Peak, measure_peak
 from ngraph_mxnet.cpu.trace import Label, Spans
 from ngraph_mxnet.errors import ModelError
-from ngraph_mxnet.mxnet_bridge.explain import load_symbol
+from ngraph_mxnet.mxnet_bridge.explain import explain, load_symbol
 
 if TYPE_CHECKING:
     from mxnet.executor import Executor
@@ -58,7 +59,7 @@ class Row:
 class Profile:
     """Medians over the forward passes. `waiting_ms` is the threads' time inside calls but in no kernel: barriers,
     phases with too few tasks for all, a core taken by another process. `outside_ms` is what is left: MXNet and what
-    it runs itself."""
+    it runs itself. `memory`: of each region."""
 
     threads: int
     isa: str
@@ -69,6 +70,7 @@ class Profile:
     waiting_ms: float
     outside_ms: float
     dropped: int = 0
+    memory: tuple[MemoryUse, ...] = ()
 
     @property
     def total_ms(self) -> float:
@@ -124,7 +126,8 @@ def profile_model(model: str | Path, shapes: Mapping[str, Sequence[int]], params
     isa, threads = choose_isa(_core.cpu_features()), config.threads()
     peak = measure_peak(isa, threads)
     measured = measure(forward, threads, rounds)
-    return replace(measured, isa=isa, peak=peak)
+    memory = explain(model, shapes, backend="CPU", kernels=True).memory  # the bind may have compiled nothing
+    return replace(measured, isa=isa, peak=peak, memory=tuple(memory or ()))
 
 
 def _bind(model: Path, shapes: Mapping[str, Sequence[int]], params: Path | None) -> Executor:

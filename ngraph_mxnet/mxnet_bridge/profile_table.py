@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ngraph_mxnet.mxnet_bridge.kernel_table import framework_names
+from ngraph_mxnet.mxnet_bridge.kernel_table import framework_names, memory_table
 from ngraph_mxnet.mxnet_bridge.profile import Profile, Row
 
 
@@ -19,6 +19,7 @@ def render(profile: Profile) -> RenderableType:
         _rows("Kernels by node", profile, profile.rows, with_origin=True),
         _rows("Totals by kernel", profile, profile.kinds(), with_origin=False),
         _whole(profile),
+        memory_table(profile.memory),
         f"Peak measured on {peak.threads} threads, {profile.isa}: {peak.gflops:.1f} GFLOP/s of multiply-adds in "
         f"registers, {peak.gigabytes:.1f} GB/s copying memory. Tensors in a cache move faster than that.",
     ]

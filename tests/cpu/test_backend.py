@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngraph_mxnet import _core, compile
+from ngraph_mxnet.cpu.backend import CPUExecutable
 from ngraph_mxnet.cpu.isa import choose_isa, supported
+from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, element_type
 
@@ -236,3 +238,25 @@ def test_a_forced_instruction_set_that_is_missing_is_an_error(monkeypatch: pytes
     monkeypatch.setenv("NGRAPH_CPU_ISA", "auto")
     assert choose_isa({}) == "baseline"
     assert choose_isa({"avx2": True, "fma": True, "avx512": True}) == "avx512"
+
+
+def test_memory_is_planned_against_naive() -> None:
+    """A chain of convolutions needs two images, whatever its length."""
+    def memory(length: int) -> MemoryUse:
+        b = Builder()
+        value = b.parameter("x", (1, 32, 8, 8), "f32")
+        for number in range(length):
+            weight = b.parameter(f"w{number}", (32, 32, 1, 1), "f32", cacheable=True)
+            value = b.convolution(value, weight)
+        executable = compile(b.results(b.softmax(value, axis=1)), "CPU")
+        assert isinstance(executable, CPUExecutable)
+        return executable.memory
+
+    image = 32 * 8 * 8 * 4
+    short, long = memory(4), memory(9)
+    assert long.planned == short.planned
+    assert long.separate - short.separate == 5 * image
+    assert (short.intermediates, long.intermediates) == (4 * image, 9 * image)
+    assert long.prepared > short.prepared >= 4 * 32 * 32 * 4
+    for use in (short, long):
+        assert use.least <= use.planned < use.separate

@@ -185,10 +185,22 @@ def test_kernels_of_each_contraction(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [by_name[name]["algorithm"] for name in ("wide", "small", "dense")] == ["F(4x4)", "direct", "direct"]
     assert by_name["wide"]["tasks"] > 1
     assert "F(4x4)" in str(explanation)
+    (use,) = explanation.to_dict()["memory"]
+    assert 0 < use["least"] <= use["planned"] <= use["separate"]
+    assert use["prepared"] > 0
+    assert f"{use['planned'] / 1e6:.2f}" in str(explanation)
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
     assert "F(4x4)" not in str(ngraph_mxnet.explain(small_network(), shapes, backend="cpu", kernels=True))
     with pytest.raises(ConfigError, match="no kernels"):
         ngraph_mxnet.explain(small_network(), shapes, backend="interpreter", kernels=True)
+
+
+@needs_library
+def test_kernels_around_an_operator_that_insists_on_types(capfd: pytest.CaptureFixture[str]) -> None:
+    net = sym.FullyConnected(sym.Dropout(sym.var("data")), num_hidden=5, name="dense")
+    explanation = ngraph_mxnet.explain(net, {"data": (2, 3)}, backend="cpu", kernels=True)
+    assert [len(region) for region in explanation.to_dict()["kernels"]] == [1]
+    assert "error" not in capfd.readouterr().out
 
 
 @needs_library

@@ -55,13 +55,16 @@ def test_the_command_prints_json(model):
     assert conv["of_peak"] == pytest.approx(conv["gflops"] / found["peak"]["gflops"])
     assert sum(row["share"] for row in found["rows"]) < 1
     assert sum(row["ms"] for row in found["kinds"]) == pytest.approx(sum(row["ms"] for row in found["rows"]))
+    (memory,) = found["memory"]
+    assert 0 < memory["planned"] <= memory["separate"]
     assert found["wall_ms"] > 0 and found["waiting_ms"] >= 0 and found["outside_ms"] >= 0
 
 
 def test_the_command_prints_tables_and_errors(model):
     done = command(model, "--shape", "data=1,3,16,16", "--rounds", 1)
     assert done.returncode == 0, done.stderr
-    for text in ("Kernels by node", "conv0 + relu0", "Totals by kernel", "threads waiting", "Peak measured on"):
+    for text in ("Kernels by node", "conv0 + relu0", "Totals by kernel", "threads waiting", "Peak measured on",
+                 "all intermediates"):
         assert text in done.stdout
     mx.nd.save(str(model.with_name("some.params")), {"arg:conv0_weight": mx.nd.ones((32, 3, 3, 3))})
     done = command(model, "--shape", "data=1,3,16,16", "--params", model.with_name("some.params"))
