@@ -1,0 +1,1 @@
+"""The model matrix: what becomes of other people's models. See scripts/model_matrix.py."""

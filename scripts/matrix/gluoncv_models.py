@@ -1,0 +1,114 @@
+"""GluonCV's models, all that its `model_zoo` names."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from matrix.model import Inputs, Model, NotOffline, noise
+
+#: By a part of the name of the module that defines a model.
+_GENRES = {
+    "action_recognition": "action recognition",
+    "rcnn": "detection", "ssd": "detection", "yolo": "detection", "center_net": "detection",
+    "fcn": "segmentation", "pspnet": "segmentation", "deeplabv3": "segmentation", "icnet": "segmentation",
+    "fastscnn": "segmentation", "danet": "segmentation",
+    "simple_pose": "pose estimation", "alpha_pose": "pose estimation",
+    "siamrpn": "tracking", "monodepthv2": "depth",
+}  # fmt: skip
+
+_CLASSES = ["cat", "dog", "bird"]
+
+
+def _models() -> dict[str, Any]:
+    from gluoncv.model_zoo import model_zoo
+
+    return dict(model_zoo._models)
+
+
+def genres() -> dict[str, str]:
+    """The genre of each model."""
+    return {name: _genre(name, maker) for name, maker in sorted(_models().items())}
+
+
+def _genre(name: str, maker: Any) -> str:
+    if name.startswith("hrnet") and name.endswith("_s"):
+        return "segmentation"
+    if name.startswith("darknet"):
+        return "image classification"
+    module = maker.__module__
+    return next((genre for part, genre in _GENRES.items() if part in module), "image classification")
+
+
+def build(name: str) -> Model:
+    """Raises: NotOffline."""
+    maker = _models()[name]
+    genre = _genre(name, maker)
+    if name.endswith("_int8"):
+        raise NotOffline("its int8 weights exist as a download only")
+    if name.startswith("custom_"):
+        raise NotOffline("not a model but a maker of models")
+    _refuse_downloads()
+    arguments: dict[str, Any] = {"pretrained": False}
+    takes = inspect.signature(maker).parameters
+    if "pretrained_base" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
+        arguments["pretrained_base"] = False
+    if "classes" in takes and takes["classes"].default is inspect.Parameter.empty:
+        arguments["classes"] = _CLASSES
+    try:
+        net = maker(**arguments)
+    except (TypeError, Warning) as error:  # Darknet raises a Warning
+        if "pretrained_base" not in str(error) and not isinstance(error, Warning):
+            raise
+        del arguments["pretrained_base"]
+        net = maker(**arguments)
+    return Model(net, _inputs(name, genre), "boxes" if genre == "detection" else "values")
+
+
+def _refuse_downloads() -> None:
+    from gluoncv.model_zoo import model_store
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise NotOffline("it loads pretrained weights whatever it is asked")
+
+    model_store.download = refuse
+
+
+def _inputs(name: str, genre: str) -> Inputs:
+    if genre == "tracking":
+        return {"template": noise(1, 3, 127, 127), "search": noise(1, 3, 287, 287, seed=1)}
+    return {"data": noise(1, *_shape(name, genre))}
+
+
+def _shape(name: str, genre: str) -> tuple[int, ...]:
+    """(channels, height, width), for clips (channels, frames, height, width): what the network is made for."""
+    if genre == "action recognition":
+        return _clip(name)
+    if genre == "detection":
+        if "rcnn" in name:
+            return 3, 384, 512  # they take any size; 600 x 800 is usual
+        size = 300 if "ssd_300" in name else 512 if "ssd_512" in name or "center_net" in name else 416
+        return 3, size, size
+    if genre == "segmentation":
+        return (3, 480, 480)
+    if genre == "pose estimation":
+        return (3, 320, 256) if "alpha" in name else (3, 256, 192)
+    if genre == "depth":
+        return (6 if "posenet" in name else 3), 192, 640
+    if name.startswith("cifar"):
+        return 3, 32, 32
+    size = 299 if "inceptionv3" in name or name.startswith("xception") else 331 if "nasnet" in name else 224
+    return 3, size, size
+
+
+def _clip(name: str) -> tuple[int, ...]:
+    if name.startswith(("c3d", "r2plus1d")):
+        return 3, 16, 112, 112
+    if name.startswith("p3d"):
+        return 3, 16, 160, 160
+    if name.startswith("slowfast"):
+        return 3, {"4x16": 36, "8x8_": 40, "16x8": 80}[name.split("_", 1)[1][:4]], 224, 224
+    if name.startswith("i3d"):
+        return 3, 32, 224, 224
+    size = 299 if "inceptionv3" in name else 224
+    return 3, size, size

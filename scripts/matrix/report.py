@@ -1,0 +1,152 @@
+"""docs/models.md: a table by genre, and why nodes are left."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from matrix.compare import TOLERANCE
+
+Result = dict[str, Any]
+_TITLE = "# Models of others"
+
+
+def is_whole(result: Result) -> bool:
+    """One region, and nothing left."""
+    return result.get("regions") == 1 and not result["left"]
+
+
+def is_right(result: Result) -> bool:
+    """MXNet's outputs by both ways, as far as the model was run."""
+    limit = TOLERANCE[result["kind"]]
+    return max(result["error"], result.get("block_error", 0.0)) <= limit
+
+
+def is_slow(result: Result) -> bool:
+    """More than 10 % slower than MXNet's MKLDNN backend."""
+    return result.get("ratio", 0.0) > 1.1
+
+
+def traced(results: Iterable[Result]) -> list[Result]:
+    """Those that could be built without a download and traced."""
+    return [result for result in results if "left_out" not in result and result["step"] not in ("build", "trace")]
+
+
+def write_page(results: list[Result], header: str) -> str:
+    """The whole page; `header` says on what machine and how."""
+    seen = traced(results)
+    parts = [_TITLE, header, "## Summary", _summary(results, seen)]
+    for genre, rows in _by_genre(seen).items():
+        parts += [f"## {genre[0].upper()}{genre[1:]}", _table(rows)]
+    parts += ["## What is left to MXNet, and why", _reasons(seen), "## Not examined", _not_examined(results)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _by_genre(results: Iterable[Result]) -> dict[str, list[Result]]:
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for result in sorted(results, key=lambda found: (found["library"], found["model"])):
+        groups[result["genre"]].append(result)
+    return dict(sorted(groups.items()))
+
+
+def _summary(results: list[Result], seen: list[Result]) -> str:
+    def row(name: str, rows: list[Result]) -> str:
+        run = [result for result in rows if "error" in result]
+        timed = sorted(result["ratio"] for result in run if "ratio" in result)
+        counts = [len(rows), sum(map(is_whole, rows)), sum("failure" in result for result in rows), len(run),
+                  sum(map(is_right, run)), len(timed), sum(map(is_slow, run)),
+                  f"{timed[len(timed) // 2]:.2f}" if timed else ""]  # fmt: skip
+        return f"| {name} | " + " | ".join(map(str, counts)) + " |"
+
+    heads = ("genre", "traced", "one region, nothing left", "failed", "run", "right", "timed", "over 10 % slower",
+             "median ratio")  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
+    lines += [row(genre, rows) for genre, rows in _by_genre(seen).items()]
+    lines.append(row("**all**", seen))
+    out = sum("left_out" in result for result in results)
+    return "\n".join(lines) + f"\n\n{len(results)} models are known, {out} of them can't be had without a download."
+
+
+def _table(rows: list[Result]) -> str:
+    lines = ["| model | input | regions | nodes | left | error | as a block | ours / MKLDNN ms | ratio | |",
+             "|---|---|---:|---:|---|---:|---:|---:|---:|---|"]  # fmt: skip
+    for result in rows:
+        left = Counter[str]()
+        for op, _, count in result.get("left", ()):
+            left[op] += count
+        times = f"{result['ours_ms']:.1f} / {result['native_ms']:.1f}" if "ratio" in result else ""
+        note = _note(result)
+        cells = (result["model"], _shapes(result), result.get("regions", ""), result.get("taken", ""), _kinds(left),
+                 _figure(result, "error", "{:.0e}"), _figure(result, "block_error", "{:.0e}"), times,
+                 _figure(result, "ratio", "{:.2f}"), note)  # fmt: skip
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def _note(result: Result) -> str:
+    if "failure" in result:
+        return _cell(f"at {result['step']}: {result['failure']}")
+    if "error" not in result:
+        return ""
+    notes = [] if is_right(result) else ["**differs**"]
+    if result.get("boxes") == 0:
+        notes.append("no boxes to compare")
+    if not result["finite"]:
+        notes.append("MXNet's outputs are not finite")
+    return ", ".join(notes)
+
+
+def _shapes(result: Result) -> str:
+    shapes = list(result["inputs"].values())
+    text = ", ".join("x".join(map(str, shape)) for shape in shapes[:2])
+    return text + (", ..." if len(shapes) > 2 else "")
+
+
+def _kinds(left: Counter[str], most: int = 6) -> str:
+    shown = [f"{op} x{count}" if count > 1 else op for op, count in left.most_common(most)]
+    return ", ".join(shown) + (f", {len(left) - most} more kinds" if len(left) > most else "")
+
+
+def _figure(result: Result, key: str, form: str) -> str:
+    return form.format(result[key]) if key in result else ""
+
+
+def _cell(text: str) -> str:
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+def _reasons(seen: list[Result]) -> str:
+    return ranking(seen, lambda reason: re.sub(r"\d+", "#", reason))
+
+
+def ranking(seen: list[Result], general: Callable[[str], str]) -> str:
+    """Operators and reasons, those that concern the most models first."""
+    models: dict[tuple[str, str], set[str]] = defaultdict(set)
+    nodes = Counter[tuple[str, str]]()
+    genres: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for result in seen:
+        for op, reason, count in result.get("left", ()):
+            kind = op, general(reason)
+            if result["model"] not in models[kind]:
+                genres[kind][result["genre"]] += 1
+            models[kind].add(result["model"])
+            nodes[kind] += count
+    if not models:
+        return "Nothing is left."
+    lines = ["| operator | reason | models | nodes | genres |", "|---|---|---:|---:|---|"]
+    for kind in sorted(models, key=lambda kind: (-len(models[kind]), -nodes[kind], kind)):
+        where = ", ".join(f"{genre} {count}" for genre, count in genres[kind].most_common())
+        lines.append(f"| {kind[0]} | {_cell(kind[1])} | {len(models[kind])} | {nodes[kind]} | {where} |")
+    return "\n".join(lines)
+
+
+def _not_examined(results: list[Result]) -> str:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for result in results:
+        if "left_out" in result:
+            groups[result["left_out"]].append(result["model"])
+        elif result["step"] in ("build", "trace"):
+            groups[f"{result['step']} failed: {_cell(result['failure'])}"].append(result["model"])
+    return "\n".join(f"* {reason}: {', '.join(sorted(names))}" for reason, names in sorted(groups.items()))

@@ -1,0 +1,136 @@
+"""`scripts/model_matrix.py` without the libraries whose models it examines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matrix import compare, driver, report
+
+ENTRY = driver.Entry("gluon_zoo", "net 1.0", "toys")
+
+
+def detections(count: int, seed: int = 0) -> list[np.ndarray]:
+    """Classes, scores and corners of `count` boxes, and two rows that are none."""
+    rng = np.random.default_rng(seed)
+    classes = np.concatenate([rng.integers(0, 3, (1, count, 1)), -np.ones((1, 2, 1))], axis=1)
+    return [classes, rng.uniform(0, 1, (1, count + 2, 1)), rng.uniform(0, 300, (1, count + 2, 4))]
+
+
+# ---- compare --------------------------------------------------------------------------------------------
+
+def test_values_differ_by_the_norm_of_the_worst_output() -> None:
+    expected = [np.ones((2, 2)), np.full((4,), 10.0)]
+    found = [np.ones((2, 2)), np.array([10.0, 10.0, 10.0, 12.0])]
+    assert compare.error(found, expected, "values") == pytest.approx(0.1)
+    assert compare.error(expected, expected, "values") == 0
+
+
+def test_shapes_and_what_is_not_finite_must_be_alike() -> None:
+    expected = [np.array([1.0, np.inf, np.nan])]
+    assert compare.error(expected, expected, "values") == 0
+    assert compare.error([np.array([1.0, -np.inf, np.nan])], expected, "values") == np.inf
+    assert compare.error([np.array([1.0, 2.0, np.nan])], expected, "values") == np.inf
+    assert compare.error([np.ones(4)], expected, "values") == np.inf
+
+
+def test_boxes_may_stand_in_another_order() -> None:
+    expected = detections(5)
+    order = np.array([4, 6, 0, 2, 1, 5, 3])
+    assert compare.error([array[:, order] for array in expected], expected, "boxes") == 0
+    assert compare.box_count(expected) == 5
+
+
+@pytest.mark.parametrize("output", [0, 1, 2])
+def test_a_box_that_differs_counts(output: int) -> None:
+    expected = detections(4)
+    found = [array.copy() for array in expected]
+    found[output][0, 1, 0] += 1
+    assert compare.error(found, expected, "boxes") == pytest.approx(0.25)
+
+
+def test_masks_belong_to_boxes() -> None:
+    masks = np.random.default_rng(1).uniform(0, 1, (1, 6, 2, 3, 3))
+    expected = [*detections(4), masks]
+    assert compare.error([*detections(4), masks], expected, "boxes") == 0
+    assert compare.error([*detections(4), 1 - masks], expected, "boxes") == 1
+
+
+def test_more_boxes_than_expected_count() -> None:
+    expected = detections(4)
+    found = [array.copy() for array in expected]
+    found[0][0, -1, 0] = 0
+    assert compare.error(found, expected, "boxes") == pytest.approx(0.25)
+
+
+def test_samples_are_compared_by_their_means() -> None:
+    rng = np.random.default_rng(0)
+    first, second = ([rng.normal(5, 0.1, (2, 1000, 3))] for _ in range(2))
+    assert compare.error(first, second, "values") > 0.01 > compare.error(first, second, "samples")
+
+
+# ---- driver ---------------------------------------------------------------------------------------------
+
+def plan(folder: Path, script: str, seconds: float = 30) -> driver.Plan:
+    """Runs a shell script in place of the library's Python."""
+    python = folder / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    return driver.Plan({"gluon_zoo": str(python)}, ("regions",), 1, seconds, folder)
+
+
+def test_what_the_process_tells_is_kept(tmp_path: Path) -> None:
+    facts = json.dumps({"step": "regions", "regions": 1, "left": [], "taken": 7})
+    made = plan(tmp_path, f"echo '{facts}'; echo '{{\"done\": true}}'")
+    assert driver.kept(made, ENTRY) is None
+    found = driver.examine(made, ENTRY)
+    assert found["taken"] == 7 and "failure" not in found
+    assert driver.kept(made, ENTRY) == found
+    assert driver.kept(driver.Plan(made.pythons, ("regions", "run"), 1, 30, tmp_path), ENTRY) is None
+
+
+@pytest.mark.parametrize(("script", "failure"), [
+    ("kill -SEGV $$", "crash: SIGSEGV"),
+    ("echo 'ValueError: bad' >&2; exit 1", "ValueError: bad"),
+    ("exit 1", "no message"),
+])
+def test_a_failure_says_where_and_why(tmp_path: Path, script: str, failure: str) -> None:
+    found = driver.examine(plan(tmp_path, f"echo '{{\"step\": \"trace\"}}'; {script}"), ENTRY)
+    assert (found["step"], found["failure"]) == ("trace", failure)
+
+
+def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
+    found = driver.examine(plan(tmp_path, "echo '{\"step\": \"run\"}'; sleep 60", seconds=0.5), ENTRY)
+    assert (found["step"], found["failure"]) == ("run", "not done within 0.5 s")
+
+
+def test_a_missing_environment_is_told(tmp_path: Path) -> None:
+    with pytest.raises(driver.MatrixError, match=r"scripts/model_matrix\.sh makes the environments"):
+        driver.list_models(driver.Plan({"gluon_zoo": str(tmp_path / "no")}, (), 1, 1, tmp_path), "gluon_zoo")
+
+
+# ---- report ---------------------------------------------------------------------------------------------
+
+def result(model: str, **facts: Any) -> dict[str, Any]:
+    return {"library": "gluon_zoo", "model": model, "genre": "toys", "step": "block", "inputs": {"data": [1, 3]},
+            "kind": "values", "finite": True, "regions": 1, "left": [], "taken": 5, "error": 0.0, **facts}  # fmt: skip
+
+
+def test_the_page_has_every_model() -> None:
+    results = [
+        result("good", ratio=0.5, ours_ms=1.0, native_ms=2.0),
+        result("slow", ratio=1.5, ours_ms=3.0, native_ms=2.0),
+        result("split", regions=2, left=[["sort", "no rule for input 3", 4]]),
+        result("wrong", error=0.5),
+        {"library": "gluon_zoo", "model": "gone", "genre": "toys", "left_out": "a download"},
+        {"library": "gluon_zoo", "model": "broken", "genre": "toys", "step": "trace", "failure": "ValueError: x | y"},
+    ]
+    page = report.write_page(results, "header")
+    assert "| toys | 4 | 3 | 0 | 4 | 3 | 2 | 1 | 1.50 |" in page
+    assert "| sort | no rule for input # | 1 | 4 | toys 1 |" in page
+    assert "**differs**" in next(line for line in page.splitlines() if line.startswith("| wrong"))
+    assert "* a download: gone" in page
+    assert "* trace failed: ValueError: x \\| y: broken" in page
