@@ -323,6 +323,21 @@ def _scale_shift(draw: Draw) -> Case:
     return types, clamp_attrs(draw)
 
 
+def _attention(draw: Draw) -> Case:
+    element, batch = _element(draw, FLOATS), _dims(draw, 0, 2)
+    queries, keys, depth, width = (_pick(draw, 1, 3, 7, 16, 33) for _ in range(4))
+    types = [_type(element, (*batch, *last)) for last in ((queries, depth), (keys, depth), (keys, width))]
+    attrs: dict[str, Any] = {"scale": _pick(draw, 1.0, 0.25)}
+    if draw(st.booleans()):
+        scores = (*batch, queries, keys)
+        kept = scores[draw(st.integers(0, len(scores))):]
+        shape = tuple(1 if draw(st.booleans()) else d for d in kept)
+        types.append(_type(_pick(draw, "bool", element), shape))
+        # A row without a key has no softmax unless its weights are zeroed or its scores are numbers.
+        attrs |= _pick(draw, {"zeroed": True}, {"fill": -1e4}, {"fill": -1e4, "zeroed": True})
+    return types, attrs
+
+
 def _layer_norm(draw: Draw) -> Case:
     (data,), attrs = _one_axis(FLOATS)(draw)
     vector = data.with_shape((data.shape[attrs["axis"]],))
@@ -420,6 +435,7 @@ _RECORDS = [
     Record("softmax", _one_axis(FLOATS)),
     Record("log_softmax", _one_axis(FLOATS)),
     Record("layer_norm", _layer_norm),
+    Record("attention", _attention),
     Record("fused", _fused),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]

@@ -279,6 +279,7 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     "box_nms": lambda ints: ints[0],
     "softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "log_softmax": lambda ints: ints[0] * -(-ints[2] // 16),
+    "attention": lambda ints: ints[0] * ints[1] * -(-ints[2] // ints[6]),
     **dict.fromkeys(("argmax", "argmax_f64", "argmax_i64", "argmin", "argmin_f64", "argmin_i64"),
                     lambda ints: ints[0] * ints[2]),
     "layer_norm": lambda ints: ints[0],

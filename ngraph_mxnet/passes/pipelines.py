@@ -7,6 +7,7 @@ from collections.abc import Collection
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.passes.affine_folding import affine_folding
 from ngraph_mxnet.passes.algebraic import algebraic
+from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import FixedPoint, Observer, Pass, PassManager, Report
 from ngraph_mxnet.passes.batch_norm_folding import batch_norm_folding
 from ngraph_mxnet.passes.clamp_fusion import clamp_fusion
@@ -31,6 +32,8 @@ def cpu_independent_passes() -> list[Pass | FixedPoint]:
         FixedPoint("simplify", (
             dropout_removal(), ConstantFolding(), algebraic(), movement(), global_pool(), Cse(), DeadCode(),
         )),
+        # Before the products get biases: afterwards their parts are neighbours no more.
+        attention_fusion(),
         # Early: a pad in front of a convolution is independent of everything behind it, and the pad's
         # legality before max_pool shows in the clamp, which is a node of its own only until clamp_fusion.
         pad_fusion(),

@@ -5,6 +5,7 @@ elementwise kernels; every other kernel documents its parameters and tasks in it
 """
 
 from ngraph_mxnet.cpu.kernels import (
+    attention,
     boxes,
     elementwise,
     gather,
@@ -21,6 +22,7 @@ from ngraph_mxnet.cpu.kernels.record import ALL_KERNELS, KernelRecord, symbol
 __all__ = [
     "ALL_KERNELS",
     "KernelRecord",
+    "attention",
     "boxes",
     "elementwise",
     "gather",

@@ -1,6 +1,7 @@
 """From the optimised graph to kernel calls, one family of ops a module; importing this fills `RULES`."""
 
 from ngraph_mxnet.cpu.lower import (  # noqa: F401
+    attention,
     blocked,
     boxes,
     convolution,

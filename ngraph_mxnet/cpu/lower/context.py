@@ -226,11 +226,12 @@ class Lowering:
         return self.stored(value) if self.has_blocked(value) else self.new_blocked(value)
 
     def emit(self, kernel: str, reads: Sequence[View], out: View, ints: Sequence[int],
-             floats: Sequence[float] = (), *, after: Sequence[View] = (), bytes: int | None = None) -> None:
+             floats: Sequence[float] = (), *, after: Sequence[View] = (), bytes: int | None = None,
+             operations: float = 0.0) -> None:
         """A call whose operands are `reads` then `out`; it also waits for the writers of `after`."""
         self.builder.emit(self.target.symbol(kernel), [v.operand for v in (*reads, out)], ints, floats,
                           abi.tasks_of(kernel, ints), reads=reads, writes=out, after=after, origin=self.origin,
-                          bytes=bytes)
+                          bytes=bytes, operations=operations)
 
     def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
                 out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:

@@ -133,7 +133,8 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
         "in_image_stride": image.a * size, "in_group_stride": group.a * size, "out_image_stride": image.out * 4,
         "out_group_stride": group.out * 4, "out_block_stride": BLOCK * 4, **clamps(node),
     })  # fmt: skip
-    packed = _right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes)
+    packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
+                          bf16=ctx.bf16)
     bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, columns, choice.oc_tile)
     tables = [(ctx.builder.constant(table), 0) for table in (pixels, steps)]
     unused = left.operand
@@ -154,7 +155,8 @@ def _rest(axes: list[Axis]) -> Iterator[tuple[int, int, int]]:
                     for name in ("a", "b", "out"))
 
 
-def _right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_bytes: int) -> View:
+def packed_right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_bytes: int, *,
+                 bf16: bool = False) -> View:
     """Operand b, every matrix packed, in the order of its own batch."""
 
     def emit(context: Lowering, source: PlainView, destination: View) -> None:
@@ -173,7 +175,7 @@ def _right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_bytes:
                         destination.writers)
             context.emit(kernel, [replace(source, offset=offset)], part, ints)
 
-    kernel = "pack_contraction_bf16" if ctx.bf16 else "pack_contraction"
+    kernel = "pack_contraction_bf16" if bf16 else "pack_contraction"
     size = prod(b.shape[:-2]) * matrix_bytes
     return ctx.packed(b, (kernel, transpose, oc_tile), size, emit, contiguous=False)
 

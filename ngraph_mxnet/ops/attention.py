@@ -1,0 +1,59 @@
+"""Attention as one op, which a pass makes of its parts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import Bool, Float
+from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ops.common import (
+    FLOAT,
+    broadcast_shape,
+    common_element,
+    in_f32,
+    require,
+    require_domain,
+    require_rank,
+    require_shape,
+)
+
+
+@register_op("attention", operands=(3, 4), attrs={"scale": Float(1.0), "fill": Float(-math.inf), "zeroed": Bool(False)})
+def attention(types, attrs):
+    """queries T[..., M, D], keys T[..., N, D], values T[..., N, E], mask -> T[..., M, E]: softmax(scores) @ values.
+
+    Scores are `scale` times queries by keys, [..., M, N]. A mask broadcasts to them: one of T is added; where one of
+    bool is false the score is `fill`, and if `zeroed` the weight is 0 after the softmax.
+    """
+    queries, keys, values = types[:3]
+    require_domain(types[:3], FLOAT)
+    element = common_element(types[:3])
+    for position, type_ in enumerate(types[:3]):
+        require_rank(type_, 2, position=position)
+    require_shape(keys, (*queries.shape[:-2], keys.shape[-2], queries.shape[-1]), position=1)
+    require_shape(values, (*queries.shape[:-2], keys.shape[-2], values.shape[-1]), position=2)
+    if len(types) > 3:
+        mask, scores = types[3], (*queries.shape[:-1], keys.shape[-2])
+        require(mask.element.name == "bool" or mask.element == element, "operand 3", mask, f"bool or {element}")
+        fits = broadcast_shape([mask.shape, scores]) == scores
+        require(fits, "operand 3", mask, f"what broadcasts to {list(scores)}")
+    return queries.with_shape((*queries.shape[:-1], values.shape[-1]))
+
+
+@attention.reference
+@in_f32
+def _(inputs, attrs):
+    queries, keys, values, *masks = inputs
+    scores = np.matmul(queries, keys.swapaxes(-1, -2)) * queries.dtype.type(attrs["scale"])
+    chosen = bool(masks) and masks[0].dtype == np.bool_
+    if chosen:
+        scores = np.where(masks[0], scores, scores.dtype.type(attrs["fill"]))
+    elif masks:
+        scores = scores + masks[0]
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True)) if scores.size else scores
+    weights = weights / weights.sum(axis=-1, keepdims=True)
+    if chosen and attrs["zeroed"]:
+        weights = np.where(masks[0], weights, weights.dtype.type(0))
+    return np.matmul(weights, values)
