@@ -169,12 +169,38 @@ def _broadcast(draw: Draw) -> Case:
     return [_type(_element(draw, ANY), own)], {"shape": shape}
 
 
+def _indices(draw: Draw, shape: Any) -> TensorType:
+    return _type(_pick(draw, "i32", "i64"), shape)
+
+
 def _gather(draw: Draw) -> Case:
     shape = _dims(draw, 1, 3)
     axis = draw(st.integers(-len(shape), len(shape) - 1))
-    return [_type(_element(draw, ANY), shape), _type(_pick(draw, "i32", "i64"), _dims(draw, 0, 2))], {
-        "axis": axis
-    }
+    data = _type(_element(draw, ANY), shape)
+    return [data, _indices(draw, _dims(draw, 0, 2))], {"axis": axis, "mode": _pick(draw, "clip", "wrap")}
+
+
+def _gather_elements(draw: Draw) -> Case:
+    (data,), attrs = _one_axis(ANY)(draw)
+    shape = list(data.shape)
+    shape[attrs["axis"]] = draw(st.integers(1, 9))
+    return [data, _indices(draw, shape)], {**attrs, "mode": _pick(draw, "clip", "wrap")}
+
+
+def _gather_nd(draw: Draw) -> Case:
+    shape = _dims(draw, 1)
+    coordinates = (draw(st.integers(1, len(shape))), *_dims(draw, 0, 2))
+    return [_type(_element(draw, ANY), shape), _indices(draw, coordinates)], {}
+
+
+def _scatter_nd(draw: Draw) -> Case:
+    (data, indices), _ = _gather_nd(draw)
+    return [data, indices, data.with_shape((*indices.shape[1:], *data.shape[indices.shape[0] :]))], {}
+
+
+def _argsort(draw: Draw) -> Case:
+    types, attrs = _one_axis(NUMBERS)(draw)
+    return types, {**attrs, "descending": draw(st.booleans())}
 
 
 # ---- contractions and pools -----------------------------------------------------------------------------
@@ -413,6 +439,11 @@ _RECORDS = [
     Record("pad", _pad),
     Record("broadcast", _broadcast),
     Record("gather", _gather),
+    Record("gather_elements", _gather_elements),
+    Record("gather_nd", _gather_nd),
+    Record("scatter_nd", _scatter_nd),
+    Record("argsort", _argsort),
+    Record("cumsum", _one_axis(NUMBERS)),
     Record("matmul", _matmul),
     Record("matmul_bias", _matmul_bias),
     Record("convolution", _convolution),

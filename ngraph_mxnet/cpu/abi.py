@@ -6,7 +6,8 @@ Each function gives a kernel's `ints`; `tasks_of` counts the tasks they make. Th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from math import prod
 
 from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, spatial
@@ -55,6 +56,22 @@ def merged_dims(shape: Ints, strides: Sequence[Ints]) -> list[tuple[int, tuple[i
         else:
             dims.append((size, steps))
     return dims
+
+
+def strided_parts(shape: Ints, strides: Sequence[Ints]) -> Iterator[tuple[list[int], list[int], list[list[int]]]]:
+    """Loops over `shape` that each fit a strided kernel: shape, first element and strides of each tensor.
+
+    Mostly one. When more than five dimensions remain, the smallest are walked here.
+    """
+    dims = merged_dims(shape, strides)
+    count = len(strides)
+    by_size = sorted(range(len(dims)), key=lambda i: dims[i][0])
+    walked = sorted(by_size[:max(len(dims) - 5, 0)])
+    inner = [dims[i] for i in range(len(dims)) if i not in walked]
+    part, steps = [size for size, _ in inner], [[steps[i] for _, steps in inner] for i in range(count)]
+    for place in product(*(range(dims[i][0]) for i in walked)):
+        yield part, [sum(at * dims[i][1][tensor] for at, i in zip(place, walked, strict=True))
+                     for tensor in range(count)], steps
 
 
 def strided_ints(shape: Ints, *strides: Ints, grain: int = GRAIN) -> list[int]:
@@ -155,10 +172,30 @@ def pack_matrices_ints(shape: Ints, strides: Ints, *, count: int, between: int, 
     return [count, 1, *shape, 1, 1, oc_tile, BLOCK, *strides, 0, 0, between]
 
 
-def gather_ints(shape: Ints, axis: int, count: int) -> list[int]:
-    """`count` indices into axis `axis` of a contiguous tensor of `shape`."""
+def gather_ints(shape: Ints, axis: int, count: int, *, wrap: bool = False) -> list[int]:
+    """`count` indices into axis `axis` of a contiguous tensor of `shape`; those outside are clipped, or wrap."""
     outer, size, inner = _around(shape, axis)
-    return [outer, size, inner, count, max(1, min(count, GRAIN // max(inner, 1)))]
+    return [outer, size, inner, count, max(1, min(count, GRAIN // max(inner, 1))), int(wrap)]
+
+
+def scatter_ints(inner: int, count: int) -> list[int]:
+    """`count` rows of `inner` elements."""
+    return [inner, count, max(1, min(inner, GRAIN // max(count, 1)))]
+
+
+def coordinate_positions_ints(sizes: Ints, count: int) -> list[int]:
+    """`count` coordinates in a tensor of `sizes`."""
+    return [len(sizes), count, GRAIN, *sizes]
+
+
+def element_positions_ints(shape: Ints, axis: int, count: int, *, wrap: bool = False) -> list[int]:
+    """Indices into axis `axis` of a contiguous tensor of `shape`; they have `count` entries there."""
+    return [*_around(shape, axis), count, int(wrap)]
+
+
+def axis_ints(shape: Ints, axis: int, *, descending: bool = False) -> list[int]:
+    """Of a contiguous tensor."""
+    return [*_around(shape, axis), int(descending)]
 
 
 def pack_depthwise_ints(shape: Ints, strides: Ints) -> list[int]:
@@ -277,6 +314,11 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     **dict.fromkeys(("roi_align_blocked", "roi_max_pool_blocked"), lambda ints: ints[4] * ints[1] * ints[5]),
     "bilinear_sample": lambda ints: ints[0] * ints[1],
     "box_nms": lambda ints: ints[0],
+    **dict.fromkeys(("scatter_1", "scatter_2", "scatter_4", "scatter_8"), lambda ints: -(-ints[0] // ints[2])),
+    "coordinate_positions": lambda ints: -(-ints[1] // ints[2]),
+    "element_positions": lambda ints: ints[0],
+    **dict.fromkeys(("argsort_f32", "argsort_f64", "argsort_i64", "cumsum_f32", "cumsum_f64", "cumsum_i64"),
+                    lambda ints: ints[0] * ints[2]),
     "softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "log_softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "attention": lambda ints: ints[0] * ints[1] * -(-ints[2] // ints[6]),

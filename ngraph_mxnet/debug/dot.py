@@ -12,7 +12,8 @@ from ngraph_mxnet.ir.printer import value_names
 
 # Colours by what a node costs: contractions, the rest, what moves data only.
 _CONTRACTIONS = ("convolution", "matmul")
-_MOVEMENT = ("reshape", "transpose", "slice", "concat", "pad", "broadcast", "identity", "convert", "gather")
+_MOVEMENT = ("reshape", "transpose", "slice", "concat", "pad", "broadcast", "identity", "convert", "gather",
+             "gather_elements", "gather_nd", "scatter_nd")
 
 
 def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = False) -> str:

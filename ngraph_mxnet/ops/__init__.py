@@ -8,6 +8,7 @@ from ngraph_mxnet.ops import (  # noqa: F401
     convolution,
     elementwise,
     fused,
+    indexing,
     linear,
     movement,
     normalization,

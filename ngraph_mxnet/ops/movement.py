@@ -9,7 +9,6 @@ import numpy as np
 from ngraph_mxnet.ir.attributes import Choice, Float, Int, Ints, PerAxis
 from ngraph_mxnet.ir.opdef import register_op
 from ngraph_mxnet.ops.common import (
-    INTEGER,
     broadcast_shape,
     common_element,
     contiguous,
@@ -162,23 +161,3 @@ def broadcast(types, attrs):
 @broadcast.reference
 def _(inputs, attrs):
     return np.broadcast_to(inputs[0], attrs["shape"]).copy()
-
-
-@register_op("gather", operands=2, attrs={"axis": Int(0)})
-def gather(types, attrs):
-    """T[A, D, B], integer I -> T[A, I, B]: the slices of data at the indices along `axis`.
-
-    Indices outside [0, D) are clipped into it, as MXNet's `take` does; D is at least 1 if there are indices.
-    """
-    data, indices = types
-    require(indices.element.numpy.kind in INTEGER, "operand 1", indices, "an integer type")
-    axis = normal_axis(attrs["axis"], data.rank)
-    require(data.shape[axis] > 0 or indices.size == 0, "operand 0", data, f"elements along {axis}")
-    return data.with_shape((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
-
-
-@gather.reference
-def _(inputs, attrs):
-    data, indices = inputs
-    last = max(data.shape[attrs["axis"]] - 1, 0)
-    return np.take(data, np.clip(indices, 0, last).astype(np.int64), axis=attrs["axis"])

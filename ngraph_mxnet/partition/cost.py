@@ -22,8 +22,8 @@ class Cost:
 
 # These ops move elements or compute nothing at all.
 MOVEMENT = frozenset({
-    "broadcast", "concat", "constant", "convert", "dropout", "gather", "identity", "pad", "reshape", "slice",
-    "transpose",
+    "broadcast", "concat", "constant", "convert", "dropout", "gather", "gather_elements", "gather_nd", "identity",
+    "pad", "reshape", "scatter_nd", "slice", "transpose",
 })
 
 

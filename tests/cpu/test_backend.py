@@ -146,6 +146,13 @@ def test_gather_clips_its_indices() -> None:
     assert_agree(b.results(*(b.gather(table, indices, axis=axis) for axis in range(3))))
 
 
+def test_more_dimensions_than_a_kernel_walks() -> None:
+    b = Builder()
+    x = b.parameter("x", (2, 3, 2, 3, 2, 3, 2))
+    moved = b.transpose(x, order=(6, 0, 5, 1, 4, 2, 3))
+    assert_agree(b.results(moved, b.relu(moved), b.concat(moved, b.negative(moved), axis=3)))
+
+
 def dense_block() -> Graph:
     """Concatenations of concatenations, read by padded convolutions."""
     b = Builder()

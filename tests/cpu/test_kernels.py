@@ -345,18 +345,20 @@ def test_pack_matrices(
     count=st.integers(0, 20),
     dtype=st.sampled_from([np.int8, np.float32, np.int64]),
     rows=st.integers(1, 9),
+    wrap=st.booleans(),
     splits=SPLITS,
 )
 def test_gather(
-    isa: str, seed: int, shape: list, axis: int, count: int, dtype: type, rows: int, splits: list[int]
+    isa: str, seed: int, shape: list, axis: int, count: int, dtype: type, rows: int, wrap: bool, splits: list[int]
 ) -> None:
     random = np.random.default_rng(seed)
     axis %= len(shape)
     data = random.integers(-100, 100, shape).astype(dtype)
     indices = random.integers(-3, 9, count)
-    wanted = np.take(data, np.clip(indices, 0, shape[axis] - 1), axis=axis)
+    wanted = np.take(data, indices, axis=axis, mode="wrap" if wrap else "clip")
     out = np.full_like(wanted, 77)
-    ints = [*abi.gather_ints(shape, axis, count)[:-1], rows]
+    ints = abi.gather_ints(shape, axis, count, wrap=wrap)
+    ints[4] = rows
     run(isa, f"gather_{data.itemsize}", [data, indices, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
 

@@ -11,6 +11,7 @@ from ngraph_mxnet.cpu.lower import (  # noqa: F401
     matmul,
     movement,
     normalization,
+    ordering,
     reduction,
     spatial,
 )

@@ -235,11 +235,15 @@ class Lowering:
 
     def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
                 out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
-        """An elementwise kernel over `shape`, with each operand's strides."""
-        ints = abi.strided_ints(shape, *(strides for _, strides in reads), out[1])
-        # Of a part of a tensor, or of one that is broadcast, only so many bytes are touched.
-        touched = sum(min(view.type.bytes, prod(shape) * view.type.element.size) for view, _ in (*reads, out))
-        self.emit(kernel, [view for view, _ in reads], out[0], ints, floats, after=after, bytes=touched)
+        """An elementwise kernel over `shape`, with each operand's strides; several calls if its rank is too high."""
+        operands = [*reads, out]
+        for part, offsets, strides in abi.strided_parts(shape, [strides for _, strides in operands]):
+            views = [replace(view, offset=view.offset + at * view.type.element.size) if at else view
+                     for (view, _), at in zip(operands, offsets, strict=True)]
+            # Of a part of a tensor, or of one that is broadcast, only so many bytes are touched.
+            touched = sum(min(view.type.bytes, prod(part) * view.type.element.size) for view in views)
+            self.emit(kernel, views[:-1], views[-1], abi.strided_ints(part, *strides), floats, after=after,
+                      bytes=touched)
 
     def copy(self, source: PlainView, destination: PlainView) -> PlainView:
         """Copy element for element, also between float32 and bf16; returns `destination`."""

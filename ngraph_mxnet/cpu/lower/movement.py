@@ -11,7 +11,7 @@ from ngraph_mxnet.cpu.abi import merged_dims
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.view import PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import Shape, TensorType
+from ngraph_mxnet.ir.types import Shape, TensorType, i64
 
 
 @lowers("constant")
@@ -109,13 +109,12 @@ def plain_concat(ctx: Lowering, node: Node) -> None:
     ctx.set_plain(node.output, out)
 
 
-def _check_pad(node: Node) -> str | None:
-    return None if node.attrs["mode"] == "constant" else f"pad in mode {node.attrs['mode']} has no CPU kernel yet"
-
-
-@lowers("pad", check=_check_pad)
+@lowers("pad")
 def pad(ctx: Lowering, node: Node) -> None:
-    """The value everywhere, then a copy inside."""
+    """The value everywhere, then a copy inside; edges and mirror images are gathered, axis by axis."""
+    if node.attrs["mode"] != "constant":
+        _pad_with_elements(ctx, node)
+        return
     source, out = ctx.plain(node.inputs[0]), ctx.new_plain(node.output.type)
     size = node.output.type.element.size
     with np.errstate(all="ignore"):
@@ -127,6 +126,20 @@ def pad(ctx: Lowering, node: Node) -> None:
     ctx.strided(f"copy_{abi.SIZE_SUFFIX[size]}", source.type.shape, [(source, source.strides)],
                 (inside, inside.strides), after=[out])
     ctx.set_plain(node.output, PlainView(out.type, out.buffer, 0, [*out.writers, *inside.writers], out.strides))
+
+
+def _pad_with_elements(ctx: Lowering, node: Node) -> None:
+    view = ctx.contiguous(node.inputs[0])
+    for axis, widths in enumerate(zip(node.attrs["pads_begin"], node.attrs["pads_end"], strict=True)):
+        shape = view.type.shape
+        if not any(widths):
+            continue
+        places = np.pad(np.arange(shape[axis]), widths, node.attrs["mode"])
+        indices = plain_view(TensorType(i64, places.shape), ctx.builder.constant(places))
+        out = ctx.new_plain(view.type.with_shape((*shape[:axis], places.size, *shape[axis + 1:])))
+        ctx.emit(f"gather_{view.type.element.size}", [view, indices], out, abi.gather_ints(shape, axis, places.size))
+        view = out
+    ctx.set_plain(node.output, view)
 
 
 def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:

@@ -1,0 +1,47 @@
+"""Sorting and running sums along an axis."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.cpu.lower.wide import converted
+from ngraph_mxnet.cpu.view import PlainView, contiguous_strides
+from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.types import ElementType, TensorType, f32, f64, i64
+
+_COMPUTED_IN = {"f16": f32, "f32": f32, "f64": f64, "i64": i64, "i32": i64, "i8": i64, "u8": i64}
+"""The element type of the kernel for each that can be ordered and summed: exact, and integers wrap alike."""
+
+
+def _check(node: Node) -> str | None:
+    found = node.inputs[0].type.element.name
+    return None if found in _COMPUTED_IN else f"{node.op.name} of {found} has no CPU kernel"
+
+
+@lowers("argsort", check=_check)
+def argsort(ctx: Lowering, node: Node) -> None:
+    """The result is every other line of a buffer that is twice as large."""
+    view, element = _operand(ctx, node)
+    shape, axis = view.type.shape, node.attrs["axis"] % view.type.rank
+    outer, size, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1:])
+    lines = ctx.new_plain(TensorType(i64, (outer, inner, 2, size)))
+    ctx.emit(f"argsort_{element}", [view], lines, abi.axis_ints(shape, axis, descending=node.attrs["descending"]))
+    strides = (*(2 * size * inner * step for step in contiguous_strides(shape[:axis])), 1,
+               *(2 * size * step for step in contiguous_strides(shape[axis + 1:])))
+    ctx.set_plain(node.output, PlainView(node.output.type, lines.buffer, lines.offset, lines.writers, strides))
+
+
+@lowers("cumsum", check=_check)
+def cumsum(ctx: Lowering, node: Node) -> None:
+    """Integers are added as i64 and narrowed."""
+    view, element = _operand(ctx, node)
+    out = ctx.new_plain(view.type)
+    ctx.emit(f"cumsum_{element}", [view], out, abi.axis_ints(view.type.shape, node.attrs["axis"]))
+    ctx.set_plain(node.output, converted(ctx, out, node.output.type.element))
+
+
+def _operand(ctx: Lowering, node: Node) -> tuple[PlainView, ElementType]:
+    element = _COMPUTED_IN[node.inputs[0].type.element.name]
+    return converted(ctx, ctx.contiguous(node.inputs[0]), element), element

@@ -1,0 +1,169 @@
+"""Ops that read and write elements at positions that are data, and that order elements along an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import Bool, Choice, Int
+from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.types import Shape, TensorType, i64
+from ngraph_mxnet.ops.common import (
+    INTEGER,
+    NUMBER,
+    common_element,
+    normal_axis,
+    require,
+    require_domain,
+    require_rank,
+    require_shape,
+)
+
+OUTSIDE = Choice("clip", ("clip", "wrap"))
+"""What an index outside [0, D) means: the nearest inside, or itself modulo D."""
+
+
+def _require_indices(type_: TensorType) -> None:
+    require(type_.element.numpy.kind in INTEGER, "operand 1", type_, "an integer type")
+
+
+def _inside(indices: np.ndarray, size: int, mode: str) -> np.ndarray:
+    """int64 indices in [0, size)."""
+    if not indices.size:
+        return indices.astype(np.int64)
+    return np.mod(indices.astype(np.int64), size) if mode == "wrap" else np.clip(indices, 0, size - 1).astype(np.int64)
+
+
+@register_op("gather", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE})
+def gather(types, attrs):
+    """T[A, D, B], integer I -> T[A, I, B]: the slices of data at the indices along `axis`.
+
+    Indices outside [0, D) are clipped into it or wrap around; D is at least 1 if there are indices.
+    """
+    data, indices = types
+    _require_indices(indices)
+    axis = normal_axis(attrs["axis"], data.rank)
+    require(data.shape[axis] > 0 or indices.size == 0, "operand 0", data, f"elements along {axis}")
+    return data.with_shape((*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :]))
+
+
+@gather.reference
+def _(inputs, attrs):
+    data, indices = inputs
+    return np.take(data, _inside(indices, data.shape[attrs["axis"]], attrs["mode"]), axis=attrs["axis"])
+
+
+@register_op("gather_elements", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE})
+def gather_elements(types, attrs):
+    """T[A, D, B], integer [A, K, B] -> T[A, K, B]: of each line of data along `axis`, the elements at its indices.
+
+    Indices outside [0, D) are clipped into it or wrap around; D is at least 1 if there are indices.
+    """
+    data, indices = types
+    _require_indices(indices)
+    axis = normal_axis(attrs["axis"], data.rank)
+    require_rank(indices, data.rank, data.rank, position=1)
+    require_shape(indices, (*data.shape[:axis], indices.shape[axis], *data.shape[axis + 1 :]), position=1)
+    require(data.shape[axis] > 0 or indices.size == 0, "operand 0", data, f"elements along {axis}")
+    return data.with_shape(indices.shape)
+
+
+@gather_elements.reference
+def _(inputs, attrs):
+    data, indices = inputs
+    at = _inside(indices, data.shape[attrs["axis"]], attrs["mode"])
+    return np.take_along_axis(data, at, axis=attrs["axis"])
+
+
+def _require_coordinates(indices: TensorType, shape: Shape) -> None:
+    _require_indices(indices)
+    require(
+        indices.rank >= 1 and 1 <= indices.shape[0] <= len(shape) and all(shape[: indices.shape[0]]),
+        "operand 1",
+        indices,
+        f"a first dimension of 1 to {len(shape)}: coordinates in {list(shape)}",
+    )
+
+
+def _coordinates(indices: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:
+    at = [np.where(line < 0, line + size, line) for line, size in zip(indices.astype(np.int64), shape, strict=False)]
+    return tuple(np.clip(line, 0, size - 1) for line, size in zip(at, shape, strict=False))
+
+
+@register_op("gather_nd", operands=2)
+def gather_nd(types, attrs):
+    """T[S, B], integer [M, I] -> T[I, B] with M dimensions in S: the slices of data at coordinates [:, i].
+
+    Negative indices count from the end; what is still outside is clipped.
+    """
+    data, indices = types
+    require_rank(indices, 1, position=1)
+    _require_coordinates(indices, data.shape)
+    return data.with_shape((*indices.shape[1:], *data.shape[indices.shape[0] :]))
+
+
+@gather_nd.reference
+def _(inputs, attrs):
+    data, indices = inputs
+    return data[_coordinates(indices, data.shape)]
+
+
+@register_op("scatter_nd", operands=3)
+def scatter_nd(types, attrs):
+    """T[S, B], integer [M, I], T[I, B] -> T[S, B]: data with the updates in place of its slices at coordinates [:, i].
+
+    Where two coordinates are the same, the later update stays. Indices outside: as `gather_nd`.
+    """
+    data, indices, updates = types
+    common_element([data, updates])
+    _require_coordinates(indices, data.shape)
+    require_shape(updates, (*indices.shape[1:], *data.shape[indices.shape[0] :]), position=2)
+    return data
+
+
+@scatter_nd.reference
+def _(inputs, attrs):
+    data, indices, updates = inputs
+    result, rest = data.copy(), data.shape[indices.shape[0] :]
+    coordinates = np.stack(_coordinates(indices, data.shape)).reshape(indices.shape[0], -1)
+    for at, update in zip(coordinates.T, updates.reshape(-1, *rest), strict=True):
+        result[tuple(at)] = update
+    return result
+
+
+@register_op("argsort", operands=1, attrs={"axis": Int(-1), "descending": Bool(False)})
+def argsort(types, attrs):
+    """T[A] -> i64[A]: the positions along `axis` in the order of their elements.
+
+    Stable: equal elements stay in the order of their positions, descending too. NaN comes last.
+    """
+    require_domain(types, NUMBER)
+    normal_axis(attrs["axis"], types[0].rank)
+    return TensorType(i64, types[0].shape)
+
+
+@argsort.reference
+def _(inputs, attrs):
+    (x,) = inputs
+    axis = attrs["axis"]
+    if not attrs["descending"]:
+        return np.argsort(x, axis=axis, kind="stable").astype(np.int64)
+    # Ranks count up with the value, and sort descending without overflow when they are negated.
+    flat = np.unique(x, return_inverse=True)[1].reshape(x.shape)
+    ranks = np.where(x != x, np.iinfo(np.int64).max, -flat.astype(np.int64))
+    return np.argsort(ranks, axis=axis, kind="stable").astype(np.int64)
+
+
+@register_op("cumsum", operands=1, attrs={"axis": Int(0)})
+def cumsum(types, attrs):
+    """T[A] -> T[A]: the sums of the elements up to and with each along `axis`; integers wrap."""
+    require_domain(types, NUMBER)
+    normal_axis(attrs["axis"], types[0].rank)
+    return types[0]
+
+
+@cumsum.reference
+def _(inputs, attrs):
+    (x,) = inputs
+    if x.dtype == np.float16:
+        return np.cumsum(x.astype(np.float32), axis=attrs["axis"]).astype(np.float16)
+    return np.cumsum(x, axis=attrs["axis"], dtype=x.dtype)
