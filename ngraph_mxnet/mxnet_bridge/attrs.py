@@ -18,6 +18,7 @@ from ngraph_mxnet.ir.types import ElementType, element_type
 Dims = tuple[int, ...]
 Floats = tuple[float, ...]
 OptionalDims = tuple[int | None, ...]  # named here: in the class `int` is a method
+Pairs = tuple[tuple[int, int], ...]
 T = TypeVar("T")
 
 REQUIRED: Any = object()
@@ -53,6 +54,11 @@ class Attrs:
         """Whether it is set, to other than None."""
         return self._raw.get(name, "None") != "None"
 
+    def is_none(self, name: str) -> bool:
+        """Whether it is written as None, where that is not its default."""
+        self._read.add(name)
+        return self._raw.get(name) == "None"
+
     def int(self, name: str, default: T = REQUIRED) -> int | T:
         """`3`, or `3L` of old files."""
         return self._get(name, default, _to_int, "an integer")
@@ -75,6 +81,14 @@ class Attrs:
     def optional_ints(self, name: str, default: T = REQUIRED) -> OptionalDims | T:
         """A tuple in which `None` may stand for an integer."""
         return self._get(name, default, _to_optional_ints, "a tuple of integers and None")
+
+    def pairs(self, name: str, default: T = REQUIRED) -> Pairs | T:
+        """`((1, 2), (0, 0))`: a tuple of pairs of integers."""
+        return self._get(name, default, _to_pairs, "a tuple of pairs of integers")
+
+    def text(self, name: str, default: T = REQUIRED) -> str | T:
+        """As it is."""
+        return self._get(name, default, str, "text")
 
     def choice(self, name: str, default: T, supported: Collection[str]) -> str | T:
         """One of `supported`.
@@ -108,6 +122,11 @@ def _to_int(text: str) -> int:
     if not _INT.match(text):
         raise ValueError(text)
     return int(text.rstrip("L"))
+
+
+def _to_pairs(text: str) -> tuple[tuple[int, int], ...]:
+    numbers = [_to_int(part) for part in re.sub(r"[()\[\] ]", "", text).split(",") if part]
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def _to_optional_ints(text: str) -> tuple[int | None, ...]:

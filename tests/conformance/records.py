@@ -10,7 +10,7 @@ to it on purpose into a `Left` row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -115,3 +115,14 @@ def maybe(draw: Draw, **attrs: Any) -> dict[str, Any]:
     """Each attribute, half of the time: its default matters too. A strategy is drawn from."""
     return {name: draw(value) if isinstance(value, st.SearchStrategy) else value
             for name, value in attrs.items() if draw(st.booleans())}
+
+
+def typed(case: Callable[[Draw], Case], *dtypes: str, only: int | None = None) -> Callable[[Draw], Case]:
+    """`case` with its float32 operands (or the one called `only`) in one of `dtypes`, by default of NUMBERS."""
+    def drawn(draw: Draw) -> Case:
+        found, dtype = case(draw), pick(draw, *(dtypes or NUMBERS))
+        operands = [replace(operand, dtype=dtype) if operand.dtype == "float32" and only in (None, i) else operand
+                    for i, operand in enumerate(found.operands)]
+        return replace(found, operands=operands)
+
+    return drawn

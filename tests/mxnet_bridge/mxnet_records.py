@@ -42,17 +42,6 @@ def op(name: str, *shapes: tuple[int, ...], low: float = -2.0, high: float = 2.0
 IMAGE = (2, 6, 9, 7)
 CUBE = (2, 3, 4)
 
-LINEAR = [
-    op("FullyConnected", (3, 8), num_hidden=5),
-    op("FullyConnected", IMAGE, num_hidden=5, no_bias=True),
-    op("FullyConnected", CUBE, num_hidden=5, flatten=False),
-    op("dot", (3, 4), (4, 5)), op("dot", (4, 3), (5, 4), transpose_a=True, transpose_b=True),
-    op("dot", (4,), (4,)), op("dot", CUBE, (4, 5, 2)), op("dot", (3, 4), (4,)), op("dot", (4,), (4, 3)),
-    op("batch_dot", (2, 3, 4), (2, 4, 5)),
-    op("batch_dot", (2, 4, 3), (2, 5, 4), transpose_a=True, transpose_b=True),
-    op("linalg_gemm2", (2, 3, 4), (2, 5, 4), transpose_b=True, alpha=0.5),
-]
-
 NORMALIZATION = [op("Dropout", CUBE, p=0.7)]
 
 REDUCTION = [
@@ -63,34 +52,6 @@ REDUCTION = [
     *(op(name, CUBE, **attrs) for name in ("argmax", "argmin")
       for attrs in ({}, {"axis": 1}, {"axis": -1, "keepdims": True})),
     op("argmax_channel", (3, 4)),
-]
-
-MOVEMENT = [
-    op("Flatten", CUBE), op("Flatten", (3, 4)), op("reshape", CUBE, shape=(-1, 4)),
-    op("Reshape", CUBE, shape=(0, -1)),
-    op("transpose", CUBE), op("transpose", CUBE, axes=(1, 2, 0)), op("SwapAxis", CUBE, dim1=0, dim2=2),
-    op("expand_dims", CUBE, axis=1), op("expand_dims", CUBE, axis=-1),
-    op("squeeze", (1, 3, 1, 2)), op("squeeze", (1, 3, 1, 2), axis=0),
-    op("squeeze", (1, 3, 1, 2), axis=(0, -2)),
-    op("squeeze", (1, 1)), op("depth_to_space", (2, 8, 3, 2), block_size=2),
-    op("space_to_depth", (2, 2, 6, 4), block_size=2),
-    op("slice", CUBE, begin=(0, 1), end=(2, None)),
-    op("slice", CUBE, begin=(None, -1), end=(None, None), step=(-1, -2)),
-    op("slice_axis", CUBE, axis=-1, begin=-3, end=None), op("slice_axis", CUBE, axis=1, begin=0, end=-1),
-    op("slice_like", CUBE, (2, 2, 3)), op("slice_like", CUBE, (1, 2, 3), axes=(0, -1)),
-    op("split", IMAGE, num_outputs=3), op("split", CUBE, num_outputs=2, axis=0, squeeze_axis=True),
-    op("_split_v2", IMAGE, indices=(0, 2, 5), axis=1),
-    op("_split_v2", IMAGE, indices=(0,), sections=3, axis=1),
-    op("reverse", CUBE, axis=(0, 2)), op("flip", CUBE, axis=1),
-    op("concat", CUBE, CUBE, dim=-1), op("concat", CUBE, (2, 5, 4)), op("stack", CUBE, CUBE, CUBE, axis=1),
-    op("tile", CUBE, reps=(2,)), op("tile", (3, 2), reps=(2, 1, 3)), op("repeat", CUBE, repeats=2),
-    op("repeat", CUBE, repeats=3, axis=-2), op("broadcast_to", (1, 3, 1), shape=(2, 0, 4)),
-    op("broadcast_axis", (1, 3, 1), axis=(0, 2), size=(2, 5)), op("broadcast_like", (1, 3, 1), CUBE),
-    op("reshape_like", CUBE, (4, 6)),
-    *(op("pad", (2, 3, 4, 5), mode=mode, pad_width=(0, 0, 0, 0, 1, 2, 3, 1), constant_value=0.5)
-      for mode in ("constant", "edge", "reflect")),
-    op("take", (5, 3), (2, 2), low=-3, high=8), op("take", CUBE, (4,), axis=1),
-    op("Embedding", (2, 3), input_dim=6, output_dim=4, low=-1, high=8),
 ]
 
 ELEMENTWISE = [
@@ -144,4 +105,4 @@ LOSS = [
     op("make_loss", CUBE),
 ]
 
-RECORDS = [*LINEAR, *NORMALIZATION, *REDUCTION, *MOVEMENT, *ELEMENTWISE, *LOSS]
+RECORDS = [*NORMALIZATION, *REDUCTION, *ELEMENTWISE, *LOSS]

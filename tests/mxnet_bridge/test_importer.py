@@ -15,8 +15,8 @@ from native_runs import all_shapes, compare, import_mxnet, mx
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import count_ops
 from ngraph_mxnet.mxnet_bridge.importer import import_symbol
-from ngraph_mxnet.mxnet_bridge.rules.movement import resolve_shape
 from ngraph_mxnet.mxnet_bridge.rules.registry import add_rule, all_rules
+from ngraph_mxnet.mxnet_bridge.rules.shapes import RESHAPE, resolve_shape
 from ngraph_mxnet.mxnet_bridge.symbol_json import parse_symbol
 
 # ---- rules ----------------------------------------------------------------------------------------------
@@ -52,9 +52,8 @@ def test_modulo_signs_and_zero() -> None:
     (op("Pooling", (1, 2, 5), kernel=(2,), stride=(3,), pad=(1,), pooling_convention="full"), "overlap"),
     (op("SoftmaxOutput", (2, 3, 4, 5)), "MXNet's kernels disagree"),
     (op("Dropout", (2, 3), mode="always"), "mode=always is not supported"),
-    (op("sort", (2, 3)), "no rule for the MXNet operator sort"),
-    (op("take", (5, 3), (2,), mode="wrap"), "mode=wrap is not supported"),
-    (op("dot", (3, 2, 4), (3, 2, 5), transpose_a=True), "a transposed operand of rank 3"),
+    (op("linalg_potri", (2, 2)), "stays with MXNet: it factorizes"),
+    (op("take", (5, 3), (2,), mode="raise"), "mode=raise is not supported"),
 ], ids=lambda value: value.name if isinstance(value, Record) else "")
 def test_what_stays_with_mxnet_says_why(record: Record, reason: str) -> None:
     symbol = record.build()
@@ -119,7 +118,7 @@ def test_reshape_codes(case: tuple[tuple[int, ...], tuple[int, ...], bool]) -> N
     except mx.base.MXNetError:
         assume(False)
     assume(np.prod(expected) == np.prod(shape))  # else MXNet fails when it runs
-    assert resolve_shape(codes, shape, reverse=reverse) == expected
+    assert resolve_shape(codes, shape, RESHAPE, reverse=reverse) == expected
 
 
 @given(st.data())

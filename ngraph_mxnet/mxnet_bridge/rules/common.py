@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -62,6 +62,16 @@ def scalar(b: Builder, value: float, like: Value) -> Value:
 def at_least_1d(b: Builder, value: Value) -> Value:
     """MXNet (outside mx.np) has no rank 0: a full reduction gives shape (1,)."""
     return value if value.shape else b.reshape(value, shape=(1,))
+
+
+def reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:
+    """`value` as `shape`, which it may have already."""
+    return value if value.shape == tuple(shape) else b.reshape(value, shape=shape)
+
+
+def as_indices(b: Builder, value: Value) -> Value:
+    """Indices of any number type as i64; MXNet cuts fractions off."""
+    return b.convert(value, element="i64")
 
 
 def along_axis(b: Builder, vector: Value, axis: int, rank: int) -> Value:
