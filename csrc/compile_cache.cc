@@ -7,7 +7,7 @@
 namespace ngraph_mxnet {
 namespace {
 
-constexpr std::size_t kMaxEntries = 64;
+constexpr std::size_t kMaxEntries = 256;
 
 // A state is created at every call of a dynamic Gluon graph, so a lookup must be cheap: the hash covers
 // what nearly always tells keys apart, and equality decides.
@@ -52,13 +52,7 @@ CompileCache::Result CompileCache::get(CompileKey key,
   entry->key = std::move(key);
   entry->hash = hash;
   entries_.push_front(entry);
-  EntryPtr evicted;  // destroyed after the lock is gone: it may need the GIL
-  if (entries_.size() > kMaxEntries) {
-    evicted = std::move(entries_.back());
-    entries_.pop_back();
-  }
   lock.unlock();
-  evicted.reset();
 
   Result result;
   std::string error;
@@ -72,6 +66,7 @@ CompileCache::Result CompileCache::get(CompileKey key,
   entry->error = error;
   entry->pending = false;
   if (result == nullptr) entries_.remove(entry);
+  const std::list<EntryPtr> evicted = evict(entry->key);  // destroyed after the lock is gone: it may need the GIL
   finished_.notify_all();
   lock.unlock();
   if (result == nullptr) throw std::runtime_error(error);
@@ -86,6 +81,27 @@ CompileCache::EntryPtr CompileCache::find(const CompileKey& key, std::uint64_t h
     }
   }
   return nullptr;
+}
+
+// Drops the oldest of the graph's entries that are too many, and the oldest of all. What is being compiled stays.
+std::list<CompileCache::EntryPtr> CompileCache::evict(const CompileKey& key) {
+  std::list<EntryPtr> evicted;
+  std::size_t same = 0, all = 0;
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    const CompileKey& other = (*entry)->key;
+    same += other.attrs == key.attrs && other.identity() == key.identity();
+    const bool too_many = ++all > kMaxEntries || (same > shapes_ && other.attrs == key.attrs &&
+                                                  other.identity() == key.identity());
+    const auto next = std::next(entry);
+    if (too_many && !(*entry)->pending) evicted.splice(evicted.end(), entries_, entry);
+    entry = next;
+  }
+  return evicted;
+}
+
+void CompileCache::limit(std::size_t shapes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  shapes_ = shapes;
 }
 
 CompileCache::Info CompileCache::info() {

@@ -28,8 +28,9 @@ struct CompileKey {
   bool operator==(const CompileKey& other) const;
 };
 
-// Bounded and least-recently-used. Of several threads that miss the same key one compiles and the others
-// wait, with no lock held meanwhile: compiling takes the GIL, and whoever holds it may come here.
+// Bounded and least-recently-used: so many shapes of each graph, and so many entries in all. Of several threads that
+// miss the same key one compiles and the others wait, with no lock held meanwhile: compiling takes the GIL, and whoever
+// holds it may come here.
 class CompileCache {
  public:
   using Result = std::shared_ptr<CompiledGraph>;
@@ -42,6 +43,9 @@ class CompileCache {
 
   // Call it without the GIL. A failure to compile reaches every waiting thread and is not remembered.
   Result get(CompileKey key, const std::function<Result(const CompileKey&)>& compile);
+
+  // At most `shapes` entries for graphs that differ in shapes or types only; at first 16.
+  void limit(std::size_t shapes);
 
   Info info();
   void clear();
@@ -57,10 +61,12 @@ class CompileCache {
   using EntryPtr = std::shared_ptr<Entry>;
 
   EntryPtr find(const CompileKey& key, std::uint64_t hash);
+  std::list<EntryPtr> evict(const CompileKey& key);
 
   std::mutex mutex_;
   std::condition_variable finished_;
   std::list<EntryPtr> entries_;  // latest first
+  std::size_t shapes_ = 16;
   std::size_t hits_ = 0;
   std::size_t misses_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <list>
 #include <stdexcept>
 
 #include "team.h"
@@ -13,6 +14,11 @@ namespace {
 
 constexpr std::int64_t kChunksPerThread = 6;
 constexpr std::size_t kIdleArenas = 8;
+// What all runners together keep: the latest so many arenas, and beyond them so many bytes in so many arenas. A model
+// that meets a hundred shapes does not keep a hundred arenas.
+constexpr std::size_t kLatestArenas = 16;
+constexpr std::size_t kOlderBytes = std::size_t{64} << 20;
+constexpr std::size_t kMostArenas = 256;
 
 std::vector<std::size_t> sizes(const std::vector<TensorSpec>& specs) {
   std::vector<std::size_t> bytes;
@@ -70,6 +76,62 @@ struct ProgramRunner::Frame {
   std::uint32_t first_label;
 };
 
+// The frames that no call uses, of all runners, the latest first.
+class ProgramRunner::IdleFrames {
+ public:
+  static IdleFrames& instance() {
+    // Never destroyed: MXNet's threads may still run while the process exits.
+    static IdleFrames* const frames = new IdleFrames;
+    return *frames;
+  }
+
+  // A frame of the runner's, or null.
+  std::unique_ptr<Frame> take(const ProgramRunner* runner) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+      if (entry->runner == runner) return remove(entry);
+    }
+    return nullptr;
+  }
+
+  void put(const ProgramRunner* runner, std::unique_ptr<Frame> frame, std::size_t most) {
+    std::vector<std::unique_ptr<Frame>> dropped;  // freed after the lock is gone
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bytes_ += frame->arena.size();
+    entries_.push_front({runner, std::move(frame)});
+    const auto own = [&](const Entry& entry) { return entry.runner == runner; };
+    if (static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), own)) > most) {
+      dropped.push_back(remove(std::prev(std::find_if(entries_.rbegin(), entries_.rend(), own).base())));
+    }
+    while (entries_.size() > kLatestArenas && (bytes_ > kOlderBytes || entries_.size() > kMostArenas)) {
+      dropped.push_back(remove(std::prev(entries_.end())));
+    }
+  }
+
+  // The runner is going.
+  void forget(const ProgramRunner* runner) {
+    while (take(runner) != nullptr) {
+    }
+  }
+
+ private:
+  struct Entry {
+    const ProgramRunner* runner;
+    std::unique_ptr<Frame> frame;
+  };
+
+  std::unique_ptr<Frame> remove(std::list<Entry>::iterator entry) {
+    std::unique_ptr<Frame> frame = std::move(entry->frame);
+    bytes_ -= frame->arena.size();
+    entries_.erase(entry);
+    return frame;
+  }
+
+  std::mutex mutex_;
+  std::list<Entry> entries_;
+  std::size_t bytes_ = 0;
+};
+
 ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads,
                              std::size_t idle_arenas, std::string name, std::string category,
                              Schedule schedule)
@@ -99,7 +161,7 @@ ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads
   }
 }
 
-ProgramRunner::~ProgramRunner() = default;
+ProgramRunner::~ProgramRunner() { IdleFrames::instance().forget(this); }
 
 void ProgramRunner::add_level(std::vector<Chunk> chunks, Schedule schedule) {
   // One-by-one keeps even an empty instruction's phase, so that phases and instructions match.
@@ -116,14 +178,7 @@ void ProgramRunner::add_level(std::vector<Chunk> chunks, Schedule schedule) {
 }
 
 std::unique_ptr<ProgramRunner::Frame> ProgramRunner::take_frame() {
-  {
-    const std::lock_guard<std::mutex> lock(frames_mutex_);
-    if (!idle_.empty()) {
-      std::unique_ptr<Frame> frame = std::move(idle_.back());
-      idle_.pop_back();
-      return frame;
-    }
-  }
+  if (std::unique_ptr<Frame> idle = IdleFrames::instance().take(this)) return idle;
   auto frame = std::make_unique<Frame>();
   frame->arena = AlignedBuffer(program_->arena_bytes());
   frame->operands.resize(operand_count_);
@@ -137,8 +192,7 @@ std::unique_ptr<ProgramRunner::Frame> ProgramRunner::take_frame() {
 }
 
 void ProgramRunner::give_back(std::unique_ptr<Frame> frame) {
-  const std::lock_guard<std::mutex> lock(frames_mutex_);
-  if (idle_.size() < idle_arenas_) idle_.push_back(std::move(frame));
+  if (idle_arenas_ > 0) IdleFrames::instance().put(this, std::move(frame), idle_arenas_);
 }
 
 void ProgramRunner::bind(Frame* frame, const Bindings& bindings) const {
@@ -245,8 +299,8 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
       name_(name),
       threads_(threads),
       prepared_bytes_(prepared_bytes),
-      main_(std::move(main), threads, kIdleArenas, "run " + name, "call"),
-      sets_(cacheable, pick(sizes(this->inputs()), cacheable), std::max(threads, 1)) {
+      main_(std::move(main), threads, kIdleArenas, "run " + name, "call") {
+  const std::vector<std::size_t> weights = pick(sizes(this->inputs()), cacheable);
   if (threads < 1) throw std::invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   if (prepare == nullptr && prepared_bytes > 0) {
     throw std::invalid_argument("prepared_bytes is " + std::to_string(prepared_bytes) +
@@ -256,13 +310,15 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
   if (prepare != nullptr) {
     check_operands(*prepare, {sizes(this->inputs()), {}, prepared_bytes});
     check_reads_only_weights(*prepare, cacheable);
+    sets_ = PreparedSets::shared(signature(*prepare), cacheable, weights, threads);
     prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
   }
 }
 
 Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs) {
   if (prepare_ == nullptr) return nullptr;
-  return sets_.get(inputs, [&] {
+  return sets_->get(inputs, [&] {
+    prepare_runs_.fetch_add(1);
     auto buffer = std::make_shared<AlignedBuffer>(prepared_bytes_);
     Bindings bindings;
     for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);

@@ -1,6 +1,7 @@
 // Runs Programs on a team of threads.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -27,7 +28,7 @@ class ProgramRunner {
  public:
   enum class Schedule { kByLevel, kOneByOne };
 
-  // At most `idle_arenas` are kept for the next calls.
+  // At most `idle_arenas` are kept for the next calls, fewer if all runners together keep too much.
   // `name` and `category` are those of a whole run's span in a trace.
   ProgramRunner(std::shared_ptr<const Program> program, int threads, std::size_t idle_arenas,
                 std::string name, std::string category, Schedule schedule = Schedule::kByLevel);
@@ -58,6 +59,7 @@ class ProgramRunner {
     Operand source;
   };
   struct Frame;
+  class IdleFrames;
 
   void add_level(std::vector<Chunk> chunks, Schedule schedule);
   std::unique_ptr<Frame> take_frame();
@@ -81,8 +83,6 @@ class ProgramRunner {
   std::string name_, category_;
   std::once_flag labelled_;
   std::uint32_t first_label_ = 0;  // the whole run's; the steps' follow
-  std::mutex frames_mutex_;
-  std::vector<std::unique_ptr<Frame>> idle_;
 };
 
 // A compiled graph, whatever runs it. Thread safe.
@@ -116,7 +116,8 @@ class Executable : public CompiledGraph {
   std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,
                                                       const std::vector<char*>& outputs);
 
-  std::size_t prepare_runs() const { return sets_.made(); }
+  // How often this Executable prepared weights; another one with the same prepare Program may have done it.
+  std::size_t prepare_runs() const { return prepare_runs_.load(); }
 
  private:
   using Prepared = std::shared_ptr<const AlignedBuffer>;
@@ -129,7 +130,8 @@ class Executable : public CompiledGraph {
   std::size_t prepared_bytes_;
   ProgramRunner main_;
   std::unique_ptr<ProgramRunner> prepare_;
-  PreparedSets sets_;
+  std::shared_ptr<PreparedSets> sets_;
+  std::atomic<std::size_t> prepare_runs_{0};
 };
 
 }  // namespace ngraph_mxnet

@@ -205,6 +205,9 @@ void define(py::module_& m) {
   m.def("kernel_address", &address, py::arg("symbol"));
   m.def("cpu_features", &features);
   m.def("compile_cache_info", &cache_info);
+  m.def("limit_compile_cache", [](std::size_t shapes) { CompileCache::instance().limit(shapes); },
+        py::arg("shapes"), py::call_guard<py::gil_scoped_release>(),
+        "How many shapes of each graph the cache keeps from now on.");
   m.def("clear_compile_cache", [] { CompileCache::instance().clear(); },
         py::call_guard<py::gil_scoped_release>());
   PYBIND11_NUMPY_DTYPE(trace::Event, begin, end, tasks, call, label, thread);

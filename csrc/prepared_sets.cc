@@ -1,6 +1,8 @@
 #include "prepared_sets.h"
 
 #include <algorithm>
+#include <atomic>
+#include <map>
 #include <stdexcept>
 
 #include "content_hash.h"
@@ -9,7 +11,7 @@
 namespace ngraph_mxnet {
 namespace {
 
-constexpr std::size_t kMaxSets = 8;
+constexpr std::size_t kMaxSets = 8;  // for each Executable
 constexpr std::size_t kMaxSightings = 4;  // e.g. several executors that hold copies of the same weights
 
 // Tensors without a version are never the same: nobody knows who wrote to them.
@@ -17,7 +19,35 @@ bool same_identity(const InputTensor& a, const InputTensor& b) {
   return a.data == b.data && a.version.has_value() && a.version == b.version;
 }
 
+std::string key_of(const std::string& program, const std::vector<std::size_t>& cacheable,
+                   const std::vector<std::size_t>& bytes) {
+  std::string key = program;
+  for (const auto* numbers : {&cacheable, &bytes}) {
+    key.append(reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(std::size_t));
+  }
+  return key;
+}
+
 }  // namespace
+
+std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, std::vector<std::size_t> cacheable,
+                                                   std::vector<std::size_t> bytes, int threads) {
+  // Never destroyed: MXNet's threads may still run while the process exits.
+  static auto* const mutex = new std::mutex;
+  static auto* const known = new std::map<std::string, std::weak_ptr<PreparedSets>>;
+  std::string key = key_of(program, cacheable, bytes);
+  const std::lock_guard<std::mutex> lock(*mutex);
+  for (auto entry = known->begin(); entry != known->end();) {
+    entry = entry->second.expired() ? known->erase(entry) : std::next(entry);
+  }
+  std::weak_ptr<PreparedSets>& place = (*known)[std::move(key)];
+  std::shared_ptr<PreparedSets> sets = place.lock();
+  if (sets == nullptr) {
+    sets = std::make_shared<PreparedSets>(std::move(cacheable), std::move(bytes), threads);
+    place = sets;
+  }
+  return sets;
+}
 
 PreparedSets::PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes,
                            int threads)
@@ -43,12 +73,11 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs,
   set->hashes = std::move(hashes);
   sets_.push_front(set);
   remember(set, std::move(seen));
-  if (sets_.size() > kMaxSets) sets_.pop_back();
+  while (sets_.size() > most_sets()) sets_.pop_back();
   lock.unlock();
 
   Buffer buffer;
   try {
-    made_.fetch_add(1);
     buffer = prepare();
   } catch (...) {
     lock.lock();
@@ -62,6 +91,11 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs,
   set->pending = false;
   finished_.notify_all();
   return buffer;
+}
+
+// Every owner is an Executable.
+std::size_t PreparedSets::most_sets() const {
+  return kMaxSets * static_cast<std::size_t>(std::max(weak_from_this().use_count(), 1L));
 }
 
 PreparedSets::Sighting PreparedSets::sight(const std::vector<InputTensor>& inputs) const {

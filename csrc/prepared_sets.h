@@ -1,7 +1,6 @@
 // Remembers what was prepared from which weights.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "aligned_buffer.h"
@@ -23,9 +23,15 @@ struct InputTensor {
 
 // A bounded, least-recently-used set of prepared buffers, found by the identity of the weights
 // (pointer, version and a few sampled words) or, failing that, by a hash of all their content.
-class PreparedSets {
+// Executables whose prepare Programs are the same share one: a model compiled for several shapes keeps its
+// weights once. The bound is for each of them: alike layers in several regions all find their own weights.
+class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
  public:
   using Buffer = std::shared_ptr<const AlignedBuffer>;
+
+  // Those of all Executables with the same `program`, the text of a prepare Program, and the same weights.
+  static std::shared_ptr<PreparedSets> shared(const std::string& program, std::vector<std::size_t> cacheable,
+                                              std::vector<std::size_t> bytes, int threads);
 
   // `cacheable`: which inputs are weights; `bytes`: the size of each of those; `threads`: how many may hash.
   PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes, int threads);
@@ -33,9 +39,6 @@ class PreparedSets {
   // The buffer for these weights; `prepare` makes it when there is none. Of several threads that need
   // the same new buffer one prepares and the others wait.
   Buffer get(const std::vector<InputTensor>& inputs, const std::function<Buffer()>& prepare);
-
-  // How many times `prepare` was called.
-  std::size_t made() const { return made_.load(); }
 
  private:
   // Where the weights of a set were once found.
@@ -51,6 +54,7 @@ class PreparedSets {
   };
   using SetPtr = std::shared_ptr<Set>;
 
+  std::size_t most_sets() const;
   Sighting sight(const std::vector<InputTensor>& inputs) const;
   SetPtr find_by_identity(const Sighting& seen);
   SetPtr find_by_content(const std::vector<std::uint64_t>& hashes);
@@ -64,7 +68,6 @@ class PreparedSets {
   std::vector<std::size_t> cacheable_;
   std::vector<std::size_t> bytes_;
   int threads_;
-  std::atomic<std::size_t> made_{0};
   std::mutex mutex_;
   std::condition_variable finished_;
   std::list<SetPtr> sets_;  // latest first

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "content_hash.h"
+
 namespace ngraph_mxnet {
 namespace {
 
@@ -69,6 +71,35 @@ Program::Program(std::vector<Level> levels, std::size_t arena_bytes,
       check_offset(instruction, i, constants_[operand.index].size(), "constant");
     }
   });
+}
+
+std::string signature(const Program& program) {
+  std::string bytes;
+  const auto append = [&](const auto* values, std::size_t count) {
+    bytes.append(reinterpret_cast<const char*>(&count), sizeof(count));
+    bytes.append(reinterpret_cast<const char*>(values), count * sizeof(*values));
+  };
+  const std::size_t arena = program.arena_bytes();
+  append(&arena, 1);
+  for (const AlignedBuffer& constant : program.constants()) {
+    const std::uint64_t hash = content_hash(constant.data(), constant.size());
+    append(&hash, 1);
+  }
+  for (const Level& level : program.levels()) {
+    const std::size_t size = level.size();
+    append(&size, 1);
+    for (const Instruction& instruction : level) {
+      append(&instruction.kernel, 1);
+      append(&instruction.tasks, 1);
+      append(instruction.ints.data(), instruction.ints.size());
+      append(instruction.floats.data(), instruction.floats.size());
+      for (const Operand& operand : instruction.operands) {
+        const std::size_t parts[] = {static_cast<std::size_t>(operand.space), operand.index, operand.offset};
+        append(parts, 3);
+      }
+    }
+  }
+  return bytes;
 }
 
 void check_operands(const Program& program, const Surroundings& around) {

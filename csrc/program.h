@@ -54,6 +54,10 @@ class Program {
   std::shared_ptr<void> owner_;
 };
 
+// All that the Program computes depends on, as bytes: equal for Programs that do the same to the same operands. Of
+// its constants it holds hashes.
+std::string signature(const Program& program);
+
 // What a Program may refer to beyond its own arena and constants.
 struct Surroundings {
   std::vector<std::size_t> input_bytes;

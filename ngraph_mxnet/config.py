@@ -154,6 +154,14 @@ _VARIABLES = (
     _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
     _switch("NGRAPH_AUTOTUNE", "1: compiling measures how to cut convolutions and matrix products on this machine."),
     Variable(
+        "NGRAPH_SHAPES",
+        "integer",
+        16,
+        "a positive integer",
+        "Shapes for which a region stays compiled in memory; of more, the one used longest ago goes.",
+        _positive,
+    ),
+    Variable(
         "NGRAPH_CACHE_DIR",
         "path",
         None,

@@ -214,7 +214,10 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
     Raises:
         NGraphError: the region can't be compiled for these shapes and types; MXNet shows the user the text.
     """
+    from ngraph_mxnet import _core
+
     backend = chosen_backend(attrs)
+    _core.limit_compile_cache(config.get("NGRAPH_SHAPES"))
     made: Any = None
 
     def make() -> bytes | None:

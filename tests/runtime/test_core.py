@@ -312,6 +312,24 @@ def test_prepared_sets_are_kept_for_the_latest_eight():
     assert executable.prepare_runs == 10
 
 
+def test_executables_that_prepare_alike_share_what_they_prepared():
+    """As a model does that was compiled for two shapes."""
+    first, second, other = with_weights(1000), with_weights(1000), with_weights(1001)
+    for executable, size in ((first, 1000), (second, 1000), (other, 1001)):
+        weights = np.arange(size, dtype=F32)
+        np.testing.assert_array_equal(run(executable, np.ones(size, F32), weights), 3 * weights + 2)
+    assert [executable.prepare_runs for executable in (first, second, other)] == [1, 0, 1]
+
+
+def test_executables_that_prepare_alike_do_not_displace_each_others_weights():
+    """As alike layers do that became regions of their own."""
+    executables, data = [with_weights() for _ in range(12)], np.ones(1000, F32)
+    for value in [*range(12), *range(12)]:
+        out = run(executables[value], data, np.full(1000, value, F32))
+        np.testing.assert_array_equal(out, 3 * value + 2)
+    assert [executable.prepare_runs for executable in executables] == [1] * 12
+
+
 def test_threads_that_need_the_same_weights_prepare_once():
     size = 400_000
     executable = with_weights(size)
