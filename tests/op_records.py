@@ -382,6 +382,31 @@ def _fused(draw: Draw) -> Case:
     return [p.type for p in body.parameters], {"body": body}
 
 
+# ---- recurrent ------------------------------------------------------------------------------------------
+
+
+def _cell(gates: int) -> Callable[[Draw], Case]:
+    def case(draw: Draw) -> Case:
+        element, rows, units = _element(draw, FLOATS), draw(st.integers(1, 5)), _pick(draw, 1, 5, 16, 17, 130)
+        both = _type(element, [rows, gates * units])
+        return [both, both, _type(element, [rows, units])], {}
+
+    return case
+
+
+def _rnn(draw: Draw) -> Case:
+    cell, element = _pick(draw, "lstm", "gru", "relu", "tanh"), _element(draw, FLOATS)
+    steps, rows, units = draw(st.integers(1, 5)), draw(st.integers(1, 9)), _pick(draw, 1, 5, 16, 17, 40)
+    state = _pick(draw, units, 3, 16) if cell == "lstm" else units
+    columns = {"lstm": 4, "gru": 3}.get(cell, 1) * units
+    shapes = [(steps, rows, columns), (columns, state), (columns,), (rows, state)]
+    if cell == "lstm":
+        shapes.append((rows, units))
+        if state != units:
+            shapes.append((state, units))
+    return [_type(element, shape) for shape in shapes], {"cell": cell, "reverse": draw(st.booleans())}
+
+
 # ---- the table ------------------------------------------------------------------------------------------
 
 _LRN = {
@@ -467,6 +492,10 @@ _RECORDS = [
     Record("log_softmax", _one_axis(FLOATS)),
     Record("layer_norm", _layer_norm),
     Record("attention", _attention),
+    Record("lstm_cell", _cell(4)),
+    Record("gru_cell", _cell(3)),
+    # What a step rounds, the steps after it amplify.
+    Record("rnn", _rnn, low=-0.6, high=0.6, tolerance=1e-4),
     Record("fused", _fused),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]

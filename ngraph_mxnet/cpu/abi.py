@@ -18,6 +18,9 @@ Ints = Sequence[int]
 GRAIN = 8192
 """Elements in a task of an elementwise kernel: some microseconds of work."""
 
+CELL_GRAIN = 128
+"""Units in a task of a recurrent cell's gates, each some ten times as much work as a simple element."""
+
 SIZE_SUFFIX = {1: "1", 2: "2", 4: "4", 8: "8"}
 """`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
 
@@ -198,6 +201,11 @@ def axis_ints(shape: Ints, axis: int, *, descending: bool = False) -> list[int]:
     return [*_around(shape, axis), int(descending)]
 
 
+def cell_ints(rows: int, units: int, strides: Ints) -> list[int]:
+    """A step of `rows` x `units`; `strides` between the rows of x, p, the state before, h and the cell state."""
+    return [rows, units, min(-(-units // BLOCK) * BLOCK, CELL_GRAIN), *strides]
+
+
 def pack_depthwise_ints(shape: Ints, strides: Ints) -> list[int]:
     """Weights of `shape` [C][1][KH][KW] at element `strides`."""
     return [shape[0], *shape[2:], strides[0], *strides[2:]]
@@ -319,6 +327,8 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     "element_positions": lambda ints: ints[0],
     **dict.fromkeys(("argsort_f32", "argsort_f64", "argsort_i64", "cumsum_f32", "cumsum_f64", "cumsum_i64"),
                     lambda ints: ints[0] * ints[2]),
+    **dict.fromkeys(("lstm_cell", "gru_cell", "relu_cell", "tanh_cell"),
+                    lambda ints: ints[0] * -(-ints[1] // ints[2])),
     "softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "log_softmax": lambda ints: ints[0] * -(-ints[2] // 16),
     "attention": lambda ints: ints[0] * ints[1] * -(-ints[2] // ints[6]),

@@ -18,8 +18,10 @@ from ngraph_mxnet.passes.default_bias import default_bias
 from ngraph_mxnet.passes.dropout_removal import dropout_removal
 from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.global_pool import global_pool
+from ngraph_mxnet.passes.merge_products import MergeProducts
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pad_fusion import pad_fusion
+from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
 
 
@@ -45,6 +47,10 @@ def cpu_independent_passes() -> list[Pass | FixedPoint]:
         # Clamps last: nothing can be added once it is clamped.
         clamp_fusion(),
         default_bias(),
+        # Unrolled recurrent nets. Cells first: their products have biases by now, and what merging makes of the
+        # inputs' products are slices, which must not be taken for gates.
+        recurrent_cells(),
+        MergeProducts(),
         # The weights' expressions that folding made: shared epsilons, reshapes, constant weights.
         FixedPoint("tidy", (ConstantFolding(), algebraic(), movement(), Cse(), DeadCode())),
         # Last, so that it can be left out: it needs residual and clamp in place.

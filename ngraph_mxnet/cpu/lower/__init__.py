@@ -12,6 +12,7 @@ from ngraph_mxnet.cpu.lower import (  # noqa: F401
     movement,
     normalization,
     ordering,
+    recurrent,
     reduction,
     spatial,
 )

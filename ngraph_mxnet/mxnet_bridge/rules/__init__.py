@@ -16,6 +16,7 @@ from ngraph_mxnet.mxnet_bridge.rules import (  # noqa: F401
     normalization,
     ordering,
     pooling,
+    recurrent,
     reduction,
     resize,
     sequence,

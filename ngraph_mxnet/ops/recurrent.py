@@ -1,0 +1,131 @@
+"""Recurrent layers: the part that goes step by step, after the product of all inputs with their weights.
+
+With G gates (LSTM 4, GRU 3, else 1), H units and R the size of the hidden state: H, or fewer with a projection.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import Bool, Choice
+from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ops.common import (
+    FLOAT,
+    common_element,
+    in_f32,
+    require,
+    require_domain,
+    require_rank,
+    require_shape,
+)
+
+GATES = {"relu": 1, "tanh": 1, "lstm": 4, "gru": 3}
+"""Gates of each kind of cell."""
+
+
+def _units(columns: int, cell: str) -> int:
+    require(columns % GATES[cell] == 0, "columns of the gates", columns, f"a multiple of {GATES[cell]}")
+    return columns // GATES[cell]
+
+
+@register_op("rnn", operands=(4, 6), attrs={"cell": Choice("lstm", tuple(GATES)), "reverse": Bool(False)})
+def rnn(types, attrs):
+    """x T[S, N, G*H], weights T[G*H, R], bias T[G*H], h T[N, R] -> hidden states T[S, N, R], the last one T[N, R].
+
+    One direction of one layer over S steps: x is the inputs' product with their weights, with their bias; each
+    step's gates are those of `cell` (see `lstm_cell`, `gru_cell`) on x[t] and h weights^T + bias, where `relu` and
+    `tanh` apply that function to the sum of both. `reverse` goes from the last step to the first, the last state
+    being that after step 0. LSTM takes also c T[N, H] and returns the last one as third result; a sixth operand
+    T[R, H] projects the hidden state: h = projection h'.
+    """
+    cell = attrs["cell"]
+    require_domain(types, FLOAT)
+    common_element(types)
+    lstm = cell == "lstm"
+    require(len(types) in ((5, 6) if lstm else (4,)), f"operands of {cell}", len(types), "5 or 6" if lstm else "4")
+    require_rank(types[0], 3, 3)
+    steps, batch, columns = types[0].shape
+    require(steps > 0, "steps", steps, "at least 1")
+    units = _units(columns, cell)
+    state = types[5].shape[0] if len(types) > 5 and types[5].shape else units
+    wanted = [(columns, state), (columns,), (batch, state), (batch, units), (state, units)]
+    for position, (type_, shape) in enumerate(zip(types[1:], wanted, strict=False), 1):
+        require_shape(type_, shape, position=position)
+    results = [types[0].with_shape((steps, batch, state)), types[3]]
+    return [*results, types[4]] if lstm else results
+
+
+@rnn.reference
+@in_f32
+def _(inputs, attrs):
+    x, weights, bias, h, *rest = inputs
+    cell, c = attrs["cell"], rest[0] if rest else None
+    out = np.empty((*x.shape[:2], h.shape[1]), x.dtype)
+    for t in range(len(x))[:: -1 if attrs["reverse"] else 1]:
+        product = h @ weights.T + bias
+        if cell == "lstm":
+            h, c = _lstm(x[t], product, c)
+        elif cell == "gru":
+            h = _gru(x[t], product, h)
+        else:
+            h = np.tanh(x[t] + product) if cell == "tanh" else np.maximum(x[t] + product, 0)
+        if len(rest) > 1:
+            h = h @ rest[1].T
+        out[t] = h
+    return [out, h] if c is None else [out, h, c]
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def _lstm(x, product, c):
+    i, f, g, o = np.split(x + product, 4, axis=-1)
+    c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(g)
+    return _sigmoid(o) * np.tanh(c), c
+
+
+def _gru(x, product, h):
+    (xr, xz, xn), (pr, pz, pn) = np.split(x, 3, axis=-1), np.split(product, 3, axis=-1)
+    z = _sigmoid(xz + pz)
+    return (1 - z) * np.tanh(xn + _sigmoid(xr + pr) * pn) + z * h
+
+
+def _cell_types(types, cell):
+    require_domain(types, FLOAT)
+    common_element(types)
+    require_rank(types[0], 2, 2)
+    require_shape(types[1], types[0].shape, position=1)
+    require_shape(types[2], (types[0].shape[0], _units(types[0].shape[1], cell)), position=2)
+
+
+@register_op("lstm_cell", operands=3)
+def lstm_cell(types, attrs):
+    """x T[N, 4H], p T[N, 4H], c T[N, H] -> h T[N, H], c' T[N, H]: one step of an LSTM after both products.
+
+    i, f, g, o are the quarters of x + p; c' = sigmoid(f) c + sigmoid(i) tanh(g) and h = sigmoid(o) tanh(c').
+    """
+    _cell_types(types, "lstm")
+    return [types[2], types[2]]
+
+
+@lstm_cell.reference
+@in_f32
+def _(inputs, attrs):
+    return list(_lstm(*inputs))
+
+
+@register_op("gru_cell", operands=3)
+def gru_cell(types, attrs):
+    """x T[N, 3H], p T[N, 3H], h T[N, H] -> h' T[N, H]: one step of a GRU after both products.
+
+    r, z, n are the thirds: n' = tanh(xn + sigmoid(xr + pr) pn), u = sigmoid(xz + pz) and h' = (1 - u) n' + u h.
+    """
+    _cell_types(types, "gru")
+    return types[2]
+
+
+@gru_cell.reference
+@in_f32
+def _(inputs, attrs):
+    return _gru(*inputs)
