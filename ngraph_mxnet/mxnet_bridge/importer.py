@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
-from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
+from ngraph_mxnet.ir import Builder, ElementType, Graph, TensorType, Value, element_type
 from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.mxnet_bridge.aliases import canonical
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
@@ -110,12 +110,16 @@ def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves) ->
         _check_type(f"input {position}", value.type, rule.types.elements)
     attrs = Attrs(node.attrs, node.origin)
     attrs.ignore(*rule.ignored)
+    named = attrs.element(rule.result, None) if rule.result else None
     lowered = rule.lower(b, _computing(b, rule, inputs, halves), attrs, node)
     if attrs.unread():
         unknown = ", ".join(f"{key}={value}" for key, value in attrs.unread().items())
         raise UnsupportedError(f"no support for {unknown}")
     outputs = [lowered] if isinstance(lowered, Value) else list(lowered)
-    outputs = [_stored(b, rule, inputs, value, halves) for value in outputs]
+    if named is None:
+        outputs = [_stored(b, rule, inputs, value, halves) for value in outputs]
+    else:
+        outputs = [_as_named(b, value, named, halves) for value in outputs]
     for position, value in enumerate(outputs):
         _check_type(f"output {position}", value.type, EXACT.elements)
     return outputs
@@ -134,12 +138,22 @@ def _in_f32(b: Builder, value: Value, halves: Halves) -> Value:
 
 def _stored(b: Builder, rule: Rule, inputs: list[Value], result: Value, halves: Halves) -> Value:
     """A result in the element type that MXNet gives it."""
-    if result.type.element is not f32 or rule.typed_by >= len(inputs):
+    elements = [value.type.element for value in inputs]
+    position = rule.typed_by if isinstance(rule.typed_by, int) else rule.typed_by(elements)
+    if result.type.element is not f32 or position >= len(inputs):
         return result
-    element = inputs[rule.typed_by].type.element
+    element = elements[position]
     if element.name not in rule.types.in_f32:
         return result
     return halves.narrowed(b, result) if element is f16 else b.convert(result, element=element)
+
+
+def _as_named(b: Builder, result: Value, element: ElementType, halves: Halves) -> Value:
+    """A result in the element type that an attribute names."""
+    own = result.type.element
+    if own is element:
+        return result
+    return halves.narrowed(b, result) if (own, element) == (f32, f16) else b.convert(result, element=element)
 
 
 def _rule(node: SymbolNode) -> Rule:

@@ -52,11 +52,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Record:
-    """`op`: the canonical name. `case` draws a Case. `outputs`: which to compare; all when None.
+    """`op`: the canonical name. `case` draws a Case. `outputs`: which to ask for; all when None.
 
     Backends must agree with MXNet within `tolerance`, relative to an element and to the largest of the tensor (at most
-    1); it is for float32 and float64, while float16 gets 1e-2 if that is more. Integers must be equal. `numpy`
-    operators run under MXNet's NumPy semantics, where shapes of rank 0 and size 0 exist.
+    1); it is for float32 and float64, while float16, be it of an input, gets 1e-2 if that is more. Integers must be
+    equal. `numpy` operators run under MXNet's NumPy semantics, where shapes of rank 0 and size 0 exist.
     """
 
     op: str

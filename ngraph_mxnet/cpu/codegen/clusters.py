@@ -5,6 +5,7 @@ from __future__ import annotations
 from ngraph_mxnet.cpu.codegen.spec import SCRATCH_BYTES
 from ngraph_mxnet.cpu.layout import BLOCKED_PRODUCERS, is_blocked_producer
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.passes.clusters import REDUCTIONS, ROW_OPS, Clusters
 
 ELEMENTWISE = frozenset(
@@ -14,6 +15,9 @@ ELEMENTWISE = frozenset(
     "scale_shift".split()
 )
 """All that are computed without a call of libm, which no loop around it survives as vector code."""
+
+BOOLEAN = frozenset({"convert", "logical_and", "logical_not", "logical_or", "logical_xor"})
+"""Those that take bool."""
 
 PARAMETERS = {"clamp": ("lower", "upper"), "leaky_relu": ("slope",), "elu": ("alpha",)}
 """Attributes that are parameters of an op's expression, in its order."""
@@ -30,7 +34,13 @@ def cluster_pass() -> Clusters:
 def _is_elementwise(node: Node) -> bool:
     if node.op.name == "scale_shift" and node.output.type.rank > 4:
         return False
-    return node.op.name in ELEMENTWISE and _has_types(node) and node.output.type.size > 0
+    return node.op.name in ELEMENTWISE and _has_types(node) and _has_expression(node) and node.output.type.size > 0
+
+
+def _has_expression(node: Node) -> bool:
+    """Comparisons and choices between bool have none."""
+    operands = node.inputs[1:] if node.op.name == "select" else node.inputs
+    return node.op.name in BOOLEAN or all(value.type.element is f32 for value in operands)
 
 
 def _has_types(node: Node) -> bool:

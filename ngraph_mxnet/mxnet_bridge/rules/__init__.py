@@ -14,6 +14,8 @@ from ngraph_mxnet.mxnet_bridge.rules import (  # noqa: F401
     linear,
     loss,
     normalization,
+    numpy_elementwise,
+    numpy_reduction,
     ordering,
     pooling,
     recurrent,

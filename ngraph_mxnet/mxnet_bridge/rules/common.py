@@ -8,7 +8,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import element_type
+from ngraph_mxnet.ir.types import ElementType, element_type
 
 
 def normal_axis(axis: int, rank: int) -> int:
@@ -89,6 +89,11 @@ def truth(b: Builder, x: Value) -> Value:
 def as_number(b: Builder, condition: Value, like: Value) -> Value:
     """`condition`, or any numbers, in the element type of `like`: MXNet's comparisons keep their operands' type."""
     return b.convert(condition, element=like.type.element)
+
+
+def as_type(b: Builder, x: Value, element: ElementType) -> Value:
+    """`x` in `element`, which it may have already."""
+    return x if x.type.element is element else b.convert(x, element=element)
 
 
 def slice_axis(b: Builder, x: Value, axis: int, begin: int, end: int) -> Value:

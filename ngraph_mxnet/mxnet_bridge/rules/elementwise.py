@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, as_number, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, as_number, as_type, scalar
 from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, FLOATS, MATHS, MOVED, NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
@@ -73,12 +74,12 @@ MATHS_OF_ONE: dict[str, Unary] = {
 EXACT_OF_ONE: dict[str, Unary] = {
     **{name: _op(name) for name in ("abs", "floor", "negative", "relu", "square", "trunc")},
     "ceil": _op("ceiling"), "fix": _op("trunc"), "rint": _whole(_round_half_down), "round": _whole(_round_half_away),
-    "sign": _sign,
+    "sign": _sign, "_contrib_round_ste": _whole(_round_half_away), "_contrib_sign_ste": _sign,
     "logical_not": lambda b, x: as_number(b, b.equal(x, scalar(b, 0, x)), x),
 }
 # Gradients aside, these are copies; the last two are of the shape and the type only.
 COPIES: dict[str, Unary] = {
-    "identity": _same, "BlockGrad": _same,
+    "identity": _same, "BlockGrad": _same, "_contrib_gradientmultiplier": _same,
     "zeros_like": lambda b, x: b.broadcast(scalar(b, 0, x), shape=x.shape),
     "ones_like": lambda b, x: b.broadcast(scalar(b, 1, x), shape=x.shape),
 }
@@ -90,7 +91,8 @@ def _unary_rule(function: Unary) -> Lowering:
 
 for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, MOVED)):
     for _name, _function in _table.items():
-        add_rule(_unary_rule(_function), _name, operands=1, types=_types)
+        add_rule(_unary_rule(_function), _name, operands=1, types=_types,
+                 ignored=["scalar", "is_int"] if _name == "_contrib_gradientmultiplier" else ())
 
 ACTIVATIONS: dict[str, Unary] = {
     "relu": _op("relu"), "sigmoid": _op("sigmoid"), "tanh": _op("tanh"), "softrelu": _op("softplus"),
@@ -141,9 +143,13 @@ def hard_sigmoid(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
 
 @rule("clip", operands=1, types=NUMBERS)
 def clip(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Bounds in order; crossed bounds are left to MXNet."""
-    lower, upper = attrs.float("a_min", -math.inf), attrs.float("a_max", math.inf)
-    return b.clamp(inputs[0], lower=lower, upper=upper)
+    """Bounds in order; crossed bounds are left to MXNet. For integers the bounds are cut off to whole numbers."""
+    (x,) = inputs
+    bounds = [attrs.float("a_min", None), attrs.float("a_max", None)]
+    if not x.type.element.is_float:
+        bounds = [None if bound is None or math.isinf(bound) else math.trunc(bound) for bound in bounds]
+    lower, upper = bounds
+    return b.clamp(x, lower=-math.inf if lower is None else lower, upper=math.inf if upper is None else upper)
 
 
 @rule("smooth_l1", operands=1, types=FLOATS, ignored=["is_int"])
@@ -157,9 +163,41 @@ def smooth_l1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
     return b.select(b.less_equal(size, scalar(b, 1 / sigma2, x)), inner, outer)
 
 
-@rule("Cast", "amp_cast", operands=1, types=EXACT)
+@rule("_contrib_quadratic", operands=1, types=NUMBERS)
+def quadratic(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """a x^2 + b x + c; for integers the coefficients are cut off to whole numbers."""
+    (x,) = inputs
+    first, second, third = (scalar(b, attrs.float(name, 0.0), x) for name in "abc")
+    return b.add(b.add(b.multiply(first, b.square(x)), b.multiply(second, x)), third)
+
+
+@rule("IdentityAttachKLSparseReg", operands=2, types=FLOATS,
+      ignored=["sparseness_target", "penalty", "momentum"])
+def identity_attach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The first input: what is attached is a penalty on gradients, with a moving average of its own."""
+    return inputs[0]
+
+
+@rule("amp_multicast", types=EXACT, ignored=["num_outputs"])
+def multicast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """float16 and float32 inputs in the widest of their types, or the narrowest; others as they are."""
+    floats = [value.type.element for value in inputs if value.type.element in (f16, f32)]
+    if not floats:
+        return inputs
+    choose = min if attrs.bool("cast_narrow", False) else max
+    element = choose(floats, key=lambda found: found.size)
+    return [as_type(b, value, element) if value.type.element in floats else value for value in inputs]
+
+
+@rule("amp_cast", operands=1, types=EXACT)
+def amp_cast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """float16 and float32 as any element type; others stay as they are."""
+    (x,), element = inputs, attrs.element("dtype")
+    return as_type(b, x, element) if x.type.element in (f16, f32) else x
+
+
+@rule("Cast", operands=1, types=EXACT)
 def cast(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Between any two element types: floats are cut off to integers, and rounded to shorter floats."""
     (x,) = inputs
-    element = attrs.element("dtype")
-    return x if element == x.type.element else b.convert(x, element=element)
+    return as_type(b, x, attrs.element("dtype"))

@@ -6,8 +6,9 @@ import numpy as np
 
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import boolean, i64
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, reshaped, scalar, slice_axis
+from ngraph_mxnet.mxnet_bridge.rules.common import as_type, normal_axis, reshaped, scalar, slice_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
@@ -69,9 +70,10 @@ def argsort(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 @rule("_np_cumsum", operands=1, types=EXACT)
 def cumsum(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Sums up to each element along an axis; without one, of the flat tensor."""
+    """Sums up to each element along an axis; without one, of the flat tensor. Those of bool are int64."""
     (x,), axis = inputs, attrs.int("axis", None)
-    x = b.convert(x, element=attrs.element("dtype", x.type.element))
+    own = x.type.element
+    x = as_type(b, x, attrs.element("dtype", i64 if own is boolean else own))
     if axis is None:
         return b.cumsum(reshaped(b, x, (x.type.size,)), axis=0)
     return b.cumsum(x, axis=normal_axis(axis, len(x.shape)))

@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import ElementType
 from ngraph_mxnet.mxnet_bridge.aliases import canonical
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
+TypedBy = int | Callable[[Sequence[ElementType]], int]
 Lowering = Callable[[Builder, list[Value], Attrs, SymbolNode], "Value | Sequence[Value]"]
 
 
@@ -60,7 +62,8 @@ class Rule:
 
     `operands`: (least, most) inputs. `parameters`: the inputs that hold weights, which seldom change.
     `ignored`: attributes that do not change what inference computes. `typed_by`: the input whose element type the
-    results have (see `Types`).
+    results have (see `Types`), or how to find it from the inputs' element types. `result`: the attribute that, where it
+    is set, names the results' element type.
     """
 
     names: tuple[str, ...]
@@ -69,7 +72,8 @@ class Rule:
     parameters: frozenset[int]
     ignored: tuple[str, ...]
     types: Types = COMPUTED
-    typed_by: int = 0
+    typed_by: TypedBy = 0
+    result: str = ""
 
     @property
     def doc(self) -> str:
@@ -83,10 +87,10 @@ _RULES: dict[str, Rule] = {}
 
 def add_rule(lower: Lowering, *names: str, operands: int | tuple[int, int] = (0, ANY),
              parameters: Sequence[int] = (), ignored: Sequence[str] = (), types: Types = COMPUTED,
-             typed_by: int = 0) -> None:
+             typed_by: TypedBy = 0, result: str = "") -> None:
     """Register `lower` for the MXNet operators `names`, one name each; a second rule for one is an error."""
     span = operands if isinstance(operands, tuple) else (operands, operands)
-    record = Rule(names, lower, span, frozenset(parameters), tuple(ignored), types, typed_by)
+    record = Rule(names, lower, span, frozenset(parameters), tuple(ignored), types, typed_by, result)
     for name in dict.fromkeys(map(canonical, names)):
         if name in _RULES:
             raise ValueError(f"MXNet operator {name} has two rules")
@@ -95,19 +99,19 @@ def add_rule(lower: Lowering, *names: str, operands: int | tuple[int, int] = (0,
 
 def rule(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Sequence[int] = (),
          ignored: Sequence[str] = (), types: Types = COMPUTED,
-         typed_by: int = 0) -> Callable[[Lowering], Lowering]:
+         typed_by: TypedBy = 0, result: str = "") -> Callable[[Lowering], Lowering]:
     """Decorator form of `add_rule`."""
 
     def declare(lower: Lowering) -> Lowering:
         add_rule(lower, *names, operands=operands, parameters=parameters, ignored=ignored, types=types,
-                 typed_by=typed_by)
+                 typed_by=typed_by, result=result)
         return lower
 
     return declare
 
 
 def moves(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Sequence[int] = (),
-          ignored: Sequence[str] = (), typed_by: int = 0) -> Callable[[Lowering], Lowering]:
+          ignored: Sequence[str] = (), typed_by: TypedBy = 0) -> Callable[[Lowering], Lowering]:
     """`rule` for an operator that moves elements of any type and computes nothing."""
     return rule(*names, operands=operands, parameters=parameters, ignored=ignored, types=MOVED, typed_by=typed_by)
 

@@ -35,6 +35,19 @@ def _cast(draw: Draw) -> Case:
     return Case([Operand(dims(draw), pick(draw, *EVERY), low=0, high=9)], {"dtype": pick(draw, *EVERY)})
 
 
+def _amp_cast(draw: Draw) -> Case:
+    """MXNet fails on float64 and bool."""
+    types = ("float32", "float16", "int32", "int8")
+    return Case([Operand(dims(draw), pick(draw, *types), low=0, high=9)], {"dtype": pick(draw, "float16", "float32")})
+
+
+def _multicast(draw: Draw) -> Case:
+    """MXNet's build fails on float16, for which this operator is made."""
+    shape, count = dims(draw), draw(st.integers(1, 3))
+    attrs = {"num_outputs": count, **maybe(draw, cast_narrow=st.booleans())}
+    return Case([Operand(shape) for _ in range(count)], attrs)
+
+
 _ACTIVATIONS = st.sampled_from(["relu", "sigmoid", "tanh", "softrelu", "softsign"])
 # Whole numbers of the operand, for which these have no poles and their values no fraction near a whole number.
 _REALS = "cbrt cos cosh erf exp expm1 sigmoid sin sinh softsign tanh arcsinh arctan radians degrees"
@@ -49,11 +62,16 @@ RECORDS = [
     *(Record(op, _one(*NUMBERS, low=-4, high=4)) for op in _WHOLE.split()),
     *(Record(op, _one(*EVERY)) for op in ["_copy", "BlockGrad", "zeros_like", "ones_like"]),
     Record("Activation", _one(*FLOATS, act_type=_ACTIVATIONS)),
-    Record("LeakyReLU", _leaky),
+    Record("LeakyReLU", _leaky, outputs=(0,)),
     Record("hard_sigmoid", _one(*FLOATS, low=-4, high=4, alpha=st.sampled_from([0.2, 0.5]))),
     Record("clip", _one(*NUMBERS, low=-4, high=4, a_min=st.sampled_from([-1.5, 0.0, 1.0]),
                         a_max=st.sampled_from([1.0, 2.5]))),
     Record("smooth_l1", _one(*FLOATS, scalar=st.sampled_from([0.5, 1.0, 2.0]))),
     Record("Cast", _cast),
+    Record("amp_cast", _amp_cast),
+    *(Record(op, _one(*NUMBERS, low=-4, high=4)) for op in ["_contrib_round_ste", "_contrib_sign_ste"]),
+    Record("_contrib_gradientmultiplier", _one(*EVERY, scalar=st.just(2.0))),
+    Record("_contrib_quadratic", _one(*NUMBERS, a=st.just(2.0), b=st.sampled_from([-3.0, 0.0]), c=st.just(1.0))),
+    Record("amp_multicast", _multicast),
 ]
 
