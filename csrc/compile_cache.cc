@@ -58,6 +58,8 @@ CompileCache::Result CompileCache::get(CompileKey key,
   std::string error;
   try {
     result = compile(entry->key);
+    const std::string& graph = entry->key.identity();
+    if (result != nullptr) result->set_graph(content_hash(graph.data(), graph.size()) | 1);
   } catch (const std::exception& failure) {
     error = failure.what();
   }

@@ -19,6 +19,8 @@ constexpr std::size_t kIdleArenas = 8;
 constexpr std::size_t kLatestArenas = 16;
 constexpr std::size_t kOlderBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostArenas = 256;
+// Beside the arenas of the shape in use, those of the graph's other shapes that fit in so many bytes with them.
+constexpr std::size_t kGraphBytes = std::size_t{8} << 20;
 
 std::vector<std::size_t> sizes(const std::vector<TensorSpec>& specs) {
   std::vector<std::size_t> bytes;
@@ -102,6 +104,13 @@ class ProgramRunner::IdleFrames {
     const auto own = [&](const Entry& entry) { return entry.runner == runner; };
     if (static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), own)) > most) {
       dropped.push_back(remove(std::prev(std::find_if(entries_.rbegin(), entries_.rend(), own).base())));
+    }
+    std::size_t of_graph = 0;
+    for (auto entry = entries_.begin(); entry != entries_.end();) {
+      const auto at = entry++;
+      if (at->runner->graph_ != runner->graph_ || (runner->graph_ == 0 && at->runner != runner)) continue;
+      of_graph += at->frame->arena.size();
+      if (at->runner != runner && of_graph > kGraphBytes) dropped.push_back(remove(at));
     }
     while (entries_.size() > kLatestArenas && (bytes_ > kOlderBytes || entries_.size() > kMostArenas)) {
       dropped.push_back(remove(std::prev(entries_.end())));

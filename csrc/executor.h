@@ -34,6 +34,9 @@ class ProgramRunner {
                 std::string name, std::string category, Schedule schedule = Schedule::kByLevel);
   ~ProgramRunner();
 
+  // Before the first run; see CompiledGraph.
+  void set_graph(std::uint64_t graph) { graph_ = graph; }
+
   // With `seconds`, adds the duration of each phase to it: with kOneByOne, of each instruction.
   void run(const Bindings& bindings, std::vector<double>* seconds = nullptr);
 
@@ -74,6 +77,7 @@ class ProgramRunner {
   std::shared_ptr<const Program> program_;
   int threads_;
   std::size_t idle_arenas_;
+  std::uint64_t graph_ = 0;  // 0: not known
   std::vector<Step> steps_;
   std::vector<Phase> phases_;
   std::vector<Patch> patches_;  // the operands that change with every call
@@ -98,6 +102,10 @@ class CompiledGraph {
   // Tensors are dense, row-major and of the types above. Never called with the GIL held.
   virtual void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) = 0;
 
+  // Before the first run: a number for the graph, not 0, that what was compiled for its other shapes has too. They
+  // keep memory for their next runs together.
+  virtual void set_graph(std::uint64_t) {}
+
  private:
   std::vector<TensorSpec> inputs_, outputs_;
 };
@@ -111,6 +119,7 @@ class Executable : public CompiledGraph {
              const std::string& name);
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) override;
+  void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
 
   // Runs the instructions one by one; the time that each took.
   std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,
