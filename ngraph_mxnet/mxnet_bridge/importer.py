@@ -157,11 +157,9 @@ def _as_named(b: Builder, result: Value, element: ElementType, halves: Halves) -
 
 
 def _rule(node: SymbolNode) -> Rule:
-    if node.has_subgraphs:
-        raise UnsupportedError(f"{node.op} runs subgraphs of its own")
     rule = find_rule(node.op)
     if rule is None:
-        reason = why_left(node.op)
+        reason = why_left(node.op) or ("it runs subgraphs of its own" if node.has_subgraphs else None)
         raise UnsupportedError(f"{node.op} stays with MXNet: {reason}" if reason
                                else f"no rule for the MXNet operator {node.op}")
     return rule

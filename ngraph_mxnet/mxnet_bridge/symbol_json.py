@@ -201,7 +201,7 @@ def _types(attrs: Mapping[str, str], where: str) -> tuple[TensorType | None, ...
     if "__ext_shape__" not in attrs:
         return None
     try:
-        shapes = json.loads(attrs["__ext_shape__"])
+        shapes = json.loads(attrs["__ext_shape__"].replace("None", "null"))
         numbers = json.loads(attrs.get("__ext_dtype__", json.dumps([0] * len(shapes))))
         return tuple(_type(shape, number) for shape, number in zip(shapes, numbers, strict=True))
     except (ValueError, TypeError) as error:
