@@ -114,8 +114,9 @@ def weights(name: str, shape: tuple[int, ...], place: int) -> np.ndarray:
     """Random values of the scale that keeps activations alive; moving variances are positive."""
     rng = np.random.default_rng([place, *shape])
     if len(shape) == 1:
-        positive = "gamma" in name or "var" in name
-        return rng.uniform(0.5, 1.5, shape) if positive else rng.standard_normal(shape) * 0.1
+        if "gamma" in name:
+            return rng.uniform(0.2, 0.5, shape)  # near 1, the sums of residual nets would double block by block
+        return rng.uniform(0.5, 1.5, shape) if "var" in name else rng.standard_normal(shape) * 0.1
     # Offsets of deformable convolutions are pixels: large ones make noise of rounding.
     scale = 0.05 if "offset" in name else np.sqrt(2)
     return rng.standard_normal(shape) * scale / np.sqrt(max(int(np.prod(shape[1:])), 1))

@@ -5,6 +5,7 @@ from ngraph_mxnet.mxnet_bridge.rules import (  # noqa: F401
     boxes,
     convolution,
     creation,
+    deformable,
     diagonals,
     einsum,
     elementwise,

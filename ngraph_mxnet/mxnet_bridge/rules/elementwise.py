@@ -10,7 +10,17 @@ from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, as_number, as_type, scalar
-from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, FLOATS, MATHS, MOVED, NUMBERS, Lowering, add_rule, rule
+from ngraph_mxnet.mxnet_bridge.rules.registry import (
+    EXACT,
+    FLOATS,
+    MATHS,
+    MOVED,
+    NUMBERS,
+    Lowering,
+    add_rule,
+    moves,
+    rule,
+)
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 Unary = Callable[[Builder, Value], Value]
@@ -77,11 +87,9 @@ EXACT_OF_ONE: dict[str, Unary] = {
     "sign": _sign, "_contrib_round_ste": _whole(_round_half_away), "_contrib_sign_ste": _sign,
     "logical_not": lambda b, x: as_number(b, b.equal(x, scalar(b, 0, x)), x),
 }
-# Gradients aside, these are copies; the last two are of the shape and the type only.
+# Gradients aside, these are copies.
 COPIES: dict[str, Unary] = {
     "identity": _same, "BlockGrad": _same, "_contrib_gradientmultiplier": _same,
-    "zeros_like": lambda b, x: b.broadcast(scalar(b, 0, x), shape=x.shape),
-    "ones_like": lambda b, x: b.broadcast(scalar(b, 1, x), shape=x.shape),
 }
 
 
@@ -93,6 +101,20 @@ for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, 
     for _name, _function in _table.items():
         add_rule(_unary_rule(_function), _name, operands=1, types=_types,
                  ignored=["scalar", "is_int"] if _name == "_contrib_gradientmultiplier" else ())
+
+@moves("zeros_like", operands=1, ignored=["dtype"])
+def zeros_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Of the input's type: MXNet reads no dtype here, though models give one."""
+    (x,) = inputs
+    return b.broadcast(scalar(b, 0, x), shape=x.shape)
+
+
+@moves("ones_like", operands=1, ignored=["dtype"])
+def ones_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """As zeros_like."""
+    (x,) = inputs
+    return b.broadcast(scalar(b, 1, x), shape=x.shape)
+
 
 ACTIVATIONS: dict[str, Unary] = {
     "relu": _op("relu"), "sigmoid": _op("sigmoid"), "tanh": _op("tanh"), "softrelu": _op("softplus"),

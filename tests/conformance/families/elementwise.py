@@ -61,6 +61,8 @@ RECORDS = [
     Record("arccosh", _one(*FLOATS, low=1.05, high=5.0)),
     *(Record(op, _one(*NUMBERS, low=-4, high=4)) for op in _WHOLE.split()),
     *(Record(op, _one(*EVERY)) for op in ["_copy", "BlockGrad", "zeros_like", "ones_like"]),
+    *(Record(op, lambda draw: Case([Operand(dims(draw))], {"dtype": "int64"}), variant="dtype")
+      for op in ["zeros_like", "ones_like"]),
     Record("Activation", _one(*FLOATS, act_type=_ACTIVATIONS)),
     Record("LeakyReLU", _leaky, outputs=(0,)),
     Record("hard_sigmoid", _one(*FLOATS, low=-4, high=4, alpha=st.sampled_from([0.2, 0.5]))),
