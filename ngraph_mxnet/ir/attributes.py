@@ -21,14 +21,12 @@ class Attribute:
 
     default: Any = REQUIRED
 
-    def check(self, where: str, value: Any) -> Any:
-        """The normalised value. Raises TypeRuleError when missing or of the wrong kind."""
-        if value is REQUIRED:
-            raise TypeRuleError(f"{where} is missing: it has no default")
+    def check(self, op: str, name: str, value: Any) -> Any:
+        """The normalised value of attribute `name`. Raises TypeRuleError when it is of the wrong kind."""
         try:
             return self.convert(value)
         except (TypeError, ValueError, KeyError, OverflowError) as error:
-            raise TypeRuleError(f"{where}: found {value!r}, expected {self.expects}") from error
+            raise TypeRuleError(f"{op}.{name}: found {value!r}, expected {self.expects}") from error
 
     expects = "a value"
 
@@ -36,13 +34,19 @@ class Attribute:
         raise NotImplementedError
 
 
+def _integer(value: Any) -> int:
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or int(value) != value:
+        raise ValueError(value)
+    return int(value)
+
+
 class Int(Attribute):
     expects = "an integer"
 
     def convert(self, value: Any) -> int:
-        if isinstance(value, bool) or int(value) != value:
-            raise ValueError(value)
-        return int(value)
+        return _integer(value)
 
 
 class Float(Attribute):
@@ -65,7 +69,7 @@ class Ints(Attribute):
     expects = "a list of integers"
 
     def convert(self, value: Any) -> tuple[int, ...]:
-        return tuple(Int().convert(v) for v in value)
+        return tuple([_integer(v) for v in value])
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ class Graph:
             return value
 
         for node in self.nodes:
-            node.inputs = [final(operand) for operand in node.inputs]
+            if not mapping.keys().isdisjoint(node.inputs):
+                node.inputs = [final(operand) for operand in node.inputs]
         self.results = [final(result) for result in self.results]
 
     def remove_dead(self) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
-from ngraph_mxnet.ir.attributes import Attribute, PerAxis
+from ngraph_mxnet.ir.attributes import REQUIRED, Attribute, PerAxis
 from ngraph_mxnet.ir.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -40,6 +40,9 @@ class OpDef:
         self.name = name
         self.least, self.most = operands if isinstance(operands, tuple) else (operands, operands)
         self.schema = dict(attrs)
+        self._defaults = {key: kind.default if kind.default is REQUIRED else kind.check(name, key, kind.default)
+                          for key, kind in attrs.items()}
+        self._per_axis = [(key, kind) for key, kind in attrs.items() if isinstance(kind, PerAxis)]
         self.rule = rule
         self.commutative = commutative
         self.doc = (rule.__doc__ or "").strip()
@@ -62,20 +65,22 @@ class OpDef:
         Raises:
             TypeRuleError: an attribute is unknown, missing, or of the wrong kind.
         """
-        unknown = set(attrs) - set(self.schema)
-        if unknown:
-            raise TypeRuleError(f"{self.name} has no attribute {sorted(unknown)}; it has {sorted(self.schema)}")
-        return {
-            key: kind.check(f"{self.name}.{key}", attrs.get(key, kind.default)) for key, kind in self.schema.items()
-        }
+        if not attrs.keys() <= self.schema.keys():
+            unknown = sorted(attrs.keys() - self.schema.keys())
+            raise TypeRuleError(f"{self.name} has no attribute {unknown}; it has {sorted(self.schema)}")
+        checked = dict(self._defaults)
+        for key, value in attrs.items():
+            checked[key] = self.schema[key].check(self.name, key, value)
+        for key, value in checked.items():
+            if value is REQUIRED:
+                raise TypeRuleError(f"{self.name}.{key} is missing: it has no default")
+        return checked
 
     def complete(self, types: Sequence[TensorType], attrs: Attrs) -> dict[str, Any]:
         """`attrs` with the defaults that depend on the rank of operand 0 filled in (see `PerAxis`)."""
         rank = types[0].rank if types else 0
-        return {
-            key: (kind.fill,) * max(rank - kind.skip, 0) if isinstance(kind, PerAxis) and value == () else value
-            for (key, value), kind in zip(attrs.items(), self.schema.values(), strict=True)
-        }
+        fills = {key: (kind.fill,) * max(rank - kind.skip, 0) for key, kind in self._per_axis if attrs[key] == ()}
+        return {**attrs, **fills}
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> list[TensorType]:
         """The output types.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from ngraph_mxnet.errors import ModelError
@@ -133,7 +134,7 @@ def parse_symbol(text: str) -> SymbolGraph:
             raise ModelError(f"symbol JSON: arg_nodes[{position}] is {index!r}, not a variable's number")
     if set(default_args) != set(arg_nodes) or len(arg_nodes) != len(default_args):
         raise ModelError(f"symbol JSON: arg_nodes lists {len(arg_nodes)} of {len(default_args)} variables")
-    heads = [_edge(edge, len(nodes), f"heads[{position}]")
+    heads = [_edge(edge, len(nodes), "heads", position)
              for position, edge in enumerate(_list(root, "heads", "symbol JSON"))]
     if not heads:
         raise ModelError("symbol JSON: 'heads' is empty: the graph has no output")
@@ -177,8 +178,8 @@ def _node(index: int, record: Any) -> SymbolNode:
     if not isinstance(op, str) or not isinstance(name, str):
         raise ModelError(f"symbol JSON: {where} needs the strings 'op' and 'name', found {op!r} and {name!r}")
     where += f" ({name} {op})"
-    inputs = tuple(_edge(edge, index, f"{where}.inputs[{slot}]")
-                   for slot, edge in enumerate(_list(record, "inputs", where) if "inputs" in record else []))
+    inputs = tuple([_edge(edge, index, f"{where}.inputs", slot)
+                    for slot, edge in enumerate(_list(record, "inputs", where) if "inputs" in record else [])])
     if op == VARIABLE and inputs:
         raise ModelError(f"symbol JSON: {where} is a variable and yet has inputs")
     attrs = _attributes(record, where)
@@ -201,12 +202,18 @@ def _types(attrs: Mapping[str, str], where: str) -> tuple[TensorType | None, ...
     if "__ext_shape__" not in attrs:
         return None
     try:
-        shapes = json.loads(attrs["__ext_shape__"].replace("None", "null"))
-        numbers = json.loads(attrs.get("__ext_dtype__", json.dumps([0] * len(shapes))))
-        return tuple(_type(shape, number) for shape, number in zip(shapes, numbers, strict=True))
+        return _parsed_types(attrs["__ext_shape__"], attrs.get("__ext_dtype__"))
     except (ValueError, TypeError) as error:
         raise ModelError(f"symbol JSON: {where}: can't read __ext_shape__={attrs['__ext_shape__']!r}, "
                          f"__ext_dtype__={attrs.get('__ext_dtype__')!r}: {error}") from None
+
+
+@lru_cache
+def _parsed_types(shape_text: str, dtype_text: str | None) -> tuple[TensorType | None, ...]:
+    """A graph has few different ones."""
+    shapes = json.loads(shape_text.replace("None", "null"))
+    numbers = json.loads(dtype_text) if dtype_text is not None else [0] * len(shapes)
+    return tuple(_type(shape, number) for shape, number in zip(shapes, numbers, strict=True))
 
 
 def _type(shape: Any, number: Any) -> TensorType | None:
@@ -222,11 +229,13 @@ def known_shape(shape: Any) -> Shape:
     return tuple(int(d) for d in shape)
 
 
-def _edge(edge: Any, limit: int, where: str) -> Edge:
-    """`limit`: edges may point at nodes before it only, which keeps the order topological and acyclic."""
+def _edge(edge: Any, limit: int, where: str, position: int) -> Edge:
+    """The edge at `where[position]`. `limit`: edges may point at nodes before it only, which keeps the order
+    topological and acyclic."""
     if (not isinstance(edge, list) or len(edge) not in (2, 3) or not _is_index(edge[0], limit)
             or not _is_index(edge[1], 1 << 20)):
-        raise ModelError(f"symbol JSON: {where} is {edge!r}, expected [node, output] with node below {limit}")
+        raise ModelError(f"symbol JSON: {where}[{position}] is {edge!r}, "
+                         f"expected [node, output] with node below {limit}")
     return Edge(edge[0], edge[1])
 
 

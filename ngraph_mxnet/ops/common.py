@@ -66,7 +66,8 @@ def require(condition: bool, what: str, found: Any, expected: Any) -> None:
 def require_domain(types: Types, domain: str) -> None:
     """Each operand's element type is in `domain`."""
     for position, type_ in enumerate(types):
-        require(type_.element.numpy.kind in domain, f"operand {position}", type_, _DOMAIN_TEXT[domain])
+        if type_.element.numpy.kind not in domain:
+            raise mismatch(f"operand {position}", type_, _DOMAIN_TEXT[domain])
 
 
 def require_rank(type_: TensorType, least: int, most: int | None = None, *, position: int = 0) -> None:
@@ -83,17 +84,15 @@ def common_element(types: Types, first: int = 0) -> ElementType:
     """The element type T that the operands from `first` on share."""
     element = types[first].element
     for position, type_ in enumerate(types[first:], first):
-        require(
-            type_.element == element,
-            f"operand {position}",
-            type_,
-            f"element type {element}, as operand {first}",
-        )
+        if type_.element is not element and type_.element != element:
+            raise mismatch(f"operand {position}", type_, f"element type {element}, as operand {first}")
     return element
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
     """NumPy's broadcasting: right-aligned, a 1 stretches."""
+    if all(shape == shapes[0] for shape in shapes):
+        return tuple(shapes[0])
     rank = max(len(shape) for shape in shapes)
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
     result = []

@@ -140,11 +140,12 @@ class Rewriter:
     def sweep(self) -> list[Miss]:
         misses: list[Miss] = []
         for index, node in enumerate(self._graph.nodes):
-            if not self._replaced and node.op.name not in self._table:
+            if node.op.name in self._table:
+                self._at = index
+                self._visit(node, misses)
+            elif node not in self._dead:
+                self._resolve_inputs(node)
                 self._done.append(node)
-                continue
-            self._at = index
-            self._visit(node, misses)
         if self._replaced:
             self._graph.nodes = self._done
             self._graph.replace(self._replaced)
@@ -160,8 +161,7 @@ class Rewriter:
             node, depth = stack.pop()
             if node in self._dead:
                 continue
-            if self._replaced:
-                node.inputs = [self.resolve(v) for v in node.inputs]
+            self._resolve_inputs(node)
             made = self._rewrite(node, misses) if depth < _MAX_CHAIN else None
             if made is None:
                 self._done.append(node)
@@ -215,6 +215,10 @@ class Rewriter:
         while value in self._replaced:
             value = self._replaced[value]
         return value
+
+    def _resolve_inputs(self, node: Node) -> None:
+        if not self._replaced.keys().isdisjoint(node.inputs):
+            node.inputs = [self.resolve(v) for v in node.inputs]
 
     def _out_of_order(self) -> bool:
         """A rewrite that replaces more than its own node may have put a definition behind a read."""
