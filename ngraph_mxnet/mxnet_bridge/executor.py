@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from mxnet import autograd
@@ -63,6 +64,18 @@ class NGraphExecutor(Executor):
             return super().forward(is_train, **kwargs)
         self._publish(twin.forward(is_train, **kwargs))
         return self.outputs
+
+    def copy_params_from(
+        self, arg_params: Mapping[str, NDArray], aux_params: Mapping[str, NDArray] | None = None,
+        allow_extra_params: bool = False,
+    ) -> None:
+        """MXNet's, which converts all to the bound types by one more copy, also where there is nothing to convert."""
+
+        def left(given: Mapping[str, NDArray], own: Mapping[str, NDArray]) -> dict[str, NDArray]:
+            return {name: array for name, array in given.items() if not _set_quickly(own.get(name), array)}
+
+        states = aux_params if aux_params is None else left(aux_params, self.aux_dict)
+        super().copy_params_from(left(arg_params, self.arg_dict), states, allow_extra_params)
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
         twin = self._twin_for(is_train=True)

@@ -221,6 +221,27 @@ def test_changed_weights_change_the_next_result():
     assert np.abs(ours.forward()[0].asnumpy() - before).max() > 1e-2
 
 
+@pytest.mark.parametrize("grad_req", ["null", "write"])
+def test_copied_parameters_are_converted_checked_and_apart(grad_req):
+    ours, stock = (bound(conv_net(), value, grad_req, data=CONV_SHAPE) for value in ("NGRAPH", "NONE"))
+    params = {name: array.astype(dtype) * 2 for dtype, (name, array) in
+              zip(["float64", "float16", "float32", "int32"] * 4, stock.arg_dict.items(), strict=False)}
+    for executor in (ours, stock):
+        executor.copy_params_from({**params, "extra": params["conv_bias"]}, allow_extra_params=True)
+        executor.copy_params_from(executor.arg_dict, executor.aux_dict)  # onto themselves
+    expected = stock.forward()[0].copy()
+    close(ours.forward()[0], expected)
+    for array in params.values():
+        array[:] = 0
+    close(ours.forward()[0], expected)
+    for given in ({"extra": params["conv_bias"]}, {"conv_bias": mx.nd.ones(7)}):
+        for executor in (ours, stock):
+            with pytest.raises((ValueError, mx.base.MXNetError), match=r"extra|expected \[7\], got \[4\]"):
+                executor.copy_params_from(given)
+            with pytest.raises((ValueError, mx.base.MXNetError), match=r"extra|conv_bias"):
+                executor.copy_params_from({}, given)
+
+
 def test_wrong_input_shape_and_the_call_after_it():
     executor = bound(conv_net(), "NGRAPH", data=CONV_SHAPE)
     expected = executor.forward()[0].asnumpy()
