@@ -17,12 +17,11 @@ def package_identity() -> str:
     The version alone would not do: while one works on the package it stays the same.
     """
     hasher = hashlib.sha256()
-    root = Path(ngraph_mxnet.__file__).parent
+    root = str(Path(ngraph_mxnet.__file__).parent)
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             if name.endswith((".py", ".so")):
                 status = os.stat(os.path.join(folder, name))
-                where = os.path.relpath(folder, root)
-                hasher.update(f"{where}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+                hasher.update(f"{folder.removeprefix(root)}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return hasher.hexdigest()

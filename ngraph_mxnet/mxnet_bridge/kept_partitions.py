@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from json.encoder import encode_basestring
 from typing import Any
 
 from ngraph_mxnet.mxnet_bridge import known
@@ -45,7 +46,7 @@ class UnnamedGraph:
 
     def with_names(self, text: str) -> str:
         """A JSON text with this graph's names put in."""
-        names = [json.dumps(name, ensure_ascii=False)[1:-1] for name in self._names]
+        names = [encode_basestring(name)[1:-1] for name in self._names]
         return _PLACE.sub(lambda found: names[int(found[1])], text)
 
 
