@@ -26,7 +26,7 @@ needs_library = pytest.mark.skipif(environment.problem() is not None, reason=str
 def model() -> mx.sym.Symbol:
     conv = sym.Convolution(sym.var("data"), kernel=(3, 3), num_filter=4, name="conv")
     act = sym.Activation(conv, act_type="relu", name="act")
-    flat = sym.Flatten(sym.contrib.quadratic(act, name="sorted"), name="flat")
+    flat = sym.Flatten(sym.cast_storage(act, stype="default", name="sorted"), name="flat")
     return sym.SoftmaxOutput(sym.FullyConnected(flat, num_hidden=3, name="dense"), name="out")
 
 
@@ -98,7 +98,7 @@ def verdicts(text: str) -> dict[str, str | None]:
 def test_verdicts() -> None:
     assert verdicts(with_types(model(), data=(2, 3, 5, 5))) == {
         **dict.fromkeys(["conv", "act", "flat", "dense", "out"]),
-        "sorted": "no rule for the MXNet operator _contrib_quadratic",
+        "sorted": "cast_storage stays with MXNet: it works on sparse arrays",
     }
 
 
@@ -164,7 +164,7 @@ def test_settings_are_part_of_the_key(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_names_are_as_the_user_wrote_them() -> None:
-    odd = sym.relu(sym.contrib.quadratic(sym.var('d"a\\ta'), name='s"o\\rt'), name="r")
+    odd = sym.relu(sym.cast_storage(sym.var('d"a\\ta'), stype="default", name='s"o\\rt'), name="r")
     with callbacks.log.listening() as heard:
         odd.optimize_for("NGRAPH", {'d"a\\ta': mx.nd.ones((2, 1024))})
     assert heard[0].verdicts[0].name == 's"o\\rt'
@@ -243,7 +243,7 @@ def test_the_log_tells_regions_and_left_kinds(caplog: pytest.LogCaptureFixture) 
         supported_ops(with_types(model(), data=(2, 3, 5, 5)))
         net = sym.FullyConnected(sym.var("x"), num_hidden=1000, name="fc")
         review_subgraph(with_types(net, x=(2, 1000)))
-    assert "left to MXNet: 1 x _contrib_quadratic: no rule for the MXNet operator _contrib_quadratic" in caplog.text
+    assert "left to MXNet: 1 x cast_storage: cast_storage stays with MXNet: it works on sparse arrays" in caplog.text
     assert "region 1 on INTERPRETER: 1 nodes (FullyConnected x1), 2.0 million multiply-adds" in caplog.text
 
 

@@ -25,9 +25,9 @@ def model() -> mx.sym.Symbol:
     """Two regions with an unsupported node between them, and a reshape alone behind another."""
     conv = sym.Convolution(sym.var("data"), kernel=(3, 3), num_filter=4, name="conv")
     norm = sym.BatchNorm(conv, fix_gamma=False, name="norm")
-    middle = sym.contrib.quadratic(sym.Activation(norm, act_type="relu", name="act"), name="middle")
+    middle = sym.cast_storage(sym.Activation(norm, act_type="relu", name="act"), stype="default", name="middle")
     dense = sym.FullyConnected(middle, num_hidden=5, name="dense")
-    last = sym.reshape(sym.contrib.quadratic(dense, name="last"), shape=(-1,), name="alone")
+    last = sym.reshape(sym.cast_storage(dense, stype="default", name="last"), shape=(-1,), name="alone")
     return sym.Group([last, sym.SoftmaxOutput(dense, name="out")])
 
 
@@ -55,7 +55,7 @@ def test_regions_and_reasons(way: str) -> None:
     assert first["outputs"] == ["act"]
     assert first["bytes"] == 4 * (2 * 3 * 64 + 4 * 27 + 5 * 4 + 2 * 4 * 36)
     left = {node["name"]: node["reason"] for node in explanation["left"]}
-    assert left["middle"] == left["last"] == "no rule for the MXNet operator _contrib_quadratic"
+    assert left["middle"] == left["last"] == "cast_storage stays with MXNet: it works on sparse arrays"
     assert "only moves elements" in left["alone"]
     json.dumps(explanation)
 
@@ -63,7 +63,7 @@ def test_regions_and_reasons(way: str) -> None:
 def test_it_prints_as_tables(way: str) -> None:
     text = str(ngraph_mxnet.explain(model(), SHAPES, backend="interpreter"))
     assert "5 of 8 nodes run on INTERPRETER, in 2 regions" in text
-    assert "no rule for the MXNet operator" in text
+    assert "cast_storage stays with MXNet" in text
     assert ("estimate" in text) == (way == "estimate")
 
 
@@ -86,7 +86,7 @@ def test_a_model_of_the_zoo_is_one_region(way: str) -> None:
 def test_nothing_is_left_behind() -> None:
     """A later bind of another graph whose nodes share names must not be partitioned by this one's."""
     ngraph_mxnet.explain(model(), SHAPES)
-    other = sym.contrib.quadratic(sym.var("data"), name="conv")
+    other = sym.cast_storage(sym.var("data"), stype="default", name="conv")
     executor = other.simple_bind(mx.cpu(), data=(3,), grad_req="null")
     assert executor.forward()[0].shape == (3,)
 
