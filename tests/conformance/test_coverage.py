@@ -7,9 +7,12 @@ import ctypes
 import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 
 # isort: split
+from families import RECORDS
 from mxnet.base import _LIB, check_call, py_str
 
 from ngraph_mxnet.mxnet_bridge.aliases import aliases, canonical
+from ngraph_mxnet.mxnet_bridge.rules.left import LEFT, why_left
+from ngraph_mxnet.mxnet_bridge.rules.registry import all_rules
 
 
 def _registered() -> dict[str, str]:
@@ -33,3 +36,16 @@ def test_aliases_are_those_of_mxnet() -> None:
     for own in set(registered.values()):
         theirs = {name for name, target in registered.items() if target == own and name != own}
         assert set(aliases(own)) == {name for name in theirs if not name.startswith("_sparse_")}
+
+
+def test_every_operator_has_a_rule_or_a_reason() -> None:
+    """Gradients' operators aside, which no graph of inference contains."""
+    forward = {name for name in _registered().values() if not name.startswith("_backward_")}
+    assert not {name for name in forward if name not in all_rules() and why_left(name) is None}
+
+
+def test_every_rule_is_of_an_operator_and_has_a_record() -> None:
+    rules = set(all_rules())
+    assert rules <= set(_registered().values())
+    assert not rules - {record.op for record in RECORDS}
+    assert not rules & set(LEFT)

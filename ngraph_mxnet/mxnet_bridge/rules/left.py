@@ -10,6 +10,7 @@ _BODIES = "its bodies are graphs that MXNet runs operator by operator: backends 
 
 LEFT: dict[str, str] = {
     "Correlation": "a search over displacements, which only optical-flow nets use",
+    "_contrib_MultiBoxDetection": "it decodes and suppresses in one, where GluonCV's SSD has box_decode and box_nms",
     "Custom": "it calls the user's own Python code",
     "_cond": _BODIES,
     "_foreach": _BODIES,
@@ -23,8 +24,8 @@ _RANDOM = ("bernoulli|choice|exponential|gamma|gumbel|logistic|multinomial|norma
 KINDS: dict[str, str] = {
     rf"_random_(?!pdf_).*|_sample_.*|_shuffle|_npi_({_RANDOM})":
         "it draws random numbers, whose sequence must be that of MXNet's own generator",
-    r".*_update(_phase[12])?|multi_lars|multi_sum_sq|(multi_)?all_finite|reset_arrays|_contrib_backward_.*"
-    r"|_npi_backward_.*|.*_backward|_grad_add|_contrib_(hawkesll|gradientmultiplier|round_ste|sign_ste)|IdentityAttachKLSparseReg":
+    r".*_update(_phase[12])?|multi_lars|reset_arrays|_contrib_backward_.*|_npi_backward_.*|.*_backward|_contrib_hawkesll"
+    r"|CTCLoss|_contrib_(MultiBoxTarget|bipartite_matching|box_encode)|_random_pdf_.*":
         "it is for training",
     r"_contrib_boolean_mask|_npi_(unique|bincount|delete|boolean_mask_.*)|_npx_nonzero|_contrib_getnnz":
         "the shape of its result depends on values",
@@ -33,8 +34,19 @@ KINDS: dict[str, str] = {
     r"cast_storage|_sparse_retain|_square_sum|_contrib_(SparseEmbedding|edge_id|dgl_.*)":
         "it works on sparse arrays",
     r"_image_.*|_cv.*|_imdecode": "it prepares images, before the model",
-    r"_linalg_(gelqf|potrf|potri|syevd|inverse|det|slogdet)|_npi_(cholesky|svd|eig.*|pinv.*|solve|tensorsolve|tensorinv)":
-        "it factorizes matrices, for which MXNet has LAPACK",
+    r"_linalg_(gelqf|potrf|potri|syevd|inverse|det|slogdet|trsm)|_npi_(cholesky|svd|eig.*|pinv.*|solve|tensorsolve|tensorinv)":
+        "it factorizes matrices or solves systems, for which MXNet has LAPACK",
+    r"_CachedOp.*|NGraphSubgraphOp": "it runs a graph of its own",
+    r"_contrib_(fft|ifft|count_sketch)": "MXNet itself has it for GPUs only",
+    r"_contrib_Deformable(Convolution|PSROIPooling)": "models have ModulatedDeformableConvolution in its place",
+    r"_contrib_(Proposal|MultiProposal|PSROIPooling|RROIAlign)":
+        "no model of GluonCV has it: these make and pool their regions with other operators",
+    r"_contrib_allclose": "its result has rank 0, which MXNet's partitioner takes for an unknown shape",
+    r"_histogram|_npi_(percentile|lcm|lcm_scalar)|im2col|col2im": "it analyses data, and is in no net that we know",
+    r"_npi_(insert_.*|ediff1d|diag_indices_from)|fill_element_0index|_onehot_encode|_scatter_set_nd|_set_value"
+    r"|_zeros_without_dtype|_copyto|_CrossDeviceCopy|_npi_(powerd|share_memory)|_npx_constraint_check":
+        "it is for imperative code: a graph has hardly a use for it",
+    r"_NoGradient|_NDArray|_Native|_CustomFunction": "MXNet makes it for Python's sake, and no model file has it",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, image_shape, normal_axis, scalar
-from ngraph_mxnet.mxnet_bridge.rules.registry import rule
+from ngraph_mxnet.mxnet_bridge.rules.registry import FLOATS, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 # Training's, calibration's and the GPU's attributes.
@@ -115,7 +115,7 @@ def lrn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Valu
                  beta=attrs.float("beta", 0.75), bias=attrs.float("knorm", 2.0))
 
 
-@rule("Dropout", operands=1, ignored=["p", "axes", "cudnn_off"])
+@rule("Dropout", operands=1, types=FLOATS, ignored=["p", "axes", "cudnn_off"])
 def dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The identity at inference; `mode=always` drops then too and stays with MXNet."""
     attrs.choice("mode", "training", ("training",))

@@ -5,6 +5,7 @@ A result of rank 0 stays with MXNet (the importer sees to it): its partitioner t
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 from ngraph_mxnet.errors import UnsupportedError
@@ -13,7 +14,7 @@ from ngraph_mxnet.ir.types import boolean, f16, f32
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.rules.common import as_type, normal_axes, normal_axis, scalar, truth
 from ngraph_mxnet.mxnet_bridge.rules.reduction import dtype_of
-from ngraph_mxnet.mxnet_bridge.rules.registry import LOGIC, NUMBERS, Lowering, add_rule, rule
+from ngraph_mxnet.mxnet_bridge.rules.registry import FLOATS, LOGIC, NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 
@@ -123,6 +124,26 @@ def average(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
         shape = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
         weights = b.broadcast(b.reshape(weights, shape=shape), shape=x.shape)
     return [b.divide(b.reduce_sum(b.multiply(x, weights), axes=axes), b.reduce_sum(weights, axes=axes))]
+
+
+@rule("_npi_norm", operands=1, types=FLOATS)
+def norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The norms of vectors of any order but 0 and the infinities, and Frobenius's (flag 1, and -2 over all axes)."""
+    (x,) = inputs
+    kind, order = attrs.int("flag", -1), attrs.float("ord", 2.0)
+    if kind not in (-2, -1, 1):
+        raise UnsupportedError(f"flag={kind}: norms by singular values are MXNet's")
+    if kind != -1:
+        order = 2.0
+    axes, keep = _axes(attrs, x.type.rank), attrs.bool("keepdims", False)
+    if order == 2:
+        return b.sqrt(b.reduce_sum(b.square(x), axes=axes, keep_dims=keep))
+    if order == 1:
+        return b.reduce_sum(b.abs(x), axes=axes, keep_dims=keep)
+    if order == 0 or math.isinf(order):
+        raise UnsupportedError(f"ord={order}")
+    total = b.reduce_sum(b.power(b.abs(x), scalar(b, order, x)), axes=axes, keep_dims=keep)
+    return b.power(total, scalar(b, 1 / order, x))
 
 
 def _position(op: str) -> Lowering:

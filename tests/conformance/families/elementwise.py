@@ -74,6 +74,8 @@ RECORDS = [
     *(Record(op, _one(*NUMBERS, low=-4, high=4)) for op in ["_contrib_round_ste", "_contrib_sign_ste"]),
     Record("_contrib_gradientmultiplier", _one(*EVERY, scalar=st.just(2.0))),
     Record("_contrib_quadratic", _one(*NUMBERS, a=st.just(2.0), b=st.sampled_from([-3.0, 0.0]), c=st.just(1.0))),
+    Record("Dropout", _one(*FLOATS, p=st.sampled_from([0.0, 0.5])), outputs=(0,)),
+    Record("IdentityAttachKLSparseReg", lambda draw: Case([Operand(dims(draw, 2, 2))])),
     Record("amp_multicast", _multicast),
 ]
 

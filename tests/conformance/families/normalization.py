@@ -43,6 +43,11 @@ def _group_norm(draw: Draw) -> Case:
     return Case([Operand(tuple(shape))], {**attrs, "num_groups": groups})
 
 
+def _of_images(draw: Draw) -> Case:
+    """MXNet has these for images with several channels only."""
+    return Case([Operand(_image(draw, 2, 2))], maybe(draw, eps=_EPS, fix_gamma=st.booleans()))
+
+
 def _simple(least: int, most: int, **attrs: st.SearchStrategy) -> Callable[[Draw], Case]:
     def case(draw: Draw) -> Case:
         return Case([Operand(_image(draw, least, most))], maybe(draw, **attrs))
@@ -58,6 +63,8 @@ def _lrn(draw: Draw) -> Case:
 
 RECORDS = [
     Record("BatchNorm", _batch_norm),
+    Record("BatchNorm_v1", _of_images, outputs=(0,)),
+    Record("_contrib_BatchNormWithReLU", _of_images, outputs=(0,)),
     Record("_contrib_SyncBatchNorm", _sync_batch_norm),
     Record("LayerNorm", _layer_norm),
     Record("InstanceNorm", _simple(1, 3, eps=_EPS)),

@@ -41,6 +41,18 @@ def _along(*types: str, keepdims: bool = True, **others: st.SearchStrategy[objec
     return case
 
 
+def _norm(draw: Draw) -> Case:
+    """As NumPy's functions write it: over one axis of an order, or Frobenius's over two or all."""
+    shape, kind = dims(draw, 2), pick(draw, -1, 1, -2)
+    keep = True if kind == -2 else draw(st.booleans())
+    attrs = {"flag": kind, "ord": pick(draw, 1, 2, 3, -1) if kind == -1 else 2, "keepdims": keep}
+    if kind == -1:
+        attrs["axis"] = (any_axis(draw, len(shape)),)
+    elif kind == 1:
+        attrs["axis"] = some_axes(draw, len(shape), least=1)[: min(2, len(shape) - 1)]
+    return Case([Operand(shape, pick(draw, "float32", "float64"), 0.5, 2.0)], attrs)
+
+
 def _running(draw: Draw) -> Case:
     """MXNet fails on a negative axis."""
     shape = dims(draw)
@@ -59,7 +71,7 @@ def _average(draw: Draw) -> Case:
 
 
 RECORDS = [
-    Record(row.op, row.case, numpy=True, variant=row.variant) for row in [
+    Record(row.op, row.case, numpy=True, variant=row.variant, outputs=row.outputs) for row in [
         Record("_np_sum", _over_axes(*EVERY, dtypes=NUMBERS[:-1])),
         Record("_np_prod", _over_axes(*EVERY, dtypes=FLOATS, low=0.8, high=1.2)),
         *(Record(f"_np_{op}", _over_axes(*NUMBERS, low=-9, high=9)) for op in ["max", "min"]),
@@ -69,6 +81,7 @@ RECORDS = [
           for op in ["var", "std"]),
         *(Record(f"_npi_{op}", _along(*NUMBERS)) for op in ["argmax", "argmin"]),
         Record("_np_cumsum", _running, variant="types"),
+        Record("_npi_norm", _norm, outputs=(0,)),
         Record("_npi_average", _average),
     ]
 ]
