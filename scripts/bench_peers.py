@@ -108,7 +108,7 @@ def _measure(cases: list[driver.Case], plan: driver.Plan, work: Path | None, sav
     f"Peers: {', '.join(spec.KINDS)}. Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
     "ratios have the first ngraph on top."))  # fmt: skip
 @click.option("--models", default="resnet50_v2", show_default=True, callback=_parsed(spec.parse_models),
-              help="Names of the vision zoo with commas between them, or zoo for all.")
+              help="Names of the vision zoo, or zoo for all; bert12_LENGTH for BERT base; commas between them.")
 @click.option("--peers", default=",".join(spec.KINDS), show_default=True, callback=_parsed(spec.parse_peers),
               help="Peers with commas between them.")
 @click.option("--batch", "batches", default="1", show_default=True, callback=_parsed(spec.parse_numbers),

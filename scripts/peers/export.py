@@ -1,4 +1,4 @@
-"""Writes a zoo model and its inputs: MXNet's two files, the ONNX file, random images. A process of its own.
+"""Writes a model and its inputs: MXNet's two files, the ONNX file, random images or tokens. A process of its own.
 
     python -m peers.export MODEL BATCH FOLDER
 """
@@ -14,8 +14,9 @@ import ngraph_mxnet  # noqa: F401  # isort: skip  # mxnet 1.9.1 then imports on 
 import mxnet as mx
 import numpy as np
 
+from peers import bert
 from peers.onnx_export import export_onnx
-from peers.spec import input_shape
+from peers.spec import bert_length, input_shape
 
 SEED = 7
 INPUTS = 8
@@ -35,6 +36,9 @@ def network(model: str, shape: tuple[int, ...]) -> Any:
     """
     mx.random.seed(SEED)
     np.random.seed(SEED)
+    length = bert_length(model)
+    if length is not None:
+        return bert.network(length)
     net = mx.gluon.model_zoo.vision.get_model(model)
     net.initialize(mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2))
     net.apply(_forget_statistics)
@@ -63,6 +67,14 @@ def _forget_statistics(block: Any) -> None:
         block._kwargs["momentum"] = 0.0
 
 
+def random_inputs(model: str, shape: tuple[int, ...]) -> np.ndarray:
+    """`INPUTS` batches, stacked: normal images, or numbers of tokens as MXNet reads them, in float32."""
+    rng = np.random.default_rng(SEED)
+    if bert_length(model) is not None:
+        return rng.integers(0, bert.VOCABULARY, (INPUTS, *shape)).astype(np.float32)
+    return rng.standard_normal((INPUTS, *shape), dtype=np.float32)
+
+
 def check_outputs(outputs: np.ndarray) -> None:
     """Outputs of different inputs, stacked, must be finite and differ by far more than rounding.
 
@@ -83,7 +95,7 @@ def write_model(model: str, batch: int, folder: Path) -> None:
     """
     shape = input_shape(model, batch)
     net = network(model, shape)
-    inputs = np.random.default_rng(SEED).standard_normal((INPUTS, *shape), dtype=np.float32)
+    inputs = random_inputs(model, shape)
     check_outputs(np.stack([net(mx.nd.array(image)).asnumpy() for image in inputs[:2]]))
     prefix = folder / model
     net.export(str(prefix))

@@ -33,6 +33,8 @@ ZOO = (
     "squeezenet1.1",
     *(f"vgg{depth}{suffix}" for suffix in ("", "_bn") for depth in (11, 13, 16, 19)),
 )
+#: The most tokens of a sequence that BERT takes.
+BERT_LENGTH = 512
 
 
 class SpecError(ValueError):
@@ -117,15 +119,16 @@ def parse_peers(text: str) -> list[PeerSpec]:
 
 
 def parse_models(text: str) -> list[str]:
-    """Read a comma-separated list of zoo models; `zoo` stands for all of them.
+    """Read a comma-separated list of models; `zoo` stands for all of the vision zoo.
 
     Raises:
-        SpecError: MXNet's vision zoo has no model of that name.
+        SpecError: there is no model of that name.
     """
     models: list[str] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
-        if name != "zoo" and name not in ZOO:
-            raise SpecError(f"found model {name!r}, expected zoo or any of {', '.join(ZOO)}")
+        if name != "zoo" and name not in ZOO and bert_length(name) is None:
+            raise SpecError(f"found model {name!r}, expected zoo, bert12_LENGTH (up to {BERT_LENGTH} tokens) or any of "
+                            f"{', '.join(ZOO)}")  # fmt: skip
         models.extend(ZOO if name == "zoo" else [name])
     return list(dict.fromkeys(models))
 
@@ -142,7 +145,16 @@ def parse_numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
-def input_shape(model: str, batch: int) -> tuple[int, int, int, int]:
-    """(batch, 3, height, width) in pixels, as the network was designed for."""
+def bert_length(model: str) -> int | None:
+    """The tokens of a sequence, if that is the name of a BERT."""
+    match = re.fullmatch(r"bert12_([1-9]\d*)", model)
+    return int(match.group(1)) if match and int(match.group(1)) <= BERT_LENGTH else None
+
+
+def input_shape(model: str, batch: int) -> tuple[int, ...]:
+    """(batch, 3, height, width) in pixels, as the network was designed for, or (batch, tokens)."""
+    length = bert_length(model)
+    if length is not None:
+        return batch, length
     size = 299 if model.startswith("inception") else 224
     return batch, 3, size, size

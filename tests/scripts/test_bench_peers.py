@@ -56,8 +56,11 @@ def test_models():
     assert spec.parse_models("vgg16,resnet50_v2,vgg16") == ["vgg16", "resnet50_v2"]
     assert spec.parse_models("vgg16,zoo")[:2] == ["vgg16", "alexnet"]
     assert len(spec.parse_models("zoo,vgg16")) == len(spec.ZOO)
-    with pytest.raises(spec.SpecError, match="resnet51"):
-        spec.parse_models("resnet51")
+    assert spec.parse_models("bert12_64,bert12_128") == ["bert12_64", "bert12_128"]
+    assert spec.input_shape("bert12_64", 8) == (8, 64)
+    for name in ("resnet51", "bert12", "bert12_0", "bert12_513"):
+        with pytest.raises(spec.SpecError, match=name):
+            spec.parse_models(name)
 
 
 def test_the_zoo_is_mxnets():
