@@ -16,7 +16,7 @@ _LAZY = {
     "Graph": "ngraph_mxnet.ir",
     "parse_graph": "ngraph_mxnet.ir",
     "print_graph": "ngraph_mxnet.ir",
-    "compile": "ngraph_mxnet.runtime.compile",
+    "compile": "ngraph_mxnet.api",
     "backends": "ngraph_mxnet.runtime.backend",
     "explain": "ngraph_mxnet.mxnet_bridge.explain",
     "NGraphError": "ngraph_mxnet.errors",

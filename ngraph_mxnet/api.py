@@ -1,0 +1,73 @@
+"""`ngraph_mxnet.compile`: the public way in, for graphs, ONNX models and MXNet symbols."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import ConfigError, ModelError
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.runtime.executable import Executable
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.onnx_bridge.executable import ModelExecutable
+
+_SYMBOL_FILE = "-symbol.json"
+
+
+def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any] | None = None,
+            shapes: Mapping[str, Sequence[int]] | None = None, **options: Any) -> Executable | ModelExecutable:
+    """Compile a model into something to call with arrays.
+
+    Args:
+        model: a `Graph`; an ONNX model, as its path, its bytes or an `onnx.ModelProto`; or an MXNet symbol, as the
+            object or the path of its `-symbol.json`. MXNet is imported for none of them.
+        backend: a name from `backends()`; by default the value of NGRAPH_BACKEND.
+        weights: arrays by parameter name, which become constants. A symbol needs those of all its parameters, by the
+            names of `mx.nd.load` with or without `arg:` and `aux:`. An ONNX model holds its own.
+        shapes: of inputs, by name: of a symbol's data; of an ONNX model's inputs to fix what it leaves open. Without it
+            an ONNX model is compiled for the shapes that it is called with, once for each set of them.
+        options: the backend's own, as `precision="bf16"` of the CPU's.
+
+    Raises:
+        GraphError, ModelError: the graph or the model is malformed, or a shape does not fit.
+        InputError: a weight names no parameter, or has another shape or dtype.
+        ConfigError: no such backend or option.
+        UnsupportedError: a node can't be lowered, or the backend does not run it; the text names it and the reason.
+    """
+    if isinstance(model, Graph):
+        if shapes:
+            raise ConfigError("shapes= is for models; those of a Graph are in its types")
+        return compile_graph(model, backend, weights, **options)
+    if hasattr(model, "tojson") or (isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(_SYMBOL_FILE)):
+        return _compile_symbol(model, backend, weights or {}, shapes or {}, options)
+    if weights:
+        raise ConfigError("weights= is for graphs and symbols; an ONNX model holds its own")
+    from ngraph_mxnet.onnx_bridge.executable import ModelExecutable
+    from ngraph_mxnet.onnx_bridge.model import read_model
+
+    return ModelExecutable(read_model(model), backend, shapes, options)
+
+
+def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any], shapes: Mapping[str, Sequence[int]],
+                    options: Mapping[str, Any]) -> Executable:
+    from ngraph_mxnet.mxnet_bridge.importer import import_symbol
+
+    try:
+        text = model.tojson() if hasattr(model, "tojson") else Path(model).read_text()
+    except OSError as error:
+        raise ModelError(f"{model}: {error.strerror or error}") from None
+    arrays = {name.removeprefix("arg:").removeprefix("aux:"): _numpy(array) for name, array in weights.items()}
+    graph = import_symbol(text, {**{name: array.shape for name, array in arrays.items()}, **shapes},
+                          {name: str(array.dtype) for name, array in arrays.items()})
+    held = {parameter.name for parameter in graph.parameters}
+    return compile_graph(graph, backend, {name: array for name, array in arrays.items() if name in held}, **options)
+
+
+def _numpy(array: Any) -> np.ndarray:
+    return array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)

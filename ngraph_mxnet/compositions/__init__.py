@@ -1,0 +1,1 @@
+"""Expressions of IR ops that more than one bridge emits."""

@@ -1,0 +1,1 @@
+"""ONNX models enter the IR here."""

@@ -1,0 +1,75 @@
+"""The functions as which ONNX itself defines many of its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from ngraph_mxnet.ir.types import TensorType
+
+
+@dataclass(frozen=True)
+class Function:
+    """`opsets` are the versions that its nodes are of, by domain."""
+
+    input: list[str]
+    output: list[str]
+    nodes: list[onnx.NodeProto]
+    opsets: dict[str, int]
+
+
+def function_of(node: onnx.NodeProto, domain: str, opset: int, types: Sequence[TensorType | None]) -> Function | None:
+    """The body of `node` with its attributes filled in, or None if ONNX defines it in words only.
+
+    Args:
+        types: of the node's inputs, None for one that is left out.
+    """
+    if not onnx.defs.has(node.op_type, opset, domain):
+        return None
+    schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)  # its stubs lack what functions need
+    body = _body(schema, node, opset, types)
+    if body is None:
+        return None
+    proto = onnx.FunctionProto()
+    proto.ParseFromString(body)
+    given = {attribute.name: attribute for attribute in node.attribute}
+    given = {**{name: attribute.default_value for name, attribute in schema.attributes.items()
+                if attribute.default_value.type}, **given}
+    opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in proto.opset_import}
+    # A body is written in some version of the operators; the newest that it says is what it means.
+    return Function(list(proto.input), list(proto.output), [_filled(part, given) for part in proto.node],
+                    opsets or {domain: opset})
+
+
+def _body(schema: Any, node: onnx.NodeProto, opset: int,
+          types: Sequence[TensorType | None]) -> bytes | None:
+    if schema.has_context_dependent_function:
+        written = [helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(type_.element.numpy), type_.shape)
+                   if type_ else onnx.TypeProto() for type_ in types]
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        if versions:
+            found: bytes = schema.get_context_dependent_function_with_opset_version(
+                max(versions), node.SerializeToString(), [proto.SerializeToString() for proto in written])
+            return found
+    versions = [v for v in schema.function_opset_versions if v <= opset] if schema.has_function else []
+    return bytes(schema.get_function_with_opset_version(max(versions))) if versions else None
+
+
+def _filled(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> onnx.NodeProto:
+    """A copy with the function's attributes in place of references to them."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    del copy.attribute[:]
+    for attribute in node.attribute:
+        if not attribute.ref_attr_name:
+            copy.attribute.append(attribute)
+        elif attribute.ref_attr_name in given:
+            filled = onnx.AttributeProto()
+            filled.CopyFrom(given[attribute.ref_attr_name])
+            filled.name = attribute.name
+            copy.attribute.append(filled)
+    return copy

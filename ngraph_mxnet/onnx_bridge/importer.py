@@ -1,0 +1,253 @@
+"""From an ONNX model to an `ir.Graph`.
+
+Each operator lowers by its rule (`rules/<family>.py`), or, without one, by the function that ONNX itself defines it as.
+Every IR node carries `onnx:<name> <Op>`. Floating-point initialisers become cacheable parameters, as weights of MXNet
+models are; the others, which are shapes, axes and indices mostly, become constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
+from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.ir.types import ElementType
+from ngraph_mxnet.onnx_bridge.attributes import Attributes
+from ngraph_mxnet.onnx_bridge.functions import function_of
+from ngraph_mxnet.onnx_bridge.model import Model
+from ngraph_mxnet.onnx_bridge.rules.registry import Call, find_rule
+from ngraph_mxnet.onnx_bridge.static import Statics
+from ngraph_mxnet.onnx_bridge.tensors import element_of, to_array, type_name
+
+Shapes = Mapping[str, Sequence[int]]
+Dimensions = tuple[int | str | None, ...]
+"""A dimension is a number, a symbol, or None where it is unknown."""
+Scope = dict[str, "Value | None"]
+
+
+@dataclass
+class Imported:
+    """A graph, and arrays for those of its parameters that are the model's weights."""
+
+    graph: Graph
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    specialised: list[str] = field(default_factory=list)
+    """Inputs whose elements, at the call that it was imported for, decided about shapes."""
+
+
+def input_types(model: Model) -> dict[str, tuple[ElementType, Dimensions | None]]:
+    """Element type and shape of each input, None where the model does not say the rank.
+
+    Raises:
+        UnsupportedError: an input is no tensor, or of a type that the IR has not.
+    """
+    result: dict[str, Any] = {}
+    for value in model.inputs:
+        if value.type.WhichOneof("value") != "tensor_type":
+            raise UnsupportedError(f"input {value.name!r} is a {type_name(value)}; only tensors are supported")
+        tensor = value.type.tensor_type
+        try:
+            element = element_of(tensor.elem_type)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"input {value.name!r}: {error}") from None
+        dims = tuple(_dimension(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
+        result[value.name] = element, dims
+    return result
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value) if dim.dim_value >= 0 else None
+    return dim.dim_param or None
+
+
+def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType]:
+    """The type of each input, with the dimensions that the model leaves open taken from `shapes`.
+
+    Raises:
+        ModelError: a shape is missing, names no input, or contradicts the model.
+    """
+    types = input_types(model)
+    unknown = sorted(set(shapes) - set(types))
+    if unknown:
+        raise ModelError(f"shapes for {unknown}, which are no inputs; the inputs are {list(types)}")
+    symbols: dict[str, tuple[int, str]] = {}
+    result = {}
+    for name, (element, dims) in types.items():
+        given = tuple(int(size) for size in shapes[name]) if name in shapes else None
+        if given is None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
+            raise ModelError(f"input {name!r} has the shape {_text(dims)}: give its shape to compile for")
+        shape = given if given is not None else dims
+        if dims is not None and (len(shape) != len(dims) or any(  # type: ignore[arg-type]
+                isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True))):  # type: ignore[arg-type]
+            raise ModelError(f"input {name!r}: found shape {given}, expected {_text(dims)}")
+        for dim, size in zip(dims or (), shape, strict=False):  # type: ignore[arg-type]
+            if isinstance(dim, str) and symbols.setdefault(dim, (size, name))[0] != size:  # type: ignore[arg-type]
+                other = symbols[dim]
+                raise ModelError(f"input {name!r}: found {dim}={size}, expected {other[0]} as in input {other[1]!r}")
+        result[name] = TensorType(element, shape)  # type: ignore[arg-type]
+    return result
+
+
+def _text(dims: Dimensions | None) -> str:
+    return "of unknown rank" if dims is None else f"({', '.join('?' if dim is None else str(dim) for dim in dims)})"
+
+
+def import_model(model: Model, shapes: Shapes | None = None,
+                 values: Mapping[str, np.ndarray] | None = None) -> Imported:
+    """The model's graph; parameters are its inputs, then its weights.
+
+    Args:
+        shapes: of inputs, by name; needed where the model leaves a dimension open.
+        values: elements of inputs, read where a shape or an axis depends on them: see `Imported.specialised`.
+
+    Raises:
+        ModelError: the model is damaged, or a shape does not fit.
+        UnsupportedError: a node can't be lowered; the text names it and the reason.
+    """
+    return _Importer(model).run(bind_shapes(model, shapes or {}), values or {})
+
+
+class _Importer:
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._weights: dict[str, np.ndarray] = {}
+        self._b = Builder(name=model.name)
+        self._statics = Statics()
+
+    def run(self, types: Mapping[str, TensorType], values: Mapping[str, np.ndarray]) -> Imported:
+        graph, b = self._model.proto.graph, self._b
+        scope: Scope = {"": None}
+        for name, type_ in types.items():
+            b.origin = f"onnx:{name}"
+            scope[name] = value = b.parameter(name, type_.shape, type_.element)
+            if name in values:
+                self._statics.offered[value] = values[name]
+        results = self._lower_graph(graph, scope)
+        b.origin = ""
+        named = [self._own(value, results[:i]) for i, value in enumerate(results)]
+        for value, output in zip(named, graph.output, strict=True):
+            value.name = output.name
+        done = b.results(*named)
+        done.remove_dead()
+        used = {parameter for node in done.nodes for parameter in node.inputs if parameter.is_parameter}
+        done.parameters = [p for p in done.parameters if p.name in types or p in used]
+        names = {parameter.name for parameter in done.parameters}
+        return Imported(done, {name: array for name, array in self._weights.items() if name in names},
+                        [value.name for value in done.parameters if value in self._statics.used])
+
+    def _own(self, value: Value, before: Sequence[Value]) -> Value:
+        """Every output is a value of its own: no parameter, and none twice."""
+        return self._b.identity(value) if value.is_parameter or value in before or value.name else value
+
+    def _lower_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[Value]:
+        """Appends the nodes; `scope` holds the outer values and the graph's inputs, and gets the inner ones."""
+        if graph.sparse_initializer:
+            raise UnsupportedError("sparse initialisers")
+        produced = {name for node in graph.node for name in node.output if name}
+        for tensor in graph.initializer:
+            if tensor.name in produced:
+                raise ModelError(f"{tensor.name!r} is an initialiser and the output of a node")
+            scope[tensor.name] = self._initializer(tensor)
+        for position, node in enumerate(graph.node):
+            where = f"node {node.name or position} {node.op_type}"
+            try:
+                self._lower_node(node, position, scope, produced)
+            except (ModelError, UnsupportedError) as error:
+                text = str(error)
+                raise type(error)(text if text.startswith("node ") else f"{where}: {text}") from None
+            except TypeRuleError as error:
+                raise UnsupportedError(f"{where}: {error}") from None
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a damaged file's doing
+                raise ModelError(f"{where}: its inputs or attributes do not fit: {error}") from error
+        missing = [output.name for output in graph.output if scope.get(output.name) is None]
+        if missing:
+            raise ModelError(f"graph {graph.name!r}: no node computes its outputs {missing}")
+        return [scope[output.name] for output in graph.output]  # type: ignore[misc]
+
+    def _initializer(self, tensor: onnx.TensorProto) -> Value:
+        try:
+            array = self._to_array(tensor)
+        except NGraphError as error:
+            raise type(error)(f"initialiser {tensor.name!r}: {error}") from None
+        self._b.origin = f"onnx:{tensor.name}"
+        if array.dtype.kind != "f" or not array.ndim or tensor.name in self._weights:
+            return self._b.constant(array)
+        value = self._b.parameter(tensor.name, array.shape, array.dtype, cacheable=True)
+        self._weights[tensor.name] = array
+        self._statics.add(value, array)
+        return value
+
+    def _to_array(self, tensor: onnx.TensorProto) -> np.ndarray:
+        return to_array(tensor, self._model.folder)
+
+    def _lower_node(self, node: onnx.NodeProto, number: int, scope: Scope, produced: set[str]) -> None:
+        for name in node.input:
+            if name not in scope:
+                reason = ("before the node that computes it: the graph is not sorted, or has a cycle"
+                          if name in produced else "which is no input, initialiser or output of a node")
+                raise ModelError(f"reads {name!r}, {reason}")
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self._model.opsets.get(domain)
+        if opset is None:
+            raise ModelError(f"its domain {node.domain!r} is not among the operator sets that the model imports")
+        name = node.name or (node.output[0] if node.output else str(number))
+        self._b.origin = f"onnx:{name} {node.op_type}"
+        inputs = [scope[name] for name in node.input]
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        names = list(node.output)
+        while names and not names[-1]:
+            names.pop()
+        rule = find_rule(node.op_type, domain)
+        if rule is None:
+            outputs = self._lower_function(node, domain, opset, inputs)
+        else:
+            attrs = Attributes(node)
+            call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._statics.require,
+                        lambda body, values: self._lower_body(body, values, scope), self._to_array)
+            lowered = rule(self._b, call)
+            outputs = [lowered] if isinstance(lowered, Value) else list(lowered)
+            if attrs.unread():
+                raise UnsupportedError(f"no support for {', '.join(attrs.unread())}")
+        outputs += [None] * (len(names) - len(outputs))  # type: ignore[list-item]
+        for position, (name, value) in enumerate(zip(names, outputs, strict=False)):
+            if name and value is None:
+                raise UnsupportedError(f"output {position} is read, which is not computed")
+            if name and name in scope:
+                raise ModelError(f"{name!r} is computed twice")
+            scope[name] = value if name else None
+
+    def _lower_body(self, body: onnx.GraphProto, values: Sequence[Value], scope: Scope) -> list[Value]:
+        """A subgraph in place; it sees the values around it."""
+        inner = dict(scope)
+        if len(body.input) != len(values):
+            raise ModelError(f"its subgraph has {len(body.input)} inputs, expected {len(values)}")
+        inner.update(zip((value.name for value in body.input), values, strict=True))
+        origin = self._b.origin
+        results = self._lower_graph(body, inner)
+        self._b.origin = origin
+        return results
+
+    def _lower_function(self, node: onnx.NodeProto, domain: str, opset: int,
+                        inputs: list[Value | None]) -> list[Value]:
+        """A node without a rule by what ONNX defines it as, if that is a function."""
+        function = function_of(node, domain, opset, [None if value is None else value.type for value in inputs])
+        if function is None:
+            raise UnsupportedError(f"no rule for the operator {domain + ' ' if domain else ''}{node.op_type}")
+        scope: Scope = {"": None, **dict.fromkeys(function.input)}
+        scope.update(zip(function.input, inputs, strict=False))
+        opsets = {**self._model.opsets, **function.opsets}
+        inner = _Importer(Model(self._model.proto, opsets, self._model.folder))
+        inner._b, inner._statics, inner._weights = self._b, self._statics, self._weights
+        origin = self._b.origin
+        produced = {name for part in function.nodes for name in part.output}
+        for position, part in enumerate(function.nodes):
+            inner._lower_node(part, position, scope, produced)
+        self._b.origin = origin
+        return [scope.get(name) for name in function.output]  # type: ignore[misc]

@@ -1,0 +1,18 @@
+"""The rules of the ONNX operators, one family a module; importing this registers them all."""
+
+from ngraph_mxnet.onnx_bridge.rules import (  # noqa: F401
+    arithmetic,
+    control,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    reduction,
+    resizing,
+    shapes,
+)
