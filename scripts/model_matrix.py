@@ -96,7 +96,10 @@ def _header(plan: driver.Plan, done: int, known: int) -> str:
             "*error*: the largest norm-wise relative difference of an output from MXNet's own, "
             "detectors: the share of boxes without their like (class, score and corners within 1e-3), sampling nets: "
             "between the samples' means. *as a block*: the same as a hybridized Gluon block. *ratio*: ours over "
-            "MXNet's MKLDNN in latency, the median over rounds in turns; below 1, ours is faster.")  # fmt: skip
+            "MXNet's MKLDNN in latency, the median over rounds in turns; below 1, ours is faster.\n"
+            "\n"
+            "With random weights many boxes of SSD and YOLO have one score but for its last bits, which decide what "
+            "non-maximum suppression keeps: where boxes differ, compare what it reads.")  # fmt: skip
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
