@@ -200,7 +200,8 @@ def _scatter_nd(draw: Draw) -> Case:
 
 def _argsort(draw: Draw) -> Case:
     types, attrs = _one_axis(NUMBERS)(draw)
-    return types, {**attrs, "descending": draw(st.booleans())}
+    most = types[0].shape[attrs["axis"]]
+    return types, {**attrs, "descending": draw(st.booleans()), "count": draw(st.integers(0, most))}
 
 
 # ---- contractions and pools -----------------------------------------------------------------------------

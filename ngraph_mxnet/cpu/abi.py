@@ -196,9 +196,9 @@ def element_positions_ints(shape: Ints, axis: int, count: int, *, wrap: bool = F
     return [*_around(shape, axis), count, int(wrap)]
 
 
-def axis_ints(shape: Ints, axis: int, *, descending: bool = False) -> list[int]:
+def axis_ints(shape: Ints, axis: int, *, descending: bool = False, count: int = 0) -> list[int]:
     """Of a contiguous tensor."""
-    return [*_around(shape, axis), int(descending)]
+    return [*_around(shape, axis), int(descending), count]
 
 
 def cell_ints(rows: int, units: int, strides: Ints) -> list[int]:
@@ -325,7 +325,7 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     **dict.fromkeys(("scatter_1", "scatter_2", "scatter_4", "scatter_8"), lambda ints: -(-ints[0] // ints[2])),
     "coordinate_positions": lambda ints: -(-ints[1] // ints[2]),
     "element_positions": lambda ints: ints[0],
-    **dict.fromkeys(("argsort_f32", "argsort_f64", "argsort_i64", "cumsum_f32", "cumsum_f64", "cumsum_i64"),
+    **dict.fromkeys((f"{op}_{element}" for op in ("argsort", "first", "cumsum") for element in ("f32", "f64", "i64")),
                     lambda ints: ints[0] * ints[2]),
     **dict.fromkeys(("lstm_cell", "gru_cell", "relu_cell", "tanh_cell"),
                     lambda ints: ints[0] * -(-ints[1] // ints[2])),

@@ -130,27 +130,30 @@ def _(inputs, attrs):
     return result
 
 
-@register_op("argsort", operands=1, attrs={"axis": Int(-1), "descending": Bool(False)})
+@register_op("argsort", operands=1, attrs={"axis": Int(-1), "descending": Bool(False), "count": Int(0)})
 def argsort(types, attrs):
-    """T[A] -> i64[A]: the positions along `axis` in the order of their elements.
+    """T[A, D, B] -> i64[A, K, B]: the positions along `axis` in the order of their elements.
 
-    Stable: equal elements stay in the order of their positions, descending too. NaN comes last.
+    Stable: equal elements stay in the order of their positions, descending too. NaN comes last. K is `count`, the first
+    so many of the order, or D when that is 0.
     """
     require_domain(types, NUMBER)
-    normal_axis(attrs["axis"], types[0].rank)
-    return TensorType(i64, types[0].shape)
+    (data,), count = types, attrs["count"]
+    axis = normal_axis(attrs["axis"], data.rank)
+    require(0 <= count <= data.shape[axis], "operand 0", data, f"at least count={count} elements along {axis}")
+    return TensorType(i64, (*data.shape[:axis], count or data.shape[axis], *data.shape[axis + 1 :]))
 
 
 @argsort.reference
 def _(inputs, attrs):
-    (x,) = inputs
+    (keys,) = inputs
     axis = attrs["axis"]
-    if not attrs["descending"]:
-        return np.argsort(x, axis=axis, kind="stable").astype(np.int64)
-    # Ranks count up with the value, and sort descending without overflow when they are negated.
-    flat = np.unique(x, return_inverse=True)[1].reshape(x.shape)
-    ranks = np.where(x != x, np.iinfo(np.int64).max, -flat.astype(np.int64))
-    return np.argsort(ranks, axis=axis, kind="stable").astype(np.int64)
+    if attrs["descending"]:
+        # Ranks count up with the value, and sort descending without overflow when they are negated.
+        ranks = np.unique(keys, return_inverse=True)[1].reshape(keys.shape)
+        keys = np.where(keys != keys, np.iinfo(np.int64).max, -ranks.astype(np.int64))
+    order = np.argsort(keys, axis=axis, kind="stable").astype(np.int64)
+    return np.take(order, np.arange(attrs["count"] or keys.shape[axis]), axis=axis)
 
 
 @register_op("cumsum", operands=1, attrs={"axis": Int(0)})

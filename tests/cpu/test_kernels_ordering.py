@@ -20,7 +20,7 @@ DTYPES = {"f32": np.float32, "f64": np.float64, "i64": np.int64}
 @every_isa
 @pytest.mark.parametrize("element", DTYPES)
 @given(seed=SEEDS, shape=SHAPES, axis=st.integers(0, 3), descending=st.booleans(), splits=SPLITS)
-def test_argsort(isa: str, element: str, seed: int, shape: list[int], axis: int, descending: bool,
+def test_argsort_and_first(isa: str, element: str, seed: int, shape: list[int], axis: int, descending: bool,
                  splits: list[int]) -> None:
     """Equal elements in the order of their positions, NaN last, and the result in the first half of each line."""
     random, axis = np.random.default_rng(seed), axis % len(shape)
@@ -33,6 +33,11 @@ def test_argsort(isa: str, element: str, seed: int, shape: list[int], axis: int,
     out = np.full((*wanted.shape[:-1], 2, wanted.shape[-1]), -1)
     run(isa, f"argsort_{element}", [data, out], abi.axis_ints(shape, axis, descending=descending), (), splits)
     np.testing.assert_array_equal(out[..., 0, :], wanted)
+    for count in {1, min(5, shape[axis]), shape[axis]}:
+        out = np.full((*wanted.shape[:-1], count), -1)
+        ints = abi.axis_ints(shape, axis, descending=descending, count=count)
+        run(isa, f"first_{element}", [data, out], ints, (), splits)
+        np.testing.assert_array_equal(out, wanted[..., :count])
 
 
 @every_isa

@@ -1,4 +1,4 @@
-"""Kernels that walk an axis in order: stable sorting, running sums."""
+"""Kernels that walk an axis in order: stable sorting, the first few in order, running sums."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
 
 __all__ = ["AXIS_INTS"]
 
-AXIS_INTS = tuple("outer size inner descending".split())
-"""Entries of `ints`: data is [outer][size][inner]; running sums take the first three."""
+AXIS_INTS = tuple("outer size inner descending count".split())
+"""Entries of `ints`: data is [outer][size][inner]; running sums take the first three, full sorts all but the last."""
 
 _RUN = 8
 """Neighbours that are sorted by insertion before runs are merged."""
@@ -69,6 +69,61 @@ def _argsort(element: types.Type) -> Callable:
     return argsort
 
 
+@inline
+def _comes_first(x, i, y, j, descending):
+    """Whether x at position i comes before y at position j, if equal elements stay in the order of positions."""
+    return _goes_first(x, y, descending) or (i < j and not _goes_first(y, x, descending))
+
+
+@inline
+def _sift(heap, count, place, data, inner, descending):
+    """Restore the order below `place` of a heap of positions, whose root is the last of all in order."""
+    moved = heap[place]
+    x = data[moved * inner]
+    while True:
+        child = 2 * place + 1
+        if child >= count:
+            break
+        at = heap[child]
+        if child + 1 < count:
+            right = heap[child + 1]
+            if _comes_first(data[at * inner], at, data[right * inner], right, descending):
+                child, at = child + 1, right
+        if not _comes_first(x, moved, data[at * inner], at, descending):
+            break
+        heap[place] = at
+        place = child
+    heap[place] = moved
+
+
+def _first(element: types.Type) -> Callable:
+    def first(tensors, ints, floats, begin, end):
+        """The first `count` positions of what argsort gives: a heap of the best so far, then sorted.
+
+        tensors: data (contiguous), output int64 [outer][inner][count]. ints: `AXIS_INTS`; count is at most size.
+        Tasks: (outer, inner).
+        """
+        size, inner, descending, count = ints[1], ints[2], ints[3], ints[4]
+        for task in range(begin, end):
+            data = shift(pointer(tensors, 0, element), task // inner * size * inner + task % inner)
+            heap = shift(pointer(tensors, 1, types.int64), task * count)
+            for i in range(count):
+                heap[i] = i
+            for place in range(count // 2 - 1, -1, -1):
+                _sift(heap, count, place, data, inner, descending)
+            worst = data[heap[0] * inner]
+            for i in range(count, size):
+                if _goes_first(data[i * inner], worst, descending):
+                    heap[0] = i
+                    _sift(heap, count, 0, data, inner, descending)
+                    worst = data[heap[0] * inner]
+            for last in range(count - 1, 0, -1):
+                heap[0], heap[last] = heap[last], heap[0]
+                _sift(heap, last, 0, data, inner, descending)
+
+    return first
+
+
 def _cumsum(element: types.Type) -> Callable:
     def cumsum(tensors, ints, floats, begin, end):
         """out[i] = data[0] + ... + data[i] along an axis, added one after the other.
@@ -86,5 +141,5 @@ def _cumsum(element: types.Type) -> Callable:
 
 
 for _name, _element in (("f32", types.float32), ("f64", types.float64), ("i64", types.int64)):
-    for _op, _function in (("argsort", _argsort(_element)), ("cumsum", _cumsum(_element))):
+    for _op, _function in (("argsort", _argsort(_element)), ("first", _first(_element)), ("cumsum", _cumsum(_element))):
         register(KernelRecord(name=f"{_op}_{_name}", function=_function, doc=_function.__doc__ or ""))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
+from operator import mul
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from ngraph_mxnet.cpu.abi import merged_dims
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.view import PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import Shape, TensorType, i64
+from ngraph_mxnet.ir.types import Shape, TensorType
 
 
 @lowers("constant")
@@ -111,7 +113,7 @@ def plain_concat(ctx: Lowering, node: Node) -> None:
 
 @lowers("pad")
 def pad(ctx: Lowering, node: Node) -> None:
-    """The value everywhere, then a copy inside; edges and mirror images are gathered, axis by axis."""
+    """The value everywhere, then a copy inside; edges and mirror images are copies too."""
     if node.attrs["mode"] != "constant":
         _pad_with_elements(ctx, node)
         return
@@ -129,17 +131,28 @@ def pad(ctx: Lowering, node: Node) -> None:
 
 
 def _pad_with_elements(ctx: Lowering, node: Node) -> None:
-    view = ctx.contiguous(node.inputs[0])
-    for axis, widths in enumerate(zip(node.attrs["pads_begin"], node.attrs["pads_end"], strict=True)):
-        shape = view.type.shape
-        if not any(widths):
-            continue
-        places = np.pad(np.arange(shape[axis]), widths, node.attrs["mode"])
-        indices = plain_view(TensorType(i64, places.shape), ctx.builder.constant(places))
-        out = ctx.new_plain(view.type.with_shape((*shape[:axis], places.size, *shape[axis + 1:])))
-        ctx.emit(f"gather_{view.type.element.size}", [view, indices], out, abi.gather_ints(shape, axis, places.size))
-        view = out
-    ctx.set_plain(node.output, view)
+    """One copy for each combination of the parts of the axes."""
+    source, out, size = ctx.plain(node.inputs[0]), ctx.new_plain(node.output.type), node.output.type.element.size
+    pads = zip(source.type.shape, node.attrs["pads_begin"], node.attrs["pads_end"], strict=True)
+    for parts in product(*(_padded_parts(*sizes, node.attrs["mode"]) for sizes in pads)):
+        targets, firsts, steps, counts = zip(*parts, strict=True)
+        type_ = source.type.with_shape(counts)
+        strides = tuple(step * stride for step, stride in zip(steps, source.strides, strict=True))
+        read = _see(source, type_, strides, sum(map(mul, firsts, source.strides)))
+        ctx.copy(read, PlainView(type_, out.buffer, out.offset + sum(map(mul, targets, out.strides)) * size,
+                                 out.writers, out.strides))
+    ctx.set_plain(node.output, out)
+
+
+def _padded_parts(size: int, begin: int, end: int, mode: str) -> Iterator[tuple[int, int, int, int]]:
+    """A padded axis in parts that read with a constant step: place in the result, first element, step and count."""
+    places = [int(place) for place in np.pad(np.arange(size), (begin, end), mode)]  # type: ignore[call-overload]
+    for at, stop in ((0, begin), (begin, begin + size), (begin + size, begin + size + end)):
+        while at < stop:
+            step = places[at + 1] - places[at] if at + 1 < stop else 1
+            count = next((i for i in range(1, stop - at) if places[at + i] != places[at] + i * step), stop - at)
+            yield at, places[at], step, count
+            at += count
 
 
 def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:

@@ -14,6 +14,9 @@ from ngraph_mxnet.ir.types import ElementType, TensorType, f32, f64, i64
 _COMPUTED_IN = {"f16": f32, "f32": f32, "f64": f64, "i64": i64, "i32": i64, "i8": i64, "u8": i64}
 """The element type of the kernel for each that can be ordered and summed: exact, and integers wrap alike."""
 
+_FEW = 4
+"""The first elements of a line are kept in a heap, instead of sorting all, if they are at most one in so many."""
+
 
 def _check(node: Node) -> str | None:
     found = node.inputs[0].type.element.name
@@ -22,14 +25,19 @@ def _check(node: Node) -> str | None:
 
 @lowers("argsort", check=_check)
 def argsort(ctx: Lowering, node: Node) -> None:
-    """The result is every other line of a buffer that is twice as large."""
+    """All are sorted in every other line of a buffer that is twice as large; a few are kept in a heap."""
     view, element = _operand(ctx, node)
     shape, axis = view.type.shape, node.attrs["axis"] % view.type.rank
     outer, size, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1:])
-    lines = ctx.new_plain(TensorType(i64, (outer, inner, 2, size)))
-    ctx.emit(f"argsort_{element}", [view], lines, abi.axis_ints(shape, axis, descending=node.attrs["descending"]))
-    strides = (*(2 * size * inner * step for step in contiguous_strides(shape[:axis])), 1,
-               *(2 * size * step for step in contiguous_strides(shape[axis + 1:])))
+    descending, count = node.attrs["descending"], node.attrs["count"] or size
+    few = count <= size // _FEW
+    line = (count,) if few else (2, size)
+    lines = ctx.new_plain(TensorType(i64, (outer, inner, *line)))
+    ctx.emit(f"{'first' if few else 'argsort'}_{element}", [view], lines,
+             abi.axis_ints(shape, axis, descending=descending, count=count))
+    step = prod(line)
+    strides = (*(step * inner * stride for stride in contiguous_strides(shape[:axis])), 1,
+               *(step * stride for stride in contiguous_strides(shape[axis + 1:])))
     ctx.set_plain(node.output, PlainView(node.output.type, lines.buffer, lines.offset, lines.writers, strides))
 
 

@@ -94,10 +94,17 @@ def one_hot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     element = attrs.element("dtype", "f32")
     if depth > WHOLE:
         raise UnsupportedError(f"depth={depth}, expected at most {WHOLE}")
-    column = b.reshape(b.convert(as_indices(b, indices), element="f32"), shape=(*indices.shape, 1))
-    hit = b.equal(column, b.constant(np.arange(depth, dtype=np.float32)))
-    return b.select(hit, *(b.constant(attrs.float(name, default), element)
-                           for name, default in (("on_value", 1.0), ("off_value", 0.0))))
+    on, off = (b.constant(attrs.float(name, default), element)
+               for name, default in (("on_value", 1.0), ("off_value", 0.0)))
+    count = indices.type.size
+    wanted = b.convert(b.reshape(as_indices(b, indices), shape=(count,)), element="f32")
+    # What lies outside is written as off_value into the nearest column.
+    nearest = b.clamp(wanted, lower=0, upper=depth - 1)
+    columns = b.reshape(as_indices(b, nearest), shape=(1, count))
+    rows = b.constant(np.arange(count, dtype=np.int64)[None])
+    hot = b.scatter_nd(b.broadcast(off, shape=(count, depth)), b.concat(rows, columns, axis=0),
+                       b.select(b.equal(nearest, wanted), on, off))
+    return b.reshape(hot, shape=(*indices.shape, depth))
 
 
 # ---- places in a shape -----------------------------------------------------------------------------------------

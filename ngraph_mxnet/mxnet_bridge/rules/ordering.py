@@ -8,7 +8,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, i64
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import as_type, normal_axis, reshaped, scalar, slice_axis
+from ngraph_mxnet.mxnet_bridge.rules.common import as_type, normal_axis, reshaped, scalar
 from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
@@ -29,8 +29,7 @@ def topk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
     size, count = x.shape[axis], attrs.int("k", 1)
     if count > size:
         raise UnsupportedError(f"k={count} of {size} elements")
-    order = b.argsort(x, axis=axis, descending=not attrs.bool("is_ascend", False))
-    first = slice_axis(b, order, axis, 0, count) if 0 < count < size else order
+    first = b.argsort(x, axis=axis, descending=not attrs.bool("is_ascend", False), count=max(count, 0))
     if kind == "indices":
         return b.convert(first, element=element)
     if kind == "mask":
