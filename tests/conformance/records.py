@@ -117,11 +117,12 @@ def maybe(draw: Draw, **attrs: Any) -> dict[str, Any]:
             for name, value in attrs.items() if draw(st.booleans())}
 
 
-def typed(case: Callable[[Draw], Case], *dtypes: str, only: int | None = None) -> Callable[[Draw], Case]:
-    """`case` with its float32 operands (or the one called `only`) in one of `dtypes`, by default of NUMBERS."""
+def typed(case: Callable[[Draw], Case], *dtypes: str, among: Sequence[int] | None = None) -> Callable[[Draw], Case]:
+    """`case` with its float32 operands (or those `among`, by position) in one of `dtypes`, by default of NUMBERS."""
     def drawn(draw: Draw) -> Case:
         found, dtype = case(draw), pick(draw, *(dtypes or NUMBERS))
-        operands = [replace(operand, dtype=dtype) if operand.dtype == "float32" and only in (None, i) else operand
+        operands = [replace(operand, dtype=dtype)
+                    if (operand.dtype == "float32" if among is None else i in among) else operand
                     for i, operand in enumerate(found.operands)]
         return replace(found, operands=operands)
 

@@ -120,6 +120,15 @@ def identity_matrix(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
     return _constant(b, np.eye(*shape), _element(attrs))
 
 
+@rule("_npi_diag_indices_from", operands=1, types=EXACT)
+def diagonal_indices(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The coordinates of the main diagonal of a tensor whose axes are of one size, as int64."""
+    shape = inputs[0].shape
+    if len(shape) < 2 or len({*shape}) != 1:
+        raise UnsupportedError(f"found {inputs[0].type}, expected at least two axes of one size")
+    return b.constant(np.tile(np.arange(shape[0], dtype=np.int64), (len(shape), 1)))
+
+
 @rule("_npi_indices", operands=0, ignored=["ctx"])
 def indices(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The coordinates of each place of a tensor of `dimensions`, along a new first axis."""

@@ -42,8 +42,8 @@ KINDS: dict[str, str] = {
     r"_contrib_(Proposal|MultiProposal|PSROIPooling|RROIAlign)":
         "no model of GluonCV has it: these make and pool their regions with other operators",
     r"_contrib_allclose": "its result has rank 0, which MXNet's partitioner takes for an unknown shape",
-    r"_histogram|_npi_(percentile|lcm|lcm_scalar)|im2col|col2im": "it analyses data, and is in no net that we know",
-    r"_npi_(insert_.*|ediff1d|diag_indices_from)|fill_element_0index|_onehot_encode|_scatter_set_nd|_set_value"
+    r"_histogram|_npi_(percentile|lcm|lcm_scalar)|col2im": "it analyses data, and is in no net that we know",
+    r"_npi_insert_.*|fill_element_0index|_onehot_encode|_scatter_set_nd|_set_value"
     r"|_zeros_without_dtype|_copyto|_CrossDeviceCopy|_npi_(powerd|share_memory)|_npx_constraint_check":
         "it is for imperative code: a graph has hardly a use for it",
     r"_NoGradient|_NDArray|_Native|_CustomFunction": "MXNet makes it for Python's sake, and no model file has it",

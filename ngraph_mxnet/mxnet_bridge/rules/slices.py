@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -11,7 +12,15 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, normal_axes, normal_axis, positive, scalar, slice_axis
+from ngraph_mxnet.mxnet_bridge.rules.common import (
+    image_shape,
+    normal_axes,
+    normal_axis,
+    positive,
+    reshaped,
+    scalar,
+    slice_axis,
+)
 from ngraph_mxnet.mxnet_bridge.rules.registry import NUMBERS, moves, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
@@ -172,6 +181,51 @@ def diff(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
         size = x.shape[axis]
         x = b.subtract(slice_axis(b, x, axis, 1, size), slice_axis(b, x, axis, 0, size - 1))
     return x if times else b.identity(x)
+
+
+@rule("_npi_ediff1d", operands=(1, 3), types=NUMBERS)
+def ediff1d(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Differences of neighbours in the flat tensor, between what is to come before and after: a tensor or a number."""
+    x, given = inputs[0], list(inputs[1:])
+    size = x.type.size
+    flat = reshaped(b, x, (size,))
+    parts = [b.subtract(slice_axis(b, flat, 0, 1, size), slice_axis(b, flat, 0, 0, size - 1))] if size > 1 else []
+    for side in ("begin", "end"):
+        number = attrs.float(f"to_{side}_scalar", None)
+        if attrs.bool(f"to_{side}_arr_given", False):
+            more = given.pop(0)
+        elif number is not None:
+            more = scalar(b, number, x)
+        else:
+            continue
+        parts.insert(0 if side == "begin" else len(parts), b.reshape(more, shape=(more.type.size,)))
+    if not parts:
+        raise UnsupportedError(f"{x.type} has no neighbours, and nothing comes before or after")
+    return b.concat(*parts, axis=0)
+
+
+@moves("im2col", operands=1)
+def im2col(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """(N, C, H, W) to (N, C * taps, places): what each tap of a convolution reads at each place of its output."""
+    (x,), kernel = inputs, attrs.ints("kernel")
+    n, c, *_ = image_shape(x)
+    stride, dilate = attrs.ints("stride", ()) or (1, 1), attrs.ints("dilate", ()) or (1, 1)
+    pad = attrs.ints("pad", ()) or (0, 0)
+    if not len(kernel) == len(stride) == len(dilate) == len(pad) == 2:
+        raise UnsupportedError(f"kernel={kernel}, stride={stride}, dilate={dilate}, pad={pad}, expected two axes")
+    if any(pad):
+        x = b.pad(x, pads_begin=(0, 0, *pad), pads_end=(0, 0, *pad))
+    steps = [range(0, size - d * (k - 1), s) for size, k, s, d in zip(x.shape[2:], kernel, stride, dilate, strict=True)]
+    if not all(steps):
+        raise UnsupportedError(f"kernel={kernel}, dilate={dilate} is larger than the image {x.type}")
+    places = len(steps[0]) * len(steps[1])
+    taps = []
+    for tap in product(*map(range, kernel)):
+        first = [at * d for at, d in zip(tap, dilate, strict=True)]
+        read = b.slice(x, begin=(0, 0, *first), strides=(1, 1, *stride),
+                       end=(n, c, *(at + along[-1] + 1 for at, along in zip(first, steps, strict=True))))
+        taps.append(b.reshape(read, shape=(n, c, 1, places)))
+    return b.reshape(b.concat(*taps, axis=2), shape=(n, c * len(taps), places))
 
 
 # ---- reversed and rotated ------------------------------------------------------------------------------------

@@ -45,6 +45,10 @@ def _identity(draw: Draw) -> Case:
     return Case([], {"shape": (size, size)} | maybe(draw, dtype=pick(draw, *DTYPES)))
 
 
+def _square(draw: Draw) -> Case:
+    return Case([Operand((draw(st.integers(1, 5)),) * draw(st.integers(2, 4)))])
+
+
 def _indices(draw: Draw) -> Case:
     return Case([], {"dimensions": dims(draw, 1, 3), "dtype": pick(draw, *DTYPES)})
 
@@ -57,6 +61,7 @@ def _window(draw: Draw) -> Case:
 RECORDS = [
     Record("_zeros", _filled()),
     Record("_npi_zeros", _filled(), numpy=True),
+    Record("_npi_diag_indices_from", _square, numpy=True),
     Record("_ones", _filled()),
     Record("_npi_ones", _filled(), numpy=True),
     Record("_full", _filled(value=-1.25)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from records import Case, Draw, Left, Operand, Record, any_axis, dims, maybe
+from records import Case, Draw, Left, Operand, Record, any_axis, dims, maybe, typed
 
 
 def _offset(draw: Draw, rows: int, columns: int) -> int:
@@ -80,16 +80,16 @@ def _make_triangle(draw: Draw) -> Case:
 
 
 RECORDS = [
-    Record("diag", _diag),
-    Record("_np_diag", _np_diag, numpy=True),
-    Record("_np_diagflat", _diagflat, numpy=True),
-    Record("_np_diagonal", _diagonal, numpy=True),
+    Record("diag", typed(_diag)),
+    Record("_np_diag", typed(_np_diag), numpy=True),
+    Record("_np_diagflat", typed(_diagflat), numpy=True),
+    Record("_np_diagonal", typed(_diagonal), numpy=True),
     Record("_np_trace", lambda draw: _diagonal(draw, least=3), numpy=True),
-    Record("_npi_tril", _tril, numpy=True),
-    Record("_linalg_extractdiag", _extract),
-    Record("_linalg_makediag", _make),
+    Record("_npi_tril", typed(_tril), numpy=True),
+    Record("_linalg_extractdiag", typed(_extract, "float32", "float64")),
+    Record("_linalg_makediag", typed(_make, "float32", "float64")),
     Record("_linalg_sumlogdiag", lambda draw: Case([_matrices(draw, low=0.1)])),
-    Record("_linalg_extracttrian", _extract_triangle),
-    Record("_linalg_maketrian", _make_triangle),
+    Record("_linalg_extracttrian", typed(_extract_triangle, "float32", "float64")),
+    Record("_linalg_maketrian", typed(_make_triangle, "float32", "float64")),
 ]
 LEFT: list[Left] = []

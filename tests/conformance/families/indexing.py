@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from records import Case, Draw, Left, Operand, Record, any_axis, dims, maybe, pick, some_axes
+from records import Case, Draw, Left, Operand, Record, any_axis, dims, maybe, pick, some_axes, typed
 
 SEEDS = st.integers(0, 2**16)
 INDICES = ("float32", "int32", "int64")
@@ -106,16 +106,16 @@ def _any(draw: Draw) -> Case:
 
 
 RECORDS = [
-    Record("take", _take),
-    Record("batch_take", _batch_take),
+    Record("take", typed(_take, among=(0,))),
+    Record("batch_take", typed(_batch_take, among=(0,))),
     Record("_contrib_index_array", _index_array),
-    Record("shape_array", _any),
-    Record("size_array", _any),
-    Record("Embedding", _embedding),
-    Record("pick", _pick),
-    Record("gather_nd", _gather_nd),
-    Record("scatter_nd", _scatter_nd),
-    Record("_contrib_index_copy", _index_copy),
+    Record("shape_array", typed(_any)),
+    Record("size_array", typed(_any)),
+    Record("Embedding", typed(_embedding, among=(1,))),
+    Record("pick", typed(_pick, among=(0,))),
+    Record("gather_nd", typed(_gather_nd, among=(0,))),
+    Record("scatter_nd", typed(_scatter_nd, among=(0,))),
+    Record("_contrib_index_copy", typed(_index_copy, among=(0, 2))),
     Record("one_hot", _one_hot),
     Record("_ravel_multi_index", _ravel),
     Record("_unravel_index", _unravel),

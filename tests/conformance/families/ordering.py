@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
-from records import Case, Draw, Left, Operand, Record, any_axis, dims, maybe, pick
+from records import Case, Draw, Left, Operand, Record, any_axis, dims, maybe, pick, typed
 
 DTYPES = ("float32", "int32", "int64")
+LARGE = ("float32", "float64", "int32", "int64")
 SEEDS = st.integers(0, 2**16)
 
 
@@ -52,9 +53,9 @@ def _cumsum(draw: Draw) -> Case:
 
 
 RECORDS = [
-    Record("topk", _topk),
-    Record("sort", _sort),
-    Record("argsort", _argsort),
+    Record("topk", typed(_topk, *LARGE)),
+    Record("sort", typed(_sort, *LARGE, "int8", "uint8")),
+    Record("argsort", typed(_argsort, *LARGE)),
     Record("_np_cumsum", _cumsum, numpy=True),
 ]
 LEFT: list[Left] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
-from records import Case, Draw, Left, Operand, Record, dims, maybe, pick
+from records import FLOATS, Case, Draw, Left, Operand, Record, dims, maybe, pick, typed
 
 
 def _sequences(draw: Draw, *axes: int) -> Case:
@@ -27,8 +27,8 @@ def _mask(draw: Draw) -> Case:
 
 
 RECORDS = [
-    Record("SequenceMask", _mask),
-    Record("SequenceLast", lambda draw: _sequences(draw, 0, 1)),
-    Record("SequenceReverse", lambda draw: _sequences(draw, 0)),
+    Record("SequenceMask", typed(_mask, *FLOATS, among=(0,))),
+    Record("SequenceLast", typed(lambda draw: _sequences(draw, 0, 1), *FLOATS, among=(0,))),
+    Record("SequenceReverse", typed(lambda draw: _sequences(draw, 0), *FLOATS, among=(0,))),
 ]
 LEFT: list[Left] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from records import Case, Draw, Left, Operand, Record, any_axis, dims, maybe, pick, some_axes, typed
+from records import FLOATS, Case, Draw, Left, Operand, Record, any_axis, dims, maybe, pick, some_axes, typed
 
 
 def _bounds(draw: Draw, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -115,6 +115,29 @@ def _diff(draw: Draw) -> Case:
     return Case([Operand(tuple(shape))], {"axis": axis} | attrs)
 
 
+def _ediff1d(draw: Draw) -> Case:
+    operands, attrs = [Operand(dims(draw))], {}
+    for side in ("begin", "end"):
+        kind = pick(draw, "none", "number", "tensor")
+        if kind == "number":
+            attrs[f"to_{side}_scalar"] = 1.5
+        if kind == "tensor":
+            operands.append(Operand(dims(draw, 1, 2)))
+            attrs[f"to_{side}_arr_given"] = True
+    if operands[0].shape == (1,) * len(operands[0].shape):
+        operands[0] = Operand((2,))
+    return Case(operands, attrs)
+
+
+def _im2col(draw: Draw) -> Case:
+    """Of images: MXNet reads memory that is not the tensor's of other ranks."""
+    kernel, stride, dilate, pad = (tuple(draw(st.integers(low, 3 - low)) for _ in range(2)) for low in (1, 1, 1, 0))
+    least = [d * (k - 1) + 1 for k, d in zip(kernel, dilate, strict=True)]
+    image = tuple(draw(st.integers(size, size + 4)) for size in least)
+    attrs = {"kernel": kernel} | maybe(draw, stride=stride, dilate=dilate, pad=tuple(min(p, 2) for p in pad))
+    return Case([Operand((2, draw(st.integers(1, 3)), *image))], attrs)
+
+
 def _reverse(draw: Draw) -> Case:
     shape = dims(draw)
     axes = draw(st.lists(st.integers(0, len(shape) - 1), unique=True, min_size=1))
@@ -147,6 +170,8 @@ RECORDS = [
     Record("_npi_hsplit", typed(lambda draw: _numpy_split(draw, 1)), numpy=True),
     Record("_npi_dsplit", typed(lambda draw: _numpy_split(draw, 2)), numpy=True),
     Record("_npi_diff", typed(_diff), numpy=True),
+    Record("_npi_ediff1d", typed(_ediff1d, "float32", "float64"), numpy=True),
+    Record("im2col", typed(_im2col, *FLOATS)),
     Record("reverse", typed(_reverse)),
     Record("_npi_flip", typed(_reverse), numpy=True),
     Record("_np_roll", typed(_roll), numpy=True),
