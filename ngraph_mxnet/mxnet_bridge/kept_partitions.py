@@ -31,9 +31,10 @@ class UnnamedGraph:
         root = json.loads(text)
         self._names: list[str] = [node.pop("name") for node in root["nodes"]]
         self._places = {name: place for place, name in enumerate(self._names)}
+        self.repeats_names = len(self._places) < len(self._names)
         self.structure = _dump(root)
         #: Whether a place tells a name and a name a place.
-        self.usable = (len(self._places) == len(self._names) and "" not in self._places
+        self.usable = (not self.repeats_names and "" not in self._places
                        and _MARK not in self.structure + "".join(self._names))
 
     def without_names(self, text: str) -> str:
@@ -48,6 +49,24 @@ class UnnamedGraph:
         """A JSON text with this graph's names put in."""
         names = [encode_basestring(name)[1:-1] for name in self._names]
         return _PLACE.sub(lambda found: names[int(found[1])], text)
+
+
+def with_distinct_names(text: str) -> str:
+    """A symbol's JSON in which each operator has a name of its own; variables keep theirs."""
+    root = json.loads(text)
+    taken = {node["name"] for node in root["nodes"]}
+    seen = {node["name"] for node in root["nodes"] if node["op"] == "null"}
+    for node in root["nodes"]:
+        if node["op"] == "null":
+            continue
+        name, number = node["name"], 1
+        if name in seen:
+            while name in taken:
+                name, number = f"{node['name']}_again{number}", number + 1
+            node["name"] = name
+            taken.add(name)
+        seen.add(name)
+    return _dump(root)
 
 
 def recall(graph: UnnamedGraph, facts: str) -> tuple[Partition, str | None] | None:

@@ -48,6 +48,9 @@ def clear_names() -> None:
 def partitioned(symbol: Symbol, text: str, types: Types) -> Symbol | None:
     """`symbol` with its regions as one op each; None if it has none. The order of its inputs may change.
 
+    Operators that share a name, as those of a Gluon block that is called twice do, get names of their own: MXNet's
+    partitioner knows nodes by name.
+
     Args:
         symbol: an inference graph.
         text: its JSON.
@@ -57,6 +60,9 @@ def partitioned(symbol: Symbol, text: str, types: Types) -> Symbol | None:
         MXNetError: the types don't fit.
     """
     graph = kept_partitions.UnnamedGraph(text)
+    if graph.repeats_names:
+        text = kept_partitions.with_distinct_names(text)
+        symbol, graph = mx_symbol.load_json(text), kept_partitions.UnnamedGraph(text)
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     in_order = [(types[name][0], np.dtype(types[name][1]).name) for name in names]
     facts = repr((callbacks.chosen_backend({}), config.compile_settings(), callbacks.cpu(), is_np_shape(), in_order))

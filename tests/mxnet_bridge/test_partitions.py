@@ -203,3 +203,34 @@ def test_graphs_differ_by_anything_but_names() -> None:
         return UnnamedGraph(json.dumps({"nodes": [node]})).structure
 
     assert structure("n", "1") == structure("m", "1") != structure("n", "2")
+
+
+@needs_library
+def test_a_block_that_is_called_twice_is_one_region(partitioned: list[object]) -> None:
+    """Its operators share names, by which MXNet's partitioner would tell them."""
+    class Twice(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = mx.gluon.nn.Dense(4, in_units=4, activation="tanh")
+
+        def hybrid_forward(self, F, x):  # noqa: N803
+            return self.dense(F.exp(self.dense(x), name="same")) + F.exp(x, name="same")
+
+    net = Twice()
+    net.initialize(mx.init.Uniform(1.0))
+    x = mx.nd.random.uniform(-1, 1, (8, 4))
+    expected = net(x).asnumpy()
+    symbol = net(mx.sym.var("data"))
+    names = [node["name"] for node in json.loads(symbol.tojson())["nodes"]]
+    assert len(set(names)) < len(names)
+    parameters = {name: parameter.data() for name, parameter in net.collect_params().items()}
+    for _ in range(2):
+        with backend("NGRAPH"):
+            executor = symbol.bind(mx.cpu(), {"data": x, **parameters}, grad_req="null")
+        assert executor.debug_str().count("Op:") == 1
+        close(executor.forward()[0].asnumpy(), expected)
+        assert executor.output_dict.keys() == dict.fromkeys(symbol.list_outputs()).keys()
+    assert len(partitioned) == 1
+    with backend("NGRAPH"):
+        net.hybridize()
+        close(net(x).asnumpy(), expected)
