@@ -54,10 +54,11 @@ def _norm(draw: Draw) -> Case:
 
 
 def _running(draw: Draw) -> Case:
-    """MXNet fails on a negative axis."""
+    """MXNet fails on a negative axis, and rounds each sum to float16 where that is the result's type."""
     shape = dims(draw)
-    attrs = maybe(draw, axis=st.integers(0, len(shape) - 1), dtype=st.sampled_from(NUMBERS[:-1]))
-    return Case([Operand(shape, pick(draw, *EVERY))], attrs)
+    exact = [dtype for dtype in NUMBERS[:-1] if dtype != "float16"]
+    attrs = maybe(draw, axis=st.integers(0, len(shape) - 1), dtype=st.sampled_from(exact))
+    return Case([Operand(shape, pick(draw, *(dtype for dtype in EVERY if dtype != "float16")))], attrs)
 
 
 def _average(draw: Draw) -> Case:
