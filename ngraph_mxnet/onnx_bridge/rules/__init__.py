@@ -12,6 +12,7 @@ from ngraph_mxnet.onnx_bridge.rules import (  # noqa: F401
     normalization,
     pooling,
     quantization,
+    recurrent,
     reduction,
     resizing,
     shapes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.compositions import einsum as composed
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.rules.common import reshaped, scalar
@@ -48,3 +49,8 @@ def gemm(b: Builder, call: Call) -> Value:
     if beta != 1:
         bias = b.multiply(bias, scalar(b, beta, bias))
     return b.add(out, reshaped(b, bias, bias.shape[1:]) if bias.type.rank == 2 and bias.shape[0] == 1 else bias)
+
+
+@rule("Einsum")
+def einsum(b: Builder, call: Call) -> Value:
+    return composed.einsum(b, call.all_inputs(), call.attrs.string("equation"))

@@ -20,6 +20,6 @@ def _einsum(draw: Draw) -> Case:
 
 RECORDS = [Record("_npi_einsum", _einsum, numpy=True)]
 LEFT = [
-    Left("_npi_einsum", Case([Operand((3, 3, 2))], {"subscripts": "iij->j"}), "a different name", numpy=True),
+    Left("_npi_einsum", Case([Operand((3, 3, 2))], {"subscripts": "iij->j"}), "named twice", numpy=True),
     Left("_npi_einsum", Case([Operand((3, 2))], {"subscripts": "...i->...i"}), "an ellipsis", numpy=True),
 ]
