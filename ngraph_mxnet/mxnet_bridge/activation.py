@@ -32,7 +32,7 @@ def activate(mxnet: ModuleType) -> None:
         if environment.activated():
             return
         numpy_shim.install()
-        from ngraph_mxnet.mxnet_bridge import gluon_patch, symbol_patch
+        from ngraph_mxnet.mxnet_bridge import gluon_patch, onnx_export, symbol_patch
 
         problem: str | None = None
         try:
@@ -45,6 +45,7 @@ def activate(mxnet: ModuleType) -> None:
         environment.finish_activation(problem)
         symbol_patch.install()
         gluon_patch.install()
+        onnx_export.install()
 
 
 def _load_library(mxnet: ModuleType) -> None:

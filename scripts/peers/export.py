@@ -15,7 +15,6 @@ import mxnet as mx
 import numpy as np
 
 from peers import bert
-from peers.onnx_export import export_onnx
 from peers.spec import bert_length, input_shape
 
 SEED = 7
@@ -100,7 +99,7 @@ def write_model(model: str, batch: int, folder: Path) -> None:
     prefix = folder / model
     net.export(str(prefix))
     onnx_file = Path(f"{prefix}-b{batch}.onnx")
-    export_onnx(Path(f"{prefix}-symbol.json"), Path(f"{prefix}-0000.params"), shape, onnx_file)
+    mx.onnx.export_model(f"{prefix}-symbol.json", f"{prefix}-0000.params", [shape], np.float32, str(onnx_file))
     partial = Path(f"{prefix}-b{batch}.partial.npy")
     np.save(partial, inputs)
     os.replace(partial, f"{prefix}-b{batch}.npy")

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ngraph_mxnet.ir import Graph, print_graph
@@ -13,8 +14,6 @@ from ngraph_mxnet.mxnet_bridge.importer import import_symbol
 from ngraph_mxnet.onnx_bridge.importer import import_model
 from ngraph_mxnet.onnx_bridge.model import read_model
 from ngraph_mxnet.passes.pipelines import optimize
-
-SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def nameless(graph: Graph) -> str:
@@ -26,10 +25,8 @@ def nameless(graph: Graph) -> str:
 
 
 @pytest.mark.parametrize("name", [pytest.param("resnet50_v2", marks=pytest.mark.slow), "resnet18_v2"])
-def test_resnet(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
+def test_resnet(name: str, tmp_path: Path) -> None:
     import mxnet as mx
-    from peers.onnx_export import export_onnx
 
     net: Any = getattr(mx.gluon.model_zoo.vision, name)(classes=10)
     net.initialize(mx.init.Uniform(0.1))
@@ -41,7 +38,7 @@ def test_resnet(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             parameter.set_data(mx.nd.random.uniform(0.5, 2, parameter.shape))
     net.export(str(tmp_path / "net"))
     symbol, parameters = tmp_path / "net-symbol.json", tmp_path / "net-0000.params"
-    export_onnx(symbol, parameters, shape, tmp_path / "net.onnx")
+    mx.onnx.export_model(str(symbol), str(parameters), [shape], np.float32, str(tmp_path / "net.onnx"))
     shapes = {key.partition(":")[2]: array.shape for key, array in mx.nd.load(str(parameters)).items()}
     ours = nameless(import_symbol(symbol.read_text(), {**shapes, "data": shape}))
     theirs = nameless(import_model(read_model(tmp_path / "net.onnx")).graph)

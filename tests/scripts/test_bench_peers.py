@@ -252,28 +252,6 @@ def test_bf16_is_left_out_where_there_is_none(tmp_path: Path):
         process.close()
 
 
-def test_the_onnx_export_has_weights_as_initialisers_only_and_agrees(tmp_path: Path):
-    import ngraph_mxnet  # noqa: F401  # isort: skip
-    import mxnet as mx
-    import onnx
-    from onnx.reference import ReferenceEvaluator
-    from peers.onnx_export import OPSET, export_onnx
-
-    net = mx.gluon.nn.HybridSequential()
-    net.add(mx.gluon.nn.Conv2D(4, 3, activation="relu"), mx.gluon.nn.GlobalAvgPool2D(), mx.gluon.nn.Dense(5))
-    net.initialize(mx.init.Normal(0.5))
-    net.hybridize()
-    data = np.random.default_rng(0).standard_normal((2, 3, 8, 8), dtype=np.float32)
-    expected = net(mx.nd.array(data)).asnumpy()
-    net.export(str(tmp_path / "net"))
-    export_onnx(tmp_path / "net-symbol.json", tmp_path / "net-0000.params", data.shape, tmp_path / "net.onnx")
-    model = onnx.load(tmp_path / "net.onnx")
-    assert [value.name for value in model.graph.input] == ["data"]
-    assert model.opset_import[0].version == OPSET and onnx.defs.onnx_opset_version() != OPSET
-    (found,) = ReferenceEvaluator(model).run(None, {"data": data})
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.slow
 def test_a_whole_run(tmp_path: Path):
     done = run("--models", "mobilenet0.25", "--peers", "none,ngraph", "--rounds", 2, "--burst", 2, "--json",

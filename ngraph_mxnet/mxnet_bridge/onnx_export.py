@@ -1,4 +1,4 @@
-"""MXNet 1.9.1's ONNX export beside a current onnx, with the weights as initialisers only.
+"""MXNet 1.9.1's `mx.onnx.export_model` beside a current onnx, with the weights as initialisers only.
 
 The exporter was written for onnx 1.8 to 1.14 and opset 13. Three things stand in its way today: `onnx.mapping` is
 gone, it converts for the newest opset of the installed onnx though it knows none after 13, and it lists every weight
@@ -9,34 +9,56 @@ file is completed afterwards.
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import onnx
-import onnx.checker
-import onnx.defs
-import onnx.helper
-import onnx.numpy_helper
-
-#: The newest that MXNet 1.9.1 has converters for, and the first IR version that goes with all onnx since.
 OPSET = 13
+"""The newest that MXNet 1.9.1 has converters for."""
 IR_VERSION = 8
+"""The first that goes with it and every onnx since."""
+
+_NUMPY_KINDS = ("FLOAT", "FLOAT16", "DOUBLE", "BOOL", "INT8", "UINT8", "INT32", "INT64")
+_lock = threading.Lock()
+
+
+def install() -> None:
+    """Put our `export_model` wherever MXNet shows its own."""
+    places = [("mxnet.onnx", "export_model"), ("mxnet.onnx.mx2onnx", "export_model"),
+              ("mxnet.contrib.onnx", "export_model_")]
+    for name, attribute in places:
+        module = sys.modules.get(name)
+        stock = getattr(module, attribute, None)
+        if stock is not None and not hasattr(stock, "__wrapped__"):
+            setattr(module, attribute, _completed(stock))
+
+
+def _completed(stock: Any) -> Any:
+    @functools.wraps(stock)
+    def export_model(*args: Any, **kwargs: Any) -> Any:
+        try:
+            import onnx  # noqa: F401
+        except ImportError:
+            return stock(*args, **kwargs)  # which says what to install
+        with _lock, _former_onnx():
+            path = stock(*args, **kwargs)
+        _complete(path)
+        return path
+
+    return export_model
 
 
 def _mapping() -> types.ModuleType:
     """The two tables of the former `onnx.mapping` that the exporter reads."""
+    import onnx
+
     module = types.ModuleType("onnx.mapping")
-    to_numpy = {
-        number: onnx.helper.tensor_dtype_to_np_dtype(number)
-        for number in onnx.helper.get_all_tensor_dtypes()
-        if onnx.TensorProto.DataType.Name(number)
-        in ("FLOAT", "FLOAT16", "DOUBLE", "BOOL", "INT8", "UINT8", "INT32", "INT64")
-    }
+    to_numpy = {number: onnx.helper.tensor_dtype_to_np_dtype(number) for number in onnx.helper.get_all_tensor_dtypes()
+                if onnx.TensorProto.DataType.Name(number) in _NUMPY_KINDS}
     module.TENSOR_TYPE_TO_NP_TYPE = to_numpy  # type: ignore[attr-defined]
     module.NP_TYPE_TO_TENSOR_TYPE = {kind: number for number, kind in to_numpy.items()}  # type: ignore[attr-defined]
     return module
@@ -44,6 +66,8 @@ def _mapping() -> types.ModuleType:
 
 def _convert_weight_or_input(node: dict[str, Any], **context: Any) -> Any:
     """The exporter's converter of a graph's variables, with weights as bytes: [value info], (element type,)."""
+    import onnx
+
     name = node["name"]
     if context["is_input"]:
         number, shape = context["in_type"], context["in_shape"]
@@ -57,34 +81,44 @@ def _convert_weight_or_input(node: dict[str, Any], **context: Any) -> Any:
 
 
 @contextmanager
-def former_onnx() -> Iterator[None]:
+def _former_onnx() -> Iterator[None]:
     """While it lasts, onnx looks as MXNet's exporter expects; the graph is checked later, as a whole model."""
+    import onnx
+    import onnx.checker
+    import onnx.defs
     from mxnet.onnx.mx2onnx._export_onnx import MXNetGraph
 
-    mapping = getattr(onnx, "mapping", None) or _mapping()
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.dict(sys.modules, {"onnx.mapping": mapping}))
-        stack.enter_context(mock.patch.object(onnx, "mapping", mapping, create=True))
-        stack.enter_context(mock.patch.object(onnx.defs, "onnx_opset_version", return_value=OPSET))
-        stack.enter_context(mock.patch.object(onnx.checker, "check_graph"))
+        if not hasattr(onnx, "mapping"):
+            mapping = _mapping()
+            sys.modules["onnx.mapping"] = mapping
+            stack.callback(sys.modules.pop, "onnx.mapping", None)
+            _replace(stack, onnx, "mapping", mapping)
+        _replace(stack, onnx.defs, "onnx_opset_version", lambda: OPSET)
+        _replace(stack, onnx.checker, "check_graph", lambda *args, **kwargs: None)
         for converters in MXNetGraph.registry_.values():
             if "null" in converters:
-                stack.enter_context(mock.patch.dict(converters, {"null": _convert_weight_or_input}))
+                stack.callback(converters.__setitem__, "null", converters["null"])
+                converters["null"] = _convert_weight_or_input
         yield
 
 
-def export_onnx(symbol_file: Path, params_file: Path, shape: tuple[int, ...], path: Path) -> None:
-    """Write the model of one float32 input of that shape as an ONNX file, checked and with its types inferred.
+def _replace(stack: ExitStack, owner: Any, name: str, value: Any) -> None:
+    if hasattr(owner, name):
+        stack.callback(setattr, owner, name, getattr(owner, name))
+    else:
+        stack.callback(delattr, owner, name)
+    setattr(owner, name, value)
+
+
+def _complete(path: str) -> None:
+    """Weights become initialisers only, and the file says what it is made of.
 
     Raises:
-        AttributeError: an operator has no converter.
         onnx.checker.ValidationError: the exporter wrote what ONNX does not allow.
     """
-    import mxnet.onnx
-    import numpy as np
+    import onnx
 
-    with former_onnx():
-        mxnet.onnx.export_model(str(symbol_file), str(params_file), [shape], np.float32, str(path))
     model = onnx.load(path)
     initialisers = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in initialisers]
