@@ -96,3 +96,9 @@ def test_modules_are_short(module: Path):
 def test_modules_say_what_they_are_for(module: Path):
     tree = ast.parse(module.read_text())
     assert ast.get_docstring(tree) or len(tree.body) <= 1  # a package's __init__ may be empty
+
+
+def test_test_files_have_names_of_their_own():
+    """pytest imports them all as top-level modules."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert len(names) == len(set(names)), sorted(name for name in set(names) if names.count(name) > 1)
