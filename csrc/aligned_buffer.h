@@ -26,8 +26,8 @@ class AlignedBuffer {
       if (data_ == nullptr) throw std::bad_alloc();
       std::memset(data_, 0, rounded_);
     } else {
-      // Zero pages of the kernel's: the team touches them first, in parallel. Huge ones gain nothing here once
-      // they are there, and on a virtual machine take several times longer to get.
+      // Zero pages of the kernel's, which populate() or the first touch brings in. Huge ones gain nothing here
+      // once they are there, and on a virtual machine take several times longer to get.
       rounded_ = wanted;
       void* mapped = mmap(nullptr, rounded_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
       if (mapped == MAP_FAILED) throw std::bad_alloc();
@@ -50,11 +50,22 @@ class AlignedBuffer {
     }
   }
 
+  // Brings in the pages of share `share` of `shares` at once: a fault for each costs a third more. What the
+  // system does not do (Linux before 5.14) is left to the first touch.
+  void populate(int share, int shares) const {
+    if (rounded_ < kMapped) return;
+    const std::size_t pages = (rounded_ + kPage - 1) / kPage;
+    const std::size_t begin = pages * share / shares, end = pages * (share + 1) / shares;
+    madvise(data_ + begin * kPage, (end - begin) * kPage, kPopulateWrite);
+  }
+
   char* data() const { return data_; }
   std::size_t size() const { return bytes_; }
 
  private:
   static constexpr std::size_t kMapped = std::size_t{1} << 20;
+  static constexpr std::size_t kPage = 4096;
+  static constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which headers before Linux 5.14 lack
 
   void swap(AlignedBuffer& other) noexcept {
     std::swap(data_, other.data_);

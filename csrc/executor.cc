@@ -329,6 +329,7 @@ Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& in
   return sets_->get(inputs, [&] {
     prepare_runs_.fetch_add(1);
     auto buffer = std::make_shared<AlignedBuffer>(prepared_bytes_);
+    run_on_team(threads_, [&](int thread, int team) { buffer->populate(thread, team); });
     Bindings bindings;
     for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
     bindings.prepared = buffer->data();
