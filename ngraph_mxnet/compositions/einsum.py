@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from string import ascii_letters
 
+from ngraph_mxnet.compositions.tensors import reshaped
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 
@@ -98,7 +99,7 @@ def _product(b: Builder, left: Term, right: Term, needed: set[str]) -> Term:
     a, c = _matrices(b, left, batch, rows, inner), _matrices(b, right, batch, inner, columns)
     sizes = {**dict(zip(left[1], left[0].shape, strict=True)), **dict(zip(right[1], right[0].shape, strict=True))}
     out = batch + rows + columns
-    return _reshaped(b, b.matmul(a, c), [sizes[name] for name in out]), out
+    return reshaped(b, b.matmul(a, c), [sizes[name] for name in out]), out
 
 
 def _matrices(b: Builder, term: Term, batch: str, rows: str, columns: str) -> Value:
@@ -106,8 +107,4 @@ def _matrices(b: Builder, term: Term, batch: str, rows: str, columns: str) -> Va
     value, axes = term
     sizes = dict(zip(axes, value.shape, strict=True))
     moved = b.transpose(value, order=[axes.index(name) for name in batch + rows + columns])
-    return _reshaped(b, moved, [prod(sizes[name] for name in names) for names in (batch, rows, columns)])
-
-
-def _reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
-    return x if x.shape == tuple(shape) else b.reshape(x, shape=tuple(shape))
+    return reshaped(b, moved, [prod(sizes[name] for name in names) for names in (batch, rows, columns)])

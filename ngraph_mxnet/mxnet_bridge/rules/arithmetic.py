@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import along_axis, scalar
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f64, i64
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, as_number, scalar, truth
+from ngraph_mxnet.mxnet_bridge.rules.common import as_number, truth
 from ngraph_mxnet.mxnet_bridge.rules.registry import LOGIC, MATHS, NUMBERS, Lowering, Types, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

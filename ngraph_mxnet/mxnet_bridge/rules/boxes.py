@@ -6,10 +6,11 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, positive, scalar, slice_axis
+from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, positive
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 from ngraph_mxnet.ops.boxes import BOX_FORMATS

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, element_type
@@ -54,29 +55,14 @@ def per_axis(values: tuple[int, ...], count: int, fill: int, name: str) -> tuple
     return values or (fill,) * count
 
 
-def scalar(b: Builder, value: float, like: Value) -> Value:
-    """A rank-0 constant of the element type of `like`."""
-    return b.constant(value, like.type.element)
-
-
 def at_least_1d(b: Builder, value: Value) -> Value:
     """MXNet (outside mx.np) has no rank 0: a full reduction gives shape (1,)."""
     return value if value.shape else b.reshape(value, shape=(1,))
 
 
-def reshaped(b: Builder, value: Value, shape: Sequence[int]) -> Value:
-    """`value` as `shape`, which it may have already."""
-    return value if value.shape == tuple(shape) else b.reshape(value, shape=shape)
-
-
 def as_indices(b: Builder, value: Value) -> Value:
     """Indices of any number type as i64; MXNet cuts fractions off."""
     return b.convert(value, element="i64")
-
-
-def along_axis(b: Builder, vector: Value, axis: int, rank: int) -> Value:
-    """A vector ready to broadcast along `axis` of a tensor of `rank`."""
-    return b.reshape(vector, shape=[vector.type.size if i == axis else 1 for i in range(rank)])
 
 
 def truth(b: Builder, x: Value) -> Value:
@@ -94,13 +80,6 @@ def as_number(b: Builder, condition: Value, like: Value) -> Value:
 def as_type(b: Builder, x: Value, element: ElementType) -> Value:
     """`x` in `element`, which it may have already."""
     return x if x.type.element is element else b.convert(x, element=element)
-
-
-def slice_axis(b: Builder, x: Value, axis: int, begin: int, end: int) -> Value:
-    """x[..., begin:end, ...] with bounds in range."""
-    rank = len(x.shape)
-    return b.slice(x, begin=[begin if i == axis else 0 for i in range(rank)],
-                   end=[end if i == axis else x.shape[i] for i in range(rank)])
 
 
 def within_length(b: Builder, x: Value, lengths: Value, axis: int) -> Value:

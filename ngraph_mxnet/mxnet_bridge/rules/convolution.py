@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
+from ngraph_mxnet.compositions.tensors import along_axis
 from ngraph_mxnet.compositions.transposed_convolution import transposed_convolution
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, bias_of, per_axis, positive
+from ngraph_mxnet.mxnet_bridge.rules.common import bias_of, per_axis, positive
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import at_least_1d, normal_axis, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import at_least_1d, normal_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import FLOATS, NUMBERS, moves, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

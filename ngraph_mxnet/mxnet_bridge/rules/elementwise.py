@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from ngraph_mxnet.compositions.tensors import along_axis, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, as_number, as_type, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import as_number, as_type
 from ngraph_mxnet.mxnet_bridge.rules.registry import (
     EXACT,
     FLOATS,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import as_indices, normal_axis, positive, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import as_indices, normal_axis, positive
 from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, NUMBERS, moves, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import reshaped
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, reshaped
+from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import NUMBERS, moves, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis
 from ngraph_mxnet.mxnet_bridge.rules.diagonals import triangle
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.rules.shapes import moved_axes

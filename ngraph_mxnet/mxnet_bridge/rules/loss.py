@@ -9,11 +9,12 @@ from math import inf
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f64
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, scalar, within_length
+from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, within_length
 from ngraph_mxnet.mxnet_bridge.rules.registry import FLOATS, MOVED, NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

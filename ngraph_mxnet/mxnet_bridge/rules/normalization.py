@@ -7,10 +7,11 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import along_axis, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import along_axis, image_shape, normal_axis, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, normal_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import FLOATS, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, boolean, f32, f64, i64
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.rules.arithmetic import as_float, hypot, wrapped
-from ngraph_mxnet.mxnet_bridge.rules.common import as_number, as_type, scalar, truth
+from ngraph_mxnet.mxnet_bridge.rules.common import as_number, as_type, truth
 from ngraph_mxnet.mxnet_bridge.rules.elementwise import EXACT_OF_ONE, MATHS_OF_ONE, Unary
 from ngraph_mxnet.mxnet_bridge.rules.registry import (
     EXACT,

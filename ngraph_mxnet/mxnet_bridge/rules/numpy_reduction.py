@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from math import prod
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f16, f32
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import as_type, normal_axes, normal_axis, scalar, truth
+from ngraph_mxnet.mxnet_bridge.rules.common import as_type, normal_axes, normal_axis, truth
 from ngraph_mxnet.mxnet_bridge.rules.reduction import dtype_of
 from ngraph_mxnet.mxnet_bridge.rules.registry import FLOATS, LOGIC, NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode

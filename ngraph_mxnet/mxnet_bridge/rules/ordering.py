@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import reshaped, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, i64
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import as_type, normal_axis, reshaped, scalar
+from ngraph_mxnet.mxnet_bridge.rules.common import as_type, normal_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

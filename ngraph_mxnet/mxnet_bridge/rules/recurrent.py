@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.compositions.tensors import slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, positive, slice_axis
+from ngraph_mxnet.mxnet_bridge.rules.common import normal_axis, positive
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 from ngraph_mxnet.ops.recurrent import GATES

@@ -6,17 +6,12 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, i64
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import (
-    as_number,
-    at_least_1d,
-    normal_axes,
-    normal_axis,
-    scalar,
-)
+from ngraph_mxnet.mxnet_bridge.rules.common import as_number, at_least_1d, normal_axes, normal_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import ANY, FLOATS, NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

@@ -6,10 +6,11 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import as_indices, scalar, slice_axis
+from ngraph_mxnet.mxnet_bridge.rules.common import as_indices
 from ngraph_mxnet.mxnet_bridge.rules.indexing import WHOLE
 from ngraph_mxnet.mxnet_bridge.rules.registry import LOGIC, moves, rule
 from ngraph_mxnet.mxnet_bridge.rules.slices import flipped

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ngraph_mxnet.compositions.tensors import reshaped
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, normal_axes, normal_axis, positive, reshaped
+from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, normal_axes, normal_axis, positive
 from ngraph_mxnet.mxnet_bridge.rules.registry import moves
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

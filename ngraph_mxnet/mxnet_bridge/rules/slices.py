@@ -8,19 +8,12 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import (
-    image_shape,
-    normal_axes,
-    normal_axis,
-    positive,
-    reshaped,
-    scalar,
-    slice_axis,
-)
+from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, normal_axes, normal_axis, positive
 from ngraph_mxnet.mxnet_bridge.rules.registry import NUMBERS, moves, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import along_axis, converted, scalar
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.onnx_bridge.rules.common import along_axis, converted, normal_axis, scalar
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 _BINARY = {

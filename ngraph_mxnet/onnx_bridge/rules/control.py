@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.compositions.tensors import flipped, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import flipped, normal_axis, slice_axis
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 MOST_TRIPS = 1000

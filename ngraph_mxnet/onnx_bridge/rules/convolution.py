@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.compositions.tensors import along_axis
 from ngraph_mxnet.compositions.transposed_convolution import transposed_convolution
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import Ints, along_axis, window
+from ngraph_mxnet.onnx_bridge.rules.common import Ints, window
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 

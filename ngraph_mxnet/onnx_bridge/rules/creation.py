@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import broadcast_to, converted, iota, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import element_type
-from ngraph_mxnet.onnx_bridge.rules.common import broadcast_to, converted, iota, reshaped, scalar, slice_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of
 

@@ -7,10 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import converted, iota, reshaped, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean
-from ngraph_mxnet.onnx_bridge.rules.common import converted, iota, normal_axis, reshaped, scalar
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import broadcast_to, flipped, iota, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import (
-    broadcast_to,
-    flipped,
-    iota,
-    normal_axis,
-    reshaped,
-    scalar,
-    slice_axis,
-)
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ngraph_mxnet.compositions import einsum as composed
+from ngraph_mxnet.compositions.tensors import reshaped, scalar
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import reshaped, scalar
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 

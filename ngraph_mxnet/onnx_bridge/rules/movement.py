@@ -6,9 +6,10 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import broadcast_to, reshaped, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import broadcast_to, normal_axis, reshaped, slice_axis
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 

@@ -6,9 +6,10 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import along_axis, converted, reshaped, scalar
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import along_axis, converted, normal_axis, reshaped, scalar
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of
 

@@ -6,9 +6,10 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import Ints, scalar, window
+from ngraph_mxnet.onnx_bridge.rules.common import Ints, window
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 

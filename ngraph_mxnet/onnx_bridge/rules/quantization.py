@@ -6,10 +6,11 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import along_axis, converted, reshaped, scalar
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, i32, u8
-from ngraph_mxnet.onnx_bridge.rules.common import along_axis, converted, normal_axis, reshaped, scalar, window
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis, window
 from ngraph_mxnet.onnx_bridge.rules.linear import product
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of

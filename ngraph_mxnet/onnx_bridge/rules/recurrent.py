@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ngraph_mxnet.compositions.tensors import scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import scalar, slice_axis
 from ngraph_mxnet.onnx_bridge.rules.control import MOST_TRIPS
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 

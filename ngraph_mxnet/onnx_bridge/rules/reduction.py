@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from ngraph_mxnet.compositions.tensors import converted, flipped, scalar
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, i64, u8
-from ngraph_mxnet.onnx_bridge.rules.common import converted, flipped, normal_axes, normal_axis, scalar
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axes, normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 _PLAIN = {"ReduceSum": "reduce_sum", "ReduceMean": "reduce_mean", "ReduceProd": "reduce_prod",

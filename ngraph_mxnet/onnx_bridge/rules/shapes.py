@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
+from ngraph_mxnet.compositions.tensors import reshaped
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import normal_axes, normal_axis, reshaped
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axes, normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 
