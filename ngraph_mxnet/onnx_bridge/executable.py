@@ -13,7 +13,15 @@ import numpy as np
 import onnx
 
 from ngraph_mxnet.errors import ModelError, UnsupportedError
-from ngraph_mxnet.onnx_bridge.importer import Dimensions, Imported, Shapes, bind_shapes, import_model, input_types
+from ngraph_mxnet.onnx_bridge.importer import (
+    Dimensions,
+    Imported,
+    Shapes,
+    bind_shapes,
+    dimensions,
+    import_model,
+    input_types,
+)
 from ngraph_mxnet.onnx_bridge.model import Model
 from ngraph_mxnet.onnx_bridge.rules.registry import DataDependentError
 from ngraph_mxnet.onnx_bridge.tensors import as_array, element_of, type_name
@@ -148,6 +156,4 @@ def _output_port(value: onnx.ValueInfoProto) -> ModelPort:
     if kind != "tensor_type":
         raise UnsupportedError(f"output {value.name!r} is a {type_name(value)}; only tensors are supported")
     tensor = value.type.tensor_type
-    dims = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
-    return ModelPort(value.name, str(element_of(tensor.elem_type).numpy),
-                     tuple(dims) if tensor.HasField("shape") else None)
+    return ModelPort(value.name, str(element_of(tensor.elem_type).numpy), dimensions(tensor))

@@ -55,15 +55,19 @@ def input_types(model: Model) -> dict[str, tuple[ElementType, Dimensions | None]
             element = element_of(tensor.elem_type)
         except UnsupportedError as error:
             raise UnsupportedError(f"input {value.name!r}: {error}") from None
-        dims = tuple(_dimension(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
-        result[value.name] = element, dims
+        result[value.name] = element, dimensions(tensor)
     return result
+
+
+def dimensions(tensor: onnx.TypeProto.Tensor) -> Dimensions | None:
+    """What the model says of a shape; None if it does not say the rank."""
+    return tuple(_dimension(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
 
 
 def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return dim.dim_param or None
+    return None if dim.dim_param in ("", "?") else dim.dim_param  # PaddlePaddle calls all that it does not know "?"
 
 
 def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType]:

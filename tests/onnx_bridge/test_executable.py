@@ -75,6 +75,14 @@ def test_a_symbol_is_one_size_everywhere() -> None:
         exe(ones, ones[:1])
 
 
+def test_a_question_mark_is_no_symbol() -> None:
+    """PaddlePaddle names so every dimension that it does not know."""
+    relu = helper.make_node("Relu", ["x"], ["y"])
+    exe = ngraph_mxnet.compile(model([relu], [value("x", ["?", "?"])], [value("y", ["?", "?"])]), "INTERPRETER")
+    assert exe.inputs[0].shape == exe.outputs[0].shape == (None, None)
+    assert exe(np.ones((2, 3), np.float32))[0].shape == (2, 3)
+
+
 @pytest.mark.parametrize("backend", ["CPU", "INTERPRETER"])
 def test_a_shape_that_is_an_input(backend: str) -> None:
     """A program is for the elements that decide about shapes, and only for these."""

