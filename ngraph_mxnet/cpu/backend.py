@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.cpu.openmp import tell_ignored
+from ngraph_mxnet.cpu.peak import measure_peak
 from ngraph_mxnet.cpu.precision import precision_notice, tell
+from ngraph_mxnet.cpu.profile import Profile, measure
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
@@ -59,13 +62,14 @@ class CPUExecutable(Executable):
     """
 
     def __init__(self, graph: Graph, split: Split, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
-                 recipe: Recipe | None) -> None:
+                 recipe: Recipe | None, target: Target) -> None:
         super().__init__(input_ports(graph), output_ports(graph))
         self.split = split
         self.native = native
         self.main = main
         self.prepare = prepare
         self._recipe = recipe
+        self._target = target
 
     @property
     def memory(self) -> MemoryUse:
@@ -83,6 +87,13 @@ class CPUExecutable(Executable):
         outputs = [np.empty(port.type.shape, port.type.element.numpy) for port in self.outputs]
         self.native.run(arrays, outputs)
         return outputs
+
+    def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
+        if recorder() is not None:
+            raise ConfigError("NGRAPH_PROFILE is set: a process has one recorder; unset it")
+        found = measure(lambda: self.run(arrays), self._target.threads, rounds)
+        return replace(found, isa=self._target.isa, peak=measure_peak(self._target.isa, self._target.threads),
+                       memory=(self.memory,))
 
 
 class CPUBackend(Backend):
@@ -151,7 +162,7 @@ class CPUBackend(Backend):
             )
             native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner)
         kept = None if code.addresses else recipe
-        return CPUExecutable(graph, split, native, main.builder, prepare.builder, kept)
+        return CPUExecutable(graph, split, native, main.builder, prepare.builder, kept, target)
 
 
 def _record_pass(record: PassRecord, graph: Graph) -> None:

@@ -11,13 +11,13 @@ from rich.console import Group
 from rich.text import Text
 
 from ngraph_mxnet.cpu.describe import Contraction, contractions
+from ngraph_mxnet.cpu.kernel_table import kernel_table, memory_table
 from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.mxnet_bridge import callbacks, environment
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, review_region
-from ngraph_mxnet.mxnet_bridge.kernel_table import kernel_table, memory_table
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
 from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.partition.render import render

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +23,9 @@ from ngraph_mxnet.onnx_bridge.importer import (
 )
 from ngraph_mxnet.onnx_bridge.model import Model
 from ngraph_mxnet.onnx_bridge.rules.registry import DataDependentError
-from ngraph_mxnet.onnx_bridge.tensors import as_array, element_of, type_name
+from ngraph_mxnet.onnx_bridge.tensors import element_of, type_name
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.executable import Executable, InputError
+from ngraph_mxnet.runtime.executable import Executable, InputError, Submitting, as_array
 
 MOST_PROGRAMS = 16
 """Compiled programs that an executable keeps; the least recently used one goes first."""
@@ -50,7 +49,7 @@ class ModelPort:
         return f"{self.name}: {self.dtype}[{dims}]"
 
 
-class ModelExecutable:
+class ModelExecutable(Submitting):
     """An ONNX model, called with arrays; compiled once for each set of shapes.
 
     What holds of `Executable` holds here: results are the caller's own, inputs are never written to, calls from several
@@ -69,7 +68,6 @@ class ModelExecutable:
         self._programs: OrderedDict[Key, Executable] = OrderedDict()
         self._specialised: set[str] = set()
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
         open_ = [port.name for port in self.inputs
                  if port.shape is None or not all(isinstance(dim, int) for dim in port.shape)]
         unknown = sorted(set(fixed) - set(types))
@@ -92,15 +90,23 @@ class ModelExecutable:
             UnsupportedError, ModelError: the model can't be compiled for these shapes; the text names the node.
         """
         by_name = self._checked(arrays)
-        program = self._program({name: array.shape for name, array in by_name.items()}, by_name)
+        program = self.program(by_name)
         return program({port.name: by_name[port.name] for port in program.inputs})
 
-    def run_async(self, *arrays: Any) -> Future[list[np.ndarray]]:
-        """The same on another thread. The arrays must not change until the result is there."""
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, thread_name_prefix="ngraph")
-            return self._pool.submit(self, *arrays)
+    def profile(self, *arrays: Any, rounds: int = 20) -> Any:
+        """Where the time goes with these arrays, kernel by kernel: see `Executable.profile`.
+
+        Raises:
+            InputError, UnsupportedError, ModelError: as for a call.
+            ConfigError: the backend has no kernels to tell of.
+        """
+        by_name = self._checked(arrays)
+        program = self.program(by_name)
+        return program.profile({port.name: by_name[port.name] for port in program.inputs}, rounds=rounds)
+
+    def program(self, inputs: Mapping[str, np.ndarray]) -> Executable:
+        """What runs for arrays of these shapes, compiled if it was not yet."""
+        return self._program({name: array.shape for name, array in inputs.items()}, inputs)
 
     def _program(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> Executable:
         with self._lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -106,16 +105,6 @@ def _inside(name: str, location: str, folder: Path | None) -> Path:
     if not path.is_file():
         raise ModelError(f"tensor {name!r}: no file {location!r} in the model's folder for its external data")
     return path
-
-
-def as_array(value: Any) -> np.ndarray:
-    """A NumPy array of anything that NumPy takes, and of DLPack tensors without a copy where they lie on a CPU."""
-    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-        try:
-            return np.from_dlpack(value)
-        except (BufferError, TypeError, RuntimeError):
-            pass  # a read-only array of an older NumPy, say: then by a copy
-    return np.asarray(value)
 
 
 def type_name(value: onnx.ValueInfoProto) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,19 +39,34 @@ class InputError(NGraphError, ValueError):
     """The arrays given to an executable do not fit its inputs; the text names the input."""
 
 
-class Executable(ABC):
+class Submitting:
+    """`run_async`, of what is called with arrays: one thread for each object, started when it is first asked for."""
+
+    _pool: ThreadPoolExecutor | None = None
+    _starting = threading.Lock()
+
+    def run_async(self, *arrays: Any) -> Future[list[np.ndarray]]:
+        """A call on another thread, after those asked for before. The arrays must not change until the result is
+        there; what the call raises, the future's `result()` raises."""
+        with self._starting:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, thread_name_prefix="ngraph")
+        return self._pool.submit(self, *arrays)  # type: ignore[arg-type]
+
+
+class Executable(Submitting, ABC):
     """A compiled graph, called with arrays. What every one of them keeps, edge cases first:
 
     * A result never shares memory with an input, a constant, another result or an earlier call's result, even
       where the graph returns a parameter or one value twice; the caller may write to it.
     * Inputs are never written to and not kept after the call.
-    * An input in any strides, byte order or alignment is taken, by a copy where it has to be. One of another
-      shape or dtype is refused, never converted: that would hide a mistake.
+    * An input in any strides, byte order or alignment is taken, a DLPack tensor too, by a copy where it has to be. One
+      of another shape or dtype is refused, never converted: that would hide a mistake.
     * A graph without parameters is called with nothing, one without results returns an empty list.
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
 
-    A backend implements `run`.
+    A backend implements `run`, and `measured` if it has kernels whose time it can tell.
     """
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -72,6 +89,23 @@ class Executable(ABC):
         """
         return self.run(self._checked(arrays))
 
+    def profile(self, *arrays: Any, rounds: int = 20) -> Any:
+        """Run `rounds` times, after a few that do not count, and tell where the time goes, kernel by kernel.
+
+        Returns:
+            A `cpu.profile.Profile`: prints as tables; `to_dict()` is for programs. It takes some time more, as the
+            machine's peak is measured too, and what other threads run meanwhile is in it.
+
+        Raises:
+            InputError: as for a call.
+            ConfigError: the backend has no kernels to tell of.
+        """
+        return self.measured(self._checked(arrays), rounds)
+
+    def measured(self, arrays: list[np.ndarray], rounds: int) -> Any:
+        """What `profile` returns; `arrays` are as those of `run`."""
+        raise ConfigError("profiles tell of kernels, which only the backend CPU has")
+
     def _checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             arrays = self._by_name(arrays[0])
@@ -88,13 +122,23 @@ class Executable(ABC):
         return tuple(by_name[name] for name in names)
 
 
+def as_array(value: Any) -> np.ndarray:
+    """A NumPy array of anything that NumPy takes, and of DLPack tensors without a copy where they lie on a CPU."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+        try:
+            return np.from_dlpack(value)
+        except (BufferError, TypeError, RuntimeError):
+            pass  # a read-only array of an older NumPy, say: then by a copy
+    return np.asarray(value)
+
+
 def checked_array(port: Port, value: Any, *, what: str = "input") -> np.ndarray:
     """`value` as a C-contiguous array of exactly the port's type.
 
     Raises:
         InputError: the shape or dtype differs.
     """
-    array = np.asarray(value)
+    array = as_array(value)
     wanted = port.type.element.numpy
     if array.dtype.newbyteorder("=") != wanted:
         raise InputError(f"{what} {port.name!r}: found dtype {array.dtype}, expected {wanted} ({port.type})")

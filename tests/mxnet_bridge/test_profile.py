@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,9 @@ from native_runs import mx
 from rich.console import Console
 
 import ngraph_mxnet
+from ngraph_mxnet.cpu import profile
 from ngraph_mxnet.cpu.peak import Peak
 from ngraph_mxnet.cpu.trace import Label, Spans
-from ngraph_mxnet.mxnet_bridge import profile
 
 ROOT = Path(ngraph_mxnet.__file__).parents[1]
 EVENT = np.dtype([("begin", "i8"), ("end", "i8"), ("tasks", "i8"), ("call", "u8"), ("label", "u4"), ("thread", "i4")])
@@ -87,5 +88,5 @@ def test_time_is_sorted_by_kernel_and_node():
     assert (found.wall_ms, found.waiting_ms, found.outside_ms, found.total_ms) == (10, 3, 2, 10)
     shown = Console(width=120)
     with shown.capture() as text:
-        shown.print(profile.replace(found, isa="avx2", peak=Peak(2, 3000.0, 6.0)))
+        shown.print(replace(found, isa="avx2", peak=Peak(2, 3000.0, 6.0)))
     assert "50.0 %" in text.get() and "40.0 %" in text.get()

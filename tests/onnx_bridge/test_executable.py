@@ -21,6 +21,19 @@ from ngraph_mxnet.onnx_bridge import executable
 from ngraph_mxnet.runtime.executable import InputError
 
 
+class Tensor:
+    """What another framework would pass."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._array.__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
 def images(count: int) -> np.ndarray:
     return np.random.default_rng(count).standard_normal((count, 3, 8, 8), dtype=np.float32)
 
@@ -115,23 +128,6 @@ def test_several_threads() -> None:
         np.testing.assert_array_equal(left, right)
 
 
-def test_dlpack() -> None:
-    class Tensor:
-        """What another framework would pass."""
-
-        def __init__(self, array: np.ndarray) -> None:
-            self._array = array
-
-        def __dlpack__(self, **kwargs: Any) -> Any:
-            return self._array.__dlpack__(**kwargs)
-
-        def __dlpack_device__(self) -> Any:
-            return self._array.__dlpack_device__()
-
-    exe, x = ngraph_mxnet.compile(network(), "INTERPRETER"), images(1)
-    np.testing.assert_array_equal(exe(Tensor(x))[0], exe(x)[0])
-
-
 def test_options_that_do_not_belong() -> None:
     with pytest.raises(ConfigError, match="an ONNX model holds its own"):
         ngraph_mxnet.compile(network(), weights={"w": np.zeros(1)})
@@ -199,3 +195,49 @@ def test_element_types_and_dtypes() -> None:
     exe = ngraph_mxnet.compile(model([cast], [value("x", [2], F32)], [value("y", [2], TensorProto.INT32)]), "CPU")
     assert exe.outputs[0].dtype == "int32"
     assert exe(np.array([1.7, -1.7], np.float32))[0].tolist() == [1, -1]
+
+
+def test_profile() -> None:
+    exe = ngraph_mxnet.compile(network(), "CPU", threads=1)
+    found = exe.profile(images(2), rounds=3)
+    assert found.rounds == 3 and found.threads == 1
+    (conv,) = [row for row in found.rows if "onnx:conv Conv" in row.origin and "contraction" in row.kernel]
+    assert conv.gflop == pytest.approx(2 * 2 * 4 * 64 * 27 / 1e9)
+    assert found.to_dict()["memory"][0]["planned"] > 0
+    with pytest.raises(InputError, match="found 0 inputs"):
+        exe.profile()
+    with pytest.raises(ConfigError, match="which only the backend CPU has"):
+        ngraph_mxnet.compile(network(), "INTERPRETER").profile(images(1))
+
+
+def test_profile_needs_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
+    exe = ngraph_mxnet.compile(network(2), "CPU")
+    monkeypatch.setattr("ngraph_mxnet.cpu.backend.recorder", object)
+    with pytest.raises(ConfigError, match="a process has one recorder"):
+        exe.profile(images(2))
+
+
+@pytest.mark.parametrize("backend", ["CPU", "INTERPRETER"])
+def test_a_dlpack_tensor_is_read_where_it_lies(backend: str) -> None:
+    """Even a transposed one gets as far as the program without a copy; only there, where rows must be whole, is one."""
+    x = images(1)
+
+    exe = ngraph_mxnet.compile(network(), backend)
+    for array in (x, x.transpose(0, 1, 3, 2)):
+        assert np.shares_memory(exe._checked((Tensor(array),))["x"], array)
+        np.testing.assert_array_equal(exe(Tensor(array))[0], exe(np.ascontiguousarray(array))[0])
+    program = exe.program({"x": x})
+    assert np.shares_memory(program._checked((x,))[0], x)
+    graph = ngraph_mxnet.Builder()
+    value = graph.parameter("x", (2,), "f32")
+    plain = ngraph_mxnet.compile(graph.results(graph.abs(value)), backend)
+    for call in (plain, lambda array: plain.run_async(array).result()):
+        assert call(Tensor(np.array([-1, 2], np.float32)))[0].tolist() == [1, 2]
+
+
+def test_a_future_raises_what_the_call_raises() -> None:
+    exe = ngraph_mxnet.compile(network(), "INTERPRETER")
+    futures = [exe.run_async(images(count)) for count in (2, 1)]
+    assert [future.result()[0].shape[0] for future in futures] == [2, 1]
+    with pytest.raises(InputError, match="found shape"):
+        exe.run_async(images(1)[0]).result()

@@ -42,4 +42,4 @@ def memory_table(regions: Sequence[MemoryUse]) -> Table:
 def framework_names(origin: str) -> str:
     """The framework's names only: `convolution_bias (mx:conv0 Convolution + mx:relu0 Activation)`: `conv0 + relu0`."""
     inside = origin.partition("(")[2].removesuffix(")")
-    return " + ".join(part.removeprefix("mx:").split(" ")[0] for part in inside.split(" + ")) or origin
+    return " + ".join(part.partition(":")[2].split(" ")[0] or part for part in inside.split(" + ")) or origin

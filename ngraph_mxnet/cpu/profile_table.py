@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ngraph_mxnet.mxnet_bridge.kernel_table import framework_names, memory_table
-from ngraph_mxnet.mxnet_bridge.profile import Profile, Row
+from ngraph_mxnet.cpu.kernel_table import framework_names, memory_table
+from ngraph_mxnet.cpu.profile import Profile, Row
 
 
 def render(profile: Profile) -> RenderableType:
@@ -50,7 +50,7 @@ def _whole(profile: Profile) -> Table:
     in_kernels = sum(row.ms for row in profile.rows)
     operations = sum(row.gflop for row in profile.rows)
     for name, ms in (("in kernels", in_kernels), ("in calls, threads waiting", profile.waiting_ms),
-                     ("outside: MXNet, Python", profile.outside_ms)):
+                     ("outside: framework, Python", profile.outside_ms)):
         table.add_row(name, f"{ms:.3f} ms", _percent(ms / profile.total_ms))
     table.add_row("whole", f"{profile.wall_ms:.3f} ms",
                   f"{operations / profile.wall_ms * 1e3:.1f} GFLOP/s, "
