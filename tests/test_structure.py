@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "cpu": {"cache", "ir", "ops", "passes", "runtime", "_core", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
     "onnx_bridge": {"compositions", "ir", "ops", "passes", "runtime", *_BASE},
+    "cli": {"api", "cache", "cpu", "ir", "mxnet_bridge", "onnx_bridge", "partition", "passes", "runtime", *_BASE},
     "api": {"ir", "mxnet_bridge", "onnx_bridge", "runtime", *_BASE},
     "mxnet_bridge": {
         "cache",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ngraph_mxnet import config
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.onnx_bridge.importer import (
     Dimensions,
@@ -24,6 +25,7 @@ from ngraph_mxnet.onnx_bridge.importer import (
 from ngraph_mxnet.onnx_bridge.model import Model
 from ngraph_mxnet.onnx_bridge.rules.registry import DataDependentError
 from ngraph_mxnet.onnx_bridge.tensors import element_of, type_name
+from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, InputError, Submitting, as_array
 
@@ -59,7 +61,8 @@ class ModelExecutable(Submitting):
 
     def __init__(self, model: Model, backend: str | None, shapes: Shapes | None,
                  options: Mapping[str, Any]) -> None:
-        self._model, self._backend, self._options = model, backend, dict(options)
+        chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+        self._model, self._backend, self._options = model, chosen.name, dict(options)
         types = input_types(model)
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
         self.inputs = tuple(ModelPort(name, str(element.numpy), fixed.get(name, dims))

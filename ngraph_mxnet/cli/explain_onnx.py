@@ -1,0 +1,150 @@
+"""Whether an ONNX model compiles, as what, and if not, why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import onnx
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cpu.describe import Contraction, contractions
+from ngraph_mxnet.cpu.kernel_table import kernel_table, memory_table
+from ngraph_mxnet.cpu.memory import MemoryUse
+from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.onnx_bridge.importer import import_model
+from ngraph_mxnet.onnx_bridge.model import Model, read_model
+from ngraph_mxnet.onnx_bridge.rules.registry import find_rule
+from ngraph_mxnet.partition.cost import graph_cost
+from ngraph_mxnet.partition.render import short
+from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.compile import bind_weights
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+
+@dataclass(frozen=True)
+class OnnxExplanation:
+    """Prints as tables; `to_dict` is for programs.
+
+    `reason`: why it does not compile, None if it does; `unknown`: its operators without a rule or definition. `ops`: of
+    the optimised graph. `macs` (multiply-adds) and `operations` (others): as the model is written. `weights`: bytes.
+    """
+
+    backend: str
+    inputs: list[str]
+    outputs: list[str]
+    opsets: dict[str, int]
+    operators: dict[str, int]
+    reason: str | None = None
+    unknown: list[str] = field(default_factory=list)
+    ops: dict[str, int] = field(default_factory=dict)
+    macs: int = 0
+    operations: int = 0
+    weights: int = 0
+    kernels: list[Contraction] | None = None
+    memory: MemoryUse | None = None
+    notices: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        found = asdict(self)
+        for name in ("kernels", "memory"):
+            if found[name] is None:
+                del found[name]
+        return {**found, "compiles": self.reason is None}
+
+    def __rich__(self) -> RenderableType:
+        count = sum(self.operators.values())
+        if self.reason is None:
+            headline = Text(f"all {count} nodes run on {self.backend}, as {sum(self.ops.values())} ops", style="bold")
+        else:
+            headline = Text(f"it does not compile for {self.backend}: {self.reason}", style="bold")
+        parts: list[RenderableType] = [headline, self._ports(), _counts("Operators of the model", self.operators)]
+        if self.unknown:
+            parts.append(Text("operators without a rule: " + ", ".join(self.unknown)))
+        if self.ops:
+            parts.append(_counts("Ops of the optimised graph", self.ops))
+            parts.append(Text(f"{short(self.macs)} multiply-adds, {short(self.operations)} other operations, "
+                              f"{self.weights / 1e6:.2f} MB of weights"))
+        if self.kernels is not None:
+            parts.append(kernel_table([self.kernels]))
+        if self.memory is not None:
+            parts.append(memory_table([self.memory]))
+        return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
+
+    def _ports(self) -> Table:
+        opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
+        table = Table(show_header=False)
+        for name, texts in (("inputs", self.inputs), ("outputs", self.outputs), ("operator sets", [opsets])):
+            table.add_row(name, escape("\n".join(texts)))
+        return table
+
+
+def _counts(title: str, counts: Mapping[str, int]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_row(escape(", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())))
+    return table
+
+
+def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | None = None, *,
+                 kernels: bool = False) -> OnnxExplanation:
+    """Import and optimise the model in a file; nothing runs.
+
+    Args:
+        shapes: of inputs that the model leaves open, by name.
+        kernels: compile it, and tell how the CPU backend computes each contraction, and the memory.
+
+    Raises:
+        ModelError: the file is damaged, or a shape is missing or does not fit.
+        ConfigError: no such backend, or `kernels` of one that has none.
+    """
+    chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+    if kernels and chosen.name != "CPU":
+        raise ConfigError(f"the backend {chosen.name} has no kernels to tell of; the backend CPU has")
+    model = read_model(path)
+    proto = model.proto.graph
+    found = OnnxExplanation(chosen.name, [value.name for value in model.inputs], [v.name for v in proto.output],
+                            model.opsets, _descending(node.op_type for node in proto.node),
+                            notices=tuple(chosen.notices()))
+    try:
+        imported = import_model(model, shapes)
+        graph = bind_weights(imported.graph, imported.weights)
+        found = replace(found, inputs=[f"{p.name}: {p.type}" for p in graph.parameters],
+                        outputs=[f"{value.name}: {value.type}" for value in graph.results])
+        optimize(graph)
+        chosen.require_support(graph)
+        compiled: Any = compile_graph(imported.graph, "CPU", imported.weights) if kernels else None
+    except UnsupportedError as error:
+        return replace(found, reason=str(error), unknown=_unknown(model))
+    cost = graph_cost(imported.graph)
+    constants = [node.output.type.bytes for node in graph.nodes if node.op.name == "constant"]
+    found = replace(found, ops=_descending(node.op.name for node in graph.nodes if node.op.name != "constant"),
+                    macs=cost.macs, operations=cost.operations, weights=sum(constants))
+    if compiled is None:
+        return found
+    return replace(found, kernels=contractions(compiled.main.instructions), memory=compiled.memory)
+
+
+def _descending(names: Any) -> dict[str, int]:
+    return dict(Counter(names).most_common())
+
+
+def _unknown(model: Model) -> list[str]:
+    """Operators that have no rule, and that ONNX does not define as functions."""
+    found = set()
+    for node in model.proto.graph.node:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if find_rule(node.op_type, domain) is None:
+            version = model.opsets.get(domain, 1)
+            known = onnx.defs.has(node.op_type, version, domain)
+            schema = onnx.defs.get_schema(node.op_type, version, domain) if known else None
+            defined = schema is not None and (schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
+            if not defined:
+                found.add(f"{domain + ' ' if domain else ''}{node.op_type}")
+    return sorted(found)

@@ -1,0 +1,202 @@
+"""Commands about a model, of ONNX or MXNet: `explain`, `run`, `bench`, `profile`."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cli import options
+from ngraph_mxnet.cli.loading import Shapes, fitting_inputs, load_model
+from ngraph_mxnet.errors import NGraphError
+
+_WIDTH = 140
+
+
+def _console() -> Console:
+    """As wide as the terminal; what is piped keeps its tables' rows whole. NO_COLOR is respected."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH)
+
+
+def _settings(threads: int | None, precision: str | None) -> dict[str, Any]:
+    """Options of the backend; the interpreter has none."""
+    return {name: value for name, value in (("threads", threads), ("precision", precision)) if value is not None}
+
+
+@click.command()
+@options.model_argument
+@options.shape_option
+@options.dtype_option
+@options.backend_option
+@click.option("--kernels", is_flag=True, help="Show how each contraction is computed, and the memory.")
+@options.json_option
+def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | None, kernels: bool,
+            as_json: bool) -> None:
+    """Which parts of a model run on the backend, and why the others do not.
+
+    Of an ONNX model all runs, or nothing: then the node that can't be compiled is named.
+    """
+    explanation: Any
+    try:
+        if options.is_symbol(model):
+            from ngraph_mxnet.mxnet_bridge.explain import explain as explain_symbol
+
+            explanation = explain_symbol(model, shapes, dtypes, backend=backend, kernels=kernels)
+        else:
+            from ngraph_mxnet.cli.explain_onnx import explain_onnx
+
+            if dtypes:
+                raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
+            explanation = explain_onnx(model, shapes, backend, kernels=kernels)
+    except NGraphError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(explanation.to_dict(), indent=2))
+    else:
+        Console().print(explanation)
+
+
+@click.command()
+@options.model_argument
+@options.input_option
+@options.params_option
+@options.backend_option
+@options.threads_option
+@options.precision_option
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE.npz",
+              help="Write the results there, by name.")
+@options.json_option
+def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: str | None, threads: int | None,
+        precision: str | None, output: Path | None, as_json: bool) -> None:
+    """Run a model once on inputs from files, and show its results in figures."""
+    try:
+        shapes = {name: array.shape for name, array in arrays.items() if not name.startswith("#")}
+        exe = load_model(model, shapes, params, backend, _settings(threads, precision), needs_weights=True)
+        results = exe(fitting_inputs(exe, arrays, None))
+    except NGraphError as error:
+        raise click.ClickException(str(error)) from None
+    names = [port.name for port in exe.outputs]
+    if output is not None:
+        try:
+            with output.open("wb") as file:
+                np.savez(file, **dict(zip(names, results, strict=True)))
+        except OSError as error:
+            raise click.ClickException(f"{output}: {error.strerror}") from None
+    rows = [_figures(name, result) for name, result in zip(names, results, strict=True)]
+    if as_json:
+        click.echo(json.dumps({"outputs": rows}, indent=2))
+        return
+    table = Table("output", "dtype", "shape", "min", "mean", "max", "not finite")
+    for row in rows:
+        numbers = ("-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "mean", "max"))
+        table.add_row(row["name"], row["dtype"], str(tuple(row["shape"])), *numbers, str(row["not_finite"]))
+    _console().print(table)
+
+
+def _figures(name: str, array: np.ndarray) -> dict[str, Any]:
+    """Of the finite elements; None where there is none."""
+    finite = array[np.isfinite(array)]
+    low, mean, high = (float(f(finite)) if finite.size else None for f in (np.min, np.mean, np.max))
+    return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "min": low, "mean": mean,
+            "max": high, "not_finite": array.size - finite.size}
+
+
+@click.command()
+@options.model_argument
+@options.shape_option
+@options.input_option
+@options.params_option
+@options.backend_option
+@options.threads_option
+@options.precision_option
+@click.option("--rounds", type=click.IntRange(1), default=50, show_default=True, help="Calls to measure.")
+@options.json_option
+def bench(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None, backend: str | None,
+          threads: int | None, precision: str | None, rounds: int, as_json: bool) -> None:
+    """Measure a model's latency, on random inputs if none are given: normal ones, or integers 0 and 1.
+
+    A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
+    """
+    try:
+        start = time.perf_counter()
+        exe = load_model(model, {**{n: a.shape for n, a in arrays.items() if not n.startswith("#")}, **shapes}, params,
+                         backend, _settings(threads, precision))
+        inputs = fitting_inputs(exe, arrays, shapes)
+        exe(inputs)
+        compiled = time.perf_counter() - start
+        milliseconds = _timed(exe, inputs, rounds)
+    except NGraphError as error:
+        raise click.ClickException(str(error)) from None
+    ordered = sorted(milliseconds)
+    found = {"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds,
+             "first_result_ms": compiled * 1e3, "min_ms": ordered[0], "median_ms": statistics.median(ordered),
+             "p90_ms": ordered[-(-9 * rounds // 10) - 1], "per_second": 1e3 / statistics.median(ordered)}
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    table = Table("model", "threads", "first result ms", "min ms", "median ms", "p90 ms", "a second")
+    table.add_row(str(found["model"]), str(found["threads"]),
+                  *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms")),
+                  f"{found['per_second']:.1f}")
+    _console().print(table)
+
+
+def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int) -> list[float]:
+    """Milliseconds of each call, after a few that do not count."""
+    times = []
+    for number in range(-5, rounds):
+        start = time.perf_counter()
+        exe(inputs)
+        if number >= 0:
+            times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+@click.command()
+@options.model_argument
+@options.shape_option
+@options.input_option
+@options.params_option
+@options.threads_option
+@click.option("--rounds", type=click.IntRange(1), default=20, show_default=True, help="Forward passes to measure.")
+@options.json_option
+def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None, threads: int | None,
+            rounds: int, as_json: bool) -> None:
+    """Run a model, and show where its time goes and how near each kernel comes to this machine's peak.
+
+    A symbol runs in MXNet, with random inputs, and random weights without --params.
+    """
+    os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+    try:
+        if options.is_symbol(model):
+            if not shapes:
+                raise click.UsageError("--shape NAME=D,D,... is missing: a symbol needs those of its data inputs")
+            if arrays:
+                raise click.UsageError("--input is for ONNX models; a symbol is profiled on random inputs")
+            os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
+            from ngraph_mxnet.mxnet_bridge.profile import profile_model
+
+            found = profile_model(model, shapes, params, rounds=rounds)
+        else:
+            exe = load_model(model, shapes, params, "CPU", {})
+            inputs = fitting_inputs(exe, arrays, shapes)
+            found = exe.profile(inputs, rounds=rounds)
+    except NGraphError as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        _console().print(found)

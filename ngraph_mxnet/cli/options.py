@@ -1,0 +1,75 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+SYMBOL_FILE = "-symbol.json"
+Command = Callable[..., Any]
+_FILE = click.Path(exists=True, dir_okay=False)
+
+
+def _shape(context: click.Context, parameter: click.Parameter,
+           values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    shapes = {}
+    for value in values:
+        name, separator, dims = value.partition("=")
+        try:
+            shapes[name] = tuple(int(dim) for dim in dims.strip("()").split(",") if dim.strip())
+        except ValueError:
+            shapes[name] = ()
+        if not separator or not shapes[name]:
+            raise click.BadParameter(f"found {value!r}, expected NAME=D,D,...: for example data=1,3,224,224")
+    return shapes
+
+
+def _dtype(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    dtypes = dict(value.partition("=")[::2] for value in values)
+    for value in values:
+        if "=" not in value:
+            raise click.BadParameter(f"found {value!r}, expected NAME=DTYPE: for example data=float32")
+    return dtypes
+
+
+def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """By name; without one, by `#` and the place among the inputs."""
+    arrays: dict[str, np.ndarray] = {}
+    for place, value in enumerate(values):
+        name, separator, path = value.partition("=")
+        if not separator or Path(value).exists():
+            name, path = f"#{place}", value
+        try:
+            found = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise click.BadParameter(f"{path} is no .npy file that can be read: {error}") from None
+        if not isinstance(found, np.ndarray):
+            raise click.BadParameter(f"{path} holds several arrays: give each as a .npy file, NAME=FILE.npy")
+        arrays[name] = found
+    return arrays
+
+
+model_argument = click.argument("model", type=_FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")
+shape_option = click.option("--shape", "shapes", multiple=True, callback=_shape, metavar="NAME=D,D,...",
+                            help="The shape of an input; once for each whose shape the model leaves open. A symbol "
+                                 "needs those of its data inputs.")
+dtype_option = click.option("--dtype", "dtypes", multiple=True, callback=_dtype, metavar="NAME=DTYPE",
+                            help="A symbol's input's element type, float32 if not given.")
+input_option = click.option("--input", "arrays", multiple=True, callback=_arrays, metavar="[NAME=]FILE.npy",
+                            help="An input; once for each, in the model's order or by name.")
+params_option = click.option("--params", type=_FILE, metavar="MODEL-0000.params",
+                             help="A symbol's weights; an ONNX model holds its own.")
+backend_option = click.option("--backend", help="By default the one of NGRAPH_BACKEND.")
+threads_option = click.option("--threads", type=click.IntRange(1), help="As OMP_NUM_THREADS, which it overrides.")
+precision_option = click.option("--precision", type=click.Choice(["f32", "bf16"]),
+                                help="By default that of NGRAPH_PRECISION.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def is_symbol(model: str) -> bool:
+    """Whether that is an MXNet symbol's file; everything else is taken for ONNX."""
+    return model.endswith(".json")

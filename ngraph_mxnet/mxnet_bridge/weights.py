@@ -1,0 +1,85 @@
+"""A symbol's weights: from a file, or random."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod, sqrt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.mxnet_bridge.explain import load_symbol
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+    from mxnet.symbol import Symbol
+
+_SEED = 7
+
+
+def random_weights(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+    """By name, in float32."""
+    rng = np.random.default_rng(_SEED)
+    return {name: _random(rng, name, tuple(shape)).astype(np.float32) for name, shape in shapes.items()}
+
+
+def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Of a scale that keeps activations near one: a value that overflows or dies out may take other time."""
+    if name.endswith(("gamma", "var")):
+        return rng.uniform(0.8, 1.2, shape)
+    if name.endswith(("beta", "mean", "bias")):
+        return rng.uniform(-0.2, 0.2, shape)
+    return rng.standard_normal(shape) * (sqrt(2 / prod(shape[1:])) if name.endswith("weight") else 1.0)
+
+
+def read_weights(path: Path, wanted: Mapping[str, Sequence[int]]) -> dict[str, NDArray]:
+    """Those of these names and shapes; a label, which inference does not read, may be missing.
+
+    Raises:
+        ModelError: the file can't be read, or lacks one, or has it in another shape.
+    """
+    import mxnet as mx
+
+    try:
+        found = {name.split(":")[-1]: array for name, array in mx.nd.load(str(path)).items()}
+    except (mx.base.MXNetError, AttributeError) as error:
+        raise ModelError(f"can't read parameters by name from {path}: {error}") from None
+    missing = sorted(name for name in set(wanted) - set(found) if not name.endswith("label"))
+    if missing:
+        raise ModelError(f"{path} has no {', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}")
+    for name, shape in wanted.items():
+        if name in found and found[name].shape != tuple(shape):
+            raise ModelError(f"{path}: {name} is {found[name].shape}, the model expects {tuple(shape)}")
+    return {name: found[name] for name in wanted if name in found}
+
+
+def load_weighted(model: str | Path, shapes: Mapping[str, Sequence[int]],
+                  params: str | Path | None) -> tuple[Symbol, dict[str, Any]]:
+    """The symbol in a file, and its weights from `params`, or random ones.
+
+    Args:
+        shapes: of the data inputs, by name.
+
+    Raises:
+        ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
+    """
+    import mxnet as mx
+
+    symbol = load_symbol(Path(model))
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    unknown = sorted(set(shapes) - set(names))
+    if unknown:
+        raise ModelError(f"no input is called {', '.join(unknown)}; the arguments: {symbol.list_arguments()}")
+    try:
+        arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
+    except (mx.base.MXNetError, TypeError) as error:
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {error}") from None
+    if arguments is None:
+        raise ModelError(f"the shapes {dict(shapes)} do not say enough; the arguments: {symbol.list_arguments()}")
+    wanted = {name: shape for name, shape in zip(names, [*arguments, *states], strict=True) if name not in shapes}
+    weights: dict[str, Any] = random_weights(wanted)
+    if params is not None:
+        weights.update(read_weights(Path(params), wanted))
+    return symbol, weights

@@ -1,0 +1,164 @@
+"""`python -m ngraph_mxnet explain|run|bench|profile` of ONNX models, and of symbols where they are new."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper
+
+import ngraph_mxnet
+from ngraph_mxnet.__main__ import main
+
+ROOT = Path(ngraph_mxnet.__file__).parents[1]
+
+
+def save(path: Path, op: str = "Relu", batch: Any = "batch", dtype: int = TensorProto.FLOAT) -> str:
+    """Two inputs, x [batch, 3] and y [batch, 3]: op(x), then their sum."""
+    nodes = [helper.make_node(op, ["x"], ["a"], name="first"), helper.make_node("Add", ["a", "y"], ["sum"])]
+    x, y, result = (helper.make_tensor_value_info(name, dtype, [batch, 3]) for name in ("x", "y", "sum"))
+    model = helper.make_model(helper.make_graph(nodes, "g", [x, y], [result]),
+                              opset_imports=[helper.make_opsetid("", 21)])
+    onnx.save(model, path)
+    return str(path)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return save(tmp_path / "model.onnx")
+
+
+@pytest.fixture
+def x(tmp_path: Path) -> str:
+    np.save(tmp_path / "x.npy", np.array([[-1, 2, 3]], np.float32))
+    return str(tmp_path / "x.npy")
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def succeeds(*arguments: str) -> Any:
+    result = command(*arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout) if "--json" in arguments else result.output
+
+
+def test_run(model: str, x: str, tmp_path: Path) -> None:
+    (found,) = succeeds("run", model, "--input", x, "--input", f"y={x}", "--output", str(tmp_path / "out.npz"),
+                        "--json")["outputs"]
+    assert found == {"name": "sum", "dtype": "float32", "shape": [1, 3], "min": -1, "mean": 3, "max": 6,
+                     "not_finite": 0}
+    assert np.load(tmp_path / "out.npz")["sum"].tolist() == [[-1, 4, 6]]
+    text = succeeds("run", model, "--input", x, "--input", x, "--backend", "interpreter")
+    assert "float32" in text and "(1, 3)" in text
+
+
+def test_a_result_without_finite_elements(tmp_path: Path) -> None:
+    path = save(tmp_path / "model.onnx", "Log")
+    np.save(tmp_path / "x.npy", np.full((1, 3), -1, np.float32))
+    file = str(tmp_path / "x.npy")
+    (found,) = succeeds("run", path, "--input", file, "--input", file, "--json")["outputs"]
+    assert found["not_finite"] == 3 and found["min"] is None
+    assert "-" in succeeds("run", path, "--input", file, "--input", file)
+
+
+def test_bench(model: str, x: str) -> None:
+    found = succeeds("bench", model, "--shape", "x=2,3", "--shape", "y=2,3", "--rounds", "3", "--threads", "1",
+                     "--json")
+    assert found["rounds"] == 3 and found["threads"] == 1
+    assert 0 < found["min_ms"] <= found["median_ms"] <= found["p90_ms"] and found["first_result_ms"] > 0
+    assert "median ms" in succeeds("bench", model, "--input", x, "--shape", "y=1,3", "--rounds", "1")
+
+
+def test_explain(model: str) -> None:
+    found = succeeds("explain", model, "--shape", "x=2,3", "--shape", "y=2,3", "--kernels", "--json")
+    assert found["compiles"] and found["backend"] == "CPU"
+    assert found["operators"] == {"Relu": 1, "Add": 1} and found["opsets"] == {"": 21}
+    assert found["inputs"] == ["x: f32[2,3]", "y: f32[2,3]"] and found["outputs"] == ["sum: f32[2,3]"]
+    assert found["ops"] and found["kernels"] == [] and found["memory"]["prepared"] == 0
+    text = succeeds("explain", model, "--shape", "x=2,3", "--shape", "y=2,3")
+    assert "all 2 nodes run on CPU" in text and "Ops of the optimised graph" in text
+
+
+def test_explain_says_why_not(tmp_path: Path) -> None:
+    found = succeeds("explain", save(tmp_path / "a.onnx", "Nonsense", 2), "--json")
+    assert not found["compiles"]
+    assert found["unknown"] == ["Nonsense"] and "node first Nonsense" in found["reason"]
+    text = succeeds("explain", save(tmp_path / "b.onnx", "Relu", 2, TensorProto.UINT32))
+    assert "it does not compile for CPU" in text and "without a rule" not in text
+    assert "all 2 nodes" in succeeds("explain", str(tmp_path / "b.onnx"), "--backend", "interpreter")
+
+
+def test_profile(model: str) -> None:
+    found = succeeds("profile", model, "--shape", "x=2,3", "--shape", "y=2,3", "--rounds", "2", "--json")
+    assert found["rounds"] == 2 and found["rows"]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["run", "MODEL"], "no array for x: float32[batch, 3], y: float32[batch, 3]: give each with --input"),
+    (["run", "MODEL", "--input", "z=X"], "no input is called z"),
+    (["run", "MODEL", "--input", "X", "--input", "X", "--input", "X"], "found 3 inputs, expected 2"),
+    (["run", "MODEL", "--input", "MODEL"], "is no .npy file that can be read"),
+    (["run", "MODEL", "--input", "none.npy"], "none.npy is no .npy file that can be read"),
+    (["run", "MODEL", "--input", "X", "--input", "X", "--output", "none/out.npz"], "none/out.npz: No such file"),
+    (["run", "MODEL", "--params", "X"], "--params is for symbols"),
+    (["run", "MODEL", "--backend", "toaster"], "no backend 'toaster'"),
+    (["run", "X"], "is no ONNX model, or was cut off"),
+    (["bench", "MODEL"], "say it with --shape x=D,D,..."),
+    (["bench", "MODEL", "--shape", "x=1,4", "--shape", "y=1,4"], "found shape (1, 4)"),
+    (["explain", "MODEL"], "give its shape to compile for"),
+    (["explain", "MODEL", "--dtype", "x=float32"], "--dtype is for symbols"),
+    (["explain", "MODEL", "--kernels", "--backend", "interpreter"], "has no kernels to tell of"),
+])
+def test_mistakes_are_named(model: str, x: str, arguments: list[str], message: str) -> None:
+    result = command(*(argument.replace("MODEL", model).replace("X", x) for argument in arguments))
+    assert result.exit_code != 0
+    assert message in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+
+
+@pytest.fixture
+def symbol(tmp_path: Path) -> str:
+    import mxnet as mx
+
+    dense = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="dense")
+    path = tmp_path / "model-symbol.json"
+    mx.sym.SoftmaxOutput(dense, name="softmax").save(str(path))
+    mx.nd.save(str(tmp_path / "model-0000.params"), {"arg:dense_weight": mx.nd.array([[1, 0, 0], [0, 1, 0]]),
+                                                     "arg:dense_bias": mx.nd.zeros(2)})
+    return str(path)
+
+
+def test_symbols(symbol: str, x: str) -> None:
+    params = symbol.replace("-symbol.json", "-0000.params")
+    (found,) = succeeds("run", symbol, "--input", f"data={x}", "--params", params, "--json")["outputs"]
+    assert found["shape"] == [1, 2] and found["max"] == pytest.approx(1 / (1 + np.exp(-3)))
+    assert succeeds("bench", symbol, "--shape", "data=4,3", "--rounds", "2", "--json")["rounds"] == 2
+    for arguments, message in [
+            (["run", symbol, "--input", x], "a symbol needs the shapes of its data inputs"),
+            (["run", symbol, "--input", f"data={x}"], "a symbol needs its weights"),
+            (["bench", symbol, "--shape", "date=1,3"], "no input is called date"),
+            (["profile", symbol], "a symbol needs those of its data inputs"),
+            (["bench", symbol, "--shape", "data=1,4", "--params", params], "dense_weight is (2, 3), the model")]:
+        result = command(*arguments)
+        assert result.exit_code != 0
+        assert message in " ".join(result.output.split()), result.output
+
+
+def test_as_a_user_runs_it(model: str, x: str) -> None:
+    """In a process of its own: no MXNet, no colour when it is not wanted."""
+    line = [sys.executable, "-X", "importtime", "-m", "ngraph_mxnet", "run", model, "--input", x, "--input", x]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FORCE_COLOR": "1", "NO_COLOR": "1"}
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "float32" in done.stdout and "\033[3" not in done.stdout
+    assert " mxnet\n" not in done.stderr
