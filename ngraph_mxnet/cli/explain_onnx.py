@@ -87,7 +87,8 @@ class OnnxExplanation:
 
 
 def _counts(title: str, counts: Mapping[str, int]) -> Table:
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title)
+    table.columns[0].min_width = len(title)
     table.add_row(escape(", ".join(f"{name} x{count}" if count > 1 else name for name, count in counts.items())))
     return table
 
