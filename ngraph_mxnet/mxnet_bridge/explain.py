@@ -104,6 +104,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
         exact = environment.problem() is None
+        symbol = _with_distinct_names(symbol)
         partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, options)
         compiled = _compiled(symbol, shapes, dtypes or {}, partition) if kernels else None
     except mx.base.MXNetError as error:
@@ -132,6 +133,13 @@ def load_symbol(path: Path) -> Symbol:
         return mx.sym.load_json(text)
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't load {path}: {error}") from None
+
+
+def _with_distinct_names(symbol: Symbol) -> Symbol:
+    """As a bind gives them."""
+    from ngraph_mxnet.mxnet_bridge import partitioner
+
+    return partitioner.with_distinct_names(symbol, partitioner.json_of(symbol))[0]
 
 
 def _partition(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[str, str]) -> Partition:

@@ -45,11 +45,20 @@ def clear_names() -> None:
     stock_optimize_for(mx_symbol.Variable("ngraph_mxnet_nothing"), environment.BACKEND)
 
 
+def with_distinct_names(symbol: Symbol, text: str) -> tuple[Symbol, kept_partitions.UnnamedGraph]:
+    """`symbol`, whose JSON is `text`, with a name for each operator; and its graph.
+
+    Those of a Gluon block that is called twice share names, and MXNet's partitioner knows nodes by name.
+    """
+    graph = kept_partitions.UnnamedGraph(text)
+    if not graph.repeats_names:
+        return symbol, graph
+    text = kept_partitions.with_distinct_names(text)
+    return mx_symbol.load_json(text), kept_partitions.UnnamedGraph(text)
+
+
 def partitioned(symbol: Symbol, text: str, types: Types) -> Symbol | None:
     """`symbol` with its regions as one op each; None if it has none. The order of its inputs may change.
-
-    Operators that share a name, as those of a Gluon block that is called twice do, get names of their own: MXNet's
-    partitioner knows nodes by name.
 
     Args:
         symbol: an inference graph.
@@ -59,10 +68,7 @@ def partitioned(symbol: Symbol, text: str, types: Types) -> Symbol | None:
     Raises:
         MXNetError: the types don't fit.
     """
-    graph = kept_partitions.UnnamedGraph(text)
-    if graph.repeats_names:
-        text = kept_partitions.with_distinct_names(text)
-        symbol, graph = mx_symbol.load_json(text), kept_partitions.UnnamedGraph(text)
+    symbol, graph = with_distinct_names(symbol, text)
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     in_order = [(types[name][0], np.dtype(types[name][1]).name) for name in names]
     facts = repr((callbacks.chosen_backend({}), config.compile_settings(), callbacks.cpu(), is_np_shape(), in_order))

@@ -41,6 +41,15 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return request.param
 
 
+def test_operators_that_share_a_name_are_explained_as_a_bind_takes_them(way: str) -> None:
+    data = sym.cast_storage(sym.exp(sym.var("data"), name="same"), stype="default", name="middle")
+    symbol = sym.tanh(sym.exp(data, name="same"), name="last")
+    explanation = ngraph_mxnet.explain(symbol, {"data": (64, 64, 8)}).to_dict()
+    assert [[node["name"] for node in region["nodes"]] for region in explanation["regions"]] == [
+        ["same"], ["same_again1", "last"]]
+    assert [node["name"] for node in explanation["left"]] == ["middle"]
+
+
 def test_regions_and_reasons(way: str) -> None:
     explanation = ngraph_mxnet.explain(model(), SHAPES, backend="interpreter").to_dict()
     assert explanation["exact"] == (way == "exact")
