@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Examine other people's models: regions, what is left and why, agreement with MXNet, speed beside MKLDNN.
 
-Each model has random weights, runs in a process of its own, and downloads nothing. Finished results are kept, so an
-interrupted run goes on where it was. scripts/model_matrix.sh makes the environments first, which hold the libraries.
+Each model has random weights and downloads nothing; crashes and hangs are its own. Finished results are kept, so an
+interrupted run goes on where it was. A model with the graph of an earlier one is not run again.
+scripts/model_matrix.sh makes the environments first, which hold the libraries.
 Exit status: 0; 1 when a model crashed, failed or differs; 2 for a wrong command line or environment.
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 import click
 from matrix import driver
-from matrix.report import is_right, is_slow, is_whole, ranking, traced, write_page
+from matrix.report import is_right, is_slow, is_whole, ranking, resolved, traced, write_page
 from matrix.worker import LIBRARIES, STEPS
 from peers.machine import describe
 from rich.console import Console
@@ -52,23 +53,38 @@ def _chosen(entries: list[driver.Entry], genres: str | None, only: str | None) -
             if entry.genre in wanted and any(fnmatch.fnmatch(entry.name, pattern) for pattern in patterns)]
 
 
-def _examine(plan: driver.Plan, entries: list[driver.Entry], again: bool, jobs: int) -> list[dict[str, Any]]:
+def _examine(plan: driver.Plan, entries: list[driver.Entry], everything: list[driver.Entry], again: bool,
+             jobs: int) -> list[dict[str, Any]]:  # fmt: skip
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
+    known: dict[str, dict[str, str]] = {library: {} for library in LIBRARIES}
+    examiner = driver.Examiner(plan)
+
+    def note(found: dict[str, Any]) -> None:
+        if "digest" in found and "same_as" not in found and "failure" not in found:
+            known[found["library"]][found["digest"]] = found["model"]
+
+    for entry in () if again else everything:
+        if (found := driver.kept(plan, entry)) is not None:
+            note(found)
+    with Progress(*columns, console=Console(stderr=True, soft_wrap=True), auto_refresh=False) as progress:
         task = progress.add_task("", total=len(entries))
 
         def one(entry: driver.Entry) -> dict[str, Any]:
             found = None if again else driver.kept(plan, entry)
             if found is None:
-                found = driver.examine(plan, entry)
+                found = examiner.examine(entry, known[entry.library])
+                note(found)
                 progress.console.print(_line(found), markup=False, highlight=False)
             progress.update(task, description=entry.name)
             progress.advance(task)
             progress.refresh()  # only now: nothing else may run while a model is timed
             return found
 
-        with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(one, entries))
+        try:
+            with ThreadPoolExecutor(jobs) as pool:
+                return list(pool.map(one, entries))
+        finally:
+            examiner.close()
 
 
 def _line(result: dict[str, Any]) -> str:
@@ -76,9 +92,12 @@ def _line(result: dict[str, Any]) -> str:
     name = f"{result['genre']}: {result['model']}"
     if "left_out" in result:
         return f"{name}: left out, {result['left_out']}"
+    if "same_as" in result:
+        return f"{name}: graph of {result['same_as']}"
     parts = [f"{result['regions']} regions, {sum(row[2] for row in result['left'])} nodes left"
              if "regions" in result else ""]  # fmt: skip
-    parts += [f"{key} {result[key]:.2g}" for key in ("error", "block_error", "ratio") if key in result]
+    figures = ("error", "block_error", "stage_error", "stage_boxes", "mkldnn_error", "ratio")
+    parts += [f"{key} {result[key]:.2g}" for key in figures if key in result]
     parts += [f"FAILED at {result['step']}: {result['failure']}"] if "failure" in result else []
     return f"{name}: {', '.join(filter(None, parts))}"
 
@@ -140,7 +159,8 @@ def main(libraries: tuple[str, ...], genre: str | None, only: str | None, steps:
     if kept_only:
         found = [result for entry in chosen if (result := driver.kept(plan, entry)) is not None]
     else:
-        found = _examine(plan, chosen, again, jobs)
+        found = _examine(plan, chosen, entries, again, jobs)
+    found = resolved(found)
     if page is not None:
         page.write_text(write_page(found, _header(plan, len(found), len(chosen))))
     if as_json:

@@ -1,4 +1,4 @@
-"""Runs each model in a process of its own, and keeps what it told."""
+"""Has models examined in other processes, and keeps what these tell."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
+import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,8 @@ SCRIPTS = Path(__file__).resolve().parents[1]
 #: Left over from the shell, they would change what is measured.
 CLEARED = ("OMP_", "GOMP_", "KMP_", "MXNET_", "MKLDNN_", "DNNL_", "NGRAPH_")
 LOG_LINES = 3
+#: Importing a library takes longer than a small model; what a model leaves behind may burden the next ones.
+MODELS_PER_PROCESS = 10
 
 
 class MatrixError(RuntimeError):
@@ -53,13 +58,14 @@ def list_models(plan: Plan, library: str) -> list[Entry]:
         MatrixError: its environment is missing or broken.
     """
     try:
-        done = subprocess.run(_command(plan, library), cwd=SCRIPTS, env=_environment(plan), capture_output=True,
-                              text=True)  # fmt: skip
+        worker = Worker(plan, library)
     except OSError as error:
         raise MatrixError(f"{library}: {error}; scripts/model_matrix.sh makes the environments") from None
-    if done.returncode:
-        raise MatrixError(f"{library}: {_last(done.stderr)}")
-    return [Entry(library, name, genre) for name, genre in json.loads(done.stdout).items()]
+    listed = worker.line()
+    worker.end()
+    if not listed:
+        raise MatrixError(f"{library}: {_last(worker.log())}")
+    return [Entry(library, name, genre) for name, genre in json.loads(listed).items()]
 
 
 def kept(plan: Plan, entry: Entry) -> dict[str, Any] | None:
@@ -71,31 +77,96 @@ def kept(plan: Plan, entry: Entry) -> dict[str, Any] | None:
     return found if set(plan.steps) <= set(found["steps"]) else None
 
 
-def examine(plan: Plan, entry: Entry) -> dict[str, Any]:
-    """Run the model's process to its end, and keep what it told in a file of the plan's folder."""
-    found: dict[str, Any] = {"library": entry.library, "model": entry.name, "genre": entry.genre,
-                             "steps": list(plan.steps), "threads": plan.threads}  # fmt: skip
-    start = time.perf_counter()
-    process = subprocess.Popen(_command(plan, entry.library, entry.name, *plan.steps), cwd=SCRIPTS,
-                               env=_environment(plan), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True)  # fmt: skip
-    try:
-        told, log = process.communicate(timeout=plan.seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        told, log = process.communicate()
-    for line in told.splitlines():
-        if line.endswith("}"):
-            found.update(json.loads(line))
-    if not found.pop("done", False):
-        found["failure"] = _failure(process.returncode, log, time.perf_counter() - start >= plan.seconds, plan.seconds)
-    found["seconds"] = round(time.perf_counter() - start, 1)
-    (plan.folder / entry.file_name).write_text(json.dumps(found, indent=1) + "\n")
-    return found
+class Examiner:
+    """Has models examined, each in the process of its library that is free; one that ends is replaced."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._idle: dict[str, list[Worker]] = {}
+        self._lock = threading.Lock()
+
+    def examine(self, entry: Entry, known: Mapping[str, str]) -> dict[str, Any]:
+        """Examine the model, and keep what is told in a file of the plan's folder.
+
+        Args:
+            known: models by their graphs' digests; one with such a graph is not examined again.
+        """
+        with self._lock:
+            idle = self._idle.setdefault(entry.library, [])
+            worker = idle.pop() if idle else None
+        if worker is None:
+            worker = Worker(self._plan, entry.library)
+            worker.line()  # the list of its models
+        found = worker.examine(entry, known)
+        if worker.served < MODELS_PER_PROCESS and worker.alive:
+            with self._lock:
+                self._idle[entry.library].append(worker)
+        else:
+            worker.end()
+        (self._plan.folder / entry.file_name).write_text(json.dumps(found, indent=1) + "\n")
+        return found
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in (worker for idle in self._idle.values() for worker in idle):
+            worker.end()
 
 
-def _command(plan: Plan, library: str, *rest: str) -> list[str]:
-    return [plan.pythons[library], "-m", "matrix.worker", library, *rest]
+class Worker:
+    """A process of `matrix.worker`. Raises: OSError: it can't be started."""
+
+    def __init__(self, plan: Plan, library: str) -> None:
+        self._plan = plan
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the process
+        self.served = 0
+        self._process = subprocess.Popen(
+            [plan.pythons[library], "-m", "matrix.worker", library], cwd=SCRIPTS, env=_environment(plan),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, start_new_session=True)
+
+    def line(self) -> str:
+        """What it tells next; empty at its end."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def log(self) -> str:
+        """The end of what it printed for people."""
+        self._log.seek(0)
+        return self._log.read()[-20000:]
+
+    def end(self) -> None:
+        if self.alive:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+    def examine(self, entry: Entry, known: Mapping[str, str]) -> dict[str, Any]:
+        """What it tells of the model, and why it failed if it did."""
+        plan = self._plan
+        found: dict[str, Any] = {"library": entry.library, "model": entry.name, "genre": entry.genre,
+                                 "steps": list(plan.steps), "threads": plan.threads, "step": "start"}  # fmt: skip
+        self.served += 1
+        start = time.perf_counter()
+        assert self._process.stdin is not None
+        request = {"model": entry.name, "steps": plan.steps, "known": dict(known)}
+        timer = threading.Timer(plan.seconds, os.killpg, (self._process.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            while not found.get("done") and (line := self.line()):
+                found.update(json.loads(line))
+        except BrokenPipeError:
+            pass
+        timer.cancel()
+        seconds = time.perf_counter() - start
+        if not found.pop("done", False):
+            code = self._process.wait()
+            found["failure"] = _failure(code, self.log(), seconds >= plan.seconds, plan.seconds)
+        found["seconds"] = round(seconds, 1)
+        return found
 
 
 def _environment(plan: Plan) -> dict[str, str]:

@@ -40,6 +40,13 @@ class Model:
         outputs = list(_flat((self.call or self.net)(*variables)))
         return outputs[0] if len(outputs) == 1 else mx.sym.Group(outputs)
 
+    def constants(self) -> Inputs:
+        """Parameters that are no weights, by name."""
+        import mxnet as mx
+
+        return {name: np.asarray(parameter.value.asnumpy()) for name, parameter in self.net.collect_params().items()
+                if isinstance(parameter, mx.gluon.Constant)}  # fmt: skip
+
 
 def _flat(value: Any) -> Iterator[Any]:
     """The symbols in nested lists, tuples and mappings."""

@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matrix import compare, driver, report
+from matrix import compare, driver, graph, report, weights, worker
+from matrix.model import Model
+
+import ngraph_mxnet  # noqa: F401  # lets MXNet 1.9.1 import on NumPy >= 1.24
 
 ENTRY = driver.Entry("gluon_zoo", "net 1.0", "toys")
 
@@ -75,21 +78,43 @@ def test_samples_are_compared_by_their_means() -> None:
 # ---- driver ---------------------------------------------------------------------------------------------
 
 def plan(folder: Path, script: str, seconds: float = 30) -> driver.Plan:
-    """Runs a shell script in place of the library's Python."""
+    """Runs a shell script in place of the library's Python; it lists no models and reads a request before `script`."""
     python = folder / "python"
-    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.write_text(f"#!/bin/sh\necho '{{}}'\nread request\n{script}\n")
     python.chmod(0o755)
     return driver.Plan({"gluon_zoo": str(python)}, ("regions",), 1, seconds, folder)
+
+
+def examine(made: driver.Plan) -> dict[str, Any]:
+    examiner = driver.Examiner(made)
+    try:
+        return examiner.examine(ENTRY, {"0f": "other"})
+    finally:
+        examiner.close()
 
 
 def test_what_the_process_tells_is_kept(tmp_path: Path) -> None:
     facts = json.dumps({"step": "regions", "regions": 1, "left": [], "taken": 7})
     made = plan(tmp_path, f"echo '{facts}'; echo '{{\"done\": true}}'")
     assert driver.kept(made, ENTRY) is None
-    found = driver.examine(made, ENTRY)
+    found = examine(made)
     assert found["taken"] == 7 and "failure" not in found
     assert driver.kept(made, ENTRY) == found
     assert driver.kept(driver.Plan(made.pythons, ("regions", "run"), 1, 30, tmp_path), ENTRY) is None
+
+
+def test_a_process_examines_several_models(tmp_path: Path) -> None:
+    answer = "echo \"{\\\"process\\\": $$, \\\"done\\\": true}\""
+    made = plan(tmp_path, f"while true; do {answer}; read request || exit; done")
+    examiner = driver.Examiner(made)
+    found = [examiner.examine(ENTRY, {})["process"] for _ in range(driver.MODELS_PER_PROCESS + 1)]
+    examiner.close()
+    assert len(set(found[:-1])) == 1 and found[-1] != found[0]
+
+
+def test_the_process_is_told_the_model_and_known_graphs(tmp_path: Path) -> None:
+    found = examine(plan(tmp_path, "echo \"$request\"; echo '{\"done\": true}'"))
+    assert (found["model"], found["steps"], found["known"]) == ("net 1.0", ["regions"], {"0f": "other"})
 
 
 @pytest.mark.parametrize(("script", "failure"), [
@@ -98,18 +123,78 @@ def test_what_the_process_tells_is_kept(tmp_path: Path) -> None:
     ("exit 1", "no message"),
 ])
 def test_a_failure_says_where_and_why(tmp_path: Path, script: str, failure: str) -> None:
-    found = driver.examine(plan(tmp_path, f"echo '{{\"step\": \"trace\"}}'; {script}"), ENTRY)
+    found = examine(plan(tmp_path, f"echo '{{\"step\": \"trace\"}}'; {script}"))
     assert (found["step"], found["failure"]) == ("trace", failure)
 
 
 def test_a_process_that_hangs_is_ended(tmp_path: Path) -> None:
-    found = driver.examine(plan(tmp_path, "echo '{\"step\": \"run\"}'; sleep 60", seconds=0.5), ENTRY)
+    found = examine(plan(tmp_path, "echo '{\"step\": \"run\"}'; sleep 60", seconds=0.5))
     assert (found["step"], found["failure"]) == ("run", "not done within 0.5 s")
 
 
 def test_a_missing_environment_is_told(tmp_path: Path) -> None:
     with pytest.raises(driver.MatrixError, match=r"scripts/model_matrix\.sh makes the environments"):
         driver.list_models(driver.Plan({"gluon_zoo": str(tmp_path / "no")}, (), 1, 1, tmp_path), "gluon_zoo")
+
+
+# ---- graph, weights and stages --------------------------------------------------------------------------
+
+DATA = {"data": np.random.default_rng(0).standard_normal((2, 3, 9, 9)).astype(np.float32)}
+
+
+def net(classes: int = 4, channels: int = 8, name: str = "") -> Any:
+    import mxnet as mx
+
+    hidden = mx.sym.Convolution(mx.sym.Variable("data"), kernel=(3, 3), num_filter=channels, name=f"{name}first")
+    hidden = mx.sym.BatchNorm(hidden, fix_gamma=False, use_global_stats=True, name=f"{name}norm")
+    return mx.sym.FullyConnected(mx.sym.Activation(hidden, act_type="relu"), num_hidden=classes, name=f"{name}last")
+
+
+def test_graphs_are_equal_but_for_names_and_classes() -> None:
+    def digest(symbol: Any, inputs: Any = DATA) -> str:
+        return graph.digest(symbol, inputs, {})
+
+    assert digest(net()) == digest(net(classes=7, name="other_"))
+    assert digest(net()) != digest(net(channels=9))
+    assert digest(net()) != digest(net(), {"data": np.zeros((1, 3, 9, 9))})
+
+
+class Net:
+    """A block without constants."""
+
+    def collect_params(self) -> dict[str, Any]:
+        return {}
+
+
+def test_batch_norms_get_the_statistics_of_their_data() -> None:
+    import mxnet as mx
+
+    symbol = net()
+    model = Model(Net(), DATA)  # type: ignore[arg-type]
+    executor = weights.bind(symbol, model, "NONE")
+    read = symbol.get_internals()["first_output"]
+    given = {name: executor.arg_dict[name] for name in read.list_arguments()}
+    data = read.bind(mx.cpu(), given).forward()[0].asnumpy()
+    np.testing.assert_allclose(executor.aux_dict["norm_moving_mean"].asnumpy(), data.mean((0, 2, 3)), atol=1e-5)
+    np.testing.assert_allclose(executor.aux_dict["norm_moving_var"].asnumpy(), data.var((0, 2, 3)), rtol=1e-3)
+    again = weights.bind(symbol, model, "NONE", executor)
+    np.testing.assert_array_equal(worker.outputs(again)[0], worker.outputs(executor)[0])
+
+
+def test_stages_are_compared_on_the_same_data() -> None:
+    import mxnet as mx
+
+    data = mx.sym.Variable("data") * 1.0
+    kept = mx.sym.contrib.box_nms(data, overlap_thresh=0.5, coord_start=2, score_index=1, id_index=0)
+    parts = [mx.sym.slice_axis(kept, axis=2, begin=begin, end=end) for begin, end in ((0, 1), (1, 2), (2, 6))]
+    rows = np.random.default_rng(1).uniform(0, 1, (1, 20, 6)).astype(np.float32)
+    rows[..., 0] = np.arange(20) % 3
+    rows[..., 1] = 0.5  # all tie
+    model = Model(Net(), {"data": rows}, "boxes")  # type: ignore[arg-type]
+    symbol = mx.sym.Group(parts)
+    assert graph.in_stages(symbol)[2] == ["stage0"]
+    native = weights.bind(symbol, model, "NONE")
+    assert worker.stages(symbol, model, native) == {"stage_error": 0.0, "stage_boxes": 0.0}
 
 
 # ---- report ---------------------------------------------------------------------------------------------
@@ -125,11 +210,14 @@ def test_the_page_has_every_model() -> None:
         result("slow", ratio=1.5, ours_ms=3.0, native_ms=2.0),
         result("split", regions=2, left=[["sort", "no rule for input 3", 4]]),
         result("wrong", error=0.5),
+        result("tied", kind="boxes", error=0.5, stage_error=1e-6, stage_boxes=0.0),
+        {"library": "gluon_zoo", "model": "twin", "genre": "toys", "step": "same", "inputs": {}, "same_as": "good"},
         {"library": "gluon_zoo", "model": "gone", "genre": "toys", "left_out": "a download"},
         {"library": "gluon_zoo", "model": "broken", "genre": "toys", "step": "trace", "failure": "ValueError: x | y"},
     ]
-    page = report.write_page(results, "header")
-    assert "| toys | 4 | 3 | 0 | 4 | 3 | 2 | 1 | 1.50 |" in page
+    page = report.write_page(report.resolved(results), "header")
+    assert "| toys | 6 | 1 | 5 | 0 | 6 | 5 | 3 | 1 | 0.50 |" in page
+    assert "graph of good" in next(line for line in page.splitlines() if line.startswith("| twin"))
     assert "| sort | no rule for input # | 1 | 4 | toys 1 |" in page
     assert "**differs**" in next(line for line in page.splitlines() if line.startswith("| wrong"))
     assert "* a download: gone" in page

@@ -1,0 +1,83 @@
+"""Weights for random models that are as lively as trained ones."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from matrix.graph import with_statistics
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+
+    from matrix.model import Model
+
+VARIABLE = "MXNET_SUBGRAPH_BACKEND"
+#: A variance below this, as of a channel that is one number, would make noise of rounding.
+LEAST_VARIANCE = 1e-2
+
+
+def bind(symbol: Symbol, model: Model, backend: str, like: Any = None) -> Any:
+    """An executor of the backend with the model's data and, without `like`, random weights; else that executor's."""
+    import mxnet as mx
+
+    os.environ[VARIABLE] = backend
+    try:
+        read = set(symbol.list_inputs())
+        shapes = {name: array.shape for name, array in model.inputs.items() if name in read}
+        executor = symbol.simple_bind(mx.cpu(), grad_req="null", **shapes)
+    finally:
+        del os.environ[VARIABLE]
+    constants = model.constants()
+    for kind in ("arg_dict", "aux_dict"):
+        for place, (name, array) in enumerate(getattr(executor, kind).items()):
+            if name in model.inputs:
+                array[:] = model.inputs[name]
+            elif like is not None:
+                array[:] = getattr(like, kind)[name]
+            else:
+                array[:] = constants[name] if name in constants else draw(name, array.shape, place)
+    if like is None:
+        _normalize(symbol, executor)
+    return executor
+
+
+def draw(name: str, shape: tuple[int, ...], place: int) -> np.ndarray:
+    """Random values of the scale that keeps activations alive; moving variances are positive."""
+    rng = np.random.default_rng([place, *shape])
+    if len(shape) == 1:
+        if "gamma" in name or "var" in name:
+            return rng.uniform(0.5, 1.5, shape)
+        return rng.standard_normal(shape) * 0.1
+    # Offsets of deformable convolutions are pixels: large ones make noise of rounding.
+    scale = 0.05 if "offset" in name else np.sqrt(2)
+    return rng.standard_normal(shape, np.float32) * np.float32(scale / np.sqrt(max(int(np.prod(shape[1:])), 1)))
+
+
+def _normalize(symbol: Symbol, executor: Any) -> None:
+    """Give batch normalizations the statistics of their data, as training would have.
+
+    With others, a deep net's activations grow or fade from block to block: its scores tie but for their last bits, and
+    which boxes a detector keeps says nothing.
+    """
+    import mxnet as mx
+
+    statistics, names = with_statistics(symbol)
+    if not names:
+        return
+    os.environ[VARIABLE] = "NONE"
+    try:
+        trained = statistics.bind(mx.cpu(), _read(statistics.list_arguments(), executor.arg_dict), grad_req="null",
+                                  aux_states=_read(statistics.list_auxiliary_states(), executor.aux_dict))  # fmt: skip
+    finally:
+        del os.environ[VARIABLE]
+    found = [array.asnumpy() for array in trained.forward(is_train=True)]
+    for (mean, variance, epsilon), means, inverse in zip(names, found[::2], found[1::2], strict=True):
+        executor.aux_dict[mean][:] = means
+        executor.aux_dict[variance][:] = np.maximum(inverse.astype(np.float64) ** -2 - epsilon, LEAST_VARIANCE)
+
+
+def _read(names: list[str], arrays: dict[str, Any]) -> dict[str, Any]:
+    return {name: arrays[name] for name in names}
