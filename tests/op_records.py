@@ -327,6 +327,7 @@ def _box_nms(draw: Draw) -> Case:
     attrs = {"overlap": _pick(draw, 0.1, 0.5), "valid": _pick(draw, -3.0, 0.5), "topk": _pick(draw, -1, 1, 4, 30),
              "coordinates": 3, "score": _pick(draw, 0, 2), "id": _pick(draw, -1, 1),
              "across_ids": draw(st.booleans()), "format": _pick(draw, "corner", "center")}
+    attrs["in_place"] = attrs["id"] >= 0 and draw(st.booleans())
     return [_type(_element(draw, ("f32", "f64")), shape)], attrs
 
 

@@ -39,6 +39,7 @@ BOX_FORMATS = ("corner", "center")
         "background": Int(-1),
         "across_ids": Bool(False),
         "format": Choice("corner", BOX_FORMATS),
+        "in_place": Bool(False),
     },
 )
 def box_nms(types, attrs):
@@ -48,6 +49,10 @@ def box_nms(types, attrs):
     with a score of at most `valid`, and those whose id is `background`, are dropped; of the others the first `topk` by
     falling score (of equal scores in order; -1: all) are looked at. A row falls if its overlap (intersection over
     union) with one that is kept is more than `overlap`; with `across_ids` whatever their ids, else if these are equal.
+
+    With `in_place` a row falls from an overlap of `overlap` on, and all rows that were not dropped are given: first
+    those that were looked at, by falling score, then the others in their order. Those that fell or weren't looked at
+    get the id -1. (MXNet's src/operator/contrib/multibox_detection.cc.)
     """
     (rows,) = types
     require_domain(types, FLOAT)
@@ -59,6 +64,7 @@ def box_nms(types, attrs):
         fits = column < width and not first <= column < first + 4 and (column >= 0 or name == "id")
         require(fits, name, column, f"one of {width} columns without the coordinates")
     require(attrs["id"] != attrs["score"], "id", attrs["id"], "another column than the score")
+    require(attrs["id"] >= 0 or not attrs["in_place"], "id", attrs["id"], "a column for what fell in place")
     return rows
 
 
@@ -68,18 +74,31 @@ def _(inputs, attrs):
     (rows,) = inputs
     out = np.full_like(rows, -1)
     for kept, batch in zip(out, rows, strict=True):
-        found = _kept_rows(batch, attrs)
-        kept[: len(found)] = batch[found]
+        order, valid = _order(batch, attrs)
+        found = _kept_rows(batch, order, attrs)
+        if not attrs["in_place"]:
+            kept[: len(found)] = batch[found]
+            continue
+        kept[: len(valid)] = batch[valid]
+        kept[: len(order)] = batch[order]
+        kept[: len(valid), attrs["id"]] = -1
+        stands = [order.index(row) for row in found]
+        kept[stands, attrs["id"]] = batch[found, attrs["id"]]
     return out
 
 
-def _kept_rows(rows: np.ndarray, attrs: Attrs) -> list[int]:
+def _order(rows: np.ndarray, attrs: Attrs) -> tuple[list[int], list[int]]:
+    """The rows to look at, by falling score; and all that aren't dropped."""
     scores = rows[:, attrs["score"]]
     valid = scores > attrs["valid"]
     if attrs["id"] >= 0:
         valid &= rows[:, attrs["id"]] != attrs["background"]
     order = [int(i) for i in np.argsort(-scores, kind="stable") if valid[i]]
-    order = order[: attrs["topk"]] if attrs["topk"] >= 0 else order
+    return order[: attrs["topk"]] if attrs["topk"] >= 0 else order, [int(i) for i in np.flatnonzero(valid)]
+
+
+def _kept_rows(rows: np.ndarray, looked_at: list[int], attrs: Attrs) -> list[int]:
+    order = list(looked_at)
     kept: list[int] = []
     corners = as_corners(rows[:, attrs["coordinates"] : attrs["coordinates"] + 4], attrs["format"])
     by_id = attrs["id"] >= 0 and not attrs["across_ids"]
@@ -87,7 +106,7 @@ def _kept_rows(rows: np.ndarray, attrs: Attrs) -> list[int]:
         best = order.pop(0)
         kept.append(best)
         overlaps = overlap(corners[best], corners[order])
-        falls = overlaps > attrs["overlap"]
+        falls = overlaps >= attrs["overlap"] if attrs["in_place"] else overlaps > attrs["overlap"]
         if by_id:
             falls &= rows[order, attrs["id"]] == rows[best, attrs["id"]]
         order = [row for row, gone in zip(order, falls, strict=True) if not gone]

@@ -90,7 +90,7 @@ def _shape(name: str, genre: str) -> tuple[int, ...]:
         size = 300 if "ssd_300" in name else 512 if "ssd_512" in name or "center_net" in name else 416
         return 3, size, size
     if genre == "segmentation":
-        return (3, 480, 480)
+        return (3, 1024, 1024) if "fastscnn" in name else (3, 480, 480)
     if genre == "pose estimation":
         return (3, 320, 256) if "alpha" in name else (3, 256, 192)
     if genre == "depth":

@@ -163,13 +163,15 @@ def times(native: Any, ours: Any) -> dict[str, float]:
         return (time.perf_counter() - start) * 1e3
 
     pair = (native, ours)
-    first = [min(once(each) for _ in range(2)) for each in pair]
+    first = [once(each) for each in pair]
+    long = sum(first) > LONG_ROUND_SECONDS * 1e3
     counts = [max(1, round(ROUND_SECONDS * 1e3 / milliseconds)) for milliseconds in first]
     rounds: tuple[list[float], list[float]] = ([], [])
-    for index in range(FEWER_ROUNDS if sum(first) > LONG_ROUND_SECONDS * 1e3 else ROUNDS):
+    for index in range(FEWER_ROUNDS if long else ROUNDS):
         for which in (0, 1) if index % 2 else (1, 0):
             time.sleep(PAUSE_SECONDS)  # for the other's threads to stop spinning
-            once(pair[which])
+            if not long:
+                once(pair[which])
             rounds[which].append(statistics.median(once(pair[which]) for _ in range(counts[which])))
     ratios = [mine / other for other, mine in zip(*rounds, strict=True)]
     return {"native_ms": statistics.median(rounds[0]), "ours_ms": statistics.median(rounds[1]),

@@ -10,7 +10,7 @@ from ngraph_mxnet.cpu.kernels.record import kernel
 
 __all__ = ["BOX_NMS_INTS"]
 
-BOX_NMS_INTS = tuple("n rows columns topk coordinates score id background across_ids center".split())
+BOX_NMS_INTS = tuple("n rows columns topk coordinates score id background across_ids center in_place".split())
 """Entries of `ints` of `box_nms`; topk is at most rows, an id < 0 none."""
 
 
@@ -68,16 +68,30 @@ def _first_rows(data, ints, valid, order):
     return count
 
 
+@inline
+def _valid_rows(data, ints, valid, out):
+    """Gives the rows that aren't dropped in their order, with the id -1; returns how many."""
+    rows, columns, count = ints[1], ints[2], 0
+    for row in range(rows):
+        source = shift(data, row * columns)
+        if source[ints[5]] > valid and source[ints[6]] != np.float32(ints[7]):
+            for column in range(columns):
+                out[count * columns + column] = source[column]
+            out[count * columns + ints[6]] = np.float32(-1)
+            count += 1
+    return count
+
+
 @kernel("box_nms")
 def box_nms(tensors, ints, floats, begin, end):
-    """Of each element of the batch the rows that are kept, by falling score, then rows of -1.
+    """Of each element of the batch the rows that are kept, by falling score, then rows of -1; or as ops/boxes.py says.
 
     tensors: rows [n][rows][columns], output alike, and memory to work in: int64 [n][topk] and float32
     [n][6][topk]. ints: `BOX_NMS_INTS`. floats: overlap, valid. Tasks: n.
     """
     rows, columns, most, first = ints[1], ints[2], ints[3], ints[4]
     limit, valid = np.float32(floats[0]), np.float32(floats[1])
-    by_id = ints[6] >= 0 and ints[8] == 0
+    by_id, in_place = ints[6] >= 0 and ints[8] == 0, ints[10] != 0
     for task in range(begin, end):
         data = shift(pointer(tensors, 0, float32), task * rows * columns)
         out = shift(pointer(tensors, 1, float32), task * rows * columns)
@@ -98,19 +112,26 @@ def box_nms(tensors, ints, floats, begin, end):
                 wide, high = box[2] - box[0], box[3] - box[1]
             area[place] = wide * high if wide >= 0 and high >= 0 else np.float32(0)
             stands[place] = np.float32(1)
-        kept = 0
+        kept = _valid_rows(data, ints, valid, out) if in_place else 0
         for best in range(count):
-            if stands[best] == 0:
+            if stands[best] == 0 and not in_place:
                 continue
+            place = best if in_place else kept
             for column in range(columns):
-                out[kept * columns + column] = data[order[best] * columns + column]
-            kept += 1
+                out[place * columns + column] = data[order[best] * columns + column]
+            if in_place:
+                if stands[best] == 0:
+                    out[place * columns + ints[6]] = np.float32(-1)
+                    continue
+            else:
+                kept += 1
             x0, y0, x1, y1, whole = left[best], top[best], right[best], bottom[best], area[best]
             for other in range(best + 1, count):
                 w = min(x1, right[other]) - max(x0, left[other])
                 h = min(y1, bottom[other]) - max(y0, top[other])
                 shared = max(w, np.float32(0)) * max(h, np.float32(0))
-                if shared / (whole + area[other] - shared) > limit:
+                overlap = shared / (whole + area[other] - shared)
+                if overlap > limit or (in_place and overlap == limit):
                     others_id = data[order[other] * columns + ints[6]] if by_id else np.float32(0)
                     if not by_id or others_id == data[order[best] * columns + ints[6]]:
                         stands[other] = np.float32(0)

@@ -20,7 +20,7 @@ def box_nms(ctx: Lowering, node: Node) -> None:
     order = ctx.new_plain(TensorType(i64, (batch, topk)))
     numbers = ctx.new_plain(TensorType(f32, (batch, _NUMBERS, topk)))
     ints = [batch, rows, columns, topk, attrs["coordinates"], attrs["score"], attrs["id"], attrs["background"],
-            attrs["across_ids"], attrs["format"] == "center"]
+            attrs["across_ids"], attrs["format"] == "center", attrs["in_place"]]
     ctx.builder.emit(ctx.target.symbol("box_nms"), [v.operand for v in (source, out, order, numbers)], ints,
                      [attrs["overlap"], attrs["valid"]], batch, reads=[source], writes=out, origin=ctx.origin)
     ctx.set_plain(node.output, out)

@@ -10,7 +10,7 @@ from ngraph_mxnet.compositions.tensors import scalar, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.common import image_shape, positive
+from ngraph_mxnet.mxnet_bridge.rules.common import as_number, image_shape, positive
 from ngraph_mxnet.mxnet_bridge.rules.registry import rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 from ngraph_mxnet.ops.boxes import BOX_FORMATS
@@ -126,6 +126,41 @@ def box_decode(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     cx, cy = b.add(b.multiply(dx, width), ax), b.add(b.multiply(dy, height), ay)
     w, h = (_half(b, b.multiply(b.exp(size), side)) for size, side in zip(sizes, (width, height), strict=True))
     return b.concat(b.subtract(cx, w), b.subtract(cy, h), b.add(cx, w), b.add(cy, h), axis=2)
+
+
+@rule("_contrib_MultiBoxDetection", operands=3, ignored=["background_id"])
+def multibox_detection(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Class probabilities [N, C, A], offsets [N, 4 A] and anchors [1, A, 4] -> [N, A, 6]: class, score and corners.
+
+    Class 0 is the background, whatever `background_id` says, as in MXNet (src/operator/contrib/multibox_detection.cc).
+    """
+    scores, offsets, anchors = inputs
+    if len(scores.shape) != 3 or scores.shape[1] < 2:
+        raise UnsupportedError(f"found {scores.type}, expected [N, C, A] with a class beside the background")
+    batch, classes, count = scores.shape
+    if offsets.shape != (batch, 4 * count) or anchors.shape != (1, count, 4):
+        raise UnsupportedError(f"found {offsets.type} and {anchors.type}, expected [{batch}, {4 * count}] and "
+                               f"[1, {count}, 4]")
+    overlap, variances = attrs.float("nms_threshold", 0.5), attrs.floats("variances", (0.1, 0.1, 0.2, 0.2))
+    if not 0 < overlap <= 1:
+        raise UnsupportedError(f"nms_threshold={overlap}, with which MXNet suppresses nothing and orders nothing")
+    if len(variances) != 4:
+        raise UnsupportedError(f"variances={variances}, expected four")
+    ax, ay, width, height = _centres(b, _columns(b, anchors), "corner")
+    scale = b.constant(np.array(variances, np.float32))
+    dx, dy, dw, dh = _columns(b, b.multiply(b.reshape(offsets, shape=(batch, count, 4)), scale))
+    cx, cy = b.add(b.multiply(dx, width), ax), b.add(b.multiply(dy, height), ay)
+    w, h = (_half(b, b.multiply(b.exp(size), side)) for size, side in ((dw, width), (dh, height)))
+    box = b.concat(b.subtract(cx, w), b.subtract(cy, h), b.add(cx, w), b.add(cy, h), axis=2)
+    if attrs.bool("clip", True):
+        box = b.minimum(b.maximum(box, scalar(b, 0, box)), scalar(b, 1, box))
+    real = slice_axis(b, scores, 1, 1, classes)
+    score, label = b.reduce_max(real, axes=(1,)), as_number(b, b.argmax(real, axis=1), scores)
+    rows = b.concat(*(b.reshape(column, shape=(batch, count, 1)) for column in (label, score)), box, axis=2)
+    below = np.nextafter(np.float32(attrs.float("threshold", 0.01)), np.float32(-np.inf))
+    most = attrs.int("nms_topk", -1)
+    return b.box_nms(rows, overlap=overlap, valid=max(float(below), -1.0), topk=most if most > 0 else -1, coordinates=2,
+                     score=1, id=0, across_ids=attrs.bool("force_suppress", False), in_place=True)
 
 
 @rule("_contrib_MultiBoxPrior", operands=1)

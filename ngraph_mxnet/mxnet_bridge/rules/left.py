@@ -10,7 +10,6 @@ _BODIES = "its bodies are graphs that MXNet runs operator by operator: backends 
 
 LEFT: dict[str, str] = {
     "Correlation": "a search over displacements, which only optical-flow nets use",
-    "_contrib_MultiBoxDetection": "it decodes and suppresses in one, where GluonCV's SSD has box_decode and box_nms",
     "Custom": "it calls the user's own Python code",
     "_cond": _BODIES,
     "_foreach": _BODIES,

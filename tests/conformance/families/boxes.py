@@ -56,6 +56,19 @@ def _decode(draw: Draw) -> Case:
     return Case([Operand((pick(draw, 1, 2), count, 4)), Operand((1, count, 4), low=0.0)], attrs)
 
 
+def _detection(draw: Draw) -> Case:
+    rng, batch, classes, count = _rng(draw), pick(draw, 1, 3), pick(draw, 2, 4), pick(draw, 6, 1, 30)
+    scores = rng.uniform(0, 1, (batch, classes, count)).astype(np.float32)
+    if draw(st.booleans()):
+        scores = np.round(scores * 8) / 8  # equal scores keep their order
+    attrs = maybe(draw, clip=st.booleans(), threshold=st.sampled_from([0.0, 0.5, 0.9, 2.0]),
+                  force_suppress=st.booleans(), nms_threshold=st.sampled_from([0.1, 0.3, 1.0]),
+                  nms_topk=st.sampled_from([0, 1, 4, 100]), variances=(0.2, 0.1, 0.3, 0.1),
+                  background_id=st.integers(0, 2))
+    return Case([Operand(scores.shape, values=scores), Operand((batch, 4 * count)),
+                 Operand((1, count, 4), values=_boxes(rng, 1, count))], attrs)
+
+
 def _prior(draw: Draw) -> Case:
     sizes = draw(st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=1, max_size=3))
     ratios = draw(st.lists(st.sampled_from([1.0, 2.0, 0.5, 3.0]), min_size=1, max_size=3))
@@ -92,10 +105,14 @@ def _roi_pooling(draw: Draw) -> Case:
 RECORDS = [
     Record("_contrib_box_nms", _nms, outputs=(0,)),
     Record("_contrib_box_iou", _iou),
+    Record("_contrib_MultiBoxDetection", _detection),
     Record("_contrib_box_decode", _decode),
     Record("_contrib_MultiBoxPrior", _prior),
     # A sample on the edge of what is read falls to either side by rounding.
     Record("_contrib_ROIAlign", _roi_align, tolerance=1e-3),
     Record("ROIPooling", _roi_pooling, outputs=(0,)),
 ]
-LEFT: list[Left] = []
+LEFT: list[Left] = [
+    Left("_contrib_MultiBoxDetection", Case([Operand((1, 3, 5)), Operand((1, 20)), Operand((1, 5, 4))],
+                                            {"nms_threshold": 1.5}), "suppresses nothing"),
+]
