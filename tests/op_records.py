@@ -438,6 +438,7 @@ _RECORDS = [
     Record("logical_not", _unary(BOOLS)),
     Record("clamp", _clamp),
     Record("leaky_relu", _unary(FLOATS, slope=st.sampled_from([0.0, 0.1, 0.25]))),
+    Record("hard_swish", _unary(FLOATS, scale=st.sampled_from([1.0, -0.5]), shift=st.sampled_from([0.0, 0.25]))),
     Record("elu", _unary(FLOATS, alpha=st.sampled_from([0.5, 1.0]))),
     Record(
         "convert", _unary(ANY, element=st.sampled_from(["f32", "f16", "f64", "i32", "i64", "bool"])), low=0.0

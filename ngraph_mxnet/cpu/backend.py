@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,7 @@ from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.cpu.openmp import tell_ignored
-from ngraph_mxnet.cpu.peak import measure_peak
 from ngraph_mxnet.cpu.precision import precision_notice, tell
-from ngraph_mxnet.cpu.profile import Profile, measure
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
@@ -39,6 +37,9 @@ from ngraph_mxnet.passes.prepare import Split, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.executable import Executable, check_options, input_ports, output_ports
 from ngraph_mxnet.runtime.trace import recorder, span
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.cpu.profile import Profile
 
 OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
@@ -89,6 +90,9 @@ class CPUExecutable(Executable):
         return outputs
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
+        from ngraph_mxnet.cpu.peak import measure_peak  # its kernels need a compiler, which running a graph does not
+        from ngraph_mxnet.cpu.profile import measure
+
         if recorder() is not None:
             raise ConfigError("NGRAPH_PROFILE is set: a process has one recorder; unset it")
         found = measure(lambda: self.run(arrays), self._target.threads, rounds)

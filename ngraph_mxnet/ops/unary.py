@@ -179,6 +179,21 @@ def _(inputs, attrs):
     return np.where(x > 0, x, x.dtype.type(attrs["alpha"]) * np.expm1(x))
 
 
+@register_op("hard_swish", operands=1,
+             attrs={"slope": Float(1 / 6), "offset": Float(0.5), "scale": Float(1.0), "shift": Float(0.0)})  # fmt: skip
+def hard_swish(types, attrs):
+    """x * min(max(x * slope + offset, 0), 1) * scale + shift; the defaults are those of MobileNet v3."""
+    return same_type(FLOAT)(types, attrs)
+
+
+@hard_swish.reference
+@in_f32
+def _(inputs, attrs):
+    (x,) = inputs
+    slope, offset, scale, shift = (x.dtype.type(attrs[name]) for name in ("slope", "offset", "scale", "shift"))
+    return x * clamp_array(x * slope + offset, 0.0, 1.0) * scale + shift
+
+
 @register_op("convert", operands=1, attrs={"element": Element()})
 def convert(types, attrs):
     """x as element type `element`: floats truncate to integers, non-zero is true.

@@ -6,6 +6,7 @@ What is exact and what is not, for floats:
 * x+0 turns -0 into itself instead of +0: the sign of zero is not preserved.
 * x*0 is *not* 0 when x is NaN or infinite: applied to integers and booleans only.
 * x-x and x/x are left alone for the same reason. x^0 is 1 even for NaN, but such a constant is no gain.
+* x + x*y becomes x*(y+1) where y is smaller: it differs within rounding.
 * x^2 becomes square(x), which may differ in the last bit. x^0.5 stays: sqrt differs at -inf.
 """
 
@@ -29,6 +30,22 @@ def add_zero(node: Node, rw: Rewriter) -> Answer:
     for x, other in (node.inputs, node.inputs[::-1]):
         if uniform(other) == 0:
             return _neutral(x, node)
+    return None
+
+
+def factored_sum(node: Node, rw: Rewriter) -> Answer:
+    """x + x * y -> x * (y + 1) where y is smaller than x: a pass over the larger one less. Floats, within rounding."""
+    for x, other in (node.inputs, node.inputs[::-1]):
+        product = rw.producer(other, "multiply")
+        if product is None or x not in product.inputs or x.type != node.output.type:
+            continue
+        y = product.inputs[1] if product.inputs[0] is x else product.inputs[0]
+        if y is x or y.type.size >= x.type.size or not x.type.element.is_float:
+            continue
+        if not rw.single(product.output):
+            return f"{product} has other readers"
+        more = rw.make("add", y, rw.constant(np.ones((), x.type.element.numpy)))
+        return rw.make("multiply", x, more, origin=(product, node))
     return None
 
 
@@ -163,7 +180,7 @@ def convert_nothing(node: Node, rw: Rewriter) -> Answer:
 def algebraic() -> RewritePass:
     """The pass."""
     return RewritePass("algebraic", {
-        "add": [add_zero],
+        "add": [add_zero, factored_sum],
         "subtract": [subtract_zero],
         "multiply": [multiply_one, multiply_zero],
         "divide": [divide_one],

@@ -18,9 +18,11 @@ from ngraph_mxnet.passes.default_bias import default_bias
 from ngraph_mxnet.passes.dropout_removal import dropout_removal
 from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.global_pool import global_pool
+from ngraph_mxnet.passes.hard_swish_fusion import hard_swish_fusion
 from ngraph_mxnet.passes.merge_products import MergeProducts
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pad_fusion import pad_fusion
+from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
 
@@ -42,11 +44,15 @@ def cpu_independent_passes() -> list[Pass | FixedPoint]:
         # Arithmetic per channel goes into weights and bias. The two alternate along a chain:
         # convolution, bias, batch_norm, scale.
         FixedPoint("fold", (affine_folding(), batch_norm_folding())),
+        # Before clamps are taken for activations of what they bound.
+        hard_swish_fusion(),
         # Residuals after biases and batch norms: nothing can be scaled once the residual is added.
         residual_fusion(),
         # Clamps last: nothing can be added once it is clamped.
         clamp_fusion(),
         default_bias(),
+        # With bias and clamp in place, which act on each channel and so on each phase.
+        pixel_shuffle(),
         # Unrolled recurrent nets. Cells first: their products have biases by now, and what merging makes of the
         # inputs' products are slices, which must not be taken for gates.
         recurrent_cells(),

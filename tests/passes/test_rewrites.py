@@ -22,8 +22,10 @@ from ngraph_mxnet.passes.default_bias import default_bias
 from ngraph_mxnet.passes.dropout_removal import dropout_removal
 from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.global_pool import global_pool
+from ngraph_mxnet.passes.hard_swish_fusion import hard_swish_fusion
 from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pad_fusion import pad_fusion
+from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
 
 Build = Callable[[Builder], "Value | tuple[Value, ...]"]
@@ -85,6 +87,11 @@ def channels(b: Builder, begin: int, end: int) -> Value:
     return b.slice(x(b), begin=(0, begin, 0, 0), end=(2, end, 5, 6))
 
 
+def s(b: Builder) -> Value:
+    """One number a channel, which differs from run to run."""
+    return w(b, 3, 1, 1, kind="s", cacheable=False)
+
+
 def two(value: Value, read: Callable[[Value], Value]) -> tuple[Value, Value]:
     """`value` read, and a result too."""
     return read(value), value
@@ -94,10 +101,34 @@ def c(b: Builder, value, dtype: str | None = None) -> Value:
     return b.constant(value, dtype)
 
 
+def swish(b: Builder, slope: float | None = 0.2, offset: float | None = 3.0, lower: float = 0.0,
+          upper: float = 6.0) -> Value:
+    inside = x(b) if slope is None else b.multiply(x(b), c(b, slope))
+    inside = inside if offset is None else b.add(c(b, np.full((1, 3, 1, 1), offset, "f4")), inside)
+    return b.multiply(b.clamp(inside, lower=lower, upper=upper), x(b))
+
+
+def upward(b: Builder, outputs: int = 2, kernel: int = 2, border: int = 1, *, cacheable: bool = True,
+           steps: tuple[int, int] | None = None, biased: bool = True, **attrs) -> Value:
+    """Data with zeros between its elements: a transposed convolution."""
+    weights = w(b, outputs, 3, kernel, kernel, cacheable=cacheable)
+    attrs = {"data_dilations": steps or (kernel, kernel), "pads_begin": (border,) * 2, "pads_end": (border,) * 2,
+             **attrs}
+    return b.convolution_bias(x(b), weights, w(b, outputs), **attrs) if biased else b.convolution(
+        x(b), weights, **attrs)
+
+
 SIMPLIFY = [
     Case("x+0", algebraic, lambda b: b.add(c(b, 0.0), x(b)), ""),
     Case("x+0 broadcast", algebraic, lambda b: b.add(x(b), c(b, np.zeros((4, 1, 1, 1, 1), "f4"))), "add",
          "the constant broadcasts f32[2,3,5,6] to f32[4,2,3,5,6]"),
+    Case("x+xy", algebraic, lambda b: b.add(x(b), b.multiply(b.sigmoid(s(b)), x(b))), "sigmoid add multiply"),
+    Case("xy+x", algebraic, lambda b: b.add(b.multiply(x(b), w(b, 3, 1, 1, cacheable=False)), x(b)), "add multiply"),
+    Case("x+xy, y as large", algebraic, lambda b: b.add(x(b), b.multiply(b.tanh(x(b)), x(b))), "tanh multiply add"),
+    Case("x+xy read twice", algebraic,
+         lambda b: two(b.multiply(x(b), s(b)), lambda v: b.add(x(b), v)), "multiply add", "multiply has other readers"),
+    Case("x+xy int", algebraic, lambda b: b.add(x(b, "i32"), b.multiply(x(b), w(b, 3, 1, 1, dtype="i32"))),
+         "multiply add"),
     Case("x-0", algebraic, lambda b: b.subtract(x(b), c(b, 0.0)), ""),
     Case("0-x stays", algebraic, lambda b: b.subtract(c(b, 0.0), x(b)), "subtract"),
     Case("x*1", algebraic, lambda b: b.multiply(x(b), c(b, np.ones((3, 1, 1), "f4"))), ""),
@@ -187,6 +218,40 @@ SIMPLIFY = [
 ]
 
 FOLD = [
+    Case("hard swish", hard_swish_fusion, swish, "hard_swish"),
+    Case("hard swish without slope", hard_swish_fusion, lambda b: swish(b, None), "hard_swish"),
+    Case("hard swish without offset", hard_swish_fusion, lambda b: swish(b, 0.2, None, upper=1.0), "hard_swish"),
+    Case("hard swish, scalars behind", hard_swish_fusion,
+         lambda b: b.add(b.multiply(c(b, 0.5), b.divide(swish(b), c(b, 6.0))), c(b, [0.25], "f32")), "hard_swish"),
+    Case("hard swish read twice", hard_swish_fusion,
+         lambda b: two(swish(b), lambda v: b.add(b.divide(v, c(b, 6.0)), c(b, 1.0))), "hard_swish divide add",
+         "hard_swish has other readers"),
+    Case("hard swish divides", hard_swish_fusion, lambda b: b.divide(c(b, 6.0), b.add(swish(b), c(b, 9.0))),
+         "hard_swish divide"),
+    Case("hard swish of channels", hard_swish_fusion,
+         lambda b: b.add(swish(b), w(b, 3, 1, 1, cacheable=False)), "hard_swish add"),
+    Case("another gate", hard_swish_fusion, lambda b: swish(b, lower=-1.0), "multiply add clamp multiply",
+         "the clamp is not from 0 to a finite bound"),
+    Case("gate of another value", hard_swish_fusion,
+         lambda b: b.multiply(b.tanh(x(b)), b.clamp(x(b), lower=0.0, upper=1.0)), "tanh clamp multiply"),
+    Case("gate read twice", hard_swish_fusion,
+         lambda b: two(b.clamp(x(b), lower=0.0, upper=1.0), lambda v: b.multiply(x(b), v)), "clamp multiply",
+         "clamp has other readers"),
+    Case("shuffle", pixel_shuffle, lambda b: upward(b, lower=0.0), "convolution_bias reshape transpose reshape"),
+    Case("shuffle without bias", pixel_shuffle, lambda b: upward(b, 1, 3, 2, biased=False),
+         "convolution reshape transpose reshape"),
+    Case("shuffle by 2 and 1", pixel_shuffle, lambda b: upward(b, 1, 1, 0, steps=(2, 1)), "convolution_bias",
+         "its windows overlap, or it pads"),
+    Case("shuffle, windows overlap", pixel_shuffle, lambda b: upward(b, kernel=3, steps=(2, 2)), "convolution_bias",
+         "its windows overlap, or it pads"),
+    Case("shuffle, cut border", pixel_shuffle, lambda b: upward(b, border=0), "convolution_bias",
+         "its windows overlap, or it pads"),
+    Case("shuffle, strides", pixel_shuffle, lambda b: upward(b, strides=(2, 2)), "convolution_bias",
+         "it has groups, strides or dilations"),
+    Case("shuffle of many channels", pixel_shuffle, lambda b: upward(b, 5), "convolution_bias",
+         "5 output channels fill blocks by themselves"),
+    Case("shuffle, weights of a run", pixel_shuffle, lambda b: upward(b, cacheable=False), "convolution_bias",
+         "the weights may differ with every run"),
     Case("pad conv", pad_fusion,
          lambda b: conv(b, pad(b), pads_begin=(0, 1), pads_end=(1, 0)), "convolution"),
     Case("pad read twice", pad_fusion, lambda b: two(pad(b), lambda v: conv(b, v)), "convolution pad"),

@@ -9,9 +9,9 @@ from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.passes.clusters import REDUCTIONS, ROW_OPS, Clusters
 
 ELEMENTWISE = frozenset(
-    "abs ceiling clamp elu erf exp expm1 floor gelu leaky_relu log log1p negative reciprocal relu round rsqrt sigmoid "
-    "sign softplus softsign sqrt square tanh trunc add divide maximum minimum multiply subtract equal greater "
-    "greater_equal less less_equal not_equal logical_and logical_or logical_xor logical_not select convert "
+    "abs ceiling clamp elu erf exp expm1 floor gelu hard_swish leaky_relu log log1p negative reciprocal relu round "
+    "rsqrt sigmoid sign softplus softsign sqrt square tanh trunc add divide maximum minimum multiply subtract equal "
+    "greater greater_equal less less_equal not_equal logical_and logical_or logical_xor logical_not select convert "
     "scale_shift".split()
 )
 """All that are computed without a call of libm, which no loop around it survives as vector code."""
@@ -19,7 +19,8 @@ ELEMENTWISE = frozenset(
 BOOLEAN = frozenset({"convert", "logical_and", "logical_not", "logical_or", "logical_xor"})
 """Those that take bool."""
 
-PARAMETERS = {"clamp": ("lower", "upper"), "leaky_relu": ("slope",), "elu": ("alpha",)}
+PARAMETERS = {"clamp": ("lower", "upper"), "leaky_relu": ("slope",), "elu": ("alpha",),
+              "hard_swish": ("slope", "offset", "scale", "shift")}
 """Attributes that are parameters of an op's expression, in its order."""
 
 _MOST_ROW = SCRATCH_BYTES // 4 // 4

@@ -1,8 +1,8 @@
 """Elementwise kernels as tables of scalar expressions, on the strided convention (`strided.py`).
 
 float32 unless the tables say so. Parameters, in the order of `floats`: clamp lower, upper; leaky_relu slope;
-elu alpha; fill_* value. `copy_N` and `fill_N` move elements of N bytes; `fill_1` and `fill_8` convert the
-value to int8 and int64, `fill_2` to int16.
+elu alpha; hard_swish slope, offset, scale, shift; fill_* value. `copy_N` and `fill_N` move elements of N bytes;
+`fill_1` and `fill_8` convert the value to int8 and int64, `fill_2` to int16.
 """
 
 from __future__ import annotations
@@ -80,6 +80,11 @@ def _elu(x, alpha):
 
 
 @inline
+def _hard_swish(x, slope, offset, scale, shift):
+    return x * _clamp(x * slope + offset, ZERO, ONE) * scale + shift
+
+
+@inline
 def _gelu(x):
     return HALF * x * (ONE + maths.erf(x * SQRT_HALF))
 
@@ -122,6 +127,7 @@ UNARY: dict[str, tuple[Callable, int]] = {
     "expm1": (maths.expm1, 0),
     "floor": (rounding("floor"), 0),
     "gelu": (_gelu, 0),
+    "hard_swish": (_hard_swish, 4),
     "identity": (inline(lambda x: x), 0),
     "leaky_relu": (_leaky_relu, 1),
     "log": (maths.log, 0),
@@ -208,7 +214,10 @@ def with_floats(expression: Callable, arity: int, parameters: int) -> Callable:
         return inline(lambda x, floats: expression(x))
     if parameters == 1:
         return inline(lambda x, floats: expression(x, parameter(floats, 0)))
-    return inline(lambda x, floats: expression(x, parameter(floats, 0), parameter(floats, 1)))
+    if parameters == 2:
+        return inline(lambda x, floats: expression(x, parameter(floats, 0), parameter(floats, 1)))
+    return inline(lambda x, floats: expression(x, parameter(floats, 0), parameter(floats, 1), parameter(floats, 2),
+                                               parameter(floats, 3)))
 
 
 def strided_function(expression: Callable, inputs: tuple, output: object, loops: str) -> Callable:

@@ -11,16 +11,18 @@ from ngraph_mxnet.ir.graph import Node, Value
 UNARY = (
     "abs acos acosh asin asinh atan atanh cbrt ceiling cos cosh erf exp expm1 floor gelu log log10 log1p log2 "
     "negative reciprocal relu round rsqrt sigmoid sign sin sinh softplus softsign sqrt square tan tanh trunc "
-    "clamp leaky_relu elu"
+    "clamp leaky_relu elu hard_swish"
 ).split()
 BINARY = "add subtract multiply divide power maximum minimum mod".split()
 COMPARISON = "equal not_equal greater greater_equal less less_equal".split()
 LOGICAL = "logical_and logical_or logical_xor logical_not".split()
 
-_PARAMETERS = {"clamp": ("lower", "upper"), "leaky_relu": ("slope",), "elu": ("alpha",)}
+_PARAMETERS = {"clamp": ("lower", "upper"), "leaky_relu": ("slope",), "elu": ("alpha",),
+               "hard_swish": ("slope", "offset", "scale", "shift")}
 """Attributes that the kernels take as floats."""
 KEEPS_FINITE = {"abs", "ceiling", "floor", "negative", "relu", "round", "clamp", "leaky_relu", "elu", "sigmoid",
-                "tanh", "square", "sqrt", "add", "subtract", "multiply", "maximum", "minimum", "sign", "softsign"}
+                "hard_swish", "tanh", "square", "sqrt", "add", "subtract", "multiply", "maximum", "minimum", "sign",
+                "softsign"}
 """Ops that make finite values of the zeros in padding lanes, so that later zero weights cancel them."""
 
 

@@ -128,6 +128,8 @@ def _resized(b: Builder, x: Value, sizes: Sequence[int], scales: Sequence[float]
         raise UnsupportedError("antialias with mode='nearest'")
     if _is_image_op(x, sizes, scales, mode, coordinates, exclude, antialias):
         return b.resize(x, sizes=tuple(sizes[2:]), mode="bilinear", corners=coordinates == "align_corners")
+    if mode == "nearest" and _is_nearest_image(x, sizes, scales, coordinates, how, regions):
+        return b.resize(x, sizes=tuple(sizes[2:]), mode="nearest")
     crops = coordinates == "tf_crop_and_resize"
     beyond = []
     for axis in range(rank):
@@ -160,6 +162,20 @@ def _is_image_op(x: Value, sizes: Sequence[int], scales: Sequence[float], mode: 
         return False
     exact = all(abs(scale * size - out) < 1e-6 * out for scale, size, out in zip(scales, x.shape, sizes, strict=True))
     return exact and coordinates in ("align_corners", "half_pixel", "pytorch_half_pixel")
+
+
+def _is_nearest_image(x: Value, sizes: Sequence[int], scales: Sequence[float], coordinates: str, how: str,
+                      regions: Sequence[tuple[float, float]]) -> bool:
+    """The IR's `resize` gives the same: output i of R is element floor(i S / R) on the two axes of images."""
+    if x.type.rank != 4 or x.type.element != f32 or not x.type.size or not min(sizes):
+        return False
+    if tuple(sizes[:2]) != x.shape[:2] or coordinates == "tf_crop_and_resize":
+        return False
+    for size, out, scale in zip(x.shape[2:], sizes[2:], scales[2:], strict=True):
+        places = np.clip(_nearest(_places(coordinates, size, out, scale, (0.0, 1.0)), how), 0, size - 1)
+        if not np.array_equal(places, np.arange(out) * size // out):
+            return False
+    return True
 
 
 def _along(b: Builder, x: Value, axis: int, matrix: np.ndarray) -> Value:
