@@ -40,6 +40,23 @@ def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Paramet
     return callback
 
 
+def _peers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[spec.PeerSpec]:
+    """Empty where none are named."""
+    return [] if value is None else _parsed(spec.parse_peers)(context, parameter, value)
+
+
+def _fitting(peers: list[spec.PeerSpec], models: list[str]) -> list[spec.PeerSpec]:
+    """The peers, those by default if none are named; all must be able to read all models."""
+    files = [model for model in models if spec.onnx_file(model) is not None]
+    if not peers:
+        return spec.parse_peers(",".join(spec.DEFAULT_FILE_PEERS if files else spec.DEFAULT_PEERS))
+    unable = [str(peer) for peer in peers if files and peer.kind not in spec.READS_ONNX]
+    if unable:
+        raise click.UsageError(f"{', '.join(unable)} can't read the ONNX file {files[0]}; of those that can, there are "
+                               f"{', '.join(spec.READS_ONNX)}")  # fmt: skip
+    return peers
+
+
 def _cpus(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
     """CPU numbers, such as 0,2,4-7; all that this process may use when not given."""
     allowed = os.sched_getaffinity(0)
@@ -105,12 +122,14 @@ def _measure(cases: list[driver.Case], plan: driver.Plan, work: Path | None, sav
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
-    f"Peers: {', '.join(spec.KINDS)}. Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
-    "ratios have the first ngraph on top."))  # fmt: skip
+    f"Peers: {', '.join(spec.KINDS)}; those of {', '.join(spec.READS_ONNX)} take ONNX files. "
+    f"Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
+    "ratios have the first of ngraph's on top."))  # fmt: skip
 @click.option("--models", default="resnet50_v2", show_default=True, callback=_parsed(spec.parse_models),
-              help="Names of the vision zoo, or zoo for all; bert12_LENGTH for BERT base; commas between them.")
-@click.option("--peers", default=",".join(spec.KINDS), show_default=True, callback=_parsed(spec.parse_peers),
-              help="Peers with commas between them.")
+              help="Names of the vision zoo, or zoo for all; bert12_LENGTH for BERT base; FILE.onnx[3x224x224] for a "
+                   "file with one input of that shape, the batch in front; commas between them.")
+@click.option("--peers", callback=_peers, help="Peers with commas between them. "
+              f"Default: {','.join(spec.DEFAULT_PEERS)}; of ONNX files {','.join(spec.DEFAULT_FILE_PEERS)}.")
 @click.option("--batch", "batches", default="1", show_default=True, callback=_parsed(spec.parse_numbers),
               help="Batch sizes with commas between them.")
 @click.option("--threads", default="1", show_default=True, callback=_parsed(spec.parse_numbers),
@@ -140,6 +159,7 @@ def main(models: list[str], peers: list[spec.PeerSpec], batches: list[int], thre
     if results is not None:
         report = json.loads(results.read_text())
     else:
+        peers = _fitting(peers, models)
         _check_modules(peers)
         cases = _cases(models, batches, threads, cpus)
         plan = driver.Plan(tuple(peers), rounds, burst, compile_runs, timeout)

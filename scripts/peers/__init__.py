@@ -1,5 +1,5 @@
 """What `bench_peers.py` is made of.
 
-`spec` names peers and models, `worker` and `adapters` run in a peer's process, `export` in the
+`spec` names peers and models, `worker` and `adapters` run in a peer's process, `export` and `onnx_file` in the
 one that writes the models, `driver` starts them all and measures; `machine`, `stats`, `report` and `plot` show.
 """

@@ -151,6 +151,35 @@ class OnnxRuntime:
         return ""
 
 
+class NGraphOnnx:
+    """This package without MXNet: `ngraph_mxnet.compile` of the ONNX file."""
+
+    def __init__(self) -> None:
+        import ngraph_mxnet
+
+        self.ngraph_mxnet = ngraph_mxnet
+        if os.environ.get("NGRAPH_PRECISION"):
+            _require_precision()
+
+    def load(self, prefix: str, batch: int) -> None:
+        self.path = f"{prefix}-b{batch}.onnx"  # reading counts as compiling, as for ONNX Runtime
+
+    def native(self, inputs: np.ndarray) -> list[Any]:
+        return list(inputs)
+
+    def compile(self) -> None:
+        self.executable = self.ngraph_mxnet.compile(self.path)
+
+    def run(self, value: Any) -> Any:
+        return self.executable(value)[0]
+
+    def array(self, output: Any) -> np.ndarray:
+        return np.asarray(output)
+
+    def detail(self) -> str:
+        return ""
+
+
 class OpenVINO:
     """OpenVINO's CPU plug-in with the latency hint and one stream."""
 
@@ -203,6 +232,8 @@ def make_adapter(kind: str, threads: int, cache: str | None) -> Adapter:
     """
     if kind == "onnxruntime":
         return OnnxRuntime(threads)
+    if kind == "ngraph-onnx":
+        return NGraphOnnx()
     if kind in ("openvino", "openvino-bf16"):
         return OpenVINO(kind, threads, cache)
     return MXNet(kind)

@@ -15,10 +15,10 @@ import numpy as np
 
 from peers import stats
 from peers.process import SCRIPTS, PeerError, PeerProcess, PeerUnavailable, absolute_path
-from peers.spec import OURS, PeerSpec
+from peers.spec import OURS, PeerSpec, file_prefix, onnx_file
 
 #: Peers that keep compiled models on disk: they are also measured in a second process.
-CACHED = (OURS, "openvino", "openvino-bf16")
+CACHED = ("ngraph", "openvino", "openvino-bf16")
 WARM_UP = 5
 
 
@@ -47,7 +47,7 @@ class Case:
     cpus: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"{self.model}, batch {self.batch}, {self.threads} thread{'s' * (self.threads > 1)}"
+        return f"{file_prefix(self.model)}, batch {self.batch}, {self.threads} thread{'s' * (self.threads > 1)}"
 
 
 def export(model: str, batch: int, folder: Path) -> str:
@@ -56,9 +56,10 @@ def export(model: str, batch: int, folder: Path) -> str:
     Raises:
         PeerError: the export failed.
     """
-    prefix = folder / model
+    prefix = folder / file_prefix(model)
     if not Path(f"{prefix}-b{batch}.npy").exists():
-        command = [sys.executable, "-m", "peers.export", model, str(batch), str(folder)]
+        module = "peers.export" if onnx_file(model) is None else "peers.onnx_file"
+        command = [sys.executable, "-m", module, model, str(batch), str(folder)]
         environment = {**os.environ, **absolute_path(), "MXNET_SUBGRAPH_BACKEND": "NONE"}
         done = subprocess.run(command, cwd=SCRIPTS, env=environment, capture_output=True, text=True)
         if done.returncode:
@@ -106,7 +107,7 @@ def measure(case: Case, plan: Plan, models: Path, scratch: Path, advance: Callab
     finally:
         for process in running.values():
             process.close()
-    return {"model": case.model, "batch": case.batch, "threads": case.threads, "cpus": list(case.cpus),
+    return {"model": file_prefix(case.model), "batch": case.batch, "threads": case.threads, "cpus": list(case.cpus),
             "skipped": skipped, "results": list(results.values())}  # fmt: skip
 
 
@@ -131,7 +132,7 @@ def _compile(case: Case, plan: Plan, peer: PeerSpec, prefix: str, scratch: Path,
     process, cold = fresh("cold", use_cache=False)
     try:
         if peer.kind in CACHED:
-            if peer.kind != OURS:  # ours has filled its cache already, as it does by default
+            if peer.kind not in OURS:  # ours has filled its cache already, as it does by default
                 fresh("fill", use_cache=True)[0].close()
             second, warm = fresh("warm", use_cache=True)
             second.close()
@@ -191,7 +192,7 @@ def _time(case: Case, plan: Plan, running: dict[str, PeerProcess], results: dict
             running[name].pause()
             times[name].append(answer["ms"])
             cpu_times[name].extend(answer["cpu_ms"])
-    ours = next((str(peer) for peer in plan.peers if peer.kind == OURS and str(peer) in running), None)
+    ours = next((str(peer) for peer in plan.peers if peer.kind in OURS and str(peer) in running), None)
     for name, rounds in times.items():
         results[name].update(stats.summarise(rounds), cpu_ms=statistics.median(cpu_times[name]))
         if ours is not None and name != ours:

@@ -24,8 +24,8 @@ Result = dict[str, Any]
 
 
 def ours_in(case: Result) -> Result | None:
-    """The result that the ratios have on top: the first of kind ngraph."""
-    return next((result for result in case["results"] if parse_peer(result["peer"]).kind == OURS), None)
+    """The result that the ratios have on top: the first of ours."""
+    return next((result for result in case["results"] if parse_peer(result["peer"]).kind in OURS), None)
 
 
 def _format(result: Result, key: str, form: str) -> str:

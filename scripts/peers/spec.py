@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 #: Peers: what is shown, the module that it needs, and the largest relative error that passes.
 KINDS: dict[str, tuple[str, str, float]] = {
@@ -14,11 +15,15 @@ KINDS: dict[str, tuple[str, str, float]] = {
     "openvino": ("OpenVINO f32", "openvino", 1e-4),
     "openvino-bf16": ("OpenVINO bf16", "openvino", 5e-2),
     "ngraph": ("NGRAPH", "ngraph_mxnet", 1e-4),
+    "ngraph-onnx": ("NGRAPH from ONNX", "ngraph_mxnet", 1e-4),
 }
 BF16_TOLERANCE = 5e-2
-OURS = "ngraph"
+OURS = ("ngraph", "ngraph-onnx")
 #: They read the ONNX file; the others read MXNet's own.
-READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16")
+READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16", "ngraph-onnx")
+#: What is measured if nothing else is asked for: of models of the zoo, and of ONNX files.
+DEFAULT_PEERS = tuple(kind for kind in KINDS if kind != "ngraph-onnx")
+DEFAULT_FILE_PEERS = ("onnxruntime", "openvino", "ngraph-onnx")
 #: Left over from the shell, variables of these prefixes would reach some peers only.
 CLEARED = ("OMP_", "GOMP_", "KMP_", "MXNET_", "MKLDNN_", "DNNL_", "ONEDNN_", "NGRAPH_", "OV_", "ORT_")
 
@@ -126,9 +131,14 @@ def parse_models(text: str) -> list[str]:
     """
     models: list[str] = []
     for name in filter(None, (part.strip() for part in text.split(","))):
-        if name != "zoo" and name not in ZOO and bert_length(name) is None:
-            raise SpecError(f"found model {name!r}, expected zoo, bert12_LENGTH (up to {BERT_LENGTH} tokens) or any of "
-                            f"{', '.join(ZOO)}")  # fmt: skip
+        file = onnx_file(name)
+        if file is not None and not file[0].is_file():
+            raise SpecError(f"found model {name!r}, but there is no file {file[0]}")
+        if file is not None:  # absolute: peers' processes start in another folder
+            name = f"{file[0].resolve()}[{'x'.join(map(str, file[1]))}]"
+        elif name != "zoo" and name not in ZOO and bert_length(name) is None:
+            raise SpecError(f"found model {name!r}, expected zoo, bert12_LENGTH (up to {BERT_LENGTH} tokens), a file "
+                            f"as FILE.onnx[3x224x224], or any of {', '.join(ZOO)}")  # fmt: skip
         models.extend(ZOO if name == "zoo" else [name])
     return list(dict.fromkeys(models))
 
@@ -151,8 +161,23 @@ def bert_length(model: str) -> int | None:
     return int(match.group(1)) if match and int(match.group(1)) <= BERT_LENGTH else None
 
 
+def onnx_file(model: str) -> tuple[Path, tuple[int, ...]] | None:
+    """The file and its input's shape without the batch, if it is named as FILE.onnx[3x224x224]."""
+    match = re.fullmatch(r"(.+\.onnx)\[([1-9]\d*(?:x[1-9]\d*)*)\]", model)
+    return (Path(match.group(1)), tuple(map(int, match.group(2).split("x")))) if match else None
+
+
+def file_prefix(model: str) -> str:
+    """What the exported files' names begin with; tables show it too."""
+    file = onnx_file(model)
+    return model if file is None else f"{file[0].stem}-{'x'.join(map(str, file[1]))}"
+
+
 def input_shape(model: str, batch: int) -> tuple[int, ...]:
-    """(batch, 3, height, width) in pixels, as the network was designed for, or (batch, tokens)."""
+    """(batch, 3, height, width) in pixels, as the network was designed for, (batch, tokens), or what was asked for."""
+    file = onnx_file(model)
+    if file is not None:
+        return batch, *file[1]
     length = bert_length(model)
     if length is not None:
         return batch, length

@@ -63,6 +63,49 @@ def test_models():
             spec.parse_models(name)
 
 
+def small_onnx(path: Path) -> str:
+    """One product of the last axis with weights: [?, 3, 4] to [?, 3, 5]."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3, size])
+            for name, size in (("x", 4), ("y", 5)))  # fmt: skip
+    weights = numpy_helper.from_array(np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return str(path)
+
+
+def test_files_as_models(tmp_path: Path):
+    import bench_peers
+
+    file = small_onnx(tmp_path / "small.onnx")
+    assert spec.parse_models(f"{file}[3x4],vgg16") == [f"{file}[3x4]", "vgg16"]
+    assert spec.input_shape(f"{file}[3x4]", 8) == (8, 3, 4)
+    assert spec.file_prefix(f"{file}[3x4]") == "small-3x4"
+    wrong = {f"{file}[3x]": "as FILE.onnx", file: "as FILE.onnx", "none.onnx[3]": "no file none.onnx"}
+    for name, message in wrong.items():
+        with pytest.raises(spec.SpecError, match=message):
+            spec.parse_models(name)
+    assert [peer.kind for peer in bench_peers._fitting([], [f"{file}[3x4]"])] == list(spec.DEFAULT_FILE_PEERS)
+    assert "ngraph-onnx" not in [peer.kind for peer in bench_peers._fitting([], ["vgg16"])]
+    with pytest.raises(click.UsageError, match="mkldnn can't read the ONNX file"):
+        bench_peers._fitting(spec.parse_peers("ngraph-onnx,mkldnn"), [f"{file}[3x4]"])
+
+
+def test_a_run_on_a_file(tmp_path: Path):
+    file = small_onnx(tmp_path / "small.onnx")
+    done = run("--models", f"{file}[3x4]", "--peers", "ngraph-onnx,ngraph-onnx[NGRAPH_CPU_WINOGRAD=0]", "--batch", 2,
+               "--rounds", 2, "--burst", 2, "--json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (case,) = json.loads(done.stdout)["cases"]
+    assert case["model"] == "small-3x4" and len(case["results"]) == 2
+    assert all(result["relative_error"] < 1e-5 and result["median_ms"] > 0 for result in case["results"])
+    done = run("--models", f"{file}[3x4x1]", "--peers", "ngraph-onnx", "--rounds", 1, "--burst", 1, "--json")
+    assert done.returncode == 1
+    assert "takes 3 dimensions" in json.loads(done.stdout)["failures"][0]["reason"]
+
+
 def test_the_zoo_is_mxnets():
     import ngraph_mxnet  # noqa: F401  # isort: skip
     from mxnet.gluon.model_zoo import vision
