@@ -81,6 +81,13 @@ class _Growing:
         op = self.draw(st.sampled_from(["reduce_sum", "reduce_mean", "reduce_max"]))
         return self.b.apply(op, value, axes=axes, keep_dims=self.draw(st.booleans()))
 
+    def beside(self, reduced: Value) -> Value:
+        """A value of one element a row, perhaps with another of its kind that no cluster made."""
+        if self.draw(st.booleans()):
+            return reduced
+        self.vectors.append(self.parameter(reduced.shape))
+        return self.b.subtract(self.vectors[-1], reduced)
+
     def row_op(self) -> Value:
         value = self.pick()
         if self.draw(st.booleans()):
@@ -113,7 +120,7 @@ def cluster_graphs(draw: Callable[[Any], Any], images: bool = False) -> Graph:
             made = b.add(grow.values[0], made) if made.shape != shape else made
             grow.values.append(made)
         elif draw(st.booleans()):
-            b.graph.results.append(b.tanh(made))
+            b.graph.results.append(b.tanh(grow.beside(made)))
     results = [*b.graph.results, grow.values[-1]]
     if images and draw(st.booleans()):
         weights = b.parameter("w", (16, shape[1], 3, 3), cacheable=True)

@@ -143,6 +143,17 @@ def test_nan_passes_through_rows_and_activations():
         assert np.isnan(result[1]).all() and not np.isnan(result[[0, 2]]).any()
 
 
+@pytest.mark.parametrize("keep_dims", [False, True])
+def test_a_value_of_one_element_a_row_from_elsewhere(keep_dims: bool):
+    """Without the axes of the rows it must not be read along them."""
+    b = Builder()
+    x = b.parameter("x", (3, 5))
+    other = b.parameter("other", (3, 1) if keep_dims else (3,))
+    graph = b.results(b.subtract(other, b.reduce_sum(b.tanh(x), axes=(1,), keep_dims=keep_dims)))
+    assert kernels_of(graph)[0].startswith("generated")
+    assert_agree(graph)
+
+
 def test_a_body_of_any_ops_runs_in_both_modes():
     inner = Builder()
     x, w = inner.parameter("x", (1, 16, 5, 5)), inner.parameter("w", (16, 16, 3, 3))

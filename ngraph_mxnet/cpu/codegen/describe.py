@@ -104,15 +104,13 @@ class _Describing:
         shape, rows, outer = self.description.shape, self.description.rows, self.description.outer
         return (shape, outer + (1,) * rows, outer) if rows else (shape,)
 
-    @staticmethod
-    def _seen(node: Node, position: int) -> Shape:
-        """The operand's shape as NumPy broadcasts it against the node's output."""
+    def _seen(self, node: Node, position: int) -> Shape:
+        """The operand's shape as NumPy broadcasts it against the space."""
         shape = node.inputs[position].shape
         if node.op.name == "scale_shift" and position:
-            return shape + (1,) * (node.output.type.rank - 2)
-        if node.op.name == "layer_norm" and position:
-            return shape
-        return shape
+            shape += (1,) * (node.output.type.rank - 2)
+        # Values of one element a row may lack the rows' axes.
+        return shape + (1,) * (len(self.description.shape) - node.output.type.rank)
 
     def _operand(self, value: Value, seen: Shape) -> int | None:
         if value in self.made:
