@@ -6,6 +6,7 @@ from ngraph_mxnet.mxnet_bridge.rules import (  # noqa: F401
     convolution,
     creation,
     deformable,
+    densities,
     diagonals,
     einsum,
     elementwise,

@@ -24,7 +24,7 @@ KINDS: dict[str, str] = {
     rf"_random_(?!pdf_).*|_sample_.*|_shuffle|_npi_({_RANDOM})":
         "it draws random numbers, whose sequence must be that of MXNet's own generator",
     r".*_update(_phase[12])?|multi_lars|reset_arrays|_contrib_backward_.*|_npi_backward_.*|.*_backward|_contrib_hawkesll"
-    r"|CTCLoss|_contrib_(MultiBoxTarget|bipartite_matching|box_encode)|_random_pdf_.*":
+    r"|CTCLoss|_contrib_(MultiBoxTarget|bipartite_matching|box_encode)":
         "it is for training",
     r"_contrib_boolean_mask|_npi_(unique|bincount|delete|boolean_mask_.*)|_npx_nonzero|_contrib_getnnz":
         "the shape of its result depends on values",
