@@ -126,7 +126,7 @@ def _header(plan: driver.Plan, done: int, known: int) -> str:
 @click.option("--genre", help="Genres with commas between them. Default: all.")
 @click.option("--only", metavar="PATTERN,...", help="Models whose name contains one of these; * and ? are wild.")
 @click.option("--steps", default=",".join(STEPS), show_default=True,
-              help="What to find out: regions, run (compare outputs), time.")
+              help="What to find out: regions, run (compare outputs), block (of a Gluon block too), time.")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1), help="Threads of either backend.")
 @click.option("--jobs", default=1, show_default=True, type=click.IntRange(1), help="Models at once; 1 for times.")
 @click.option("--timeout", default=600.0, show_default=True, type=click.FloatRange(1), help="Seconds for one model.")

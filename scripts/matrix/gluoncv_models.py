@@ -18,6 +18,8 @@ _GENRES = {
 }  # fmt: skip
 
 _CLASSES = ["cat", "dog", "bird"]
+#: Regions that the heads of R-CNNs look at.
+PROPOSALS = 60
 
 
 def _models() -> dict[str, Any]:
@@ -49,6 +51,7 @@ def build(name: str) -> Model:
     if name.startswith("custom_"):
         raise NotOffline("not a model but a maker of models")
     _refuse_downloads()
+    _let_contexts_be()
     arguments: dict[str, Any] = {"pretrained": False}
     takes = inspect.signature(maker).parameters
     if "pretrained_base" in takes or any(p.kind is p.VAR_KEYWORD for p in takes.values()):
@@ -62,7 +65,45 @@ def build(name: str) -> Model:
             raise
         del arguments["pretrained_base"]
         net = maker(**arguments)
+    if "rcnn" in name:
+        _limit_proposals(net)
+        _define_roi_align()
     return Model(net, _inputs(name, genre), "boxes" if genre == "detection" else "values")
+
+
+def _limit_proposals(net: Any) -> None:
+    """An R-CNN's heads run for each of up to 1,000 regions, which takes minutes a model."""
+    net._rpn_test_post_nms = net.rpn._test_post_nms = min(net._rpn_test_post_nms, PROPOSALS)
+    if hasattr(net, "_rcnn_max_dets"):
+        net._rcnn_max_dets = min(net._rcnn_max_dets, PROPOSALS)
+
+
+def _define_roi_align() -> None:
+    """Zeros for regions of image -1, of which a pyramid gives each level those that belong to others.
+
+    There MXNet's CPU code leaves what was in the memory (but for one element), so that R-CNNs with a pyramid give
+    other boxes from call to call.
+    """
+    import mxnet as mx
+
+    align = mx.sym.contrib.ROIAlign
+    if getattr(align, "defined", False):
+        return
+
+    def defined(data: Any, rois: Any, *rest: Any, **options: Any) -> Any:
+        found = align(data, rois, *rest, **options)
+        image = mx.sym.squeeze(mx.sym.slice_axis(rois, axis=1, begin=0, end=1), axis=1)
+        return mx.sym.where(image >= 0, found, mx.sym.zeros_like(found))
+
+    defined.defined = True  # type: ignore[attr-defined]
+    mx.sym.contrib.ROIAlign = defined
+
+
+def _let_contexts_be() -> None:
+    """Some models move their weights to a context before they have any, which MXNet refuses."""
+    import mxnet as mx
+
+    mx.gluon.ParameterDict.reset_ctx = lambda self, ctx: None
 
 
 def _refuse_downloads() -> None:

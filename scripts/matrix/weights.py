@@ -48,9 +48,13 @@ def draw(name: str, shape: tuple[int, ...], place: int) -> np.ndarray:
     """Random values of the scale that keeps activations alive; moving variances are positive."""
     rng = np.random.default_rng([place, *shape])
     if len(shape) == 1:
-        if "gamma" in name or "var" in name:
-            return rng.uniform(0.5, 1.5, shape)
-        return rng.standard_normal(shape) * 0.1
+        if "gamma" in name:
+            return rng.uniform(0.2, 0.5, shape)
+        if "beta" in name:
+            # As large as gamma, so that few ReLUs clip halfway: of such nets a deep one multiplies rounding errors by
+            # thousands, as no trained one does.
+            return rng.standard_normal(shape) * 0.4
+        return rng.uniform(0.5, 1.5, shape) if "var" in name else rng.standard_normal(shape) * 0.1
     # Offsets of deformable convolutions are pixels: large ones make noise of rounding.
     scale = 0.05 if "offset" in name else np.sqrt(2)
     return rng.standard_normal(shape, np.float32) * np.float32(scale / np.sqrt(max(int(np.prod(shape[1:])), 1)))

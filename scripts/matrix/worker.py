@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matrix.model import Model
 
 LIBRARIES = ("gluon_zoo", "gluoncv_models", "gluonnlp_models", "gluonts_models")
-STEPS = ("regions", "run", "time")
+STEPS = ("regions", "run", "block", "time")
 ROUND_SECONDS, PAUSE_SECONDS = 0.05, 0.02
 #: Rounds of timing; of nets whose rounds take longer than this, fewer.
 ROUNDS, FEWER_ROUNDS, LONG_ROUND_SECONDS = 5, 3, 2.0
@@ -57,8 +57,8 @@ def work(library: str, name: str, steps: list[str], known: dict[str, str], tell:
     if "regions" in steps:
         tell(step="regions")
         tell(**regions(symbol, model))
-    if "run" in steps or "time" in steps:
-        run(symbol, model, "time" in steps, tell)
+    if set(steps) > {"regions"}:
+        run(symbol, model, steps, tell)
 
 
 def regions(symbol: Symbol, model: Model) -> dict[str, Any]:
@@ -72,8 +72,8 @@ def regions(symbol: Symbol, model: Model) -> dict[str, Any]:
     return {"regions": len(partition.regions), "left": left, "taken": sum(len(r.nodes) for r in partition.regions)}
 
 
-def run(symbol: Symbol, model: Model, timed: bool, tell: Tell) -> None:
-    """Bind with MXNet alone and with ours, compare, then as a hybridized block; and time ours and MXNet's MKLDNN."""
+def run(symbol: Symbol, model: Model, steps: list[str], tell: Tell) -> None:
+    """Bind with MXNet alone and with ours, compare; the same as a hybridized block; time ours and MXNet's MKLDNN."""
     from matrix.compare import TOLERANCE, box_count, error
     from matrix.weights import bind
 
@@ -92,9 +92,10 @@ def run(symbol: Symbol, model: Model, timed: bool, tell: Tell) -> None:
     if model.kind == "boxes" and far > TOLERANCE["boxes"]:
         tell(step="stages")
         tell(**stages(symbol, model, native))
-    tell(step="block")
-    tell(block_error=error(as_block(symbol, model, native), expected, model.kind))
-    if timed:
+    if "block" in steps:
+        tell(step="block")
+        tell(block_error=error(as_block(symbol, model, native), expected, model.kind))
+    if "time" in steps:
         tell(step="time")
         fast = bind(symbol, model, "MKLDNN", native)
         tell(mkldnn_error=error(outputs(fast), expected, model.kind))
