@@ -97,7 +97,7 @@ class Examiner:
         if worker is None:
             worker = Worker(self._plan, entry.library)
             worker.line()  # the list of its models
-        found = worker.examine(entry, known)
+        found = _with_earlier(self._plan, entry, worker.examine(entry, known))
         if worker.served < MODELS_PER_PROCESS and worker.alive:
             with self._lock:
                 self._idle[entry.library].append(worker)
@@ -110,6 +110,15 @@ class Examiner:
         """End all processes."""
         for worker in (worker for idle in self._idle.values() for worker in idle):
             worker.end()
+
+
+def _with_earlier(plan: Plan, entry: Entry, found: dict[str, Any]) -> dict[str, Any]:
+    """With what earlier runs found by other steps, if the model's graph is still the same."""
+    path = plan.folder / entry.file_name
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    if "failure" in earlier or "failure" in found or "digest" not in found or earlier.get("digest") != found["digest"]:
+        return found
+    return {**earlier, **found, "steps": [*{**dict.fromkeys(earlier["steps"]), **dict.fromkeys(found["steps"])}]}
 
 
 class Worker:

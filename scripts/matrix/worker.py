@@ -57,7 +57,7 @@ def work(library: str, name: str, steps: list[str], known: dict[str, str], tell:
     if "regions" in steps:
         tell(step="regions")
         tell(**regions(symbol, model))
-    if set(steps) > {"regions"}:
+    if set(steps) - {"regions"}:
         run(symbol, model, steps, tell)
 
 

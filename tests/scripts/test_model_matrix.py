@@ -117,6 +117,17 @@ def test_the_process_is_told_the_model_and_known_graphs(tmp_path: Path) -> None:
     assert (found["model"], found["steps"], found["known"]) == ("net 1.0", ["regions"], {"0f": "other"})
 
 
+def test_another_run_adds_its_steps(tmp_path: Path) -> None:
+    def told(steps: tuple[str, ...], **facts: object) -> dict[str, Any]:
+        made = plan(tmp_path, f"echo '{json.dumps({**facts, 'done': True})}'")
+        return examine(driver.Plan(made.pythons, steps, 1, 30, tmp_path))
+
+    told(("regions",), digest="a", regions=1)
+    found = told(("run",), digest="a", error=0.0)
+    assert (found["steps"], found["regions"], found["error"]) == (["regions", "run"], 1, 0.0)
+    assert "regions" not in told(("run",), digest="b", error=0.0)
+
+
 @pytest.mark.parametrize(("script", "failure"), [
     ("kill -SEGV $$", "crash: SIGSEGV"),
     ("echo 'ValueError: bad' >&2; exit 1", "ValueError: bad"),
