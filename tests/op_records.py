@@ -19,8 +19,8 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 Case = tuple[list[TensorType], dict[str, Any]]
 
 FLOATS = ("f32", "f16", "f64")
-NUMBERS = ("f32", "i32", "f16", "i64", "u8", "i8")
-INTEGERS = ("i32", "i64", "u8", "i8")
+INTEGERS = ("i32", "i64", "u8", "i8", "i16", "u16", "u32", "u64")
+NUMBERS = ("f32", "f16", "f64", *INTEGERS)
 BOOLS = ("bool",)
 ANY = (*NUMBERS, "bool")
 
@@ -37,13 +37,16 @@ class Record:
 
 
 def array_of(type_: TensorType, rng: np.random.Generator, low: float = -2.0, high: float = 2.0) -> np.ndarray:
-    """Random data: floats in [low, high), integers around 0 within the type's range."""
+    """Random data: floats in [low, high), integers around 0 within the type's range, u64 also near its end."""
     dtype = type_.element.numpy
     if dtype.kind == "f":
         return rng.uniform(low, high, type_.shape).astype(dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, type_.shape).astype(dtype)
-    return rng.integers(0 if dtype.kind == "u" else -9, 10, type_.shape).astype(dtype)
+    array = rng.integers(0 if dtype.kind == "u" else -9, 10, type_.shape).astype(dtype)
+    if type_.element.name == "u64":
+        array -= rng.integers(0, 2, type_.shape).astype(dtype) * dtype.type(5)
+    return array
 
 
 def tolerance_for(record: Record, dtype: np.dtype) -> float:
@@ -131,6 +134,11 @@ def _reshape(draw: Draw) -> Case:
     return [_type(_element(draw, ANY), shape)], {"shape": target}
 
 
+def _bitcast(draw: Draw) -> Case:
+    data = _type(_element(draw, NUMBERS), _dims(draw))
+    return [data], {"element": _pick(draw, *(n for n in NUMBERS if element_type(n).size == data.element.size))}
+
+
 def _transpose(draw: Draw) -> Case:
     shape = _dims(draw)
     return [_type(_element(draw, ANY), shape)], {"order": draw(st.permutations(range(len(shape))))}
@@ -195,7 +203,9 @@ def _gather_nd(draw: Draw) -> Case:
 
 def _scatter_nd(draw: Draw) -> Case:
     (data, indices), _ = _gather_nd(draw)
-    return [data, indices, data.with_shape((*indices.shape[1:], *data.shape[indices.shape[0] :]))], {}
+    updates = data.with_shape((*indices.shape[1:], *data.shape[indices.shape[0] :]))
+    reductions = ["none"] if data.element.name == "bool" else ["none", "add", "mul", "max", "min"]
+    return [data, indices, updates], {"reduction": _pick(draw, *reductions)}
 
 
 def _argsort(draw: Draw) -> Case:
@@ -441,14 +451,14 @@ _RECORDS = [
     Record("hard_swish", _unary(FLOATS, scale=st.sampled_from([1.0, -0.5]), shift=st.sampled_from([0.0, 0.25]))),
     Record("elu", _unary(FLOATS, alpha=st.sampled_from([0.5, 1.0]))),
     Record(
-        "convert", _unary(ANY, element=st.sampled_from(["f32", "f16", "f64", "i32", "i64", "bool"])), low=0.0
+        "convert", _unary(ANY, element=st.sampled_from(ANY)), low=0.0
     ),
     *(
         Record(op, _broadcasting(NUMBERS))
         for op in ["add", "subtract", "multiply", "maximum", "minimum", "mod"]
     ),
     Record("divide", _broadcasting(NUMBERS), low=0.2),
-    Record("power", _broadcasting(FLOATS), low=0.1),
+    Record("power", _broadcasting(NUMBERS), low=0.1),
     *(Record(op, _broadcasting(BOOLS)) for op in ["logical_and", "logical_or", "logical_xor"]),
     *(
         Record(op, _broadcasting(ANY))
@@ -461,6 +471,7 @@ _RECORDS = [
     Record("argmax", _one_axis(NUMBERS, keep_dims=True)),
     Record("argmin", _one_axis(NUMBERS, keep_dims=True)),
     Record("reshape", _reshape),
+    Record("bitcast", _bitcast),
     Record("transpose", _transpose),
     Record("concat", _concat),
     Record("slice", _slice),

@@ -38,11 +38,15 @@ WIDE_CODES: dict[str, dict[str, int]] = {
     ),
     "unary_i64": _numbered("abs bitwise_not negative relu sign square"),
     "binary_f64": _numbered("add atan2 divide maximum minimum mod multiply power subtract"),
-    "binary_i64": _numbered("add bitwise_and bitwise_or bitwise_xor divide maximum minimum mod multiply subtract"),
+    "binary_i64": _numbered("add bitwise_and bitwise_or bitwise_xor divide divide_unsigned maximum minimum mod "
+                            "mod_unsigned multiply power subtract"),
     "compare_f64": _COMPARISONS,
     "compare_i64": _COMPARISONS,
 }
 """The ops of each kernel in `kernels/wide.py` that takes more than one, and their numbers."""
+
+SCATTER_CODES = _numbered("add mul max min")
+"""What the kernels `scatter_<f32, f64, i64>` do with an element and the update for it, and their numbers."""
 
 REDUCE_CODES = _numbered("reduce_sum reduce_mean reduce_prod reduce_max reduce_min")
 """The ops of `reduce_f64` and `reduce_i64`, and their numbers."""
@@ -186,6 +190,11 @@ def scatter_ints(inner: int, count: int) -> list[int]:
     return [inner, count, max(1, min(inner, GRAIN // max(count, 1)))]
 
 
+def product_ints(batch: int, rows: int, inner: int, columns: int, a: Ints, b: Ints) -> list[int]:
+    """`a` and `b` are strides between matrices, and along the kept and the summed axis of one."""
+    return [batch, rows, inner, columns, *a, *b]
+
+
 def coordinate_positions_ints(sizes: Ints, count: int) -> list[int]:
     """`count` coordinates in a tensor of `sizes`."""
     return [len(sizes), count, GRAIN, *sizes]
@@ -323,6 +332,8 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     "bilinear_sample": lambda ints: ints[0] * ints[1],
     "box_nms": lambda ints: ints[0],
     **dict.fromkeys(("scatter_1", "scatter_2", "scatter_4", "scatter_8"), lambda ints: -(-ints[0] // ints[2])),
+    **dict.fromkeys(("scatter_f32", "scatter_f64", "scatter_i64"), lambda ints: -(-ints[0] // ints[2])),
+    **dict.fromkeys(("product_f64", "product_i64"), lambda ints: ints[0] * ints[1]),
     "coordinate_positions": lambda ints: -(-ints[1] // ints[2]),
     "element_positions": lambda ints: ints[0],
     **dict.fromkeys((f"{op}_{element}" for op in ("argsort", "first", "cumsum") for element in ("f32", "f64", "i64")),

@@ -28,6 +28,7 @@ from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.tuning import tune
 from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
+from ngraph_mxnet.cpu.widening import runs_widened, unlowered, widening
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.passes.base import PassRecord
@@ -50,10 +51,6 @@ OPTIONS = {
 
 _WAVE_BYTES = 8 << 20
 """Intermediates of a wave of the prepare Program: what a cache holds."""
-
-_BECOMES = {"batch_norm": "scale_shift"}
-"""Ops without a kernel that a pass always turns into another."""
-
 
 class CPUExecutable(Executable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
@@ -109,10 +106,8 @@ class CPUBackend(Backend):
     def supports(self, node: Node) -> str | None:
         if node.op.name == "fused":
             return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
-        rule = RULES.get(_BECOMES.get(node.op.name, node.op.name))
-        if rule is None:
-            return f"{node.op.name} has no CPU kernel"
-        return rule.check(node)
+        reason = unlowered(node)
+        return None if reason is None or runs_widened(node) else reason
 
     def notices(self) -> list[str]:
         from ngraph_mxnet import _core
@@ -137,8 +132,10 @@ class CPUBackend(Backend):
         trace_executor()
         tell_ignored(os.environ)
         inline_bodies(graph)
+        widening().run(graph)
         with span("passes", "compile"):
             optimize(graph, observer=_record_pass)
+        widening().run(graph)  # what fusion made of narrow nodes
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         split = split_prepare(graph)
         if target.generator is not None:

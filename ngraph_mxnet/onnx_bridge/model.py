@@ -8,14 +8,14 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import inliner
+from onnx import inliner, version_converter
 
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 OLDEST, NEWEST = 6, onnx.defs.onnx_opset_version()
-"""The versions of the default operator set that are read."""
+"""The versions of the default operator set that are read as they are."""
 
 _DEFAULT = ("", "ai.onnx")
 
@@ -66,6 +66,7 @@ def read_model(source: Source) -> Model:
                              "parsed") from None
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError("the model has no graph with outputs: it was cut off, or is no ONNX model")
+    proto = _converted(proto)
     opsets = _opsets(proto)
     if proto.functions:
         try:
@@ -76,6 +77,18 @@ def read_model(source: Source) -> Model:
     return Model(proto, opsets, folder)
 
 
+def _converted(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A model of older operators with those of `OLDEST`, as far as the installed onnx converts them."""
+    versions = [entry.version for entry in proto.opset_import if entry.domain in _DEFAULT]
+    if not versions or not 0 < versions[0] < OLDEST:
+        return proto
+    try:
+        return version_converter.convert_version(proto, OLDEST)
+    except Exception as error:  # its C++ throws what it likes
+        raise UnsupportedError(f"operator set version {versions[0]}, expected {OLDEST} to {NEWEST}, and "
+                               f"onnx.version_converter does not make it newer: {error}") from None
+
+
 def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
     opsets = {"" if entry.domain in _DEFAULT else entry.domain: entry.version for entry in proto.opset_import}
     version = opsets.get("")
@@ -84,6 +97,6 @@ def _opsets(proto: onnx.ModelProto) -> dict[str, int]:
             raise ModelError("the model does not say which version of the default operator set it uses")
         return opsets
     if not OLDEST <= version <= NEWEST:
-        hint = "a newer onnx package may know it" if version > NEWEST else "onnx.version_converter makes it newer"
+        hint = "a newer onnx package may know it" if version > NEWEST else "there is none"
         raise UnsupportedError(f"operator set version {version}, expected {OLDEST} to {NEWEST}: {hint}")
     return opsets

@@ -42,13 +42,21 @@ def _mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b == 0, a.dtype.type(0), np.mod(a, b))
 
 
+def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    if a.dtype.kind == "f":
+        return np.power(a, b)
+    odd = np.where(b & 1, a, a.dtype.type(1))
+    inverse = np.where(np.abs(a) == 1, odd, a.dtype.type(0))
+    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+
+
 # name: (domain, commutative, formula, function); T[A], T[B] -> T[broadcast(A, B)]
 ARITHMETIC: dict[str, tuple[str, bool, str, Function]] = {
     "add": (NUMBER, True, "a + b; integers wrap", np.add),
     "subtract": (NUMBER, False, "a - b; integers wrap", np.subtract),
     "multiply": (NUMBER, True, "a * b; integers wrap", np.multiply),
     "divide": (NUMBER, False, "a / b; integers truncate towards 0, and x / 0 is 0", _divide),
-    "power": (FLOAT, False, "a to the power b", np.power),
+    "power": (NUMBER, False, "a to the power b; integers wrap, 1 / a^-b is truncated, and 1 / 0 is 0", _power),
     "maximum": (NUMBER, True, "the greater; NaN if either is", np.maximum),
     "minimum": (NUMBER, True, "the lesser; NaN if either is", np.minimum),
     "mod": (NUMBER, False, "a - b floor(a / b): the sign follows b; a mod 0 is 0 (MXNet's)", _mod),

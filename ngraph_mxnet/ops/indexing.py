@@ -11,6 +11,7 @@ from ngraph_mxnet.ops.common import (
     INTEGER,
     NUMBER,
     common_element,
+    in_f32,
     normal_axis,
     require,
     require_domain,
@@ -107,26 +108,33 @@ def _(inputs, attrs):
     return data[_coordinates(indices, data.shape)]
 
 
-@register_op("scatter_nd", operands=3)
+REDUCTIONS = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+@register_op("scatter_nd", operands=3, attrs={"reduction": Choice("none", tuple(REDUCTIONS))})
 def scatter_nd(types, attrs):
     """T[S, B], integer [M, I], T[I, B] -> T[S, B]: data with the updates in place of its slices at coordinates [:, i].
 
-    Where two coordinates are the same, the later update stays. Indices outside: as `gather_nd`.
+    Where two coordinates are the same, the later update stays. With a `reduction` an update is combined with what is
+    there instead, one after the other; sums and products of integers wrap. Indices outside: as `gather_nd`.
     """
     data, indices, updates = types
     common_element([data, updates])
+    require(attrs["reduction"] == "none" or data.element.numpy.kind in NUMBER, "operand 0", data, "a number type")
     _require_coordinates(indices, data.shape)
     require_shape(updates, (*indices.shape[1:], *data.shape[indices.shape[0] :]), position=2)
     return data
 
 
 @scatter_nd.reference
+@in_f32
 def _(inputs, attrs):
     data, indices, updates = inputs
     result, rest = data.copy(), data.shape[indices.shape[0] :]
     coordinates = np.stack(_coordinates(indices, data.shape)).reshape(indices.shape[0], -1)
+    combine = REDUCTIONS[attrs["reduction"]]
     for at, update in zip(coordinates.T, updates.reshape(-1, *rest), strict=True):
-        result[tuple(at)] = update
+        result[tuple(at)] = update if combine is None else combine(result[tuple(at)], update)
     return result
 
 

@@ -6,8 +6,9 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Choice, Float, Int, Ints, PerAxis
+from ngraph_mxnet.ir.attributes import Choice, Element, Float, Int, Ints, PerAxis
 from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ops.common import (
     broadcast_shape,
     common_element,
@@ -36,6 +37,24 @@ def reshape(types, attrs):
 @reshape.reference
 def _(inputs, attrs):
     return inputs[0].reshape(attrs["shape"])
+
+
+@register_op("bitcast", operands=1, attrs={"element": Element()})
+def bitcast(types, attrs):
+    """The bits of each element as an element of type `element`, which has as many; neither is bool."""
+    own, element = types[0].element, attrs["element"]
+    require(
+        own.size == element.size and "b" not in (own.numpy.kind, element.numpy.kind),
+        "element",
+        element,
+        f"a number of {own.size} bytes, as {types[0]}",
+    )
+    return TensorType(element, types[0].shape)
+
+
+@bitcast.reference
+def _(inputs, attrs):
+    return contiguous(inputs[0]).view(attrs["element"].numpy)
 
 
 @register_op("transpose", operands=1, attrs={"order": Ints()})

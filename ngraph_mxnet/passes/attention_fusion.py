@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
 MOST_KEYS = 2048
@@ -29,7 +30,7 @@ def fuse_attention(node: Node, rw: Rewriter) -> Answer:
     Masked: a select with one number behind it, or a tensor that is added; after the softmax a select of 0 by the same
     condition. Every step has no other reader. Batches do not broadcast.
     """
-    if node.attrs["transpose_a"] or node.output.type.rank not in (3, 4) or not node.output.type.element.is_float:
+    if node.attrs["transpose_a"] or node.output.type.rank not in (3, 4) or node.output.type.element not in (f16, f32):
         return None
     weights, values = node.inputs
     cleared = rw.producer(weights, "select")

@@ -52,6 +52,22 @@ def test_cumsum(isa: str, element: str, seed: int, shape: list[int], axis: int, 
 
 
 @every_isa
+@pytest.mark.parametrize("element", DTYPES)
+@pytest.mark.parametrize("how", [np.add, np.multiply, np.maximum, np.minimum])
+@given(seed=SEEDS, count=st.integers(1, 30), inner=st.integers(1, 30), columns=st.integers(1, 9), splits=SPLITS)
+def test_scatter_into(isa: str, element: str, how: np.ufunc, seed: int, count: int, inner: int, columns: int,
+                      splits: list[int]) -> None:
+    random = np.random.default_rng(seed)
+    updates, out = (random.integers(-3, 4, (rows, inner)).astype(DTYPES[element]) for rows in (count, 7))
+    positions, wanted = random.integers(0, 7, count), out.copy()
+    how.at(wanted, positions, updates)
+    code = abi.SCATTER_CODES[{"multiply": "mul", "maximum": "max", "minimum": "min"}.get(how.__name__, how.__name__)]
+    ints = [*abi.scatter_ints(inner, count)[:-1], columns]
+    run(isa, f"scatter_{element}", [updates, positions, out], ints, [code], splits)
+    np.testing.assert_array_equal(out, wanted)
+
+
+@every_isa
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.float32, np.int64])
 @given(seed=SEEDS, count=st.integers(1, 30), inner=st.integers(1, 30), columns=st.integers(1, 9), splits=SPLITS)
 def test_scatter(isa: str, dtype: type, seed: int, count: int, inner: int, columns: int, splits: list[int]) -> None:

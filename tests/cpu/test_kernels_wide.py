@@ -10,7 +10,7 @@ from kernel_library import SEEDS, SHAPES, SPLITS, element_strides, every_isa, ru
 
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.abi import REDUCE_CODES, WIDE_CODES
-from ngraph_mxnet.ir import get_op
+from ngraph_mxnet.ir import element_type, get_op
 
 F64 = np.r_[np.linspace(-3, 3, 41), 0.0, -0.0, 1e300, -1e300, np.inf, -np.inf, np.nan, 0.999999, -0.999999]
 I64 = np.array([0, 1, -1, 2, -7, 100, 2**40, -(2**63), 2**63 - 1], np.int64)
@@ -19,6 +19,8 @@ ATTRS = {"elu": {"alpha": 0.7}, "leaky_relu": {"slope": 0.1}}
 
 
 def reference(name: str, arrays: list[np.ndarray]) -> np.ndarray:
+    if name.endswith("_unsigned"):
+        return reference(name.removesuffix("_unsigned"), [x.view(np.uint64) for x in arrays]).view(np.int64)
     op = get_op(name)
     with np.errstate(all="ignore"):
         return op.evaluate(arrays, op.check_attrs(ATTRS.get(name, {})))[0]
@@ -135,3 +137,31 @@ def test_positions(isa: str, name: str, element: str) -> None:
     out = np.zeros((3, 5), np.int64)
     run(isa, f"{name}_{element}", [x, out], abi.arg_ints(x.shape, 1), [], [2])
     np.testing.assert_array_equal(out, getattr(np, name)(x, axis=1))
+
+
+@every_isa
+@pytest.mark.parametrize(("source", "target"), [("i16", "i64"), ("u16", "i64"), ("u32", "i64"), ("i64", "i16"),
+                                                ("u64", "f64"), ("u64", "f32"), ("f64", "u64")])
+@given(seed=SEEDS, shape=SHAPES, splits=SPLITS)
+def test_conversions(isa: str, source: str, target: str, seed: int, shape: tuple[int, ...], splits: list[int]) -> None:
+    x = strided(np.random.default_rng(seed), shape, element_type(source).numpy)
+    x[...] = np.random.default_rng(seed).integers(0, 1 << 63, shape, dtype=np.uint64).astype(x.dtype) \
+        * x.dtype.type(2 if source == "u64" else 1)
+    out = np.zeros(shape, element_type(target).numpy)
+    elementwise(isa, f"convert_{source}_{target}", [x], out, [], splits)
+    np.testing.assert_array_equal(out, x.astype(out.dtype))
+
+
+@every_isa
+@pytest.mark.parametrize("element", ["f64", "i64"])
+@given(seed=SEEDS, sizes=st.tuples(*[st.integers(1, 5)] * 4), turned=st.booleans(), splits=SPLITS)
+def test_products(isa: str, element: str, seed: int, sizes: tuple[int, ...], turned: bool, splits: list[int]) -> None:
+    random, (batch, rows, inner, columns) = np.random.default_rng(seed), sizes
+    a, b = (random.integers(-100, 100, shape).astype(VALUES[element].dtype)
+            for shape in ((batch, rows, inner), (batch, inner, columns)))
+    out = np.full((batch, rows, columns), 77, a.dtype)
+    stored = np.ascontiguousarray(b.swapaxes(1, 2)) if turned else b
+    last = (inner, 1) if turned else (1, columns)
+    ints = abi.product_ints(*sizes, (rows * inner, inner, 1), (inner * columns, *last))
+    run(isa, f"product_{element}", [a, stored, out], ints, (), splits)
+    np.testing.assert_array_equal(out, a @ b)

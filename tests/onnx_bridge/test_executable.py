@@ -151,9 +151,15 @@ def test_outputs_are_named_and_own_memory() -> None:
 
 
 def test_unsupported_names_the_node() -> None:
-    det = helper.make_node("Det", ["x"], ["y"], name="volume")
-    with pytest.raises(UnsupportedError, match="node volume Det"):
-        ngraph_mxnet.compile(model([det], [value("x", [2, 2])], [value("y", [])]), "CPU")(np.eye(2, dtype=np.float32))
+    dice = helper.make_node("Bernoulli", ["x"], ["y"], name="dice")
+    with pytest.raises(UnsupportedError, match="node dice Bernoulli"):
+        ngraph_mxnet.compile(model([dice], [value("x", [2])], [value("y", [2])]), "CPU")(np.ones(2, np.float32))
+
+
+def test_older_operators_are_converted() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Add", ["a", "a"], ["y"])]
+    proto = model(nodes, [value("x", [2])], [value("y", [2])], opset=5)
+    assert ngraph_mxnet.compile(proto, "CPU")(np.array([-1, 3], np.float32))[0].tolist() == [0, 6]
 
 
 def test_functions_of_the_model_are_inlined() -> None:

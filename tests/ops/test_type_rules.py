@@ -18,7 +18,7 @@ REFUSED = [
     ("add", ["f32[2]", "f64[2]"], {}, r"operand 1: found f64\[2\], expected element type f32, as operand 0"),
     ("add", ["f32[2]", "f32[3]"], {}, r"found \[2\] and \[3\], expected shapes that broadcast"),
     ("add", ["f32[0]", "f32[3]"], {}, "shapes that broadcast"),
-    ("power", ["i32[2]", "i32[2]"], {}, "expected f16, f32 or f64"),
+    ("atan2", ["i32[2]", "i32[2]"], {}, "expected f16, f32 or f64"),
     ("logical_and", ["f32[2]", "bool[2]"], {}, "operand 0"),
     ("equal", ["f32[2]", "bool[2]"], {}, "operand 1"),
     ("select", ["f32[2]", "f32[2]", "f32[2]"], {}, "operand 0: .* expected bool"),

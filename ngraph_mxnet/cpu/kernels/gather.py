@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from numba import types
 
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, shift
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, select, shift
 from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
 
 __all__ = ["ELEMENT_POSITION_INTS", "GATHER_INTS", "SCATTER_INTS"]
@@ -65,6 +65,43 @@ def _scatter(element: types.Type) -> Callable:
 
     return scatter
 
+
+@inline
+def _combined(code, x, y):
+    """`abi.SCATTER_CODES`; NaN stays."""
+    if code == 0:
+        return x + y
+    if code == 1:
+        return x * y
+    if code == 2:
+        return select((x > y) | (x != x), x, y)
+    return select((x < y) | (x != x), x, y)
+
+
+def _scatter_into(element: types.Type) -> Callable:
+    def scatter(tensors, ints, floats, begin, end):
+        """out[positions[i]] and updates[i] become one for i = 0, 1, ...; other rows stay as they are.
+
+        tensors: updates, positions (int64, in range), output; all contiguous. ints: `SCATTER_INTS`.
+        floats: the number of what is done. Tasks: ceil(inner / columns).
+        """
+        inner, count, columns = ints[0], ints[1], ints[2]
+        code = types.int64(floats[0])
+        updates, positions, out = pointer(tensors, 0, element), pointer(tensors, 1, types.int64), pointer(
+            tensors, 2, element)
+        for task in range(begin, end):
+            first = task * columns
+            for i in range(count):
+                source, target = shift(updates, i * inner), shift(out, positions[i] * inner)
+                for j in range(first, min(first + columns, inner)):
+                    target[j] = _combined(code, target[j], source[j])
+
+    return scatter
+
+
+for _name, _element in (("f32", types.float32), ("f64", types.float64), ("i64", types.int64)):
+    _function = _scatter_into(_element)
+    register(KernelRecord(name=f"scatter_{_name}", function=_function, doc=_function.__doc__ or ""))
 
 for _bytes, _element in _BY_SIZE:
     for _name, _function in (("gather", _gather(_element)), ("scatter", _scatter(_element))):

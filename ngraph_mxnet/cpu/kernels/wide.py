@@ -186,6 +186,43 @@ def _modulus(x, y):
     return select(y == NONE, NONE, moved)
 
 
+@intrinsic
+def _divided_unsigned(typingctx, x, y):
+    """The same, of the bits as uint64."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.udiv(*arguments)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@inline
+def _quotient_unsigned(x, y):
+    if y == NONE:
+        return NONE
+    return _divided_unsigned(x, y)
+
+
+@inline
+def _modulus_unsigned(x, y):
+    return select(y == NONE, NONE, x - _quotient_unsigned(x, y) * y)
+
+
+@inline
+def _integer_power(x, y):
+    """By squaring; of negative exponents 1 / x^-y, truncated, and 0 of 0."""
+    if y < NONE:
+        odd = select((y & np.int64(1)) != NONE, x, np.int64(1))
+        return select((x == np.int64(1)) | (x == np.int64(-1)), odd, NONE)
+    result = np.int64(1)
+    while y != NONE:
+        if y & np.int64(1):
+            result *= x
+        x *= x
+        y >>= np.int64(1)
+    return result
+
+
 UNARY_I64: dict[str, Callable] = {
     "abs": inline(lambda x, p: select(x < NONE, NONE - x, x)),
     "bitwise_not": inline(lambda x, p: ~x),
@@ -202,13 +239,16 @@ BINARY_I64: dict[str, Callable] = {
     "bitwise_or": inline(lambda x, y: x | y),
     "bitwise_xor": inline(lambda x, y: x ^ y),
     "divide": _quotient,
+    "divide_unsigned": _quotient_unsigned,
     "maximum": inline(lambda x, y: select(x > y, x, y)),
     "minimum": inline(lambda x, y: select(x < y, x, y)),
     "mod": _modulus,
+    "mod_unsigned": _modulus_unsigned,
     "multiply": inline(lambda x, y: x * y),
+    "power": _integer_power,
     "subtract": inline(lambda x, y: x - y),
 }
-"""int64, int64 to int64; sums, differences and products wrap."""
+"""int64, int64 to int64; sums, differences and products wrap. Those called unsigned take the bits as uint64."""
 
 COMPARISON: dict[str, Callable] = {
     "equal": inline(lambda x, y: x == y),
@@ -326,7 +366,15 @@ for _bytes, _element in ((1, types.int8), (2, types.int16), (4, types.int32), (8
     _register(f"select_{_bytes}", ternary_kernel(_choose, (types.uint8, _element, _element), _element),
               f"(bool, two elements of {_bytes} bytes) -> one of these")
 
+_NUMBA = {"i16": types.int16, "u16": types.uint16, "u32": types.uint32, "i64": types.int64, "u64": types.uint64,
+          "f32": types.float32, "f64": types.float64}
 _widened = inline(lambda x, floats: widen_f16(x))
 _narrowed = inline(lambda x, floats: narrow_f16(x))
 _register("convert_f16_f32", unary_kernel(_widened, types.uint16, types.float32, "contiguous"), "f16 to f32")
 _register("convert_f32_f16", unary_kernel(_narrowed, types.float32, types.uint16, "contiguous"), "f32 to f16")
+
+# int64 has the bits of uint64, and int16 those of uint16: the lowering needs no kernels between them.
+_same = inline(lambda x, floats: x)
+for _from, _to in (("i16", "i64"), ("u16", "i64"), ("u32", "i64"), ("i64", "i16"), ("u64", "f64"), ("u64", "f32"),
+                   ("f64", "u64")):
+    _register(f"convert_{_from}_{_to}", unary_kernel(_same, _NUMBA[_from], _NUMBA[_to], "strided"), f"{_from} to {_to}")

@@ -122,11 +122,12 @@ class Lowering:
 
     def contiguous(self, value: Value) -> PlainView:
         """The value in plain layout without gaps."""
-        view = self.plain(value)
-        if not view.is_contiguous:
-            view = self.copy(view, self.new_plain(value.type))
-            self._plain[value] = view
-        return view
+        self._plain[value] = self.dense(self.plain(value))
+        return self._plain[value]
+
+    def dense(self, view: PlainView) -> PlainView:
+        """The view, or a copy without gaps."""
+        return view if view.is_contiguous else self.copy(view, self.new_plain(view.type))
 
     def blocked(self, value: Value) -> BlockedView:
         """The value in blocked layout and float32, with the halo that the layout plan gives it."""

@@ -6,20 +6,13 @@ from math import prod
 
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.cpu.lower.wide import converted
+from ngraph_mxnet.cpu.lower.wide import computing_element, converted, read, written
 from ngraph_mxnet.cpu.view import PlainView
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape, TensorType, i64
 
-_INDICES = {"i64", "i32", "i8", "u8"}
 
-
-def _check_indices(node: Node) -> str | None:
-    found, kinds = node.inputs[1].type.element.name, ", ".join(sorted(_INDICES))
-    return None if found in _INDICES else f"{node.op.name} by {found} has no CPU kernel, only by {kinds}"
-
-
-@lowers("gather", check=_check_indices)
+@lowers("gather")
 def gather(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
     data, indices = node.inputs
@@ -27,7 +20,7 @@ def gather(ctx: Lowering, node: Node) -> None:
     _rows(ctx, node, _wide(ctx, indices), ints)
 
 
-@lowers("gather_elements", check=_check_indices)
+@lowers("gather_elements")
 def gather_elements(ctx: Lowering, node: Node) -> None:
     """The positions of the elements in the flat data, then these as rows of one element."""
     data, indices = node.inputs
@@ -38,7 +31,7 @@ def gather_elements(ctx: Lowering, node: Node) -> None:
     _rows(ctx, node, positions, abi.gather_ints((data.type.size,), 0, indices.type.size))
 
 
-@lowers("gather_nd", check=_check_indices)
+@lowers("gather_nd")
 def gather_nd(ctx: Lowering, node: Node) -> None:
     """The positions of the coordinates, then rows."""
     data, indices = node.inputs
@@ -47,17 +40,25 @@ def gather_nd(ctx: Lowering, node: Node) -> None:
     _rows(ctx, node, _positions(ctx, indices, data.shape), abi.gather_ints(rows, 0, prod(indices.shape[1:])))
 
 
-@lowers("scatter_nd", check=_check_indices)
+@lowers("scatter_nd")
 def scatter_nd(ctx: Lowering, node: Node) -> None:
-    """A copy of the data, then rows into it."""
+    """A copy of the data, then rows into it; what combines elements is computed in a wide type."""
     data, indices, updates = node.inputs
-    out = ctx.copy(ctx.plain(data), ctx.new_plain(node.output.type))
+    own, reduction = data.type.element, node.attrs["reduction"]
+    how, view = str(own.size), ctx.plain(data)
+    rows, floats = ctx.contiguous(updates), []
+    if reduction != "none":
+        element = computing_element("", own)
+        ordered = reduction in ("max", "min")
+        view, rows = (read(ctx, value, element, ordered=ordered) for value in (data, updates))
+        how, rows, floats = element.name, ctx.dense(rows), [float(abi.SCATTER_CODES[reduction])]
+    out = ctx.copy(view, ctx.new_plain(view.type))
     changed = PlainView(out.type, out.buffer, out.offset, strides=out.strides)
     ints = abi.scatter_ints(prod(data.shape[indices.shape[0]:]), prod(indices.shape[1:]))
-    reads = [ctx.contiguous(updates), _positions(ctx, indices, data.shape)]
-    ctx.emit(f"scatter_{data.type.element.size}", reads, changed, ints, after=[out], bytes=2 * updates.type.bytes)
-    ctx.set_plain(node.output, PlainView(out.type, out.buffer, out.offset, [*out.writers, *changed.writers],
-                                         out.strides))
+    ctx.emit(f"scatter_{how}", [rows, _positions(ctx, indices, data.shape)], changed, ints, floats, after=[out],
+             bytes=2 * updates.type.bytes)
+    done = PlainView(out.type, out.buffer, out.offset, [*out.writers, *changed.writers], out.strides)
+    ctx.set_plain(node.output, written(ctx, done, own, ordered=reduction in ("max", "min")))
 
 
 def _wide(ctx: Lowering, indices: Value) -> PlainView:

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.lower import wide
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.contraction import check_depth, clamps
 from ngraph_mxnet.cpu.microkernels.params import ContractionParams
@@ -16,7 +17,7 @@ from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
 from ngraph_mxnet.cpu.view import BF16, BLOCK, BlockedView, PlainView, View, contiguous_strides
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import Shape, TensorType, f32
+from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,17 @@ class Axis:
 
 def _check_matmul(node: Node) -> str | None:
     element = node.inputs[0].type.element
-    if element.name != "f32":
-        return f"{node.op.name} of {element} has no CPU kernel, only f32"
+    if element is f16:
+        return f"{node.op.name} of f16 has no CPU kernel"
     return check_depth(node)
 
 
 @lowers("matmul", "matmul_bias", check=_check_matmul)
 def matmul(ctx: Lowering, node: Node) -> None:
     """Of any rank from 2, batches broadcast."""
+    if node.inputs[0].type.element is not f32:
+        wide.product(ctx, node)
+        return
     a, b = node.inputs[:2]
     *batch, rows, columns = node.output.shape
     pitch = -(-columns // BLOCK) * BLOCK

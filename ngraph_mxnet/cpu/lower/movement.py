@@ -62,6 +62,13 @@ def moved_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[
     return tuple(reversed(result))
 
 
+@lowers("bitcast")
+def bitcast(ctx: Lowering, node: Node) -> None:
+    """The same memory."""
+    source = ctx.plain(node.inputs[0])
+    ctx.set_plain(node.output, _see(source, node.output.type, source.strides))
+
+
 @lowers("transpose")
 def transpose(ctx: Lowering, node: Node) -> None:
     """A view; whoever needs contiguous memory copies."""

@@ -6,24 +6,16 @@ from math import prod
 
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.cpu.lower.wide import converted
+from ngraph_mxnet.cpu.lower.wide import computing_element, converted, read
 from ngraph_mxnet.cpu.view import PlainView, contiguous_strides
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.types import ElementType, TensorType, f32, f64, i64
-
-_COMPUTED_IN = {"f16": f32, "f32": f32, "f64": f64, "i64": i64, "i32": i64, "i8": i64, "u8": i64}
-"""The element type of the kernel for each that can be ordered and summed: exact, and integers wrap alike."""
+from ngraph_mxnet.ir.types import ElementType, TensorType, i64
 
 _FEW = 4
 """The first elements of a line are kept in a heap, instead of sorting all, if they are at most one in so many."""
 
 
-def _check(node: Node) -> str | None:
-    found = node.inputs[0].type.element.name
-    return None if found in _COMPUTED_IN else f"{node.op.name} of {found} has no CPU kernel"
-
-
-@lowers("argsort", check=_check)
+@lowers("argsort")
 def argsort(ctx: Lowering, node: Node) -> None:
     """All are sorted in every other line of a buffer that is twice as large; a few are kept in a heap."""
     view, element = _operand(ctx, node)
@@ -41,7 +33,7 @@ def argsort(ctx: Lowering, node: Node) -> None:
     ctx.set_plain(node.output, PlainView(node.output.type, lines.buffer, lines.offset, lines.writers, strides))
 
 
-@lowers("cumsum", check=_check)
+@lowers("cumsum")
 def cumsum(ctx: Lowering, node: Node) -> None:
     """Integers are added as i64 and narrowed."""
     view, element = _operand(ctx, node)
@@ -51,5 +43,5 @@ def cumsum(ctx: Lowering, node: Node) -> None:
 
 
 def _operand(ctx: Lowering, node: Node) -> tuple[PlainView, ElementType]:
-    element = _COMPUTED_IN[node.inputs[0].type.element.name]
-    return converted(ctx, ctx.contiguous(node.inputs[0]), element), element
+    element = computing_element(node.op.name, node.inputs[0].type.element)
+    return ctx.dense(read(ctx, node.inputs[0], element, ordered=node.op.name == "argsort")), element

@@ -1,13 +1,17 @@
-"""Elementwise ops and reductions of the rarer element types: operands are converted to the type that computes.
+"""Elementwise ops, reductions and products of the rarer element types: operands become the type that computes.
 
 float16 is computed in float32, integers and bool in int64: where their own arithmetic would wrap, the conversion back
-does. The few ops that have no float32 kernel are computed in float64. See `kernels/wide.py`.
+does. uint64 has the same bits as int64, so that only what depends on their order differs: it is computed of the numbers
+less 2^63, which int64 holds, or by kernels of its own. The few ops that have no float32 kernel are computed in float64.
+See `kernels/wide.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
 
 import numpy as np
 
@@ -17,7 +21,7 @@ from ngraph_mxnet.cpu.lower.context import Lowering
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.cpu.view import PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, boolean, f16, f32, f64, i64
+from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, boolean, f16, f32, f64, i16, i32, i64, u16, u32, u64
 
 DOUBLE_ONLY = frozenset({"atan2", "erfinv", "gamma", "lgamma"})
 """Ops that are computed in float64 whatever their element type."""
@@ -27,8 +31,12 @@ _WHOLE = frozenset({"ceiling", "floor", "round", "trunc"})
 """Ops that leave integers as they are."""
 _PARAMETERS = {"leaky_relu": "slope", "elu": "alpha"}
 
-CONVERTIBLE = frozenset({"f16", "f32", "f64", "i32", "i64", "i8", "u8", "bool"})
-"""`convert` exists between any two of these."""
+_ORDERED = frozenset({"maximum", "minimum", "reduce_max", "reduce_min", "clamp", "argmax", "argmin", "argsort",
+                      *COMPARISONS})
+"""Ops that depend on the order of numbers."""
+_UNSIGNED = {"divide": "divide_unsigned", "mod": "mod_unsigned"}
+_RARE = frozenset({i16, u16, u32})
+_SAME_BITS = {u64: i64, u32: i32, u16: i16}
 
 
 def computing_element(name: str, element: ElementType) -> ElementType:
@@ -40,12 +48,12 @@ def computing_element(name: str, element: ElementType) -> ElementType:
 
 def missing(name: str, element: ElementType) -> str | None:
     """Why there is no kernel for the elementwise op `name` of `element` here; None when there is."""
-    if element.name not in CONVERTIBLE:
-        return f"{name} of {element} has no CPU kernel"
     integer = computing_element(name, element) is i64
     known = {"clamp", *COMPARISONS, *(_WHOLE if integer else ())}
     tables = ("unary_i64", "binary_i64") if integer else ("unary_f64", "binary_f64")
     found = name in known or any(name in WIDE_CODES[table] for table in tables)
+    if element is u64 and name in ("power", "reduce_mean"):
+        found = False
     return None if found else f"{name} of {element} has no CPU kernel"
 
 
@@ -53,23 +61,62 @@ def missing(name: str, element: ElementType) -> str | None:
 
 
 def converted(ctx: Lowering, view: PlainView, element: ElementType) -> PlainView:
-    """The view's elements as `element`: itself, or new memory. float16 comes from and goes to float32 only."""
+    """The view's elements as `element`: itself, the same bits, or new memory."""
     source = view.type.element
     if source == element:
         return view
-    if f16 in (source, element) and f32 not in (source, element):
-        return converted(ctx, converted(ctx, view, f32), element)
-    out = ctx.new_plain(TensorType(element, view.type.shape))
-    ctx.strided(f"convert_{source}_{element}", view.type.shape, [(view, view.strides)], (out, out.strides))
-    return out
+    if _SAME_BITS.get(source, source) == _SAME_BITS.get(element, element):
+        return _same_bits(view, element)
+    between = _between(source, element)
+    if between is not None:
+        return converted(ctx, converted(ctx, view, between), element)
+    target = i16 if element is u16 else element
+    out = ctx.new_plain(TensorType(target, view.type.shape))
+    ctx.strided(f"convert_{source}_{target}", view.type.shape, [(view, view.strides)], (out, out.strides))
+    return _same_bits(out, element)
 
 
-def _read(ctx: Lowering, value: Value, element: ElementType) -> PlainView:
-    return converted(ctx, ctx.plain(value), element)
+def _between(source: ElementType, element: ElementType) -> ElementType | None:
+    """What a conversion without a kernel goes through: float16 has only those from and to float32, and integers that
+    are rare those from and to int64, uint64 also to and from floating point."""
+    if f16 in (source, element):
+        return None if f32 in (source, element) else f32
+    if element is boolean and source in _RARE:
+        return i64
+    if source is u64:
+        return None if element.is_float else i64
+    if element is u64:
+        return None if source is f64 else f64 if source.is_float else i64
+    if source in _RARE or element in _RARE:
+        if element is u32:
+            return i64 if source is not i64 else i32
+        return None if i64 in (source, element) else i64
+    return None
 
 
-def _finish(ctx: Lowering, value: Value, view: PlainView) -> None:
-    ctx.set_plain(value, converted(ctx, view, value.type.element))
+def _same_bits(view: PlainView, element: ElementType) -> PlainView:
+    """The memory as another element type of the size."""
+    return view if view.type.element == element else replace(view, type=TensorType(element, view.type.shape))
+
+
+def read(ctx: Lowering, value: Value, element: ElementType, *, ordered: bool = False) -> PlainView:
+    """The value as `element`; with `ordered`, uint64 as int64 in the same order."""
+    view = converted(ctx, ctx.plain(value), element)
+    return _less_half(ctx, view) if ordered and value.type.element is u64 else view
+
+
+def _less_half(ctx: Lowering, view: PlainView) -> PlainView:
+    """The bits of uint64, as int64, less 2^63; a second time this gives them back."""
+    return _binary(ctx, "bitwise_xor", [view, _constant(ctx, np.asarray(np.iinfo(np.int64).min))], view.type.shape)
+
+
+def written(ctx: Lowering, view: PlainView, element: ElementType, *, ordered: bool = False) -> PlainView:
+    """What was computed of such operands, as `element`."""
+    return converted(ctx, _less_half(ctx, view) if ordered and element is u64 else view, element)
+
+
+def _finish(ctx: Lowering, value: Value, view: PlainView, *, ordered: bool = False) -> None:
+    ctx.set_plain(value, written(ctx, view, value.type.element, ordered=ordered))
 
 
 # ---- elementwise -----------------------------------------------------------------------------------------
@@ -77,8 +124,9 @@ def _finish(ctx: Lowering, value: Value, view: PlainView) -> None:
 
 def elementwise(ctx: Lowering, node: Node) -> None:
     """Any elementwise op that `missing` does not refuse."""
-    name, element = node.op.name, computing_element(node.op.name, node.inputs[0].type.element)
-    views = [_read(ctx, value, element) for value in node.inputs]
+    name, own = node.op.name, node.inputs[0].type.element
+    element, ordered = computing_element(name, own), name in _ORDERED
+    views = [read(ctx, value, element, ordered=ordered) for value in node.inputs]
     shape = node.output.shape
     if element is f32:  # of float16
         floats = [node.attrs[key] for key in ("lower", "upper", "slope", "alpha") if key in node.attrs]
@@ -88,14 +136,16 @@ def elementwise(ctx: Lowering, node: Node) -> None:
     elif name == "clamp":
         out = _clamp(ctx, node, views[0])
     elif len(views) == 2:
-        out = _binary(ctx, name, views, shape)
-    elif name in _WHOLE and element is i64:
+        out = _binary(ctx, _UNSIGNED.get(name, name) if own is u64 else name, views, shape)
+    elif element is i64 and (name in _WHOLE or (own is u64 and name in ("abs", "relu"))):
         out = views[0]
+    elif own is u64 and name == "sign":
+        out = converted(ctx, views[0], boolean)
     else:
         out = ctx.new_plain(TensorType(element, shape))
         floats = [WIDE_CODES[f"unary_{element}"][name], node.attrs.get(_PARAMETERS.get(name, ""), 0.0)]
         ctx.strided(f"unary_{element}", shape, [(views[0], views[0].strides)], (out, out.strides), floats)
-    _finish(ctx, node.output, out)
+    _finish(ctx, node.output, out, ordered=ordered)
 
 
 def _binary(ctx: Lowering, name: str, views: Sequence[PlainView], shape: Shape) -> PlainView:
@@ -116,7 +166,8 @@ def _clamp(ctx: Lowering, node: Node, view: PlainView) -> PlainView:
         info = np.iinfo(own.numpy)
         low = info.min if lower <= info.min else info.max if lower >= info.max else math.ceil(lower)
         high = info.max if upper >= info.max else info.min if upper <= info.min else math.floor(upper)
-        bounds = [("maximum", low), ("minimum", high)]
+        half = 1 << 63 if own is u64 else 0
+        bounds = [("maximum", low - half), ("minimum", high - half)]
     for name, bound in bounds:
         limit = _constant(ctx, np.asarray(bound, view.type.element.numpy))
         view = _binary(ctx, name, [view, limit], view.type.shape)
@@ -133,21 +184,52 @@ def _constant(ctx: Lowering, array: np.ndarray) -> PlainView:
 
 def reduction(ctx: Lowering, node: Node, axes: Sequence[int]) -> None:
     """`axes` are normal and sorted."""
-    element = computing_element(node.op.name, node.inputs[0].type.element)
-    source = _read(ctx, node.inputs[0], element)
+    name = node.op.name
+    element, ordered = computing_element(name, node.inputs[0].type.element), name in _ORDERED
+    source = read(ctx, node.inputs[0], element, ordered=ordered)
     kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
     out = ctx.new_plain(TensorType(element, node.output.shape))
     ints = abi.reduce_ints(source.type.shape, axes, source.strides, contiguous_strides(kept))
-    name = node.op.name if element is f32 else f"reduce_{element}"
-    ctx.emit(name, [source], out, ints, [] if element is f32 else [REDUCE_CODES[node.op.name]])
-    _finish(ctx, node.output, out)
+    kernel = name if element is f32 else f"reduce_{element}"
+    ctx.emit(kernel, [source], out, ints, [] if element is f32 else [REDUCE_CODES[name]])
+    _finish(ctx, node.output, out, ordered=ordered)
 
 
 def position(ctx: Lowering, node: Node) -> None:
     """argmax and argmin."""
     element = computing_element(node.op.name, node.inputs[0].type.element)
-    source = converted(ctx, ctx.contiguous(node.inputs[0]), element)
+    source = ctx.dense(read(ctx, node.inputs[0], element, ordered=True))
     out = ctx.new_plain(node.output.type)
     kernel = node.op.name if element is f32 else f"{node.op.name}_{element}"
     ctx.emit(kernel, [source], out, abi.arg_ints(node.inputs[0].shape, node.attrs["axis"]))
     ctx.set_plain(node.output, out)
+
+
+# ---- products --------------------------------------------------------------------------------------------
+
+
+def product(ctx: Lowering, node: Node) -> None:
+    """matmul and matmul_bias of float64 and integers."""
+    element = computing_element(node.op.name, node.inputs[0].type.element)
+    *batch, rows, columns = node.output.shape
+    views = []
+    for value in node.inputs[:2]:
+        view = converted(ctx, ctx.plain(value), element)
+        shape = (*batch, *view.type.shape[-2:])
+        spread = PlainView(TensorType(element, shape), view.buffer, view.offset, view.writers,
+                           broadcast_strides(view, shape))
+        views.append(ctx.dense(spread) if batch else spread)
+    steps = []
+    for view, flag in zip(views, ("transpose_a", "transpose_b"), strict=True):
+        pair = view.strides[-2:][::-1] if node.attrs[flag] else view.strides[-2:]
+        steps.append((prod(view.type.shape[-2:]), *pair))
+    (a_batch, a_row, a_inner), (b_batch, b_inner, b_column) = steps
+    inner = node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1]
+    out = ctx.new_plain(TensorType(element, node.output.shape))
+    ctx.emit(f"product_{element}", views, out,
+             abi.product_ints(prod(batch), rows, inner, columns, (a_batch, a_row, a_inner),
+                              (b_batch, b_column, b_inner)))
+    if len(node.inputs) > 2:
+        out = _binary(ctx, "add", [out, converted(ctx, ctx.plain(node.inputs[2]), element)], node.output.shape)
+        out = _clamp(ctx, node, out)
+    _finish(ctx, node.output, out)

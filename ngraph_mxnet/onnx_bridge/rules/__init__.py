@@ -6,6 +6,7 @@ from ngraph_mxnet.onnx_bridge.rules import (  # noqa: F401
     convolution,
     creation,
     elementwise,
+    features,
     indexing,
     linear,
     movement,
@@ -15,5 +16,7 @@ from ngraph_mxnet.onnx_bridge.rules import (  # noqa: F401
     recurrent,
     reduction,
     resizing,
+    sampling,
     shapes,
+    spectral,
 )

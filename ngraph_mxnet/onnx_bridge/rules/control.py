@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ngraph_mxnet.compositions.tensors import flipped, slice_axis
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
+from ngraph_mxnet.onnx_bridge.rules.common import Ints, normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
+
+if TYPE_CHECKING:
+    import onnx
 
 MOST_TRIPS = 1000
 """Of a loop, whose body is repeated in the graph."""
@@ -22,6 +27,9 @@ def if_(b: Builder, call: Call) -> list[Value]:
         return call.lower_body(yes if bool(known.reshape(-1)[0]) else no, [])
     taken, other = call.lower_body(yes, []), call.lower_body(no, [])
     if [value.type for value in taken] != [value.type for value in other]:
+        known = call.required_value(condition)
+        if known is not None:
+            return taken if bool(known.reshape(-1)[0]) else other
         raise UnsupportedError("the condition depends on the data, and the branches' results differ in type: "
                                f"{[str(v.type) for v in taken]} and {[str(v.type) for v in other]}")
     flag = b.reshape(condition, shape=())
@@ -56,25 +64,41 @@ def loop(b: Builder, call: Call) -> list[Value]:
 
 @rule("Scan")
 def scan(b: Builder, call: Call) -> list[Value]:
-    """Repeated in the graph, once for each place along the scanned axes. Opset 8 had a batch axis: refused."""
-    if call.opset < 9:
-        raise UnsupportedError("Scan of opset 8")
+    """Repeated in the graph, once for each place along the scanned axes, in opset 8 for each element of a batch."""
     attrs, body, scanned = call.attrs, call.attrs.graph("body"), call.attrs.int("num_scan_inputs")
-    values = call.all_inputs()
+    first = 1 if call.opset < 9 else 0
+    if first and call.optional(0) is not None:
+        raise UnsupportedError("sequence_lens of opset 8")
+    values = [call.input(i) for i in range(first, len(call.inputs))]
     count = len(values) - scanned
-    state, inputs = values[:count], values[count:]
     outputs = len(body.output) - count
-    in_axes = attrs.ints("scan_input_axes", (0,) * scanned)
-    out_axes = attrs.ints("scan_output_axes", (0,) * outputs)
-    in_back = attrs.ints("scan_input_directions", (0,) * scanned)
-    out_back = attrs.ints("scan_output_directions", (0,) * outputs)
+    if first:
+        backwards = attrs.ints("directions", (0,) * scanned)
+        batches = [_scanned(b, call, body, [_element(b, value, i) for value in values], count, (0,) * scanned,
+                            (0,) * outputs, backwards, (0,) * outputs) for i in range(values[0].shape[0])]
+        return [b.concat(*(b.reshape(part, shape=(1, *part.shape)) for part in parts), axis=0)
+                for parts in zip(*batches, strict=True)]
+    in_axes, in_back = (attrs.ints(name, (0,) * scanned) for name in ("scan_input_axes", "scan_input_directions"))
+    out_axes, out_back = (attrs.ints(name, (0,) * outputs) for name in ("scan_output_axes", "scan_output_directions"))
+    return _scanned(b, call, body, values, count, in_axes, out_axes, in_back, out_back)
+
+
+def _element(b: Builder, x: Value, place: int) -> Value:
+    """x[place]"""
+    return b.reshape(slice_axis(b, x, 0, place, place + 1), shape=x.shape[1:])
+
+
+def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value], count: int, in_axes: Ints,
+             out_axes: Ints, in_back: Ints, out_back: Ints) -> list[Value]:
+    """`count` of the values are the state, the others are scanned."""
+    state, inputs = values[:count], values[count:]
     places = [normal_axis(axis, value.type.rank) for axis, value in zip(in_axes, inputs, strict=True)]
     inputs = [flipped(b, value, axis) if back else value
               for value, axis, back in zip(inputs, places, in_back, strict=True)]
     trips = inputs[0].shape[places[0]] if inputs else 0
     if not 0 < trips <= MOST_TRIPS:
         raise UnsupportedError(f"{trips} steps; supported: 1 to {MOST_TRIPS}")
-    rows: list[list[Value]] = [[] for _ in range(outputs)]
+    rows: list[list[Value]] = [[] for _ in out_axes]
     for trip in range(trips):
         slices = [b.reshape(slice_axis(b, value, axis, trip, trip + 1),
                             shape=(*value.shape[:axis], *value.shape[axis + 1 :]))

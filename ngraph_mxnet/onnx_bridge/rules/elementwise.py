@@ -143,6 +143,11 @@ def cast(b: Builder, call: Call) -> Value:
     return x if x.type.element == element else b.convert(x, element=element)
 
 
+@rule("BitCast")
+def bit_cast(b: Builder, call: Call) -> Value:
+    return b.bitcast(call.input(0), element=element_of(call.attrs.int("to")))
+
+
 @rule("CastLike")
 def cast_like(b: Builder, call: Call) -> Value:
     call.attrs.ignore("saturate", "round_mode")
@@ -151,13 +156,14 @@ def cast_like(b: Builder, call: Call) -> Value:
 
 @rule("Dropout")
 def dropout(b: Builder, call: Call) -> list[Value]:
-    """At inference: the operand, and a mask that keeps everything."""
-    x = call.input(0)
+    """At inference, or with a ratio of 0: the operand, and a mask that keeps everything."""
+    x, training = call.input(0), call.optional(2)
     call.attrs.ignore("seed", "ratio", "is_test")
-    training = call.optional(2)
     if training is not None:
-        known = call.static_value(training)
-        if known is None or bool(known):
+        known, ratio = call.static_value(training), 0.5
+        if call.optional(1) is not None:
+            ratio = float(call.static(1, "ratio").reshape(()))
+        if ratio and (known is None or bool(known)):
             raise UnsupportedError("training_mode is on, or depends on the data; only inference is supported")
     mask = b.broadcast(b.constant(True, boolean), shape=x.shape) if call.outputs > 1 else x
     return [b.identity(x), mask]

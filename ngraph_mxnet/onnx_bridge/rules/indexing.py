@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.compositions.tensors import broadcast_to, flipped, iota, reshaped, scalar, slice_axis
-from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
@@ -64,24 +64,21 @@ def _coordinates(b: Builder, indices: Value, batch: int = 0) -> Value:
     return b.concat(*own, moved, axis=0)
 
 
-def _plain_reduction(call: Call) -> None:
-    how = call.attrs.string("reduction", "none")
-    if how != "none":
-        raise UnsupportedError(f"reduction={how!r}; supported: none")
+_REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 
 @rule("ScatterND")
 def scatter_nd(b: Builder, call: Call) -> Value:
-    _plain_reduction(call)
-    return b.scatter_nd(call.input(0), _coordinates(b, call.input(1)), call.input(2))
+    return b.scatter_nd(call.input(0), _coordinates(b, call.input(1)), call.input(2),
+                        reduction=call.attrs.choice("reduction", "none", _REDUCTIONS))
 
 
 @rule("ScatterElements", "Scatter")
 def scatter_elements(b: Builder, call: Call) -> Value:
-    _plain_reduction(call)
     x, indices = call.input(0), call.input(1)
     axis = normal_axis(call.attrs.int("axis", 0), x.type.rank)
-    return b.scatter_nd(x, _grid(b, indices, axis), call.input(2))
+    return b.scatter_nd(x, _grid(b, indices, axis), call.input(2),
+                        reduction=call.attrs.choice("reduction", "none", _REDUCTIONS))
 
 
 @rule("TopK")
@@ -98,18 +95,33 @@ def top_k(b: Builder, call: Call) -> list[Value]:
     return [b.gather_elements(x, order, axis=axis), order]
 
 
-@rule("CumSum")
-def cumulative_sum(b: Builder, call: Call) -> Value:
+@rule("CumSum", "CumProd")
+def cumulative(b: Builder, call: Call) -> Value:
+    """From either end, with the element itself or without it."""
     x = call.input(0)
     axis = normal_axis(call.static_ints(1, "axis")[0], x.type.rank)
     exclusive, reverse = call.attrs.bool("exclusive"), call.attrs.bool("reverse")
     if reverse:
         x = flipped(b, x, axis)
-    total = b.cumsum(x, axis=axis)
+    total = b.cumsum(x, axis=axis) if call.op == "CumSum" else _running_product(b, x, axis)
     if exclusive and x.shape[axis]:
-        before = [1 if i == axis else 0 for i in range(x.type.rank)]
-        total = b.pad(slice_axis(b, total, axis, 0, x.shape[axis] - 1), pads_begin=before)
+        total = _later(b, total, axis, 1, 0 if call.op == "CumSum" else 1)
     return flipped(b, total, axis) if reverse else total
+
+
+def _later(b: Builder, x: Value, axis: int, places: int, before: float) -> Value:
+    """x moved up by `places` along the axis, `before` in front."""
+    room = [places if i == axis else 0 for i in range(x.type.rank)]
+    return b.pad(slice_axis(b, x, axis, 0, x.shape[axis] - places), pads_begin=room, value=float(before))
+
+
+def _running_product(b: Builder, x: Value, axis: int) -> Value:
+    """Of 2, 4, 8, ... neighbours, each from two of half as many."""
+    reach = 1
+    while reach < x.shape[axis]:
+        x = b.multiply(x, _later(b, x, axis, reach, 1))
+        reach *= 2
+    return x
 
 
 @rule("ReverseSequence")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ngraph_mxnet.compositions import einsum as composed
-from ngraph_mxnet.compositions.tensors import reshaped, scalar
-from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.compositions.tensors import iota, reshaped, scalar, slice_axis
+from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
+
+MOST_ROWS = 64
+"""Of a matrix whose determinant is computed: the elimination is repeated in the graph."""
 
 
 def product(b: Builder, left: Value, right: Value) -> Value:
@@ -54,3 +59,30 @@ def gemm(b: Builder, call: Call) -> Value:
 @rule("Einsum")
 def einsum(b: Builder, call: Call) -> Value:
     return composed.einsum(b, call.all_inputs(), call.attrs.string("equation"))
+
+
+@rule("Det")
+def determinant(b: Builder, call: Call) -> Value:
+    """Gauss' elimination with a pivot in each column, of all matrices at once."""
+    x = call.input(0)
+    if x.type.rank < 2 or x.shape[-1] != x.shape[-2]:
+        raise ModelError(f"found {x.type}, expected square matrices")
+    size, batch = x.shape[-1], x.shape[:-2]
+    if size > MOST_ROWS:
+        raise UnsupportedError(f"matrices of {size} rows; supported: {MOST_ROWS}")
+    rest, result = b.reshape(x, shape=(prod(batch), size, size)), scalar(b, 1, x)
+    for left in range(size, 0, -1):
+        column = slice_axis(b, rest, 2, 0, 1)
+        pivot = b.argmax(b.abs(column), axis=1, keep_dims=True)
+        row = b.gather_elements(rest, b.broadcast(pivot, shape=(rest.shape[0], 1, left)), axis=1)
+        head = slice_axis(b, row, 2, 0, 1)
+        moved = b.equal(iota(b, left, 1, 3), pivot)  # where the first row goes
+        rest = b.select(moved, b.broadcast(slice_axis(b, rest, 1, 0, 1), shape=rest.shape), rest)
+        sign = b.select(b.equal(pivot, scalar(b, 0, pivot)), scalar(b, 1, x), scalar(b, -1, x))
+        result = b.multiply(result, b.multiply(sign, head))
+        if left > 1:
+            zero = b.equal(head, scalar(b, 0, x))
+            below = slice_axis(b, rest, 1, 1, left)
+            factor = b.divide(slice_axis(b, below, 2, 0, 1), b.select(zero, scalar(b, 1, x), head))
+            rest = slice_axis(b, b.subtract(below, b.multiply(factor, row)), 2, 1, left)
+    return b.reshape(result, shape=batch)

@@ -15,21 +15,34 @@ from ngraph_mxnet.onnx_bridge.tensors import element_of
 
 
 @rule("BatchNormalization")
-def batch_normalization(b: Builder, call: Call) -> Value:
-    """At inference, with the statistics of its inputs."""
+def batch_normalization(b: Builder, call: Call) -> Value | list[Value]:
+    """With the statistics of its inputs; with `training_mode` those of the data, and the running ones."""
     x, *vectors = (call.input(i) for i in range(5))
-    call.attrs.ignore("momentum")
+    momentum = call.attrs.float("momentum", 0.9)
     if call.opset < 7:
         call.attrs.ignore("is_test", "consumed_inputs")
-    if call.attrs.bool("training_mode"):
-        raise UnsupportedError("training_mode is on; only inference is supported")
     if call.opset < 9 and not call.attrs.bool("spatial", True):
         raise UnsupportedError("spatial=0: statistics of each activation")
     scale = call.static_value(vectors[0])
     if scale is not None and (scale == 1).all():  # none, in most frameworks' words: folded away
         vectors[0] = b.constant(scale)
+    if call.attrs.bool("training_mode"):
+        return _with_own_statistics(b, x, vectors, momentum, call.attrs.float("epsilon", 1e-5))
     vectors = [converted(b, vector, x) for vector in vectors]
     return b.batch_norm(x, *vectors, epsilon=call.attrs.float("epsilon", 1e-5))
+
+
+def _with_own_statistics(b: Builder, x: Value, vectors: list[Value], momentum: float, epsilon: float) -> list[Value]:
+    axes = tuple(i for i in range(x.type.rank) if i != 1)
+    mean = b.reduce_mean(x, axes=axes)
+    centred = b.subtract(x, along_axis(b, mean, 1, x.type.rank))
+    found = [mean, b.reduce_mean(b.square(centred), axes=axes)]
+    out = b.batch_norm(x, *(converted(b, vector, x) for vector in (*vectors[:2], *found)), epsilon=epsilon)
+    running = []
+    for old, new in zip(vectors[2:], found, strict=True):
+        new = converted(b, new, old)
+        running.append(b.add(b.multiply(old, scalar(b, momentum, old)), b.multiply(new, scalar(b, 1 - momentum, old))))
+    return [out, *running]
 
 
 def standardized(b: Builder, x: Value, axes: tuple[int, ...], epsilon: float) -> tuple[Value, Value, Value]:

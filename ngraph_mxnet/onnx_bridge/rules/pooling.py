@@ -7,7 +7,6 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.compositions.tensors import scalar
-from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.rules.common import Ints, window
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
@@ -44,8 +43,8 @@ def _root(b: Builder, x: Value, power: int) -> Value:
 
 
 @rule("MaxPool", "AveragePool", "LpPool")
-def pool(b: Builder, call: Call) -> Value:
-    """One to three spatial axes, any padding, `ceil_mode`, `count_include_pad`, dilations; no `Indices`."""
+def pool(b: Builder, call: Call) -> Value | list[Value]:
+    """One to three spatial axes, any padding, `ceil_mode`, `count_include_pad`, dilations, `Indices`."""
     x = call.input(0)
     sizes = x.shape[2:]
     count = len(sizes)
@@ -54,9 +53,9 @@ def pool(b: Builder, call: Call) -> Value:
     dilations = call.attrs.ints("dilations", (1,) * count)
     begins, ends = window(call, sizes, kernel, strides=strides, dilations=dilations)
     ceil = call.attrs.bool("ceil_mode")
-    call.attrs.ignore("storage_order")
-    if call.outputs > 1:
-        raise UnsupportedError("output Indices is read, which is not computed")
+    by_columns = call.attrs.bool("storage_order") if call.op == "MaxPool" else False
+    if call.op == "MaxPool" and call.outputs > 1:
+        return _with_places(b, x, kernel, strides, dilations, begins, ends, ceil=ceil, by_columns=by_columns)
     include = call.attrs.bool("count_include_pad") if call.op == "AveragePool" else False
     if call.op == "LpPool":
         power = call.attrs.int("p", 2)
@@ -117,3 +116,36 @@ def _by_taps(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints,
         total = part if total is None else b.apply(combine, total, part)
     assert total is not None
     return b.divide(total, b.constant(divisor, x.type.element)) if divided else total
+
+
+def _with_places(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints, begins: Ints, ends: Ints, *,
+                 ceil: bool, by_columns: bool) -> list[Value]:
+    """The greatest of each window, and its place in the whole tensor; of equal ones the first."""
+    sizes = x.shape[2:]
+    reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
+    counts = _counts(sizes, reach, strides, begins, ends, ceil)
+    planes = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * len(sizes)) * prod(sizes)
+    best: Value | None = None
+    place: Value | None = None
+    for tap in np.ndindex(*kernel):
+        lines = [np.arange(count) * step + at * far - begin
+                 for count, step, at, far, begin in zip(counts, strides, tap, dilations, begins, strict=True)]
+        part, inside = x, np.ones(counts, bool)
+        flat = np.zeros(counts, np.int64)
+        steps = [prod(sizes[:i]) if by_columns else prod(sizes[i + 1 :]) for i in range(len(sizes))]
+        for axis, (line, size, step) in enumerate(zip(lines, sizes, steps, strict=True)):
+            along = [-1 if i == axis else 1 for i in range(len(sizes))]
+            part = b.gather(part, b.constant(np.clip(line, 0, size - 1)), axis=axis + 2)
+            inside &= ((line >= 0) & (line < size)).reshape(along)
+            flat += line.reshape(along) * step
+        here = b.broadcast(b.constant(planes + flat), shape=part.shape)
+        if best is None or place is None:
+            lowest = -np.inf if x.type.element.is_float else np.iinfo(x.type.element.numpy).min
+            best = b.broadcast(scalar(b, lowest, x), shape=part.shape)
+            place = b.broadcast(b.constant(-1, "i64"), shape=part.shape)
+        # What is not greater than nothing at all is taken where nothing was before.
+        better = b.logical_or(b.greater(part, best), b.less(place, scalar(b, 0, place)))
+        taken = b.logical_and(better, b.constant(inside))
+        best, place = b.select(taken, part, best), b.select(taken, here, place)
+    assert best is not None and place is not None
+    return [best, place]

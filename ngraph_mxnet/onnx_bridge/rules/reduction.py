@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ngraph_mxnet.compositions.tensors import converted, flipped, scalar
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, i64, u8
@@ -26,6 +28,9 @@ def reduce(b: Builder, call: Call) -> Value:
             return _of_nothing(b, call.op, x)
         axes = range(x.type.rank)
     over = {"axes": normal_axes(axes, x.type.rank), "keep_dims": keep}
+    empty = [i for i in over["axes"] if not x.shape[i]]  # type: ignore[attr-defined]
+    if empty and call.op in ("ReduceMax", "ReduceMin"):
+        return _extreme(b, call.op, x, over["axes"], keep)  # type: ignore[arg-type]
     if call.op in _PLAIN:
         if x.type.element == boolean:  # opset 20: as 0 and 1
             return b.convert(b.apply(_PLAIN[call.op], b.convert(x, element=u8), **over), element=boolean)
@@ -38,6 +43,17 @@ def reduce(b: Builder, call: Call) -> Value:
         return _log_sum_exp(b, x, over["axes"], keep)  # type: ignore[arg-type]
     squares = b.reduce_sum(b.square(x), **over)
     return squares if call.op == "ReduceSumSquare" else _root(b, squares)
+
+
+def _extreme(b: Builder, op: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    """The greatest or least of no elements: what no element is beyond."""
+    dtype = x.type.element.numpy
+    if dtype.kind == "f":
+        edges = (-np.inf, np.inf)
+    else:
+        edges = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    shape = [1 if i in axes else size for i, size in enumerate(x.shape) if keep or i not in axes]
+    return b.broadcast(b.constant(np.asarray(edges[op == "ReduceMin"]).astype(dtype)), shape=shape)
 
 
 def _of_nothing(b: Builder, op: str, x: Value) -> Value:
