@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,14 @@ from ngraph_mxnet.onnx_bridge.importer import (
     Shapes,
     bind_shapes,
     dimensions,
+    element_name,
     import_model,
     input_types,
 )
 from ngraph_mxnet.onnx_bridge.model import Model
 from ngraph_mxnet.onnx_bridge.rules.registry import DataDependentError
-from ngraph_mxnet.onnx_bridge.tensors import element_of, type_name
+from ngraph_mxnet.onnx_bridge.tensors import element_of, type_of
+from ngraph_mxnet.onnx_bridge.values import EmptyOptional, Item, Ragged, TensorSequence, parts_of
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, InputError, Submitting, as_array
@@ -39,16 +42,33 @@ Key = tuple[Any, ...]
 class ModelPort:
     """An input or output: the dtype as NumPy names it; a dimension is a number, a symbol, or None where unknown.
 
-    `shape` is None where the model does not say the rank.
+    `shape` is None where the model does not say the rank; that of a sequence is its elements'. `kind` is `tensor`;
+    `sequence`, a list of arrays; or `optional`: either, or None.
     """
 
     name: str
     dtype: str
     shape: Dimensions | None
+    kind: str = "tensor"
 
     def __str__(self) -> str:
         dims = "?" if self.shape is None else ", ".join("?" if dim is None else str(dim) for dim in self.shape)
-        return f"{self.name}: {self.dtype}[{dims}]"
+        text = f"{self.dtype}[{dims}]"
+        return f"{self.name}: {text if self.kind == 'tensor' else f'{self.kind}({text})'}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether each call brings a shape that the model does not say."""
+        return self.kind != "tensor" or self.shape is None or not all(isinstance(dim, int) for dim in self.shape)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """The model for a set of shapes, as far as these do not depend on data, and `rest` from there on."""
+
+    program: Executable
+    outputs: list[tuple[str, Item]]
+    rest: ModelExecutable | None
 
 
 class ModelExecutable(Submitting):
@@ -65,76 +85,92 @@ class ModelExecutable(Submitting):
         self._model, self._backend, self._options = model, chosen.name, dict(options)
         types = input_types(model)
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
-        self.inputs = tuple(ModelPort(name, str(element.numpy), fixed.get(name, dims))
-                            for name, (element, dims) in types.items())
+        self.inputs = tuple(ModelPort(name, str(type_.element.numpy), fixed.get(name, type_.dims), type_.kind)
+                            for name, type_ in types.items())
         self.outputs = tuple(_output_port(value) for value in model.proto.graph.output)
-        self._programs: OrderedDict[Key, Executable] = OrderedDict()
+        self._programs: OrderedDict[Key, _Stage] = OrderedDict()
         self._specialised: set[str] = set()
         self._lock = threading.Lock()
-        open_ = [port.name for port in self.inputs
-                 if port.shape is None or not all(isinstance(dim, int) for dim in port.shape)]
-        unknown = sorted(set(fixed) - set(types))
+        unknown = sorted(name for name in fixed if name not in types or types[name].kind != "tensor")
         if unknown:
-            raise ModelError(f"shapes for {unknown}, which are no inputs; the inputs are {list(types)}")
-        if not open_:
+            raise ModelError(f"shapes for {unknown}, which are no inputs, or no tensors; the inputs are {list(types)}")
+        if not any(port.is_open for port in self.inputs):
             bind_shapes(model, fixed)
             try:
-                self._program({port.name: port.shape for port in self.inputs}, {})  # type: ignore[misc]
+                self._stage({port.name: port.shape for port in self.inputs}, {})
             except DataDependentError:
                 if not self.inputs:
                     raise
                 # The first call has the elements.
 
-    def __call__(self, *arrays: Any) -> list[np.ndarray]:
+    def __call__(self, *arrays: Any) -> list[Any]:
         """Run on arrays in the order of `inputs`, or on one dict of arrays by name; DLPack tensors are taken too.
+
+        A sequence is a list of arrays, an empty optional None.
 
         Raises:
             InputError: one is missing, unknown, or of the wrong shape or dtype.
             UnsupportedError, ModelError: the model can't be compiled for these shapes; the text names the node.
         """
-        by_name = self._checked(arrays)
-        program = self.program(by_name)
-        return program({port.name: by_name[port.name] for port in program.inputs})
+        given = self._checked(arrays)
+        flat = _flat(given)
+        stage = self._stage({name: _shape(value) for name, value in given.items()}, flat)
+        found = stage.program({port.name: flat[port.name] for port in stage.program.inputs})
+        values = {name: _value(item, results) for (name, item), results in
+                  zip(stage.outputs, _grouped(stage.outputs, found), strict=True)}
+        if stage.rest is None:
+            return list(values.values())
+        return stage.rest({port.name: values[port.name] if port.name in values else given[port.name]
+                           for port in stage.rest.inputs})
 
     def profile(self, *arrays: Any, rounds: int = 20) -> Any:
         """Where the time goes with these arrays, kernel by kernel: see `Executable.profile`.
+
+        Of a model that is compiled in parts, as shapes depend on the data, it tells of the first.
 
         Raises:
             InputError, UnsupportedError, ModelError: as for a call.
             ConfigError: the backend has no kernels to tell of.
         """
-        by_name = self._checked(arrays)
-        program = self.program(by_name)
-        return program.profile({port.name: by_name[port.name] for port in program.inputs}, rounds=rounds)
+        given = self._checked(arrays)
+        program = self.program(given)
+        flat = _flat(given)
+        return program.profile({port.name: flat[port.name] for port in program.inputs}, rounds=rounds)
 
-    def program(self, inputs: Mapping[str, np.ndarray]) -> Executable:
-        """What runs for arrays of these shapes, compiled if it was not yet."""
-        return self._program({name: array.shape for name, array in inputs.items()}, inputs)
+    def program(self, inputs: Mapping[str, Any]) -> Executable:
+        """What runs for arrays of these shapes, compiled if it was not yet; of a model in parts, the first."""
+        return self._stage({name: _shape(value) for name, value in inputs.items()}, _flat(inputs)).program
 
-    def _program(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> Executable:
+    def _stage(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
         with self._lock:
             key = self._key(shapes, values)
             found = self._programs.get(key)
             if found is not None:
                 self._programs.move_to_end(key)
                 return found
-            imported = self.import_for(shapes, values)
+            # Without elements nothing is cut off: with them it may turn out that nothing need be.
+            imported = self.import_for(shapes, values, partly=bool(values))
             self._specialised.update(imported.specialised)
             program = compile_graph(imported.graph, self._backend, imported.weights, **self._options)
-            self._programs[self._key(shapes, values)] = program
+            rest = None
+            if imported.rest is not None:
+                rest = ModelExecutable(imported.rest, self._backend, None, self._options)
+            stage = _Stage(program, imported.outputs, rest)
+            self._programs[self._key(shapes, values)] = stage
             while len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
-            return program
+            return stage
 
     def _key(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> Key:
         elements = [values[name].tobytes() if name in values else None for name in sorted(self._specialised)]
-        return tuple(tuple(shapes[port.name]) for port in self.inputs), tuple(elements)
+        return tuple(_hashable(shapes[port.name]) for port in self.inputs), tuple(elements)
 
-    def import_for(self, shapes: Shapes, values: Mapping[str, np.ndarray] | None = None) -> Imported:
-        """The model's graph for these shapes, as `compile` sees it before any pass."""
-        return import_model(self._model, shapes, values)
+    def import_for(self, shapes: Shapes, values: Mapping[str, np.ndarray] | None = None, *,
+                   partly: bool = False) -> Imported:
+        """The model's graph for these shapes, as `compile` sees it before any pass; see `import_model`."""
+        return import_model(self._model, shapes, values, partly=partly)
 
-    def _checked(self, arrays: tuple[Any, ...]) -> dict[str, np.ndarray]:
+    def _checked(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
         names = [port.name for port in self.inputs]
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             given = arrays[0]
@@ -147,7 +183,13 @@ class ModelExecutable(Submitting):
             raise InputError(f"found {len(arrays)} inputs, expected {len(names)}: {wanted}")
         return {port.name: self._fitting(port, array) for port, array in zip(self.inputs, arrays, strict=True)}
 
-    def _fitting(self, port: ModelPort, value: Any) -> np.ndarray:
+    def _fitting(self, port: ModelPort, value: Any) -> Any:
+        if port.kind == "optional" and value is None:
+            return None
+        if isinstance(value, list) and port.kind != "tensor":
+            return [self._fitting(replace(port, kind="tensor"), element) for element in value]
+        if port.kind == "sequence":
+            raise InputError(f"input {port.name!r}: found {type(value).__name__}, expected a list of arrays ({port})")
         array = as_array(value)
         if array.dtype.newbyteorder("=") != np.dtype(port.dtype):
             raise InputError(f"input {port.name!r}: found dtype {array.dtype}, expected {port.dtype} ({port})")
@@ -159,10 +201,49 @@ class ModelExecutable(Submitting):
 
 
 def _output_port(value: onnx.ValueInfoProto) -> ModelPort:
-    kind = value.type.WhichOneof("value")
-    if kind is None:
-        return ModelPort(value.name, "?", None)  # inferred when it is compiled
-    if kind != "tensor_type":
-        raise UnsupportedError(f"output {value.name!r} is a {type_name(value)}; only tensors are supported")
-    tensor = value.type.tensor_type
-    return ModelPort(value.name, str(element_of(tensor.elem_type).numpy), dimensions(tensor))
+    kind, tensor = type_of(value)
+    if tensor is None:
+        if kind == "untyped":
+            return ModelPort(value.name, "?", None)  # inferred when it is compiled
+        raise UnsupportedError(f"output {value.name!r} is a {kind}; supported: tensors and sequences of them")
+    return ModelPort(value.name, str(element_of(tensor.elem_type).numpy), dimensions(tensor), kind)
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The parameters of the graph, of the arguments by name."""
+    flat = {}
+    for name, value in given.items():
+        if isinstance(value, list):
+            flat.update({element_name(name, place): array for place, array in enumerate(value)})
+        elif value is not None:
+            flat[name] = value
+    return flat
+
+
+def _shape(value: Any) -> Any:
+    if value is None:
+        return None
+    return [array.shape for array in value] if isinstance(value, list) else value.shape
+
+
+def _hashable(shape: Any) -> Any:
+    if shape is None:
+        return None
+    return ("sequence", *map(tuple, shape)) if isinstance(shape, list) else tuple(shape)
+
+
+def _grouped(outputs: list[tuple[str, Item]], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """The results that each output is made of."""
+    left = iter(arrays)
+    for _, item in outputs:
+        yield list(islice(left, len(parts_of(item))))
+
+
+def _value(item: Item, arrays: list[np.ndarray]) -> Any:
+    if isinstance(item, EmptyOptional):
+        return None
+    if isinstance(item, TensorSequence):
+        return arrays
+    if isinstance(item, Ragged):
+        return np.ascontiguousarray(arrays[0][(slice(None),) * item.axis + (slice(int(arrays[1])),)])
+    return arrays[0]

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx
-from onnx import helper
-
-from ngraph_mxnet.ir.types import TensorType
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,8 @@ class Function:
     opsets: dict[str, int]
 
 
-def function_of(node: onnx.NodeProto, domain: str, opset: int, types: Sequence[TensorType | None]) -> Function | None:
+def function_of(node: onnx.NodeProto, domain: str, opset: int,
+                types: Sequence[onnx.TypeProto | None]) -> Function | None:
     """The body of `node` with its attributes filled in, or None if ONNX defines it in words only.
 
     Args:
@@ -46,10 +44,9 @@ def function_of(node: onnx.NodeProto, domain: str, opset: int, types: Sequence[T
 
 
 def _body(schema: Any, node: onnx.NodeProto, opset: int,
-          types: Sequence[TensorType | None]) -> bytes | None:
+          types: Sequence[onnx.TypeProto | None]) -> bytes | None:
     if schema.has_context_dependent_function:
-        written = [helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(type_.element.numpy), type_.shape)
-                   if type_ else onnx.TypeProto() for type_ in types]
+        written = [type_ if type_ is not None else onnx.TypeProto() for type_ in types]
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         if versions:
             found: bytes = schema.get_context_dependent_function_with_opset_version(

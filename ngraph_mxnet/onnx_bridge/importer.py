@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
@@ -20,14 +21,27 @@ from ngraph_mxnet.ir.types import ElementType
 from ngraph_mxnet.onnx_bridge.attributes import Attributes
 from ngraph_mxnet.onnx_bridge.functions import function_of
 from ngraph_mxnet.onnx_bridge.model import Model
-from ngraph_mxnet.onnx_bridge.rules.registry import Call, find_rule
-from ngraph_mxnet.onnx_bridge.static import Statics
-from ngraph_mxnet.onnx_bridge.tensors import element_of, to_array, type_name
+from ngraph_mxnet.onnx_bridge.rest import names_read, rest_of, tensor_type
+from ngraph_mxnet.onnx_bridge.rules.registry import Call, DataDependentError, find_rule
+from ngraph_mxnet.onnx_bridge.static import FEW_ELEMENTS, MOST_ELEMENTS, Statics
+from ngraph_mxnet.onnx_bridge.tensors import element_of, to_array, type_of
+from ngraph_mxnet.onnx_bridge.values import EmptyOptional, Item, Ragged, TensorSequence, parts_of
 
-Shapes = Mapping[str, Sequence[int]]
+Shapes = Mapping[str, Any]
+"""Of each input its shape; of a sequence a list of them; None of an optional that is empty."""
 Dimensions = tuple[int | str | None, ...]
 """A dimension is a number, a symbol, or None where it is unknown."""
-Scope = dict[str, "Value | None"]
+Scope = dict[str, "Item | None"]
+
+
+@dataclass(frozen=True)
+class InputType:
+    """`dims` are None where the model does not say the rank; of a sequence they are those of its elements."""
+
+    element: ElementType
+    dims: Dimensions | None
+    kind: str = "tensor"
+    """`tensor`, `sequence`, or `optional`, which is None, a tensor or a list."""
 
 
 @dataclass
@@ -37,25 +51,35 @@ class Imported:
     graph: Graph
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     specialised: list[str] = field(default_factory=list)
-    """Inputs whose elements, at the call that it was imported for, decided about shapes."""
+    """Parameters whose elements, at the call that it was imported for, decided about shapes."""
+    outputs: list[tuple[str, Item]] = field(default_factory=list)
+    """What the graph's results are parts of, in their order."""
+    rest: Model | None = None
+    """The nodes behind the one at which the graph ends, if shapes there depend on the data; `outputs` are what it
+    reads, beside inputs of the model."""
 
 
-def input_types(model: Model) -> dict[str, tuple[ElementType, Dimensions | None]]:
-    """Element type and shape of each input, None where the model does not say the rank.
+def element_name(name: str, place: int) -> str:
+    """How an element of a sequence is called as a parameter."""
+    return f"{name}[{place}]"
+
+
+def input_types(model: Model) -> dict[str, InputType]:
+    """Element type and shape of each input.
 
     Raises:
-        UnsupportedError: an input is no tensor, or of a type that the IR has not.
+        UnsupportedError: an input is no tensor, sequence or optional, or of a type that the IR has not.
     """
-    result: dict[str, Any] = {}
+    result: dict[str, InputType] = {}
     for value in model.inputs:
-        if value.type.WhichOneof("value") != "tensor_type":
-            raise UnsupportedError(f"input {value.name!r} is a {type_name(value)}; only tensors are supported")
-        tensor = value.type.tensor_type
+        kind, tensor = type_of(value)
+        if tensor is None:
+            raise UnsupportedError(f"input {value.name!r} is a {kind}; supported: tensors and sequences of them")
         try:
             element = element_of(tensor.elem_type)
         except UnsupportedError as error:
             raise UnsupportedError(f"input {value.name!r}: {error}") from None
-        result[value.name] = element, dimensions(tensor)
+        result[value.name] = InputType(element, dimensions(tensor), kind)
     return result
 
 
@@ -70,7 +94,7 @@ def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return None if dim.dim_param in ("", "?") else dim.dim_param  # PaddlePaddle calls all that it does not know "?"
 
 
-def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType]:
+def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[TensorType] | None]:
     """The type of each input, with the dimensions that the model leaves open taken from `shapes`.
 
     Raises:
@@ -81,40 +105,52 @@ def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType]:
     if unknown:
         raise ModelError(f"shapes for {unknown}, which are no inputs; the inputs are {list(types)}")
     symbols: dict[str, tuple[int, str]] = {}
-    result = {}
-    for name, (element, dims) in types.items():
-        given = tuple(int(size) for size in shapes[name]) if name in shapes else None
-        if given is None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
-            raise ModelError(f"input {name!r} has the shape {_text(dims)}: give its shape to compile for")
-        shape = given if given is not None else dims
-        if dims is not None and (len(shape) != len(dims) or any(  # type: ignore[arg-type]
-                isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True))):  # type: ignore[arg-type]
-            raise ModelError(f"input {name!r}: found shape {given}, expected {_text(dims)}")
-        for dim, size in zip(dims or (), shape, strict=False):  # type: ignore[arg-type]
-            if isinstance(dim, str) and symbols.setdefault(dim, (size, name))[0] != size:  # type: ignore[arg-type]
-                other = symbols[dim]
-                raise ModelError(f"input {name!r}: found {dim}={size}, expected {other[0]} as in input {other[1]!r}")
-        result[name] = TensorType(element, shape)  # type: ignore[arg-type]
+    result: dict[str, TensorType | list[TensorType] | None] = {}
+    for name, type_ in types.items():
+        given = shapes.get(name)
+        if type_.kind != "tensor" and (given is None or isinstance(given, list)):
+            if given is None and type_.kind == "sequence":
+                raise ModelError(f"input {name!r} is a sequence: give the shapes of its elements, as a list")
+            result[name] = given if given is None else [TensorType(type_.element, tuple(shape)) for shape in given]
+        else:
+            result[name] = TensorType(type_.element, _bound(name, type_.dims, given, symbols))
     return result
+
+
+def _bound(name: str, dims: Dimensions | None, given: Sequence[int] | None,
+           symbols: dict[str, tuple[int, str]]) -> tuple[int, ...]:
+    """A tensor's shape; `symbols` are the sizes that are known so far, and the inputs that they are from."""
+    if given is None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
+        raise ModelError(f"input {name!r} has the shape {_text(dims)}: give its shape to compile for")
+    shape: tuple[int, ...] = tuple(int(size) for size in given) if given is not None else dims  # type: ignore[assignment]
+    if dims is not None and (len(shape) != len(dims) or any(
+            isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True))):
+        raise ModelError(f"input {name!r}: found shape {shape}, expected {_text(dims)}")
+    for dim, size in zip(dims or (), shape, strict=False):
+        if isinstance(dim, str) and symbols.setdefault(dim, (size, name))[0] != size:
+            other = symbols[dim]
+            raise ModelError(f"input {name!r}: found {dim}={size}, expected {other[0]} as in input {other[1]!r}")
+    return shape
 
 
 def _text(dims: Dimensions | None) -> str:
     return "of unknown rank" if dims is None else f"({', '.join('?' if dim is None else str(dim) for dim in dims)})"
 
 
-def import_model(model: Model, shapes: Shapes | None = None,
-                 values: Mapping[str, np.ndarray] | None = None) -> Imported:
+def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str, np.ndarray] | None = None, *,
+                 partly: bool = False) -> Imported:
     """The model's graph; parameters are its inputs, then its weights.
 
     Args:
-        shapes: of inputs, by name; needed where the model leaves a dimension open.
-        values: elements of inputs, read where a shape or an axis depends on them: see `Imported.specialised`.
+        shapes: of inputs, where the model leaves dimensions open.
+        values: elements of inputs, for what must be known when the model is compiled.
+        partly: end the graph where shapes depend on data; else that is an error.
 
     Raises:
         ModelError: the model is damaged, or a shape does not fit.
         UnsupportedError: a node can't be lowered; the text names it and the reason.
     """
-    return _Importer(model).run(bind_shapes(model, shapes or {}), values or {})
+    return _Importer(model).run(bind_shapes(model, shapes or {}), values or {}, partly=partly)
 
 
 class _Importer:
@@ -124,33 +160,57 @@ class _Importer:
         self._b = Builder(name=model.name)
         self._statics = Statics()
 
-    def run(self, types: Mapping[str, TensorType], values: Mapping[str, np.ndarray]) -> Imported:
+    def run(self, types: Mapping[str, TensorType | list[TensorType] | None], values: Mapping[str, np.ndarray], *,
+            partly: bool) -> Imported:
         graph, b = self._model.proto.graph, self._b
         scope: Scope = {"": None}
         for name, type_ in types.items():
             b.origin = f"onnx:{name}"
-            scope[name] = value = b.parameter(name, type_.shape, type_.element)
-            if name in values:
-                self._statics.offered[value] = values[name]
-        results = self._lower_graph(graph, scope)
+            scope[name] = self._input(name, type_, values)
+        inputs = set(b.graph.parameters)
+        end = self._lower_graph(graph, scope, partly=partly)
         b.origin = ""
-        named = [self._own(value, results[:i]) for i, value in enumerate(results)]
-        for value, output in zip(named, graph.output, strict=True):
-            value.name = output.name
+        rest = rest_of(self._model, end, scope, types, self._statics) if end < len(graph.node) else None
+        names = [value.name for value in (rest.inputs if rest else graph.output) if not rest or value.name not in types]
+        outputs: list[tuple[str, Item]] = [(name, scope[name]) for name in names]  # type: ignore[misc]
+        named: list[Value] = []
+        for name, item in outputs:
+            parts = parts_of(item)
+            for place, part in enumerate(parts):
+                named.append(self._own(part, named))
+                named[-1].name = name if len(parts) == 1 and isinstance(item, Value) else element_name(name, place)
         done = b.results(*named)
         done.remove_dead()
         used = {parameter for node in done.nodes for parameter in node.inputs if parameter.is_parameter}
-        done.parameters = [p for p in done.parameters if p.name in types or p in used]
-        names = {parameter.name for parameter in done.parameters}
-        return Imported(done, {name: array for name, array in self._weights.items() if name in names},
-                        [value.name for value in done.parameters if value in self._statics.used])
+        done.parameters = [p for p in done.parameters if p in inputs or p in used]
+        kept = {parameter.name for parameter in done.parameters}
+        return Imported(done, {name: array for name, array in self._weights.items() if name in kept},
+                        [value.name for value in done.parameters if value in self._statics.used], outputs, rest)
+
+    def _input(self, name: str, type_: TensorType | list[TensorType] | None, values: Mapping[str, np.ndarray]) -> Item:
+        if type_ is None:
+            return EmptyOptional()
+        if isinstance(type_, list):
+            return TensorSequence(tuple(self._parameter(element_name(name, place), each, values)
+                                        for place, each in enumerate(type_)))
+        return self._parameter(name, type_, values)
+
+    def _parameter(self, name: str, type_: TensorType, values: Mapping[str, np.ndarray]) -> Value:
+        value = self._b.parameter(name, type_.shape, type_.element)
+        if name in values:
+            self._statics.offered[value] = values[name]
+        return value
 
     def _own(self, value: Value, before: Sequence[Value]) -> Value:
         """Every output is a value of its own: no parameter, and none twice."""
         return self._b.identity(value) if value.is_parameter or value in before or value.name else value
 
-    def _lower_graph(self, graph: onnx.GraphProto, scope: Scope) -> list[Value]:
-        """Appends the nodes; `scope` holds the outer values and the graph's inputs, and gets the inner ones."""
+    def _lower_graph(self, graph: onnx.GraphProto, scope: Scope, *, partly: bool = False) -> int:
+        """Appends the nodes; `scope` holds the outer values and the graph's inputs, and gets the inner ones.
+
+        Returns:
+            How many nodes were lowered: all, or with `partly` those before one that asks for data.
+        """
         if graph.sparse_initializer:
             raise UnsupportedError("sparse initialisers")
         produced = {name for node in graph.node for name in node.output if name}
@@ -160,9 +220,12 @@ class _Importer:
             scope[tensor.name] = self._initializer(tensor)
         for position, node in enumerate(graph.node):
             where = f"node {node.name or position} {node.op_type}"
+            self._statics.most_computed = FEW_ELEMENTS if partly and position else MOST_ELEMENTS
             try:
                 self._lower_node(node, position, scope, produced)
             except (ModelError, UnsupportedError) as error:
+                if partly and position and isinstance(error, DataDependentError):
+                    return position
                 text = str(error)
                 raise type(error)(text if text.startswith("node ") else f"{where}: {text}") from None
             except TypeRuleError as error:
@@ -172,7 +235,7 @@ class _Importer:
         missing = [output.name for output in graph.output if scope.get(output.name) is None]
         if missing:
             raise ModelError(f"graph {graph.name!r}: no node computes its outputs {missing}")
-        return [scope[output.name] for output in graph.output]  # type: ignore[misc]
+        return len(graph.node)
 
     def _initializer(self, tensor: onnx.TensorProto) -> Value:
         try:
@@ -203,6 +266,8 @@ class _Importer:
         name = node.name or (node.output[0] if node.output else str(number))
         self._b.origin = f"onnx:{name} {node.op_type}"
         inputs = [scope[name] for name in node.input]
+        if any(isinstance(item, Ragged) for item in inputs) or self._reads_ragged(node, scope):
+            raise DataDependentError("the shape of what it reads depends on the data")
         while inputs and inputs[-1] is None:
             inputs.pop()
         names = list(node.output)
@@ -216,7 +281,7 @@ class _Importer:
             call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._statics.require,
                         lambda body, values: self._lower_body(body, values, scope), self._to_array)
             lowered = rule(self._b, call)
-            outputs = [lowered] if isinstance(lowered, Value) else list(lowered)
+            outputs = list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
             if attrs.unread():
                 raise UnsupportedError(f"no support for {', '.join(attrs.unread())}")
         outputs += [None] * (len(names) - len(outputs))  # type: ignore[list-item]
@@ -227,21 +292,29 @@ class _Importer:
                 raise ModelError(f"{name!r} is computed twice")
             scope[name] = value if name else None
 
-    def _lower_body(self, body: onnx.GraphProto, values: Sequence[Value], scope: Scope) -> list[Value]:
+    def _reads_ragged(self, node: onnx.NodeProto, scope: Scope) -> bool:
+        graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+        return any(isinstance(scope.get(name), Ragged) for graph in graphs for name in names_read(graph.node))
+
+    def _lower_body(self, body: onnx.GraphProto, values: Sequence[Item], scope: Scope) -> list[Item]:
         """A subgraph in place; it sees the values around it."""
         inner = dict(scope)
         if len(body.input) != len(values):
             raise ModelError(f"its subgraph has {len(body.input)} inputs, expected {len(values)}")
         inner.update(zip((value.name for value in body.input), values, strict=True))
         origin = self._b.origin
-        results = self._lower_graph(body, inner)
-        self._b.origin = origin
-        return results
+        limit = self._statics.most_computed
+        self._lower_graph(body, inner)
+        self._b.origin, self._statics.most_computed = origin, limit
+        results = [inner[output.name] for output in body.output]
+        if any(isinstance(item, Ragged) for item in results):
+            raise DataDependentError("the shape of a result of its subgraph depends on the data")
+        return results  # type: ignore[return-value]
 
     def _lower_function(self, node: onnx.NodeProto, domain: str, opset: int,
-                        inputs: list[Value | None]) -> list[Value]:
+                        inputs: list[Item | None]) -> list[Item]:
         """A node without a rule by what ONNX defines it as, if that is a function."""
-        function = function_of(node, domain, opset, [None if value is None else value.type for value in inputs])
+        function = function_of(node, domain, opset, [None if item is None else _proto_type(item) for item in inputs])
         if function is None:
             raise UnsupportedError(f"no rule for the operator {domain + ' ' if domain else ''}{node.op_type}")
         scope: Scope = {"": None, **dict.fromkeys(function.input)}
@@ -255,3 +328,9 @@ class _Importer:
             inner._lower_node(part, position, scope, produced)
         self._b.origin = origin
         return [scope.get(name) for name in function.output]  # type: ignore[misc]
+
+
+def _proto_type(item: Item) -> onnx.TypeProto:
+    parts = parts_of(item)
+    tensor = tensor_type(parts[0].type) if parts else onnx.TypeProto()
+    return helper.make_sequence_type_proto(tensor) if isinstance(item, TensorSequence) else tensor

@@ -6,8 +6,10 @@ import numpy as np
 
 from ngraph_mxnet.ir import Value
 
-_MOST_ELEMENTS = 1 << 20
+MOST_ELEMENTS = 1 << 20
 """Of a value that is computed for its elements: more are no shape, and not worth the time."""
+FEW_ELEMENTS = 1 << 12
+"""The same of what depends on inputs, where the graph may end instead and the rest be compiled for what it gives."""
 
 
 class Statics:
@@ -23,6 +25,7 @@ class Statics:
         self._now: dict[Value, np.ndarray | None] = {}
         self.offered: dict[Value, np.ndarray] = {}
         self.used: set[Value] = set()
+        self.most_computed = MOST_ELEMENTS
 
     def add(self, value: Value, array: np.ndarray) -> None:
         """A weight's elements."""
@@ -35,6 +38,9 @@ class Statics:
     def require(self, value: Value) -> np.ndarray | None:
         """The elements, if need be of inputs as they are at this call."""
         found = self.find(value)
+        if found is None and value in self.offered:
+            self.used.add(value)
+            return self.offered[value]
         if found is None and self.offered:
             found = self._search(value, self._now, self.offered)
             if found is not None:
@@ -49,7 +55,9 @@ class Statics:
             node = top.node
             if top in known:
                 waiting.pop()
-            elif node is None or top.type.size > _MOST_ELEMENTS:
+            elif top.type.size > (self.most_computed if inputs else MOST_ELEMENTS):
+                known[top] = self._weights.get(top)
+            elif node is None:
                 known[top] = self._weights.get(top, inputs.get(top))
             elif node.op.name == "constant":
                 known[top] = node.attrs["value"]

@@ -107,6 +107,12 @@ def _inside(name: str, location: str, folder: Path | None) -> Path:
     return path
 
 
-def type_name(value: onnx.ValueInfoProto) -> str:
-    """What a graph input or output is if it is no tensor, for messages: `sequence`, `optional`, ..."""
-    return str(value.type.WhichOneof("value") or "untyped").removesuffix("_type")
+def type_of(value: onnx.ValueInfoProto) -> tuple[str, onnx.TypeProto.Tensor | None]:
+    """What a graph input or output is, `tensor`, `sequence`, `optional` or else, and the type of its tensors."""
+    type_ = value.type
+    kind = str(type_.WhichOneof("value") or "untyped").removesuffix("_type")
+    if type_.HasField("optional_type"):
+        type_ = type_.optional_type.elem_type
+    if type_.HasField("sequence_type"):
+        type_ = type_.sequence_type.elem_type
+    return kind, type_.tensor_type if type_.HasField("tensor_type") else None

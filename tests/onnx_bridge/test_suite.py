@@ -1,44 +1,28 @@
-"""`onnx.backend.test`: each case gives ONNX's results, or is refused for a reason that stands in `REFUSED`."""
+"""`onnx.backend.test`: each case gives ONNX's results, or is refused for a reason that stands in `exclusions.py`.
+
+`onnxruntime_passes.txt` has the cases that ONNX Runtime passes, of which we pass 97 % at least.
+"""
 
 from __future__ import annotations
 
 import re
+import zlib
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from exclusions import BEGIN, DIFFERENT, END, REFUSED, table
 from suite import Case, model_cases, node_cases
 
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.onnx_bridge.backend import prepare
 
-REFUSED = {
-    # The IR is of dense tensors of numbers and bool.
-    r"element type (string|bfloat16|u?int[24]|float[48]\w*|complex\d+)": "no element type of the IR",
-    r"is a (sequence|optional|map|sparse_tensor)": "no tensor",
-    r"Sequence|Optional|a constant of strings|StringNormalizer|StringConcat|RegexFullMatch": "no tensors of numbers",
-    r"ai\.onnx\.ml": "classical machine learning",
-    r"training": "training",
-    r"random numbers": "its result differs from call to call",
-    # Shapes are static.
-    r"the shape of its result depends on the data": "shapes are known when a model is compiled",
-    r"the condition depends on the data, and the branches' results differ": "shapes are known when a model is compiled",
-    r"it must be known at compile time": "shapes are known when a model is compiled",
-    # Not lowered yet.
-    r"the IR has no op for it yet|no rule for the operator": "not lowered yet",
-    r"reduction='|block_size=|output Indices is read|Scan of opset 8|operator set version [0-5],": "not lowered yet",
-    r"power\(i(32|64)\[|reduce_(max|min)\(.*,0": "not lowered yet",
-}
-NO_KERNEL = r"backend CPU does not run"
-"""What only the interpreter runs: unsigned integers and those of 16 bits, and f16 and f64 where they meet matrix
- products, pools and normalisations."""
-DIFFERENT = {
-    # Rounded to f16 in another order, beyond a tolerance made for f32.
-    "test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded",
-    # ONNX says of negative shifts that they are undefined; its own reference differs from what C does on x86.
-    "test_bitshift_right_int8_negative_shift", "test_bitshift_left_int8_negative_shift",
-    "test_bitshift_right_int32_negative_shift", "test_bitshift_left_int32_negative_shift",
-}
+DEVICES = ["CPU", "INTERPRETER"]
+SAMPLE = 16
+"""One case in so many runs by default."""
+PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
 
 
 def outcome(case: Case, device: str) -> str:
@@ -48,46 +32,85 @@ def outcome(case: Case, device: str) -> str:
         AssertionError: other results.
     """
     try:
-        prepared = prepare(case.model, device)
+        prepared = prepare(case.model, device, **({"threads": 1} if device == "CPU" else {}))
         found = [prepared.run(inputs) for inputs, _ in case.sets]
     except UnsupportedError as error:
         return str(error)
     for results, (_, wanted) in zip(found, case.sets, strict=True):
         assert len(results) == len(wanted)
         for result, expected in zip(results, wanted, strict=True):
-            assert result.dtype == expected.dtype
-            np.testing.assert_allclose(result, expected, rtol=max(case.relative, 1e-3), atol=max(case.absolute, 1e-7))
+            check(result, expected, case)
     return ""
 
 
-def refused(reason: str, device: str) -> bool:
-    return any(re.search(pattern, reason) for pattern in [*REFUSED, *([NO_KERNEL] if device == "CPU" else [])])
+def check(result: Any, expected: Any, case: Case) -> None:
+    if expected is None:
+        assert result is None
+    elif isinstance(expected, list):
+        assert isinstance(result, list) and len(result) == len(expected)
+        for one, other in zip(result, expected, strict=True):
+            check(one, other, case)
+    else:
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(result, expected, rtol=max(case.relative, 1e-3), atol=max(case.absolute, 1e-7))
 
 
-@cache
-def models() -> dict[str, Case]:
-    return {case.name: case for case in model_cases()}
-
-
-@pytest.mark.parametrize("device", ["CPU", "INTERPRETER"])
-def test_models(device: str) -> None:
-    """All of PyTorch's pass; of the simple ones those without strings and sequences."""
-    passed = []
-    for name, case in models().items():
-        reason = outcome(case, device)
-        assert not reason or refused(reason, device), (name, reason)
-        passed += [] if reason else [name]
-    assert len(passed) >= 124, len(passed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("device", "least"), [("CPU", 1340), ("INTERPRETER", 1450)])
-def test_nodes(device: str, least: int) -> None:
-    passed = []
-    for case in node_cases():
+def passed(cases: list[Case], device: str) -> set[str]:
+    """Those that pass; the others are refused for a known reason."""
+    names = set()
+    for case in cases:
         if case.name in DIFFERENT:
             continue
         reason = outcome(case, device)
-        assert not reason or refused(reason, device), (case.name, reason)
-        passed += [] if reason else [case.name]
-    assert len(passed) >= least, len(passed)
+        assert not reason or any(re.search(row.pattern, reason) for row in REFUSED), (case.name, reason)
+        names |= set() if reason else {case.name}
+    return names
+
+
+@cache
+def models() -> list[Case]:
+    return list(model_cases())
+
+
+@cache
+def nodes() -> list[Case]:
+    return node_cases()
+
+
+@cache
+def onnxruntime_passes() -> frozenset[str]:
+    lines = (Path(__file__).parent / "onnxruntime_passes.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if not line.startswith("#"))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_models(device: str) -> None:
+    """All of PyTorch's pass; of the simple ones that ONNX Runtime passes all without strings."""
+    left = (names(models()) & onnxruntime_passes()) - passed(models(), device)
+    assert all("strnorm" in name for name in left), left
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_some_nodes(device: str) -> None:
+    some = [case for case in nodes() if zlib.crc32(case.name.encode()) % SAMPLE == 0]
+    wanted = names(some) & onnxruntime_passes()
+    assert len(passed(some, device) & wanted) >= 0.9 * len(wanted) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", DEVICES)
+def test_all(device: str) -> None:
+    """97 % of what ONNX Runtime passes."""
+    wanted, found = onnxruntime_passes(), passed([*nodes(), *models()], device)
+    assert wanted <= names(nodes()) | names(models()), "the list is of another onnx"
+    print(f"{device}: {len(found & wanted)} of {len(wanted)}, {len(found)} of {len(nodes()) + len(models())} cases")
+    assert len(found & wanted) >= 0.97 * len(wanted)
+
+
+def names(cases: list[Case]) -> set[str]:
+    return {case.name for case in cases}
+
+
+def test_the_page_says_what_is_refused() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text[text.index(BEGIN) : text.index(END) + len(END)] == table(), "put exclusions.table() into docs/onnx.md"

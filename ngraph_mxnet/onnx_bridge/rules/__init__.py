@@ -17,6 +17,8 @@ from ngraph_mxnet.onnx_bridge.rules import (  # noqa: F401
     reduction,
     resizing,
     sampling,
+    selection,
+    sequences,
     shapes,
     spectral,
 )

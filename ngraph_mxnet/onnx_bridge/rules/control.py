@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ngraph_mxnet.compositions.tensors import flipped, slice_axis
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.rules.common import Ints, normal_axis
-from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
+from ngraph_mxnet.onnx_bridge.rules.registry import Call, DataDependentError, rule
+from ngraph_mxnet.onnx_bridge.values import Item, TensorSequence, parts_of
 
 if TYPE_CHECKING:
     import onnx
@@ -18,7 +19,7 @@ MOST_TRIPS = 1000
 
 
 @rule("If")
-def if_(b: Builder, call: Call) -> list[Value]:
+def if_(b: Builder, call: Call) -> list[Item]:
     """The branch that is taken, or a selection of the results of both, if they have equal types."""
     condition = call.input(0)
     known = call.static_value(condition)
@@ -26,23 +27,40 @@ def if_(b: Builder, call: Call) -> list[Value]:
     if known is not None:
         return call.lower_body(yes if bool(known.reshape(-1)[0]) else no, [])
     taken, other = call.lower_body(yes, []), call.lower_body(no, [])
-    if [value.type for value in taken] != [value.type for value in other]:
+    if [_type(item) for item in taken] != [_type(item) for item in other]:
         known = call.required_value(condition)
-        if known is not None:
-            return taken if bool(known.reshape(-1)[0]) else other
-        raise UnsupportedError("the condition depends on the data, and the branches' results differ in type: "
-                               f"{[str(v.type) for v in taken]} and {[str(v.type) for v in other]}")
+        if known is None:
+            raise DataDependentError("the condition depends on the data, and the branches' results differ in type: "
+                                     f"{[_type(item) for item in taken]} and {[_type(item) for item in other]}")
+        return taken if bool(known.reshape(-1)[0]) else other
     flag = b.reshape(condition, shape=())
-    return [b.select(flag, left, right) for left, right in zip(taken, other, strict=True)]
+    return [_selected(b, flag, left, right) for left, right in zip(taken, other, strict=True)]
+
+
+def _type(item: Item) -> tuple[str, ...]:
+    return type(item).__name__, *(str(value.type) for value in parts_of(item))
+
+
+def _selected(b: Builder, flag: Value, left: Item, right: Item) -> Item:
+    if isinstance(left, Value):
+        return b.select(flag, left, right)
+    pairs = zip(parts_of(left), parts_of(right), strict=True)
+    return TensorSequence(tuple(b.select(flag, *pair) for pair in pairs)) if isinstance(left, TensorSequence) else left
+
+
+def _tensor(item: Item) -> Value:
+    if not isinstance(item, Value):
+        raise ModelError("its subgraph gives a sequence or optional where a tensor belongs")
+    return item
 
 
 @rule("Loop")
-def loop(b: Builder, call: Call) -> list[Value]:
+def loop(b: Builder, call: Call) -> list[Item]:
     """Repeated in the graph: the trip count, and the condition after each trip, must be known at compile time."""
     body = call.attrs.graph("body")
     trips = call.static_ints(0, "the trip count")[0] if call.optional(0) is not None else MOST_TRIPS + 1
     going = call.static(1, "the condition").all() if call.optional(1) is not None else True
-    state: list[Value] = [call.input(i) for i in range(2, len(call.inputs))]
+    state: list[Item] = [call.item(i) for i in range(2, len(call.inputs))]
     count = len(state)
     rows: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - count)]
     trip = 0
@@ -50,12 +68,13 @@ def loop(b: Builder, call: Call) -> list[Value]:
         if trip == MOST_TRIPS:
             raise UnsupportedError(f"more than {MOST_TRIPS} trips")
         results = call.lower_body(body, [b.constant(trip, "i64"), b.constant(True, "bool"), *state])
-        goes_on = call.static_value(results[0])
+        goes_on = call.required_value(_tensor(results[0]))
         if goes_on is None:
-            raise UnsupportedError("whether it goes on after a trip depends on the data; "
-                                   "it must be known at compile time")
+            raise DataDependentError("whether it goes on after a trip depends on the data; "
+                                     "it must be known at compile time")
         going, state, trip = bool(goes_on.all()), results[1 : 1 + count], trip + 1
-        for row, value in zip(rows, results[1 + count :], strict=True):
+        for row, item in zip(rows, results[1 + count :], strict=True):
+            value = _tensor(item)
             row.append(b.reshape(value, shape=(1, *value.shape)))
     if rows and not trip:
         raise UnsupportedError("no trip: the shapes of its rows are unknown")
@@ -103,7 +122,7 @@ def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value],
         slices = [b.reshape(slice_axis(b, value, axis, trip, trip + 1),
                             shape=(*value.shape[:axis], *value.shape[axis + 1 :]))
                   for value, axis in zip(inputs, places, strict=True)]
-        results = call.lower_body(body, [*state, *slices])
+        results = [_tensor(item) for item in call.lower_body(body, [*state, *slices])]
         state = results[:count]
         for row, value in zip(rows, results[count:], strict=True):
             row.append(value)

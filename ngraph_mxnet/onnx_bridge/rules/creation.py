@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.compositions.tensors import broadcast_to, converted, iota, reshaped, scalar, slice_axis
+from ngraph_mxnet.compositions.tensors import broadcast_to, converted, iota, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import element_type
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of
 
@@ -98,7 +97,7 @@ def random(b: Builder, call: Call) -> Value:
     raise UnsupportedError("random numbers: its result differs from call to call")
 
 
-@rule("ImageDecoder", "MaxRoiPool", "Optional", "OptionalGetElement", "OptionalHasElement")
+@rule("ImageDecoder", "MaxRoiPool")
 def not_lowered(b: Builder, call: Call) -> Value:
     raise UnsupportedError("the IR has no op for it yet")
 
@@ -106,33 +105,6 @@ def not_lowered(b: Builder, call: Call) -> Value:
 @rule("StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch")
 def strings(b: Builder, call: Call) -> Value:
     raise UnsupportedError("strings are no element type of the IR")
-
-
-@rule("SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
-      "SequenceMap", "SplitToSequence", "ConcatFromSequence")
-def sequences(b: Builder, call: Call) -> Value:
-    raise UnsupportedError("sequences of tensors have no static shape")
-
-
-@rule("Unique", "NonMaxSuppression")
-def data_dependent(b: Builder, call: Call) -> Value:
-    raise UnsupportedError("the shape of its result depends on the data")
-
-
-@rule("NonZero")
-def non_zero(b: Builder, call: Call) -> Value:
-    """Of what is known at compile time; else the shape of the result would depend on the data."""
-    return b.constant(np.stack(np.nonzero(np.atleast_1d(call.static(0, "its operand")))), element_type("i64"))
-
-
-@rule("Compress")
-def compress(b: Builder, call: Call) -> Value:
-    """With a condition that is known at compile time."""
-    x, axis = call.input(0), call.attrs.int("axis", None)
-    chosen = np.flatnonzero(call.static(1, "condition"))
-    if axis is None:
-        x, axis = reshaped(b, x, (x.type.size,)), 0
-    return b.gather(x, b.constant(chosen, "i64"), axis=axis % x.type.rank)
 
 
 @rule("AffineGrid")

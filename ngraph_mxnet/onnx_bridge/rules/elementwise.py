@@ -14,11 +14,12 @@ from ngraph_mxnet.ir.types import boolean
 from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of
+from ngraph_mxnet.onnx_bridge.values import Item
 
 _UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
     "BitwiseNot": "bitwise_not", "Ceil": "ceiling", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
-    "Floor": "floor", "Identity": "identity", "Log": "log", "Neg": "negative", "Not": "logical_not",
+    "Floor": "floor", "Log": "log", "Neg": "negative", "Not": "logical_not",
     "Reciprocal": "reciprocal", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh",
     "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
 }
@@ -33,6 +34,12 @@ def _unary(ir_op: str) -> Callable[[Builder, Call], Value]:
 
 for _name, _ir_op in _UNARY.items():
     rule(_name)(_unary(_ir_op))
+
+
+@rule("Identity")
+def identity(b: Builder, call: Call) -> Item:
+    item = call.item(0)
+    return b.identity(item) if isinstance(item, Value) else item
 
 
 @rule("Relu")

@@ -20,6 +20,7 @@ import numpy as np
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.attributes import Attributes
+from ngraph_mxnet.onnx_bridge.values import Item, TensorSequence
 
 if TYPE_CHECKING:
     import onnx
@@ -35,7 +36,7 @@ class Call:
 
     op: str
     attrs: Attributes
-    inputs: list[Value | None]
+    inputs: list[Item | None]
     """None where an optional input is left out; missing at the end."""
     outputs: int
     """How many it has, trailing ones that are left out aside."""
@@ -45,7 +46,7 @@ class Call:
     """The elements of a value that depends on no data."""
     required_value: Callable[[Value], np.ndarray | None]
     """The same, if need be of inputs as they are at this call, for which the model is then compiled."""
-    lower_body: Callable[[onnx.GraphProto, Sequence[Value]], list[Value]]
+    lower_body: Callable[[onnx.GraphProto, Sequence[Item]], list[Item]]
     """Lowers a subgraph in place, its inputs bound to values."""
     to_array: Callable[[onnx.TensorProto], np.ndarray]
 
@@ -59,7 +60,37 @@ class Call:
         return value
 
     def optional(self, position: int) -> Value | None:
+        """Raises:
+            ModelError: it is no tensor.
+        """
+        item = self.optional_item(position)
+        if item is not None and not isinstance(item, Value):
+            raise ModelError(f"input {position} is a sequence or optional, expected a tensor")
+        return item
+
+    def optional_item(self, position: int) -> Item | None:
+        """Of any kind."""
         return self.inputs[position] if position < len(self.inputs) else None
+
+    def item(self, position: int) -> Item:
+        """Of any kind.
+
+        Raises:
+            ModelError: it is left out.
+        """
+        item = self.optional_item(position)
+        if item is None:
+            raise ModelError(f"input {position} is missing")
+        return item
+
+    def sequence(self, position: int) -> tuple[Value, ...]:
+        """Raises:
+            ModelError: it is no sequence.
+        """
+        item = self.item(position)
+        if not isinstance(item, TensorSequence):
+            raise ModelError(f"input {position}: found a tensor or an empty optional, expected a sequence")
+        return item.items
 
     def all_inputs(self) -> list[Value]:
         return [self.input(position) for position in range(len(self.inputs))]
@@ -85,7 +116,7 @@ class Call:
         return default if self.optional(position) is None else self.static_ints(position, name)
 
 
-Rule = Callable[[Builder, Call], "Value | Sequence[Value]"]
+Rule = Callable[[Builder, Call], "Item | Sequence[Item]"]
 
 _RULES: dict[tuple[str, str], Rule] = {}
 
