@@ -21,9 +21,11 @@ from ngraph_mxnet.__main__ import main
 ROOT = Path(ngraph_mxnet.__file__).parents[1]
 
 
-def save(path: Path, op: str = "Relu", batch: Any = "batch", dtype: int = TensorProto.FLOAT) -> str:
+def save(path: Path, op: str = "Relu", batch: Any = "batch", dtype: int = TensorProto.FLOAT,
+         **attributes: Any) -> str:
     """Two inputs, x [batch, 3] and y [batch, 3]: op(x), then their sum."""
-    nodes = [helper.make_node(op, ["x"], ["a"], name="first"), helper.make_node("Add", ["a", "y"], ["sum"])]
+    nodes = [helper.make_node(op, ["x"], ["a"], name="first", **attributes),
+             helper.make_node("Add", ["a", "y"], ["sum"])]
     x, y, result = (helper.make_tensor_value_info(name, dtype, [batch, 3]) for name in ("x", "y", "sum"))
     model = helper.make_model(helper.make_graph(nodes, "g", [x, y], [result]),
                               opset_imports=[helper.make_opsetid("", 21)])
@@ -93,7 +95,7 @@ def test_explain_says_why_not(tmp_path: Path) -> None:
     found = succeeds("explain", save(tmp_path / "a.onnx", "Nonsense", 2), "--json")
     assert not found["compiles"]
     assert found["unknown"] == ["Nonsense"] and "node first Nonsense" in found["reason"]
-    text = succeeds("explain", save(tmp_path / "b.onnx", "Relu", 2, TensorProto.UINT32))
+    text = succeeds("explain", save(tmp_path / "b.onnx", "LRN", 2, TensorProto.DOUBLE, size=1))
     assert "it does not compile for CPU" in text and "without a rule" not in text
     assert "all 2 nodes" in succeeds("explain", str(tmp_path / "b.onnx"), "--backend", "interpreter")
 

@@ -8,15 +8,10 @@ from ngraph_mxnet.cpu.lower.blocked import global_mean
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.view import contiguous_strides
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.types import f32, u64
+from ngraph_mxnet.ir.types import f32
 
 
-def _check(node: Node) -> str | None:
-    name, element = node.op.name, node.inputs[0].type.element
-    return "reduce_mean of u64 has no CPU kernel" if name == "reduce_mean" and element is u64 else None
-
-
-@lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min", check=_check)
+@lowers("reduce_sum", "reduce_mean", "reduce_prod", "reduce_max", "reduce_min")
 def reduce(ctx: Lowering, node: Node) -> None:
     """Over any axes; the mean over a blocked tensor's pixels stays blocked."""
     rank = node.inputs[0].type.rank
