@@ -134,7 +134,7 @@ def _blocked4(view: BlockedView) -> tuple[int, int, int, int]:
 
 
 def to_blocked_ints(source: PlainView, out: BlockedView) -> list[int]:
-    return [*out.type.shape[:2], *spatial(out.type.shape), *_plain4(source), *_blocked4(out)]
+    return _layout_ints(out, _plain4(source), _blocked4(out))
 
 
 def zero_halo_ints(view: BlockedView) -> list[int]:
@@ -145,7 +145,16 @@ def zero_halo_ints(view: BlockedView) -> list[int]:
 
 
 def from_blocked_ints(source: BlockedView, out: PlainView) -> list[int]:
-    return [*out.type.shape[:2], *spatial(out.type.shape), *_blocked4(source), *_plain4(out)]
+    return _layout_ints(source, _blocked4(source), _plain4(out))
+
+
+def _layout_ints(blocked: BlockedView, source: Ints, out: Ints) -> list[int]:
+    """Sizes and both strides. Rows that are shorter than the 16 pixels that the kernels transpose at once are taken
+    together, where they follow each other without gaps in both layouts."""
+    (images, channels), (height, width) = blocked.type.shape[:2], spatial(blocked.type.shape)
+    if width < BLOCK and all(strides[2] == width * strides[3] for strides in (source, out)):
+        height, width = 1, height * width
+    return [images, channels, height, width, *source, *out]
 
 
 def pool_ints(source: BlockedView, out: BlockedView, *, kernel: Ints, strides: Ints, pads_begin: Ints, pads_end: Ints,

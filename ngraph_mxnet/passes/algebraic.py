@@ -7,6 +7,7 @@ What is exact and what is not, for floats:
 * x*0 is *not* 0 when x is NaN or infinite: applied to integers and booleans only.
 * x-x and x/x are left alone for the same reason. x^0 is 1 even for NaN, but such a constant is no gain.
 * x + x*y becomes x*(y+1) where y is smaller: it differs within rounding.
+* (tanh(x) + 1) / 2 becomes sigmoid(2x): the same within rounding.
 * x^2 becomes square(x), which may differ in the last bit. x^0.5 stays: sqrt differs at -inf.
 """
 
@@ -46,6 +47,30 @@ def factored_sum(node: Node, rw: Rewriter) -> Answer:
             return f"{product} has other readers"
         more = rw.make("add", y, rw.constant(np.ones((), x.type.element.numpy)))
         return rw.make("multiply", x, more, origin=(product, node))
+    return None
+
+
+def half_of_tanh(node: Node, rw: Rewriter) -> Answer:
+    """(tanh(x) + 1) * 0.5 -> sigmoid(2 x), as in the GELU by tanh. Floats, within rounding."""
+    for half, other in (node.inputs, node.inputs[::-1]):
+        outer = rw.producer(other, "add") if uniform(half) == 0.5 else None
+        if outer is None or other.type != node.output.type or not other.type.element.is_float:
+            continue
+        for one, value in (outer.inputs, outer.inputs[::-1]):
+            tanh = rw.producer(value, "tanh") if uniform(one) == 1 else None
+            if tanh is None or value.type != other.type:
+                continue
+            if not (rw.single(outer.output) and rw.single(tanh.output)):
+                return "the sum or the tanh has other readers"
+            x, factor = tanh.inputs[0], 2.0
+            inner = rw.producer(x, "multiply")
+            for number, operand in (inner.inputs, inner.inputs[::-1]) if inner is not None else ():
+                scale = uniform(number)
+                if scale is not None and operand.type == x.type:
+                    x, factor = operand, 2.0 * scale
+                    break
+            number = rw.constant(np.array(factor, x.type.element.numpy))
+            return rw.make("sigmoid", rw.make("multiply", x, number), origin=(tanh, outer, node))
     return None
 
 
@@ -182,7 +207,7 @@ def algebraic() -> RewritePass:
     return RewritePass("algebraic", {
         "add": [add_zero, factored_sum],
         "subtract": [subtract_zero],
-        "multiply": [multiply_one, multiply_zero],
+        "multiply": [multiply_one, multiply_zero, half_of_tanh],
         "divide": [divide_one],
         "power": [power_small],
         "negative": [double_negative],

@@ -21,6 +21,7 @@ from ngraph_mxnet.passes.global_pool import global_pool
 from ngraph_mxnet.passes.hard_swish_fusion import hard_swish_fusion
 from ngraph_mxnet.passes.merge_products import MergeProducts
 from ngraph_mxnet.passes.movement import movement
+from ngraph_mxnet.passes.one_hot_product import one_hot_product
 from ngraph_mxnet.passes.pad_fusion import pad_fusion
 from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
@@ -36,8 +37,9 @@ def cpu_independent_passes() -> list[Pass | FixedPoint]:
         FixedPoint("simplify", (
             dropout_removal(), ConstantFolding(), algebraic(), movement(), global_pool(), Cse(), DeadCode(),
         )),
-        # Before the products get biases: afterwards their parts are neighbours no more.
+        # These two before the products get biases: afterwards their parts are neighbours no more.
         attention_fusion(),
+        one_hot_product(),
         # Early: a pad in front of a convolution is independent of everything behind it, and the pad's
         # legality before max_pool shows in the clamp, which is a node of its own only until clamp_fusion.
         pad_fusion(),

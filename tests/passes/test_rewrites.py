@@ -24,6 +24,7 @@ from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.global_pool import global_pool
 from ngraph_mxnet.passes.hard_swish_fusion import hard_swish_fusion
 from ngraph_mxnet.passes.movement import movement
+from ngraph_mxnet.passes.one_hot_product import one_hot_product
 from ngraph_mxnet.passes.pad_fusion import pad_fusion
 from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
@@ -108,6 +109,14 @@ def swish(b: Builder, slope: float | None = 0.2, offset: float | None = 3.0, low
     return b.multiply(b.clamp(inside, lower=lower, upper=upper), x(b))
 
 
+def one_hot(b: Builder, first: int = 0, *, transpose_b: bool = False, cacheable: bool = True) -> Value:
+    """Embeddings of numbers about from -6 to 6, of which there are rows for 0 to 4."""
+    line = c(b, np.arange(first, first + 5, dtype="i4").reshape(1, 1, 5))
+    hot = b.convert(b.equal(x(b, "i32", (2, 3, 1)), line), element="f32")
+    weights = w(b, *((4, 5) if transpose_b else (5, 4)), cacheable=cacheable)
+    return b.matmul(b.reshape(hot, shape=(6, 5)), weights, transpose_b=transpose_b)
+
+
 def upward(b: Builder, outputs: int = 2, kernel: int = 2, border: int = 1, *, cacheable: bool = True,
            steps: tuple[int, int] | None = None, biased: bool = True, **attrs) -> Value:
     """Data with zeros between its elements: a transposed convolution."""
@@ -129,6 +138,15 @@ SIMPLIFY = [
          lambda b: two(b.multiply(x(b), s(b)), lambda v: b.add(x(b), v)), "multiply add", "multiply has other readers"),
     Case("x+xy int", algebraic, lambda b: b.add(x(b, "i32"), b.multiply(x(b), w(b, 3, 1, 1, dtype="i32"))),
          "multiply add"),
+    Case("half of tanh", algebraic, lambda b: b.multiply(c(b, 0.5), b.add(b.tanh(x(b)), c(b, 1.0))),
+         "multiply sigmoid"),
+    Case("half of scaled tanh", algebraic,
+         lambda b: b.multiply(b.add(c(b, 1.0), b.tanh(b.multiply(c(b, 0.8), x(b)))), c(b, 0.5)), "multiply sigmoid"),
+    Case("half of tanh, read twice", algebraic,
+         lambda b: two(b.tanh(x(b)), lambda v: b.multiply(c(b, 0.5), b.add(v, c(b, 1.0)))), "tanh add multiply",
+         "the sum or the tanh has other readers"),
+    Case("third of tanh", algebraic, lambda b: b.multiply(c(b, 0.3), b.add(b.tanh(x(b)), c(b, 1.0))),
+         "tanh add multiply"),
     Case("x-0", algebraic, lambda b: b.subtract(x(b), c(b, 0.0)), ""),
     Case("0-x stays", algebraic, lambda b: b.subtract(c(b, 0.0), x(b)), "subtract"),
     Case("x*1", algebraic, lambda b: b.multiply(x(b), c(b, np.ones((3, 1, 1), "f4"))), ""),
@@ -218,6 +236,13 @@ SIMPLIFY = [
 ]
 
 FOLD = [
+    Case("one hot", one_hot_product, one_hot, "reshape convert add gather"),
+    Case("one hot, transposed weights", one_hot_product, lambda b: one_hot(b, transpose_b=True),
+         "reshape convert add gather"),
+    Case("one hot from one", one_hot_product, lambda b: one_hot(b, 1), "equal convert reshape matmul"),
+    Case("one hot, weights of a run", one_hot_product, lambda b: one_hot(b, cacheable=False),
+         "equal convert reshape matmul", "the weights may differ with every run"),
+    Case("not one hot", one_hot_product, lambda b: dense(b), "matmul"),
     Case("hard swish", hard_swish_fusion, swish, "hard_swish"),
     Case("hard swish without slope", hard_swish_fusion, lambda b: swish(b, None), "hard_swish"),
     Case("hard swish without offset", hard_swish_fusion, lambda b: swish(b, 0.2, None, upper=1.0), "hard_swish"),
