@@ -75,6 +75,16 @@ def with_statistics(symbol: Symbol) -> tuple[Symbol, list[tuple[str, str, float]
     return _load(graph), names
 
 
+def of_last_contractions(symbol: Symbol) -> tuple[Symbol, list[list[str]]]:
+    """A graph that gives the last contractions' results; and of each the names of its weights and bias."""
+    graph = json.loads(symbol.tojson())
+    nodes = graph["nodes"]
+    last = sorted(_last_contractions(nodes))
+    graph["heads"] = [[index, 0, 0] for index in last]
+    names = [[nodes[edge[0]]["name"] for edge in nodes[index]["inputs"][1:]] for index in last]
+    return _load(graph), names
+
+
 def in_stages(symbol: Symbol) -> tuple[Symbol, Symbol, list[str]]:
     """The graph cut before each operator that orders its input.
 

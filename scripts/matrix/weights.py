@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from matrix.graph import with_statistics
+from matrix.graph import of_last_contractions, with_statistics
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
@@ -41,6 +41,8 @@ def bind(symbol: Symbol, model: Model, backend: str, like: Any = None) -> Any:
                 array[:] = constants[name] if name in constants else draw(name, array.shape, place)
     if like is None:
         _normalize(symbol, executor)
+        if model.kind == "boxes":
+            _scale_heads(symbol, executor)
     return executor
 
 
@@ -66,21 +68,36 @@ def _normalize(symbol: Symbol, executor: Any) -> None:
     With others, a deep net's activations grow or fade from block to block: its scores tie but for their last bits, and
     which boxes a detector keeps says nothing.
     """
-    import mxnet as mx
-
     statistics, names = with_statistics(symbol)
-    if not names:
-        return
-    os.environ[VARIABLE] = "NONE"
-    try:
-        trained = statistics.bind(mx.cpu(), _read(statistics.list_arguments(), executor.arg_dict), grad_req="null",
-                                  aux_states=_read(statistics.list_auxiliary_states(), executor.aux_dict))  # fmt: skip
-    finally:
-        del os.environ[VARIABLE]
-    found = [array.asnumpy() for array in trained.forward(is_train=True)]
+    found = _run(statistics, executor, is_train=True) if names else []
     for (mean, variance, epsilon), means, inverse in zip(names, found[::2], found[1::2], strict=True):
         executor.aux_dict[mean][:] = means
         executor.aux_dict[variance][:] = np.maximum(inverse.astype(np.float64) ** -2 - epsilon, LEAST_VARIANCE)
+
+
+def _scale_heads(symbol: Symbol, executor: Any) -> None:
+    """Scale what the last contractions give to a deviation of 1: of large scores all would be 1, and boxes infinite."""
+    heads, names = of_last_contractions(symbol)
+    seen: set[str] = set()  # levels of a pyramid may share a head
+    for result, parameters in zip(_run(heads, executor, is_train=False), names, strict=True):
+        scale = float(result.std())
+        for name in parameters if np.isfinite(scale) and scale > 0 else ():
+            if name in executor.arg_dict and name not in seen:
+                executor.arg_dict[name][:] = executor.arg_dict[name] / scale
+        seen.update(parameters)
+
+
+def _run(symbol: Symbol, executor: Any, *, is_train: bool) -> list[np.ndarray]:
+    """The outputs of a part of the executor's graph, on its arrays."""
+    import mxnet as mx
+
+    os.environ[VARIABLE] = "NONE"
+    try:
+        part = symbol.bind(mx.cpu(), _read(symbol.list_arguments(), executor.arg_dict), grad_req="null",
+                           aux_states=_read(symbol.list_auxiliary_states(), executor.aux_dict))  # fmt: skip
+    finally:
+        del os.environ[VARIABLE]
+    return [array.asnumpy() for array in part.forward(is_train=is_train)]
 
 
 def _read(names: list[str], arrays: dict[str, Any]) -> dict[str, Any]:

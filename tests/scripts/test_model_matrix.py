@@ -192,6 +192,15 @@ def test_batch_norms_get_the_statistics_of_their_data() -> None:
     np.testing.assert_array_equal(worker.outputs(again)[0], worker.outputs(executor)[0])
 
 
+def test_heads_give_numbers_of_deviation_one() -> None:
+    from dataclasses import replace
+
+    model = Model(Net(), {"data": DATA["data"] * 1e4}, "boxes")  # type: ignore[arg-type]
+    given = replace(model, kind="values")
+    assert worker.outputs(weights.bind(net(), given, "NONE"))[0].std() != pytest.approx(1, rel=0.1)
+    assert worker.outputs(weights.bind(net(), model, "NONE"))[0].std() == pytest.approx(1, rel=1e-3)
+
+
 def test_stages_are_compared_on_the_same_data() -> None:
     import mxnet as mx
 
