@@ -81,8 +81,8 @@ def _limit_proposals(net: Any) -> None:
 def _define_roi_align() -> None:
     """Zeros for regions of image -1, of which a pyramid gives each level those that belong to others.
 
-    There MXNet's CPU code leaves what was in the memory (but for one element), so that R-CNNs with a pyramid give
-    other boxes from call to call.
+    There MXNet's CPU code leaves what was in the memory, and writes one 0 into the result of the first region, so that
+    R-CNNs with a pyramid give other boxes from call to call.
     """
     import mxnet as mx
 
@@ -91,9 +91,9 @@ def _define_roi_align() -> None:
         return
 
     def defined(data: Any, rois: Any, *rest: Any, **options: Any) -> Any:
-        found = align(data, rois, *rest, **options)
-        image = mx.sym.squeeze(mx.sym.slice_axis(rois, axis=1, begin=0, end=1), axis=1)
-        return mx.sym.where(image >= 0, found, mx.sym.zeros_like(found))
+        image, box = (mx.sym.slice_axis(rois, axis=1, begin=begin, end=end) for begin, end in ((0, 1), (1, 5)))
+        found = align(data, mx.sym.concat(mx.sym.relu(image), box, dim=1), *rest, **options)
+        return mx.sym.where(mx.sym.squeeze(image, axis=1) >= 0, found, mx.sym.zeros_like(found))
 
     defined.defined = True  # type: ignore[attr-defined]
     mx.sym.contrib.ROIAlign = defined
