@@ -156,8 +156,8 @@ def roi_align(types, attrs):
 
     A region is (image, left, top, right, bottom); its coordinates are times `scale`, less `offset`. Of each bin
     `samples` x `samples` evenly spread points (-1: one for each pixel's size, rounded up) are averaged; a point is
-    linear between pixels, 0 more than a pixel outside. Without an offset a region is at least 1 x 1. The result is 0
-    for an image < 0; an image is clamped to the last.
+    linear between pixels, 0 more than a pixel outside. Without an offset a region is at least 1 x 1; with one it may be
+    turned round, and have no points. The result is 0 for that and for an image < 0; an image is clamped to the last.
     (He et al., "Mask R-CNN", 2017; MXNet's src/operator/contrib/roi_align.cc.)
     """
     return _regions_type(types, attrs["sizes"])

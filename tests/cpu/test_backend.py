@@ -146,6 +146,12 @@ def test_gather_clips_its_indices() -> None:
     assert_agree(b.results(*(b.gather(table, indices, axis=axis) for axis in range(3))))
 
 
+def test_regions_turned_round_have_no_points() -> None:
+    b = Builder()
+    x, rois = b.parameter("x", (1, 3, 6, 4)), b.constant(np.array([[0, 3, 1, 1, 4], [0, 1, 1, 3, 4]], np.float32))
+    assert_agree(b.results(b.roi_align(x, rois, sizes=(2, 2), offset=0.5)))
+
+
 def test_more_dimensions_than_a_kernel_walks() -> None:
     b = Builder()
     x = b.parameter("x", (2, 3, 2, 3, 2, 3, 2))

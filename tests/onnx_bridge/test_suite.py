@@ -37,7 +37,7 @@ def outcome(case: Case, device: str) -> str:
     except UnsupportedError as error:
         return str(error)
     for results, (_, wanted) in zip(found, case.sets, strict=True):
-        assert len(results) == len(wanted)
+        assert len(results) == len(wanted), case.name
         for result, expected in zip(results, wanted, strict=True):
             check(result, expected, case)
     return ""
@@ -52,19 +52,17 @@ def check(result: Any, expected: Any, case: Case) -> None:
             check(one, other, case)
     else:
         assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-        np.testing.assert_allclose(result, expected, rtol=max(case.relative, 1e-3), atol=max(case.absolute, 1e-7))
+        np.testing.assert_allclose(result, expected, rtol=max(case.relative, 1e-3), atol=max(case.absolute, 1e-7),
+                                   err_msg=case.name)
 
 
 def passed(cases: list[Case], device: str) -> set[str]:
     """Those that pass; the others are refused for a known reason."""
-    names = set()
-    for case in cases:
-        if case.name in DIFFERENT:
-            continue
-        reason = outcome(case, device)
-        assert not reason or any(re.search(row.pattern, reason) for row in REFUSED), (case.name, reason)
-        names |= set() if reason else {case.name}
-    return names
+    reasons = {case.name: outcome(case, device) for case in cases if case.name not in DIFFERENT}
+    unknown = {name: reason for name, reason in reasons.items()
+               if reason and not any(re.search(row.pattern, reason) for row in REFUSED)}
+    assert not unknown
+    return {name for name, reason in reasons.items() if not reason}
 
 
 @cache

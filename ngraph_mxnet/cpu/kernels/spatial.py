@@ -159,7 +159,7 @@ def roi_align_blocked(tensors, ints, floats, begin, end):
                     total = total + splat(high_y * low_x) * load_lanes(source, first + next_column * 16)
                     total = total + splat(low_y * high_x) * load_lanes(source, second + column * 16)
                     total = total + splat(low_y * low_x) * load_lanes(source, second + next_column * 16)
-            store_lanes(target, x * 16, total / splat(np.float32(count_h * count_w)))
+            store_lanes(target, x * 16, total / splat(np.float32(max(count_h * count_w, 1))))
 
 
 @inline

@@ -13,6 +13,7 @@ from ngraph_mxnet.onnx_bridge.rules import (  # noqa: F401
     normalization,
     pooling,
     quantization,
+    quantized_contrib,
     recurrent,
     reduction,
     resizing,

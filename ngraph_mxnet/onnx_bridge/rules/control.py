@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ngraph_mxnet.compositions.tensors import flipped, slice_axis
@@ -93,6 +94,8 @@ def scan(b: Builder, call: Call) -> list[Value]:
     outputs = len(body.output) - count
     if first:
         backwards = attrs.ints("directions", (0,) * scanned)
+        if values[count:] and prod(values[count].shape[:2]) > MOST_TRIPS:
+            raise UnsupportedError(f"more than {MOST_TRIPS} steps in all elements of the batch")
         batches = [_scanned(b, call, body, [_element(b, value, i) for value in values], count, (0,) * scanned,
                             (0,) * outputs, backwards, (0,) * outputs) for i in range(values[0].shape[0])]
         return [b.concat(*(b.reshape(part, shape=(1, *part.shape)) for part in parts), axis=0)

@@ -152,7 +152,11 @@ def cast(b: Builder, call: Call) -> Value:
 
 @rule("BitCast")
 def bit_cast(b: Builder, call: Call) -> Value:
-    return b.bitcast(call.input(0), element=element_of(call.attrs.int("to")))
+    """bool is a byte of 0 or 1."""
+    x, element = call.input(0), element_of(call.attrs.int("to"))
+    if boolean in (x.type.element, element) and x.type.element.size == element.size:
+        return b.convert(x, element=element)
+    return b.bitcast(x, element=element)
 
 
 @rule("CastLike")
@@ -188,6 +192,10 @@ def _rows(b: Builder, call: Call, x: Value) -> tuple[Value, int]:
 
 @rule("Softmax", "LogSoftmax")
 def softmax(b: Builder, call: Call) -> Value:
+    return softmax_of(b, call)
+
+
+def softmax_of(b: Builder, call: Call) -> Value:
     x = call.input(0)
     rows, axis = _rows(b, call, x)
     return reshaped(b, b.apply("softmax" if call.op == "Softmax" else "log_softmax", rows, axis=axis), x.shape)

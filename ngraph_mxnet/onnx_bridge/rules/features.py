@@ -13,6 +13,8 @@ from ngraph_mxnet.ir.types import f32, i64
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 _ML = "ai.onnx.ml"
+MOST_LEVELS = 256
+"""Of a tree: each is a step in the graph."""
 
 
 @rule("Binarizer", domain=_ML)
@@ -183,12 +185,12 @@ def _depth(yes: np.ndarray, no: np.ndarray, inner: int, roots: tuple[int, ...]) 
     """Steps until every path is at a leaf.
 
     Raises:
-        ModelError: there is a cycle.
+        UnsupportedError: there is a cycle, or there are too many.
     """
     at, steps = {root for root in roots if root < inner}, 0
     while at:
         steps += 1
-        if steps > inner:
-            raise ModelError("the trees have a cycle")
+        if steps > MOST_LEVELS:
+            raise UnsupportedError(f"trees of more than {MOST_LEVELS} levels, or with a cycle")
         at = {int(child) for node in at for child in (yes[node], no[node]) if child < inner}
     return steps

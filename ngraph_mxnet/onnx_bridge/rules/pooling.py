@@ -7,9 +7,19 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.compositions.tensors import scalar
+from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.rules.common import Ints, window
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
+
+_MOST_TAPS = 1 << 14
+"""Of a window that is walked tap by tap in the graph."""
+
+
+def _require_taps(kernel: Ints) -> None:
+    if prod(kernel) > _MOST_TAPS:
+        raise UnsupportedError(f"kernel_shape={kernel} with dilations, indices, or as LpPool; supported: up to "
+                               f"{_MOST_TAPS} elements")
 
 
 def _spatial(x: Value) -> Ints:
@@ -96,6 +106,7 @@ def _ends(sizes: Ints, kernel: Ints, strides: Ints, begins: Ints, ends: Ints) ->
 def _by_taps(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints, begins: Ints, ends: Ints, *,
              ceil: bool, outside: float, divided: bool, include: bool) -> Value:
     """The sum (or, with `outside` of -inf, the maximum) of each window, tap by tap; `divided` by its elements."""
+    _require_taps(kernel)
     sizes = x.shape[2:]
     reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
     counts = _counts(sizes, reach, strides, begins, ends, ceil)
@@ -121,6 +132,7 @@ def _by_taps(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints,
 def _with_places(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints, begins: Ints, ends: Ints, *,
                  ceil: bool, by_columns: bool) -> list[Value]:
     """The greatest of each window, and its place in the whole tensor; of equal ones the first."""
+    _require_taps(kernel)
     sizes = x.shape[2:]
     reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
     counts = _counts(sizes, reach, strides, begins, ends, ceil)

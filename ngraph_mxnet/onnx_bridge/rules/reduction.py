@@ -73,7 +73,10 @@ def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Val
     """m + log(sum of e^(x - m)), m the greatest where that is finite."""
     if not x.type.element.is_float:
         return converted(b, _log_sum_exp(b, b.convert(x, element=f32), axes, keep), x)
-    greatest = b.reduce_max(x, axes=axes, keep_dims=True)
+    if all(x.shape[axis] for axis in axes):
+        greatest = b.reduce_max(x, axes=axes, keep_dims=True)
+    else:
+        greatest = _extreme(b, "ReduceMax", x, axes, True)
     finite = b.less(b.abs(greatest), scalar(b, math.inf, x))
     shift = b.select(finite, greatest, scalar(b, 0, x))
     total = b.reduce_sum(b.exp(b.subtract(x, shift)), axes=axes, keep_dims=True)

@@ -23,7 +23,7 @@ _MOST_ELEMENTS = 1 << 28
 
 @rule("GridSample")
 def grid_sample(b: Builder, call: Call) -> Value:
-    """Any number of spatial axes, all modes and paddings; places are computed in float32."""
+    """One to three spatial axes, all modes and paddings; places are computed in float32."""
     x, grid = call.input(0), call.input(1)
     mode = _MODES[call.attrs.choice("mode", "linear" if call.opset >= 20 else "bilinear", _MODES)]
     padding = call.attrs.choice("padding_mode", "zeros", ("zeros", "border", "reflection"))
@@ -32,6 +32,8 @@ def grid_sample(b: Builder, call: Call) -> Value:
     rank, batch, channels = len(sizes), x.shape[0], x.shape[1]
     if grid.shape != (batch, *places, rank) or len(places) != rank:
         raise ModelError(f"grid {grid.type} does not fit the data {x.type}")
+    if rank > 3:
+        raise UnsupportedError(f"{rank} spatial axes; supported: 1 to 3")
     if not x.type.element.is_float and mode != "nearest":
         raise UnsupportedError(f"mode {mode} of {x.type.element}; supported: floats")
     points = b.reshape(grid if grid.type.element == f32 else b.convert(grid, element=f32),
