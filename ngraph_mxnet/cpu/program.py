@@ -22,7 +22,8 @@ class Instruction:
     """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these.
 
     `node` numbers the nodes in the order of lowering. For profiles: `origin` is its name, `operations` are
-    floating-point ones (two a multiply-add), `bytes` those of the tensors that are read and written.
+    floating-point ones (two a multiply-add), `bytes` those of the tensors that are read and written. One that is
+    `exact` writes the elements of its result and nothing beside them.
     """
 
     kernel: str
@@ -36,6 +37,7 @@ class Instruction:
     origin: str = ""
     operations: float = 0.0
     bytes: int = 0
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,11 +98,12 @@ class ProgramBuilder:
 
     def emit(self, kernel: str, operands: Sequence[tuple[Buffer, int]], ints: Iterable[int],
              floats: Iterable[float], tasks: int, *, reads: Sequence[View] = (), writes: View,
-             after: Sequence[View] = (), origin: str = "", operations: float = 0.0, bytes: int | None = None) -> None:
+             after: Sequence[View] = (), origin: str = "", operations: float = 0.0, bytes: int | None = None,
+             exact: bool = False) -> None:
         """Append a call of `kernel`. `writes` (and what shares its memory) may be read from then on.
 
-        It waits for the writers of `reads` and `after`. See `Instruction` for `operations` and `bytes`: without the
-        latter, `reads` and `writes` count in full.
+        It waits for the writers of `reads` and `after`. See `Instruction` for `operations`, `exact` and `bytes`:
+        without the latter, `reads` and `writes` count in full.
         """
         if tasks == 0:
             return
@@ -108,7 +111,8 @@ class ProgramBuilder:
         if bytes is None:
             bytes = sum(view.type.bytes for view in (*reads, writes))
         instruction = Instruction(kernel, list(operands), [int(i) for i in ints], list(floats), tasks, waits,
-                                  node=self.node, origin=origin, operations=operations, bytes=bytes)
+                                  node=self.node, origin=origin, operations=operations, bytes=bytes,
+                                  exact=exact)
         self.instructions.append(instruction)
         writes.writers.append(instruction)
 

@@ -228,11 +228,11 @@ class Lowering:
 
     def emit(self, kernel: str, reads: Sequence[View], out: View, ints: Sequence[int],
              floats: Sequence[float] = (), *, after: Sequence[View] = (), bytes: int | None = None,
-             operations: float = 0.0) -> None:
+             operations: float = 0.0, exact: bool = False) -> None:
         """A call whose operands are `reads` then `out`; it also waits for the writers of `after`."""
         self.builder.emit(self.target.symbol(kernel), [v.operand for v in (*reads, out)], ints, floats,
                           abi.tasks_of(kernel, ints), reads=reads, writes=out, after=after, origin=self.origin,
-                          bytes=bytes, operations=operations)
+                          bytes=bytes, operations=operations, exact=exact)
 
     def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
                 out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
@@ -244,7 +244,7 @@ class Lowering:
             # Of a part of a tensor, or of one that is broadcast, only so many bytes are touched.
             touched = sum(min(view.type.bytes, prod(part) * view.type.element.size) for view in views)
             self.emit(kernel, views[:-1], views[-1], abi.strided_ints(part, *strides), floats, after=after,
-                      bytes=touched)
+                      bytes=touched, exact=True)
 
     def copy(self, source: PlainView, destination: PlainView) -> PlainView:
         """Copy element for element, also between float32 and bf16; returns `destination`."""
@@ -267,7 +267,7 @@ class Lowering:
     def _from_blocked(self, source: BlockedView) -> PlainView:
         destination = self.new_plain(source.type)
         for plain, blocked in images_4d(destination, source):
-            self.emit("from_blocked", [blocked], plain, abi.from_blocked_ints(blocked, plain))
+            self.emit("from_blocked", [blocked], plain, abi.from_blocked_ints(blocked, plain), exact=True)
         return destination
 
 

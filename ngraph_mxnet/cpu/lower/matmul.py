@@ -149,7 +149,7 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
                     bias.operand, (out.buffer, out.offset + o * 4), unused, *tables, *[unused] * 3]
         ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks,
                          reads=[left, packed, bias], writes=out, origin=ctx.origin,
-                         operations=2 * matrices * rows * columns * depth, bytes=touched)
+                         operations=2 * matrices * rows * columns * depth, bytes=touched, exact=True)
 
 
 def _rest(axes: list[Axis]) -> Iterator[tuple[int, int, int]]:

@@ -11,7 +11,7 @@ import numpy as np
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.abi import merged_dims
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.cpu.view import PlainView, contiguous_strides, plain_view
+from ngraph_mxnet.cpu.view import PlainView, Space, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape, TensorType
 
@@ -163,6 +163,22 @@ def _padded_parts(size: int, begin: int, end: int, mode: str) -> Iterator[tuple[
 
 
 def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:
-    """Copy a result to the caller's memory, out of whichever layout it is in."""
+    """Have a result in the caller's memory: made there where that is possible, else copied, out of either layout."""
     ctx.origin = "result"
-    ctx.copy(ctx.plain(value), destination)
+    source = ctx.plain(value)
+    if not _made_there(ctx, source, destination):
+        ctx.copy(source, destination)
+
+
+def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> bool:
+    """Give the whole buffer of `source` the place of `destination`, if nobody reads it and no kernel writes more."""
+    buffer = source.buffer
+    whole = (buffer.space is Space.ARENA and buffer.region is None and source.offset == 0
+             and buffer.bytes == destination.type.bytes and source.strides == destination.strides)
+    if not whole:
+        return False
+    users = (i for i in ctx.builder.instructions if any(used is buffer for used, _ in i.operands))
+    if not all(i in source.writers and i.exact for i in users):
+        return False
+    buffer.space, buffer.index = destination.buffer.space, destination.buffer.index
+    return True
