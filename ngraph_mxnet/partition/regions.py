@@ -15,7 +15,8 @@ def grow_regions(inputs: Sequence[Sequence[int]], supported: Sequence[bool]) -> 
     leave the graph without a cycle; and no two that an edge joins could be one. The nodes are visited in their
     order: each joins the regions that it reads as far as that makes no cycle, again until nothing changes.
     """
-    groups = _Groups(inputs)
+    # No path leads through what reads nothing, such as variables, of which a region soon reads thousands.
+    groups = _Groups([[source for source in sources if supported[source] or inputs[source]] for sources in inputs])
     edges = [(source, node) for node, sources in enumerate(inputs) if supported[node]
              for source in sorted(set(sources)) if supported[source]]
     merged = True
@@ -56,7 +57,8 @@ class _Groups:
         self._lowest[first] = min(self._lowest[first], self._lowest[second])
         self._highest[first] = max(self._highest[first], self._highest[second])
         for edges, back in ((self._reads, self._readers), (self._readers, self._reads)):
-            edges[first] = (edges[first] | edges[second]) - {first, second}
+            edges[first] |= edges[second]
+            edges[first] -= {first, second}
             for other in edges[second] - {first}:
                 back[other].discard(second)
                 back[other].add(first)
