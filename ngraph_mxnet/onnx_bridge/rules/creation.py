@@ -97,7 +97,7 @@ def random(b: Builder, call: Call) -> Value:
     raise UnsupportedError("random numbers: its result differs from call to call")
 
 
-@rule("ImageDecoder", "MaxRoiPool")
+@rule("ImageDecoder")
 def not_lowered(b: Builder, call: Call) -> Value:
     raise UnsupportedError("the IR has no op for it yet")
 

@@ -150,6 +150,29 @@ def _pixels(b: Builder, x: Value, at: Sequence[Value], padding: str, corners: bo
     return b.select(b.reshape(within, shape=(batch, 1, count)), found, scalar(b, 0, x))
 
 
+@rule("RoiAlign")
+def roi_align(b: Builder, call: Call) -> Value:
+    """Means over the bins of regions (left, top, right, bottom), each of the image that its index names."""
+    x, rois, images = call.input(0), call.input(1), call.input(2)
+    call.attrs.choice("mode", "avg", ("avg",))
+    default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    how = call.attrs.choice("coordinate_transformation_mode", default, ("half_pixel", "output_half_pixel"))
+    if rois.type.rank != 2 or rois.shape[1] != 4 or images.shape != rois.shape[:1]:
+        raise ModelError(f"found regions {rois.type} of images {images.type}")
+    column = converted(b, b.reshape(images, shape=(rois.shape[0], 1)), rois)
+    return b.roi_align(x, converted(b, b.concat(column, rois, axis=1), x),
+                       sizes=(call.attrs.int("output_height", 1), call.attrs.int("output_width", 1)),
+                       scale=call.attrs.float("spatial_scale", 1.0),
+                       samples=call.attrs.int("sampling_ratio", 0) or -1, offset=0.5 if how == "half_pixel" else 0.0)
+
+
+@rule("MaxRoiPool")
+def roi_max_pool(b: Builder, call: Call) -> Value:
+    """The greatest of each bin of regions (image, left, top, right, bottom)."""
+    return b.roi_max_pool(call.input(0), call.input(1), sizes=call.attrs.ints("pooled_shape"),
+                          scale=call.attrs.float("spatial_scale", 1.0))
+
+
 @rule("DeformConv")
 def deform_conv(b: Builder, call: Call) -> Value:
     """In two spatial dimensions."""
