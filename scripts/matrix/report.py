@@ -85,7 +85,7 @@ def _summary(results: list[Result], seen: list[Result]) -> str:
     lines += [row(genre, rows) for genre, rows in _by_genre(seen).items()]
     lines.append(row("**all**", seen))
     out = sum("left_out" in result for result in results)
-    return "\n".join(lines) + f"\n\n{len(results)} models are known, {out} of them can't be had without a download."
+    return "\n".join(lines) + f"\n\nOf {len(results)} models {out} can't be had without a download."
 
 
 def _table(rows: list[Result]) -> str:
