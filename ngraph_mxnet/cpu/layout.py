@@ -51,6 +51,21 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
     return LayoutPlan(halo, placement)
 
 
+def plan_gates(graph: Graph) -> dict[Node, Node]:
+    """Of each convolution the hard swish that it computes too: the only reader of its only result, which nobody
+    else needs."""
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for operand in node.inputs:
+            readers.setdefault(operand, []).append(node)
+    gates = {}
+    for node in graph.nodes:
+        reader = readers.get(node.outputs[0], []) if node.op.name in CONVOLUTIONS and len(node.outputs) == 1 else []
+        if len(reader) == 1 and reader[0].op.name == "hard_swish" and node.outputs[0] not in graph.results:
+            gates[node] = reader[0]
+    return gates
+
+
 def convolution_halo(node: Node) -> Halo:
     """The zero border of a convolution's data, in height and width."""
     phases = phases_of(node)

@@ -120,6 +120,7 @@ class Case:
     residual: str = "none"
     output2: bool = False
     bounds: tuple[float, float] = (float("-inf"), float("inf"))
+    gate: bool = False
     halo: tuple[int, int] = (0, 0)
     nan: bool = False
     variant: int = 0
@@ -166,6 +167,7 @@ def cases(draw, bf16: bool = False) -> Case:
         bounds=draw(
             st.sampled_from([(float("-inf"), float("inf")), (0.0, float("inf")), (0.0, 0.5), (-1.0, 1.0)])
         ),
+        gate=draw(st.booleans()),
         halo=draw(pair),
         nan=draw(st.booleans()),
         variant=draw(st.integers(0, 3)),
@@ -256,7 +258,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     rows, row_pixels = (all_rows, out_w) if variant.rows else (1, all_rows * out_w)
     flags = (mk.FLAG_RESIDUAL if case.residual != "none" else 0) | (mk.FLAG_OUTPUT2 if case.output2 else 0)
     flags |= mk.FLAG_OUTPUT_BF16 * output_bf16 | mk.FLAG_RESIDUAL_BF16 * residual_bf16
-    flags |= mk.FLAG_OUTPUT2_BF16 * output2_bf16
+    flags |= mk.FLAG_OUTPUT2_BF16 * output2_bf16 | mk.FLAG_GATE * case.gate
     params = mk.ContractionParams(
         images=1 if fold else case.images, groups=supers, oc_groups=oc_groups,
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
@@ -268,6 +270,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         res_image_stride=residual.plane.image, res_block_stride=residual.block_stride,
         out2_image_stride=output2.plane.image, out2_block_stride=output2.block_stride,
         lower=case.bounds[0], upper=case.bounds[1], lower2=0.0,
+        slope=0.25, offset=0.375, scale=1.5, shift=-0.125,
     )  # fmt: skip
     tensors = [
         address, constants[0].ctypes.data, constants[1].ctypes.data, output.address, residual.address,
@@ -285,6 +288,8 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     if case.residual != "none":
         want = want + add
     want = clip(want, case.bounds)
+    if case.gate:
+        want = want * clip(0.25 * want + 0.375, (0.0, 1.0)) * 1.5 - 0.125
     got = output.plain()
     # Super-groups spread a NaN to their other groups (0 * NaN): only finite results are compared there.
     finite = (

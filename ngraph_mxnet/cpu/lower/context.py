@@ -10,7 +10,7 @@ from typing import Any
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.codegen.generator import Generator
 from ngraph_mxnet.cpu.isa import Isa
-from ngraph_mxnet.cpu.layout import LayoutPlan, plan_layout
+from ngraph_mxnet.cpu.layout import LayoutPlan, plan_gates, plan_layout
 from ngraph_mxnet.cpu.precision import plan_narrow
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.view import (
@@ -68,6 +68,7 @@ class Lowering:
         self.bf16 = target.bf16 and prepare is not None
         self._stored_narrow = plan_narrow(graph) if self.bf16 else frozenset()
         self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow)
+        self.gates: dict[Node, Node] = plan_gates(graph)
         self.origin = ""
         self._plain: dict[Value, PlainView] = {}
         self._blocked: dict[Value, BlockedView] = {}

@@ -12,6 +12,7 @@ from ngraph_mxnet.cpu.abi import pack_channels_ints, pack_contraction_ints, pack
 from ngraph_mxnet.cpu.layout import convolution_halo
 from ngraph_mxnet.cpu.lower.context import Lowering
 from ngraph_mxnet.cpu.microkernels.params import (
+    FLAG_GATE,
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_BF16,
     FLAG_OUTPUT_BF16,
@@ -106,6 +107,11 @@ def block_bytes(view: BlockedView | None) -> int:
     return view.block * view.type.element.size if view is not None else 0
 
 
+Gate = tuple[float, float, float, float]
+"""Slope, offset, scale and shift of a hard swish (`microkernels/params.py`)."""
+NO_GATE: Gate = (0.0, 0.0, 1.0, 0.0)
+
+
 @dataclass(frozen=True)
 class Epilogue:
     """What happens to the sums before they are stored."""
@@ -118,6 +124,13 @@ class Epilogue:
     upper: float = inf
     lower2: float = -inf
     upper2: float = inf
+    gate: Gate | None = None
+
+
+def gate_of(node: Node) -> Gate:
+    """The parameters of a `hard_swish`."""
+    slope, offset, scale, shift = (node.attrs[name] for name in ("slope", "offset", "scale", "shift"))
+    return slope, offset, scale, shift
 
 
 def clamps(node: Node) -> dict[str, Any]:
@@ -167,15 +180,17 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     steps = step_table(source.plane, channels=source.channels, channel_stride=source.channel_stride,
                        lanes=BLOCK if single else 1, kernel=geometry.kernel, dilation=geometry.dilations,
                        slices=geometry.slices, slice_stride=geometry.slice_stride)
+    slope, offset, gain, raised = epilogue.gate or NO_GATE
     params = ContractionParams(
         **choice.fields(), steps=steps.size,
-        flags=_flags(out, residual, second),
+        flags=_flags(out, residual, second) | FLAG_GATE * (epilogue.gate is not None),
         pixel_stride=geometry.strides[1] * source.plane.pixel,
         in_image_stride=source.plane.image, in_group_stride=source.group_stride,
         out_image_stride=byte_plane(out).image, out_block_stride=block_bytes(out),
         res_image_stride=planes["residual"].image if residual else 0, res_block_stride=block_bytes(residual),
         out2_image_stride=planes["output2"].image if second else 0, out2_block_stride=block_bytes(second),
         lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2, upper2=epilogue.upper2,
+        slope=slope, offset=offset, scale=gain, shift=raised,
     )
     packed = weights.pack(ctx, source, choice.oc_tile)
     bias, scale, shift = (

@@ -18,6 +18,7 @@ from ngraph_mxnet.cpu.lower.contraction import (
     check_rank,
     clamps,
     contract,
+    gate_of,
     zeros,
 )
 from ngraph_mxnet.cpu.microkernels.packing import super_groups
@@ -48,10 +49,13 @@ def convolution(ctx: Lowering, node: Node) -> None:
     geometry = Geometry.of(node)
     data, weights = node.inputs[:2]
     bias, residual, scale, shift = (*node.inputs[2:], None, None, None, None)[:4]
-    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node))
-    outputs = [ctx.new_blocked(value) for value in node.outputs]
     phases = phases_of(node)
     tile = 0 if phases or volume.has_depth(node) else winograd.choose_tile(ctx, node, geometry)
+    results, gate = node.outputs, None
+    if node in ctx.gates and not tile:
+        results, gate = ctx.gates[node].outputs, gate_of(ctx.gates[node])
+    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), gate=gate)
+    outputs = [ctx.new_blocked(value) for value in results]
     if tile:
         winograd.convolution(ctx, tile, data, weights, geometry.halo, outputs, epilogue)
     else:
@@ -64,7 +68,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
             volume.convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept)
         elif source.kind != "depthwise" or not _by_rows(ctx, source, packing, geometry, outputs, epilogue):
             contract(ctx, source, packing, geometry, outputs, epilogue, kept)
-    for value, view in zip(node.outputs, outputs, strict=True):
+    for value, view in zip(results, outputs, strict=True):
         ctx.set_blocked(value, view)
 
 
@@ -130,5 +134,5 @@ def _by_rows(ctx: Lowering, source: Input, packing: Packing, geometry: Geometry,
     bias = channel_vector(ctx, epilogue.bias, out.type.shape[1], source, BLOCK) or zeros(ctx, out, source, BLOCK)
     packed = packing.pack(ctx, source, BLOCK)
     depthwise.convolution(ctx, source.view, packed, bias, out, stride=geometry.strides[0], padding=geometry.halo,
-                          bounds=(epilogue.lower, epilogue.upper))
+                          bounds=(epilogue.lower, epilogue.upper), gate=epilogue.gate)
     return True

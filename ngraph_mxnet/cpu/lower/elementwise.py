@@ -51,6 +51,8 @@ def arithmetic(ctx: Lowering, node: Node) -> None:
     if not _has_own_kernel(node):
         wide.elementwise(ctx, node)
         return
+    if ctx.has_blocked(node.output):
+        return  # a hard swish that its convolution computed
     floats = [node.attrs[name] for name in _PARAMETERS.get(node.op.name, ())]
     operands = _blocked_operands(ctx, node)
     if operands is None:

@@ -14,6 +14,7 @@ from ngraph_mxnet.cpu.microkernels.packing import (
 )
 from ngraph_mxnet.cpu.microkernels.params import (
     BLOCK,
+    FLAG_GATE,
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_BF16,
     FLAG_OUTPUT_BF16,
@@ -30,6 +31,7 @@ from ngraph_mxnet.cpu.microkernels.variants import ISAS, Isa, Kind, Variant, sym
 
 __all__ = [
     "BLOCK",
+    "FLAG_GATE",
     "FLAG_OUTPUT2",
     "FLAG_OUTPUT2_BF16",
     "FLAG_OUTPUT_BF16",

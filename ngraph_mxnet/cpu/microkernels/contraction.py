@@ -14,6 +14,7 @@ from llvmlite import ir
 from ngraph_mxnet.cpu.microkernels.depthwise import build_depthwise
 from ngraph_mxnet.cpu.microkernels.emit import I1, I64, PTR, Emitter
 from ngraph_mxnet.cpu.microkernels.params import (
+    FLAG_GATE,
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_BF16,
     FLAG_OUTPUT_BF16,
@@ -173,6 +174,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         ends_early=b.and_(b.icmp_signed("==", b.add(task.oc_group, one), n["oc_groups"]),
                           b.icmp_signed("==", odd, zero)),
         has_residual=flag(FLAG_RESIDUAL),
+        has_gate=flag(FLAG_GATE),
         has_output2=flag(FLAG_OUTPUT2),
         is_bf16=[flag(bit) for bit in (FLAG_OUTPUT_BF16, FLAG_RESIDUAL_BF16, FLAG_OUTPUT2_BF16)],
         floats=p.floats,

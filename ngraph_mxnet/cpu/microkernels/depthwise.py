@@ -2,7 +2,8 @@
 
 `ng_depthwise3x3_s<stride>__<isa>`: operands are input (its first logical element, inside a halo of zeros as wide as
 the padding), weights `[blocks][9][16]`, bias `[blocks][16]`, output; `ints` are `DepthwiseParams`, `floats` the
-clamp's lower and upper bound. Tasks are numbered over (image, block, chunk of rows), last fastest.
+clamp's lower and upper bound, then slope, offset, scale and shift of the gate (see `params.py`), which the entry `gate`
+of `ints` switches on. Tasks are numbered over (image, block, chunk of rows), last fastest.
 
 The sums run along the columns of the input: a column's pixels serve the outputs whose window they begin, continue
 and end, so that an output's nine products come from three loads (six at stride 2). The channels of a block are cut
@@ -52,7 +53,8 @@ class _Kernel:
         tensors, ints, floats, begin, end = e.function.args
         n = {field.name: e.load(e.at(ints, 8 * i), I64, 8) for i, field in enumerate(fields(DepthwiseParams))}
         source, weights, bias, target = (e.load(e.at(tensors, 8 * i), PTR, 8) for i in range(4))
-        bounds = [self.splat(b.fptrunc(e.load(e.at(floats, 8 * i), ir.DoubleType(), 8), F32)) for i in range(2)]
+        numbers = [self.splat(b.fptrunc(e.load(e.at(floats, 8 * i), ir.DoubleType(), 8), F32)) for i in range(6)]
+        gated = b.icmp_signed("!=", n["gate"], _int(0))
         chunk = n["chunk_rows"]
         chunks = b.udiv(b.add(n["height"], b.sub(chunk, _int(1))), chunk)
 
@@ -78,8 +80,8 @@ class _Kernel:
 
                     def compute(shift: int = shift, here: ir.Value = here) -> list[ir.Value]:
                         self.row([e.at(r, shift) for r in rows], [e.at(p, shift) for p in own], here, n["width"],
-                                 bounds)
-                        return []
+                                 numbers[:2])
+                        return e.when(gated, [], lambda: self.gate(here, n["width"], numbers[2:]))
 
                     def clear(here: ir.Value = here) -> list[ir.Value]:
                         self.zeros(here, n["width"])
@@ -138,6 +140,19 @@ class _Kernel:
             phi.add_incoming(later, head)
         b.cbranch(b.icmp_signed("<", nearer, width), head, after)
         b.position_at_end(after)
+
+    def gate(self, target: ir.Value, width: ir.Value, parameters: Sequence[ir.Value]) -> list[ir.Value]:
+        """The gate on an output row, in a loop of its own: the sums leave no registers for its parameters."""
+        def fused(a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+            return self.e.builder.call(self.fma, [a, b, c])
+
+        def pixel(x: ir.Value) -> None:
+            place = self.e.at(target, self.e.builder.mul(x, _int(_PIXEL)))
+            opened = self.e.gate(self.e.load(place, self.vector), parameters, fused)
+            self.e.builder.store(opened, place, align=4)
+
+        self.loop(_int(0), width, pixel)
+        return []
 
     def zeros(self, target: ir.Value, width: ir.Value) -> None:
         """An output row of zeros in `lanes` channels."""

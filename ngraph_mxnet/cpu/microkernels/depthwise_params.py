@@ -31,6 +31,8 @@ class DepthwiseParams:
     out_row_stride: int
     channels: int
     """Registers of the last block that hold none of them are not computed: they become zero."""
+    gate: int = 0
+    """1: a gate follows the clamp."""
 
     def ints(self) -> list[int]:
         return [getattr(self, field.name) for field in fields(self)]

@@ -133,6 +133,18 @@ class Emitter:
         above = self.builder.fcmp_ordered("<", upper, value)
         return self.builder.select(above, upper, value)
 
+    def gate(self, value: ir.Value, parameters: Sequence[ir.Value],
+             multiply_add: Callable[[ir.Value, ir.Value, ir.Value], ir.Value] | None = None) -> ir.Value:
+        """A hard swish by slope, offset, scale and shift: value * clamp(value * slope + offset, 0, 1) * scale + shift.
+
+        `multiply_add` is for vectors of another width than the emitter's.
+        """
+        slope, offset, scale, shift = parameters
+        fused = multiply_add or self.multiply_add
+        zero, one = (ir.Constant(value.type, [number] * value.type.count) for number in (0.0, 1.0))
+        opened = self.clamp(fused(value, slope, offset), zero, one)
+        return fused(self.builder.fmul(value, opened), scale, shift)
+
     def either(
         self, condition: ir.Value, yes: Callable[[], Sequence[ir.Value]], no: Callable[[], Sequence[ir.Value]]
     ) -> list:

@@ -4,10 +4,11 @@ One frame serves convolution, matrix multiply and depthwise convolution. A kerne
 channel group, output channel `c` of the group and output pixel `p` (byte offsets throughout):
 
     acc[c, p] = bias[c] + sum over step s, lane k:  input[pixel_in[p] + step[s] + 4 k] * weights[s, k, c]
-    y         = clamp(acc + residual, lower, upper)                           -> output[pixel_out[p]]
+    y         = gate(clamp(acc + residual, lower, upper))                     -> output[pixel_out[p]]
     y2        = clamp(y * scale2[c] + shift2[c], lower2, upper2)              -> output2[pixel_out2[p]]
 
-`residual` and the second output are optional (`FLAG_*`). A clamp keeps NaN. Geometry lives in two constant
+`residual`, gate and the second output are optional (`FLAG_*`). gate(x) is x * clamp(x * slope + offset, 0, 1) * scale +
+shift, a hard swish. A clamp keeps NaN. Geometry lives in two constant
 tables (`tables.py`): where a pixel starts, and where a kernel tap and an input channel (block) lie relative
 to it. So stride, dilation, padding (through the input's zero halo) and layouts never reach the kernel.
 
@@ -48,6 +49,7 @@ from enum import IntEnum
 
 __all__ = [
     "BLOCK",
+    "FLAG_GATE",
     "FLAG_OUTPUT2",
     "FLAG_OUTPUT2_BF16",
     "FLAG_OUTPUT_BF16",
@@ -74,6 +76,7 @@ FLAG_OUTPUT2 = 2
 FLAG_OUTPUT_BF16 = 4
 FLAG_RESIDUAL_BF16 = 8
 FLAG_OUTPUT2_BF16 = 16
+FLAG_GATE = 32
 
 
 class Operand(IntEnum):
@@ -144,6 +147,10 @@ class ContractionParams:
     upper: float = float("inf")
     lower2: float = float("-inf")
     upper2: float = float("inf")
+    slope: float = 1 / 6
+    offset: float = 0.5
+    scale: float = 1.0
+    shift: float = 0.0
 
     @property
     def chunks(self) -> int:

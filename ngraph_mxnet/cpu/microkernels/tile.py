@@ -51,6 +51,7 @@ class TileValues:
     ends_early: ir.Value
     """Of half blocks: nobody else stores the upper half of this tile's block."""
     has_residual: ir.Value
+    has_gate: ir.Value
     has_output2: ir.Value
     is_bf16: Sequence[ir.Value]
     """Of output, residual and second output; means something to variants of bf16 only."""
@@ -219,7 +220,7 @@ def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
 
 
 def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
-    """Residual, clamp, output and second output of one channel block; the bare sums before the last steps."""
+    """Residual, clamp, gate, output and second output of one channel block; the bare sums before the last steps."""
     b = e.builder
     output_bf16, residual_bf16, output2_bf16 = v.is_bf16
 
@@ -262,7 +263,12 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
 
     def finish() -> list[ir.Value]:
         lower, upper = _bounds(e, v, "lower", "upper")
-        return [e.clamp(value, lower, upper) for value in e.when(v.has_residual, sums, add_residual)]
+        clamped = [e.clamp(value, lower, upper) for value in e.when(v.has_residual, sums, add_residual)]
+        return e.when(v.has_gate, clamped, lambda: gated(clamped))
+
+    def gated(values: Sequence[ir.Value]) -> list[ir.Value]:
+        parameters = _bounds(e, v, "slope", "offset", "scale", "shift")
+        return [e.gate(value, parameters) for value in values]
 
     values = e.when(v.is_last, sums, finish)
     store(values, places(v.output, v.out_block_stride, 1), output_bf16)
