@@ -118,6 +118,8 @@ def test_nothing_outside_the_folder_is_opened(location: str, tmp_path: Path, mon
     (helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[0, 0]), {}, "expected 1 or more"),
     (helper.make_node("Reshape", ["x", "s"], ["y"]), {"s": np.array([-1, 7])}, "does not fit"),
     (helper.make_node("Transpose", ["x"], ["y"], perm=[0, 0, 1, 1]), {}, "permutation"),
+    (helper.make_node("Tile", ["x", "n"], ["y"]), {"n": np.array([1 << 40, 1, 1, 1])}, "asks for a tensor of"),
+    (helper.make_node("Expand", ["x", "n"], ["y"]), {"n": np.array([1 << 40, 3, 8, 8])}, "asks for a tensor of"),
     (helper.make_node("Concat", [], ["y"], axis=0), {}, "no inputs"),
     (helper.make_node("Relu", ["x"], ["y"], slope=1.0), {}, "no support for slope"),
     (helper.make_node("Elu", ["x"], ["y"], alpha=1), {}, "expected float"),

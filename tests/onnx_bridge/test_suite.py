@@ -20,7 +20,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.onnx_bridge.backend import prepare
 
 DEVICES = ["CPU", "INTERPRETER"]
-SAMPLE = 16
+SAMPLE = 8
 """One case in so many runs by default."""
 PAGE = Path(__file__).parents[2] / "docs" / "onnx.md"
 

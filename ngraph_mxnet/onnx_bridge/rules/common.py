@@ -8,6 +8,16 @@ from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.onnx_bridge.rules.registry import Call
 
 Ints = tuple[int, ...]
+MOST_ELEMENTS = 1 << 28
+"""Of a tensor that a few numbers in a file ask for."""
+
+
+def require_size(count: int) -> None:
+    """Raises:
+        UnsupportedError: there are too many elements.
+    """
+    if count > MOST_ELEMENTS:
+        raise UnsupportedError(f"asks for a tensor of {count} elements; supported: {MOST_ELEMENTS}")
 
 
 def normal_axis(axis: int, rank: int) -> int:

@@ -7,16 +7,9 @@ import numpy as np
 from ngraph_mxnet.compositions.tensors import broadcast_to, converted, iota, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.onnx_bridge.rules.common import require_size
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of
-
-_MOST_ELEMENTS = 1 << 28
-"""Of a tensor that a few numbers in a file ask for."""
-
-
-def _require_size(count: int) -> None:
-    if count > _MOST_ELEMENTS:
-        raise UnsupportedError(f"asks for a tensor of {count} elements; supported: {_MOST_ELEMENTS}")
 
 
 @rule("Constant")
@@ -38,7 +31,7 @@ def constant_of_shape(b: Builder, call: Call) -> Value:
     value = np.zeros(1, np.float32) if given is None else call.to_array(given)
     if value.size != 1 or min(shape, default=0) < 0:
         raise ModelError(f"shape={shape}, a value of {value.size} elements: expected 1")
-    _require_size(int(np.prod(shape, dtype=object)))
+    require_size(int(np.prod(shape, dtype=object)))
     return broadcast_to(b, b.constant(value.reshape(())), shape)
 
 
@@ -47,7 +40,7 @@ def range_(b: Builder, call: Call) -> Value:
     start, limit, delta = (call.static(i, name).reshape(()) for i, name in enumerate(("start", "limit", "delta")))
     if not delta:
         raise ModelError("delta is 0")
-    _require_size(max(0, int(np.ceil((float(limit) - float(start)) / float(delta)))))
+    require_size(max(0, int(np.ceil((float(limit) - float(start)) / float(delta)))))
     count = max(0, int(np.ceil((limit - start) / delta)))
     values = start + np.arange(count, dtype=start.dtype) * delta
     return b.constant(values.astype(start.dtype))
@@ -68,7 +61,7 @@ def one_hot(b: Builder, call: Call) -> Value:
     """Indices outside [-depth, depth) give a line of off values."""
     indices, values = call.input(0), call.input(2)
     depth = call.static_ints(1, "depth")[0]
-    _require_size(indices.type.size * depth)
+    require_size(indices.type.size * depth)
     axis = call.attrs.int("axis", -1)
     rank = indices.type.rank + 1
     axis = axis % rank
@@ -113,7 +106,7 @@ def affine_grid(b: Builder, call: Call) -> Value:
     theta, size = call.input(0), call.static_ints(1, "size")
     corners = call.attrs.bool("align_corners")
     spans = size[2:]
-    _require_size(int(np.prod(size, dtype=object)))
+    require_size(int(np.prod(size, dtype=object)))
     axes = [np.linspace(-1, 1, n) if corners and n > 1 else np.zeros(1) if corners else (2 * np.arange(n) + 1) / n - 1
             for n in spans]
     grids = np.meshgrid(*axes, indexing="ij")

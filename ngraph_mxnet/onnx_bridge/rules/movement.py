@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from itertools import accumulate, pairwise
+from math import prod
 
 import numpy as np
 
 from ngraph_mxnet.compositions.tensors import broadcast_to, reshaped, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis, require_size
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 
@@ -123,6 +124,7 @@ def expand(b: Builder, call: Call) -> Value:
         shape = np.broadcast_shapes(x.shape, call.static_ints(1, "shape"))
     except ValueError:
         raise ModelError(f"shape={call.static_ints(1, 'shape')} does not fit {x.type}") from None
+    require_size(prod(shape))
     return broadcast_to(b, x, shape)
 
 
@@ -131,6 +133,7 @@ def tile(b: Builder, call: Call) -> Value:
     x, repeats = call.input(0), call.static_ints(1, "repeats")
     if len(repeats) != x.type.rank or min(repeats, default=0) < 0:
         raise ModelError(f"repeats={repeats}: expected {x.type.rank} numbers of 0 or more")
+    require_size(x.type.size * prod(repeats))
     rank = x.type.rank
     apart = b.reshape(x, shape=[d for size in x.shape for d in (1, size)])
     shape = [d for size, count in zip(x.shape, repeats, strict=True) for d in (count, size)]

@@ -13,12 +13,10 @@ from ngraph_mxnet.compositions.tensors import along_axis, broadcast_to, converte
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.onnx_bridge.rules.common import normal_axis, window
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis, require_size, window
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 _MODES = {"bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic", "cubic": "cubic"}
-_MOST_ELEMENTS = 1 << 28
-"""Of an image that a few numbers in a file ask for."""
 
 
 @rule("GridSample")
@@ -203,8 +201,7 @@ def column_to_image(b: Builder, call: Call) -> Value:
     taps = prod(kernel)
     if x.type.rank != 3 or x.shape[1] % taps or x.shape[2] != prod(counts):
         raise ModelError(f"found {x.type}, expected a multiple of {taps} rows and {prod(counts)} columns")
-    if x.shape[0] * x.shape[1] // taps * prod(padded) > _MOST_ELEMENTS:
-        raise UnsupportedError(f"image_shape={sizes}; supported: {_MOST_ELEMENTS} elements")
+    require_size(x.shape[0] * x.shape[1] // taps * prod(padded))
     flat = np.zeros((1, 1), np.int64)
     for size, span, far, step, count in zip(padded, kernel, dilations, strides, counts, strict=True):
         place = np.arange(span)[:, None] * far + np.arange(count)[None, :] * step  # [span, count]
@@ -228,8 +225,9 @@ def max_unpool(b: Builder, call: Call) -> Value:
     sizes = [(size - 1) * step - pads[i] - pads[i + rank] + span
              for i, (size, step, span) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))]
     shape = (*x.shape[:2], *sizes)
-    if min(shape) < 0 or prod(shape) > _MOST_ELEMENTS:
+    if min(shape) < 0:
         raise ModelError(f"kernel_shape={kernel}, strides={strides}, pads={pads} give the shape {shape}")
+    require_size(prod(shape))
     zeros = b.broadcast(scalar(b, 0, x), shape=(prod(shape),))
     flat = b.scatter_nd(zeros, reshaped(b, indices, (1, x.type.size)), reshaped(b, x, (x.type.size,)))
     out = reshaped(b, flat, shape)
