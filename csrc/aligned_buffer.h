@@ -15,11 +15,16 @@ constexpr std::size_t kAlignment = 64;
 
 class AlignedBuffer {
  public:
+  static constexpr std::size_t kPage = 4096;
+  static constexpr std::size_t kMapped = std::size_t{1} << 20;  // from so many bytes on it has pages of its own
+
+  // What a buffer of `bytes` occupies: a kernel's last vector may be read whole.
+  static constexpr std::size_t rounded(std::size_t bytes) { return bytes + kAlignment; }
+
   AlignedBuffer() = default;
 
   explicit AlignedBuffer(std::size_t bytes) : bytes_(bytes) {
-    // Never null, and a kernel's last vector may be read whole.
-    const std::size_t wanted = bytes + kAlignment;
+    const std::size_t wanted = rounded(bytes);  // never null
     if (wanted < kMapped) {
       rounded_ = (wanted + kAlignment - 1) / kAlignment * kAlignment;
       data_ = static_cast<char*>(std::aligned_alloc(kAlignment, rounded_));
@@ -33,6 +38,13 @@ class AlignedBuffer {
       if (mapped == MAP_FAILED) throw std::bad_alloc();
       data_ = static_cast<char*>(mapped);
     }
+  }
+
+  // A file's content after its first page, to be read only. Throws std::bad_alloc.
+  AlignedBuffer(std::size_t bytes, int file) : bytes_(bytes), rounded_(std::max(rounded(bytes), kMapped)) {
+    void* mapped = mmap(nullptr, rounded_, PROT_READ, MAP_SHARED | MAP_POPULATE, file, kPage);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    data_ = static_cast<char*>(mapped);
   }
 
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
@@ -63,8 +75,6 @@ class AlignedBuffer {
   std::size_t size() const { return bytes_; }
 
  private:
-  static constexpr std::size_t kMapped = std::size_t{1} << 20;
-  static constexpr std::size_t kPage = 4096;
   static constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which headers before Linux 5.14 lack
 
   void swap(AlignedBuffer& other) noexcept {

@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kChunksPerThread = 6;
 constexpr std::size_t kIdleArenas = 8;
+constexpr std::size_t kLeastKept = std::size_t{8} << 20;  // of less, a file saves no time
 // What all runners together keep: the latest so many arenas, and beyond them so many bytes in so many arenas. A model
 // that meets a hundred shapes does not keep a hundred arenas.
 constexpr std::size_t kLatestArenas = 16;
@@ -302,7 +303,7 @@ void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {
 Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
                        std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
                        std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
-                       const std::string& name)
+                       const std::string& name, KeptWeightsOption kept)
     : CompiledGraph(std::move(inputs), std::move(outputs)),
       main_program_(main),
       name_(name),
@@ -320,22 +321,39 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
     check_operands(*prepare, {sizes(this->inputs()), {}, prepared_bytes});
     check_reads_only_weights(*prepare, cacheable);
     sets_ = PreparedSets::shared(signature(*prepare), cacheable, weights, threads);
+    if (!kept.prefix.empty() && prepared_bytes >= kLeastKept) {
+      kept_.emplace(std::move(kept.prefix), prepared_bytes, threads);
+      on_save_ = std::move(kept.on_save);
+    }
     prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
   }
 }
 
 Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs) {
   if (prepare_ == nullptr) return nullptr;
-  return sets_->get(inputs, [&] {
-    prepare_runs_.fetch_add(1);
-    auto buffer = std::make_shared<AlignedBuffer>(prepared_bytes_);
-    run_on_team(threads_, [&](int thread, int team) { buffer->populate(thread, team); });
-    Bindings bindings;
-    for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
-    bindings.prepared = buffer->data();
-    prepare_->run(bindings);
-    return Prepared(std::move(buffer));
+  return sets_->get(inputs, [&](const std::vector<std::uint64_t>& hashes) {
+    if (!kept_) return prepare(inputs);
+    if (Prepared found = kept_->load(hashes)) return found;
+    Prepared prepared = prepare(inputs);
+    if (kept_->save(hashes, *prepared) && on_save_) {
+      try {
+        on_save_();
+      } catch (const std::exception&) {  // tidying up: the weights are there
+      }
+    }
+    return prepared;
   });
+}
+
+Executable::Prepared Executable::prepare(const std::vector<InputTensor>& inputs) {
+  prepare_runs_.fetch_add(1);
+  auto buffer = std::make_shared<AlignedBuffer>(prepared_bytes_);
+  run_on_team(threads_, [&](int thread, int team) { buffer->populate(thread, team); });
+  Bindings bindings;
+  for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
+  bindings.prepared = buffer->data();
+  prepare_->run(bindings);
+  return buffer;
 }
 
 void Executable::run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) {

@@ -3,13 +3,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "aligned_buffer.h"
+#include "kept_weights.h"
 #include "prepared_sets.h"
 #include "program.h"
 #include "tensor_spec.h"
@@ -110,13 +113,19 @@ class CompiledGraph {
   std::vector<TensorSpec> inputs_, outputs_;
 };
 
+// Where prepared weights are kept (see `KeptWeights`): an empty prefix for nowhere. `on_save` runs after each new file.
+struct KeptWeightsOption {
+  std::string prefix;
+  std::function<void()> on_save;
+};
+
 class Executable : public CompiledGraph {
  public:
   // `prepare` may be null. Throws std::invalid_argument when the Programs refer to what does not exist.
   Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
              std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
              std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
-             const std::string& name);
+             const std::string& name, KeptWeightsOption kept = {});
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) override;
   void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
@@ -132,6 +141,7 @@ class Executable : public CompiledGraph {
   using Prepared = std::shared_ptr<const AlignedBuffer>;
 
   Prepared prepared_for(const std::vector<InputTensor>& inputs);
+  Prepared prepare(const std::vector<InputTensor>& inputs);
 
   std::shared_ptr<const Program> main_program_;
   std::string name_;
@@ -140,6 +150,8 @@ class Executable : public CompiledGraph {
   ProgramRunner main_;
   std::unique_ptr<ProgramRunner> prepare_;
   std::shared_ptr<PreparedSets> sets_;
+  std::optional<KeptWeights> kept_;
+  std::function<void()> on_save_;
   std::atomic<std::size_t> prepare_runs_{0};
 };
 

@@ -176,13 +176,20 @@ void define(py::module_& m) {
       .def(py::init([](std::shared_ptr<Program> main, std::shared_ptr<Program> prepare,
                        std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
                        const SpecArgument& inputs, const SpecArgument& outputs, int threads,
-                       const std::string& name) {
+                       const std::string& name, const std::string& kept, py::object on_save) {
+             KeptWeightsOption option{kept, nullptr};
+             if (!on_save.is_none()) {
+               option.on_save = [call = share(std::move(on_save))] { with_gil([&] { (*call)(); }); };
+             }
              return std::make_shared<Executable>(std::move(main), std::move(prepare), prepared_bytes,
                                                  std::move(cacheable), to_specs(inputs), to_specs(outputs),
-                                                 threads, name);
+                                                 threads, name, std::move(option));
            }),
            py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("cacheable"),
-           py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph")
+           py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph",
+           py::arg("kept") = "", py::arg("on_save") = py::none(),
+           "Prepared weights are kept in files whose paths begin with `kept`, if given; after a new one `on_save` is "
+           "called.")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);

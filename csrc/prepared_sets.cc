@@ -53,8 +53,7 @@ PreparedSets::PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::
                            int threads)
     : cacheable_(std::move(cacheable)), bytes_(std::move(bytes)), threads_(threads) {}
 
-PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs,
-                                       const std::function<Buffer()>& prepare) {
+PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, const Prepare& prepare) {
   Sighting seen = sight(inputs);
   std::unique_lock<std::mutex> lock(mutex_);
   if (SetPtr set = find_by_identity(seen)) return wait_for(set, &lock);
@@ -78,7 +77,7 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs,
 
   Buffer buffer;
   try {
-    buffer = prepare();
+    buffer = prepare(set->hashes);
   } catch (...) {
     lock.lock();
     sets_.remove(set);

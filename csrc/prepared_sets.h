@@ -36,9 +36,12 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   // `cacheable`: which inputs are weights; `bytes`: the size of each of those; `threads`: how many may hash.
   PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes, int threads);
 
+  // Makes the buffer for weights of these hashes.
+  using Prepare = std::function<Buffer(const std::vector<std::uint64_t>&)>;
+
   // The buffer for these weights; `prepare` makes it when there is none. Of several threads that need
   // the same new buffer one prepares and the others wait.
-  Buffer get(const std::vector<InputTensor>& inputs, const std::function<Buffer()>& prepare);
+  Buffer get(const std::vector<InputTensor>& inputs, const Prepare& prepare);
 
  private:
   // Where the weights of a set were once found.

@@ -57,8 +57,8 @@ def _choice(
     return Variable(name, "word", default, ", ".join(choices), help, parse, compiles)
 
 
-def _switch(name: str, help: str, *, default: bool = False) -> Variable:
-    """What is compiled depends on it."""
+def _switch(name: str, help: str, *, default: bool = False, compiles: bool = True) -> Variable:
+    """Mostly, what is compiled depends on it."""
     words = {"0": False, "1": True}
 
     def parse(text: str) -> bool:
@@ -66,7 +66,7 @@ def _switch(name: str, help: str, *, default: bool = False) -> Variable:
             raise ValueError(text)
         return words[text]
 
-    return Variable(name, "0 or 1", default, "0, 1", help, parse, compiles=True)
+    return Variable(name, "0 or 1", default, "0, 1", help, parse, compiles)
 
 
 def _positive(text: str) -> int:
@@ -176,6 +176,12 @@ _VARIABLES = (
         "a positive integer",
         "Size of that folder in MiB, beyond which what was used longest ago goes.",
         _positive,
+    ),
+    _switch(
+        "NGRAPH_CACHE_WEIGHTS",
+        "1: prepared weights are kept in that folder, too: processes start sooner and share one copy in memory. "
+        "They are up to twice as big as the model's: choose NGRAPH_CACHE_MB accordingly.",
+        compiles=False,
     ),
     _choice(
         "NGRAPH_LOG_LEVEL",

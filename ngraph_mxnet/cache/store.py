@@ -88,8 +88,21 @@ class Store:
         except OSError as error:
             logger.info("not kept in %s: %s", self.root, error)
             return False
-        self._clean()
+        self.tidy()
         return True
+
+    def stem(self, kind: str, key: str) -> str | None:
+        """What the paths of entries begin with that somebody else writes; None where the folder can't be made.
+
+        They too appear by a rename, from names that end in `.tmp`, and `tidy` is called after each.
+        """
+        path = self._path(kind, key)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            logger.info("not kept in %s: %s", self.root, error)
+            return None
+        return f"{path}-"
 
     def entries(self) -> list[Entry]:
         """All entries, the one used last first."""
@@ -118,7 +131,7 @@ class Store:
                 if stat.S_ISREG(status.st_mode):
                     yield path, status
 
-    def _clean(self) -> None:
+    def tidy(self) -> None:
         """Remove what processes that died left, and beyond the bound the entries used longest ago."""
         for path, status in list(self._files()):
             if path.suffix == _TEMPORARY and time.time() - status.st_mtime > _STALE_SECONDS:

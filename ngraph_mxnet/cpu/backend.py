@@ -161,7 +161,8 @@ class CPUBackend(Backend):
                 graph.name,
                 notice,
             )
-            native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner)
+            native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
+                                 generated=bool(code.addresses))
         kept = None if code.addresses else recipe
         return CPUExecutable(graph, split, native, main.builder, prepare.builder, kept, target)
 

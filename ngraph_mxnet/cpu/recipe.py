@@ -5,12 +5,16 @@ A recipe names kernels of the kernel library; nothing in it is code. Importing t
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cache import open_store, package_identity
 
 Spec = tuple[str, tuple[int, ...]]
 """Element name and shape."""
@@ -47,14 +51,30 @@ class Recipe:
     notice: str | None = None
     """What was asked for and this CPU lacks: every process that uses the program tells it."""
 
-    def bind(self, address: Callable[[str], int], owner: Any = None) -> Any:
-        """The `_core.Executable`, which keeps `owner`, the owner of the kernels' code."""
+    def bind(self, address: Callable[[str], int], owner: Any = None, *, generated: bool = False) -> Any:
+        """The `_core.Executable`, which keeps `owner`, the owner of the kernels' code.
+
+        What `generated` kernels prepare is not kept on disk, for their names do not tell what they do.
+        """
         from ngraph_mxnet import _core
 
         return _core.Executable(
             self.main.bind(address, owner), self.prepare.bind(address, owner) if self.prepare else None,
             self.prepared_bytes, self.cacheable, self.inputs, self.outputs, self.threads, self.name,
+            *(("", None) if generated else self._kept_weights()),
         )
+
+    def _kept_weights(self) -> tuple[str, Callable[[], None] | None]:
+        """Where `_core.Executable` keeps prepared weights, and what it calls after a new file."""
+        store = open_store() if config.get("NGRAPH_CACHE_WEIGHTS") and self.prepare else None
+        if store is None:
+            return "", None
+        assert self.prepare is not None
+        program = json.dumps([package_identity(), self.prepare.levels, self.prepared_bytes])
+        hasher = hashlib.sha256(program.encode())
+        for array in self.prepare.constants:
+            hasher.update(array.tobytes())
+        return store.stem("weights", hasher.hexdigest()) or "", store.tidy
 
     def to_bytes(self) -> bytes:
         """A line of JSON, then the content of all constants."""

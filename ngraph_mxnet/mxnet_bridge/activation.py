@@ -20,6 +20,8 @@ from ngraph_mxnet.mxnet_bridge import environment, numpy_shim
 logger = logging.getLogger("ngraph_mxnet")
 
 CORE = "ngraph_mxnet._core"
+NEEDED_BY_BINDS = ("ngraph_mxnet.mxnet_bridge.executor", "ngraph_mxnet.cpu.recipe", "ngraph_mxnet.cpu.trace")
+"""Imported with MXNet, so that the first bind of a model that was bound before need not."""
 
 
 class ActivationError(Exception):
@@ -46,6 +48,9 @@ def activate(mxnet: ModuleType) -> None:
         symbol_patch.install()
         gluon_patch.install()
         onnx_export.install()
+        if problem is None:
+            for name in NEEDED_BY_BINDS:
+                importlib.import_module(name)
 
 
 def _load_library(mxnet: ModuleType) -> None:
