@@ -17,7 +17,8 @@ def _over_axes(*types: str, low: float = -2, high: float = 2, nan: bool = False)
             attrs["axis"] = some_axes(draw, len(shape))
         dtype = types[0] if draw(st.booleans()) else pick(draw, *types)
         if nan and dtype.startswith("float"):
-            number = st.sampled_from([1.5, -0.5, float("nan")])
+            # MXNet multiplies float16 in float16: the product of many halves is a rounded denormal there.
+            number = st.sampled_from([1.25, -0.75, float("nan")] if dtype != "float16" else [1.0, -1.0, float("nan")])
             values = draw(st.lists(number, min_size=prod(shape), max_size=prod(shape)))
             return Case([Operand(shape, dtype, values=values)], attrs)
         return Case([Operand(shape, dtype, low, high)], attrs)
