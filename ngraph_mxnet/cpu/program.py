@@ -160,14 +160,15 @@ class ProgramBuilder:
                         spans[buffer] = (spans.get(buffer, (number, number))[0], number)
         lifetimes = [Lifetime(buffer.bytes, *span, buffer.region) for buffer, span in spans.items()]
         offsets, total = plan(lifetimes)
-        shared_offsets, shared_total = plan(
-            [replace(life, region=None) if buffer.zeroing else life
-             for buffer, life in zip(spans, lifetimes, strict=True)])
-        if total - shared_total >= SHARING_GAIN:
-            offsets, total = shared_offsets, shared_total
-            for buffer, (first, _) in spans.items():
-                if buffer.zeroing is not None:
-                    levels[first].append(buffer.zeroing)
+        if any(buffer.zeroing is not None for buffer in spans):
+            shared_offsets, shared_total = plan(
+                [replace(life, region=None) if buffer.zeroing else life
+                 for buffer, life in zip(spans, lifetimes, strict=True)])
+            if total - shared_total >= SHARING_GAIN:
+                offsets, total = shared_offsets, shared_total
+                for buffer, (first, _) in spans.items():
+                    if buffer.zeroing is not None:
+                        levels[first].append(buffer.zeroing)
         for buffer, offset in zip(spans, offsets, strict=True):
             buffer.offset = offset
         self.memory = MemoryReport(total, peak(lifetimes), sum(align(life.bytes) for life in lifetimes))
