@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from ngraph_mxnet.cli import options
 from ngraph_mxnet.errors import NGraphError
 
 
@@ -121,15 +122,13 @@ def _notices() -> list[str]:
 
 @click.command()
 @click.argument("action", type=click.Choice(["show", "clear"]), default="show")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@options.json_option
 def cache(action: str, as_json: bool) -> None:
     """Show or clear the folder of generated code and measurements (NGRAPH_CACHE_DIR)."""
     from ngraph_mxnet.cache import open_store
 
-    try:
+    with options.errors_told():
         store = open_store()
-    except NGraphError as error:
-        raise click.ClickException(str(error)) from None
     if store is None:
         raise click.ClickException("the cache is off: see NGRAPH_CACHE_DIR in `python -m ngraph_mxnet env`")
     if action == "clear":

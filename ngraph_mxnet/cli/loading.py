@@ -38,6 +38,11 @@ def load_model(model: str, shapes: Shapes, params: str | None, backend: str | No
     return compile_model(symbol, backend, weights=weights, shapes=shapes, **settings)
 
 
+def named_shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    """Of the arrays that are given by name; the others are called `#0`, `#1`, ..., by place."""
+    return {name: array.shape for name, array in arrays.items() if not name.startswith("#")}
+
+
 def fitting_inputs(exe: Executable | ModelExecutable, arrays: Mapping[str, np.ndarray],
                    shapes: Shapes | None) -> dict[str, np.ndarray]:
     """An array for each input: the given one, else random ones of its shape, or of that in `shapes`.

@@ -18,8 +18,7 @@ from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.loading import Shapes, fitting_inputs, load_model
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.cli.loading import Shapes, fitting_inputs, load_model, named_shapes
 
 _WIDTH = 140
 
@@ -27,6 +26,13 @@ _WIDTH = 140
 def _console() -> Console:
     """As wide as the terminal; what is piped keeps its tables' rows whole. NO_COLOR is respected."""
     return Console(width=None if sys.stdout.isatty() else _WIDTH)
+
+
+def _show(found: Any, console: Console, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        console.print(found)
 
 
 def _settings(threads: int | None, precision: str | None) -> dict[str, Any]:
@@ -48,7 +54,7 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
     Of an ONNX model all runs, or nothing: then the node that can't be compiled is named.
     """
     explanation: Any
-    try:
+    with options.errors_told():
         if options.is_symbol(model):
             from ngraph_mxnet.mxnet_bridge.explain import explain as explain_symbol
 
@@ -59,12 +65,7 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
             if dtypes:
                 raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
             explanation = explain_onnx(model, shapes, backend, kernels=kernels)
-    except NGraphError as error:
-        raise click.ClickException(str(error)) from None
-    if as_json:
-        click.echo(json.dumps(explanation.to_dict(), indent=2))
-    else:
-        Console().print(explanation)
+    _show(explanation, Console(), as_json)
 
 
 @click.command()
@@ -80,12 +81,10 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
 def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: str | None, threads: int | None,
         precision: str | None, output: Path | None, as_json: bool) -> None:
     """Run a model once on inputs from files, and show its results in figures."""
-    try:
-        shapes = {name: array.shape for name, array in arrays.items() if not name.startswith("#")}
-        exe = load_model(model, shapes, params, backend, _settings(threads, precision), needs_weights=True)
+    with options.errors_told():
+        exe = load_model(model, named_shapes(arrays), params, backend, _settings(threads, precision),
+                         needs_weights=True)
         results = exe(fitting_inputs(exe, arrays, None))
-    except NGraphError as error:
-        raise click.ClickException(str(error)) from None
     names = [port.name for port in exe.outputs]
     if output is not None:
         try:
@@ -128,16 +127,13 @@ def bench(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str
 
     A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
     """
-    try:
+    with options.errors_told():
         start = time.perf_counter()
-        exe = load_model(model, {**{n: a.shape for n, a in arrays.items() if not n.startswith("#")}, **shapes}, params,
-                         backend, _settings(threads, precision))
+        exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, _settings(threads, precision))
         inputs = fitting_inputs(exe, arrays, shapes)
         exe(inputs)
         compiled = time.perf_counter() - start
         milliseconds = _timed(exe, inputs, rounds)
-    except NGraphError as error:
-        raise click.ClickException(str(error)) from None
     ordered = sorted(milliseconds)
     found = {"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds,
              "first_result_ms": compiled * 1e3, "min_ms": ordered[0], "median_ms": statistics.median(ordered),
@@ -180,7 +176,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
     os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    try:
+    with options.errors_told():
         if options.is_symbol(model):
             if not shapes:
                 raise click.UsageError("--shape NAME=D,D,... is missing: a symbol needs those of its data inputs")
@@ -194,9 +190,4 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
             exe = load_model(model, shapes, params, "CPU", {})
             inputs = fitting_inputs(exe, arrays, shapes)
             found = exe.profile(inputs, rounds=rounds)
-    except NGraphError as error:
-        raise click.ClickException(str(error)) from None
-    if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
-    else:
-        _console().print(found)
+    _show(found, _console(), as_json)
