@@ -1,0 +1,1 @@
+"""A simulated Intel Nervana NNP: see docs/nnp.md."""
