@@ -55,9 +55,10 @@ def test_the_autoload_line_is_one_cheap_import_line():
 def test_the_wheel_has_all_it_needs_and_no_more(names: set[str]):
     assert f"ngraph_mxnet/_core{sysconfig.get_config_var('EXT_SUFFIX')}" in names
     assert {"ngraph_mxnet/libngraph_kernels.so", "ngraph_mxnet/__init__.py", AUTOLOAD} <= names
-    modules = {str(p.relative_to(ROOT)) for p in (ROOT / "ngraph_mxnet").rglob("*.py")}
-    assert modules <= names
-    extra = {n for n in names - modules if ".dist-info/" not in n and not n.endswith(".so")}
+    package = ROOT / "ngraph_mxnet"
+    files = {str(p.relative_to(ROOT)) for p in (*package.rglob("*.py"), *(package / "nnp" / "devices").glob("*.json"))}
+    assert files <= names
+    extra = {n for n in names - files if ".dist-info/" not in n and not n.endswith(".so")}
     assert extra == {AUTOLOAD}
 
 

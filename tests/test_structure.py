@@ -29,6 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "runtime": {"ir", *_BASE},
     "interpreter": {"ir", "ops", "runtime", *_BASE},
     "cpu": {"cache", "ir", "ops", "passes", "runtime", "_core", *_BASE},
+    "nnp": {"ir", "ops", "passes", "runtime", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
     "onnx_bridge": {"compositions", "ir", "ops", "passes", "runtime", *_BASE},
     "cli": {"api", "cache", "cpu", "ir", "mxnet_bridge", "onnx_bridge", "partition", "passes", "runtime", *_BASE},

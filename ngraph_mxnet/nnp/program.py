@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, Shape
+
+ELEMENT_BYTES: dict[str, int] = {**{name: element.size for name, element in ELEMENT_TYPES.items()}, "bf16": 2}
+"""Bytes of one element of each type that a buffer may have: the IR's types, and bf16."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,15 @@ class Buffer:
     def size(self) -> int:
         return prod(self.shape)
 
+    @property
+    def bytes(self) -> int:
+        return self.size * ELEMENT_BYTES[self.element]
+
+    @property
+    def end(self) -> int:
+        """The offset of the first byte behind it."""
+        return self.offset + self.bytes
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -43,6 +55,18 @@ class Tile:
     @property
     def size(self) -> int:
         return prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * ELEMENT_BYTES[self.buffer.element]
+
+    @property
+    def memory(self) -> str:
+        return self.buffer.memory
+
+    @property
+    def element(self) -> str:
+        return self.buffer.element
 
     def overlaps(self, other: Tile) -> bool:
         """Whether the two tiles share an index of one buffer; tiles of other buffers never do, here."""
