@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "interpreter": {"ir", "ops", "runtime", *_BASE},
     "cpu": {"cache", "ir", "ops", "passes", "runtime", "_core", *_BASE},
     "nnp": {"ir", "ops", "passes", "runtime", *_BASE},
+    "hybrid": {"cache", "cpu", "interpreter", "ir", "nnp", "ops", "partition", "passes", "runtime", "_core", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
     "onnx_bridge": {"compositions", "ir", "ops", "passes", "runtime", *_BASE},
     "cli": {"api", "cache", "cpu", "ir", "mxnet_bridge", "onnx_bridge", "partition", "passes", "runtime", *_BASE},

@@ -1,0 +1,110 @@
+"""The placement problem as plain data: items to be computed, tensors between them, and what each costs on two devices.
+
+Device 0 is the host: what the graph is given lies there, and its results must end there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+HOST = 0
+"""The device that has the graph's inputs, and gets its results."""
+
+Pair = tuple[float, float]
+"""Of device 0 and of device 1."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One node. `seconds` on each device; infinite where it can't run, or must not."""
+
+    name: str
+    seconds: Pair
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value that items read. `producer` is an item, or None for an input of the graph, which the host has.
+
+    `crossing`: seconds to bring it to device 0 and to device 1; once brought there, all readers there have it.
+    `saved`: the seconds of copies that are not made, as both devices address the memory that it lies in.
+    `result`: the host must have it in the end.
+    """
+
+    name: str
+    producer: int | None
+    readers: tuple[int, ...]
+    bytes: int
+    crossing: Pair
+    result: bool = False
+    saved: Pair = (0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Tensor number `tensor` is brought to device `to`."""
+
+    tensor: int
+    to: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Items in topological order, and the tensors between them. `launch`: seconds to start a region on each device.
+
+    Raises:
+        ValueError: an item reads a later one, or a time is negative.
+    """
+
+    items: tuple[Item, ...]
+    tensors: tuple[Tensor, ...]
+    launch: Pair = (0.0, 0.0)
+    devices: tuple[str, str] = ("CPU", "NNP")
+
+    def __post_init__(self) -> None:
+        for tensor in self.tensors:
+            first = -1 if tensor.producer is None else tensor.producer
+            if any(not first < reader < len(self.items) for reader in tensor.readers):
+                raise ValueError(f"tensor {tensor.name} of item {tensor.producer}: found readers {tensor.readers}, "
+                                 f"expected later ones of {len(self.items)} items")
+        times = [*self.launch, *(t for item in self.items for t in item.seconds),
+                 *(t for tensor in self.tensors for t in tensor.crossing)]
+        if any(not time >= 0 for time in times):
+            raise ValueError("a time is negative, or not a number")
+
+    def sources(self) -> list[list[int]]:
+        """Of each item those that it reads, in ascending order, each once."""
+        found: list[set[int]] = [set() for _ in self.items]
+        for tensor in self.tensors:
+            if tensor.producer is not None:
+                for reader in tensor.readers:
+                    found[reader].add(tensor.producer)
+        return [sorted(items) for items in found]
+
+    def crossings(self, placement: Sequence[int]) -> list[Crossing]:
+        """The tensors that are brought from one device to the other, each at most once."""
+        found = []
+        for number, tensor in enumerate(self.tensors):
+            here = HOST if tensor.producer is None else placement[tensor.producer]
+            wanted = {placement[reader] for reader in tensor.readers} | ({HOST} if tensor.result else set())
+            if 1 - here in wanted:
+                found.append(Crossing(number, 1 - here))
+        return found
+
+    def serial_seconds(self, placement: Sequence[int]) -> float:
+        """What `placement` takes when nothing overlaps: its items, its crossings, one launch of each device in use."""
+        return math.fsum([
+            *(item.seconds[device] for item, device in zip(self.items, placement, strict=True)),
+            *(self.tensors[crossing.tensor].crossing[crossing.to] for crossing in self.crossings(placement)),
+            *(self.launch[device] for device in set(placement)),
+        ])
+
+    def allowed(self, placement: Sequence[int]) -> bool:
+        """Whether each item can run where it is placed."""
+        return all(math.isfinite(item.seconds[device]) for item, device in zip(self.items, placement, strict=True))
+
+    def free(self) -> list[int]:
+        """The items that both devices can run."""
+        return [number for number, item in enumerate(self.items) if all(map(math.isfinite, item.seconds))]

@@ -1,0 +1,117 @@
+"""Placements for both devices at work at once: by enumeration of small problems, by a local search of larger ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ngraph_mxnet.hybrid.cut import serial_placement
+from ngraph_mxnet.hybrid.problem import HOST, Problem
+from ngraph_mxnet.hybrid.schedule import Schedule, schedule
+
+MOST_ENUMERATED = 12
+"""Items that either device can run: with more of them not all placements are tried."""
+
+_TRIALS = 600
+"""Schedules that a local search computes at most."""
+
+_BALANCES = (0.02, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 0.98)
+"""Weights of the host's seconds in cuts that begin a search."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A placement and its schedule."""
+
+    placement: tuple[int, ...]
+    schedule: Schedule
+
+    @property
+    def seconds(self) -> float:
+        return self.schedule.seconds
+
+
+def predict(problem: Problem, placement: Sequence[int], *, overlap: bool = True) -> Found:
+    """The placement with as few regions as can be or, where that is faster, with one for each phase."""
+    found = schedule(problem, placement, "fewest", overlap=overlap)
+    if overlap:
+        found = min(found, schedule(problem, placement, "phases"), key=lambda s: s.seconds)
+    return Found(tuple(placement), found)
+
+
+def enumerate_all(problem: Problem, start: Found) -> Found:
+    """The placement with the least `predict(...).seconds` of all; `start` if none is better."""
+    best = start
+    free = problem.free()
+    placement = [int(item.seconds[HOST] > item.seconds[1]) for item in problem.items]
+    for devices in itertools.product((0, 1), repeat=len(free)):
+        for item, device in zip(free, devices, strict=True):
+            placement[item] = device
+        if least_seconds(problem, placement) < best.seconds:
+            best = _better(best, problem, placement)
+    return best
+
+
+def search(problem: Problem, start: Found) -> Found:
+    """`start`, or a better placement.
+
+    It begins at `start` and at cuts that weigh the devices' seconds differently, moves chains of items, then items,
+    to the other device as long as that helps, and ends after a fixed number of trials.
+    """
+    best = start
+    trials = _TRIALS
+    for host in _BALANCES:
+        best = _better(best, problem, serial_placement(problem, (2 * host, 2 - 2 * host)))
+    free = set(problem.free())
+    moves = [move for move in _moves(problem) if free.issuperset(move)]
+    improved = True
+    while improved and trials > 0:
+        improved = False
+        for move in moves:
+            placement = list(best.placement)
+            for item in move:
+                placement[item] = 1 - placement[item]
+            if trials > 0 and least_seconds(problem, placement) < best.seconds:
+                trials -= 1
+                found = _better(best, problem, placement)
+                improved |= found is not best
+                best = found
+    return best
+
+
+def least_seconds(problem: Problem, placement: Sequence[int]) -> float:
+    """A bound below what the placement can take: the load of each device, with a launch, and of each direction."""
+    loads, links = [0.0, 0.0], [0.0, 0.0]
+    for item, device in zip(problem.items, placement, strict=True):
+        loads[device] += item.seconds[device]
+    for device in set(placement):
+        loads[device] += problem.launch[device]
+    for crossing in problem.crossings(placement):
+        links[crossing.to] += problem.tensors[crossing.tensor].crossing[crossing.to]
+    return max(*loads, *links)
+
+
+def _better(best: Found, problem: Problem, placement: Sequence[int]) -> Found:
+    found = predict(problem, placement)
+    return found if found.seconds < best.seconds else best
+
+
+def _moves(problem: Problem) -> Iterable[tuple[int, ...]]:
+    """Chains, then single items. In a chain each item alone reads the one before, and reads no other."""
+    sources = problem.sources()
+    readers: list[list[int]] = [[] for _ in problem.items]
+    for item, read in enumerate(sources):
+        for source in read:
+            readers[source].append(item)
+    chain_of: dict[int, list[int]] = {}
+    chains = []
+    for item, read in enumerate(sources):
+        if len(read) == 1 and len(readers[read[0]]) == 1:
+            chain_of[item] = chain_of[read[0]]
+            chain_of[item].append(item)
+        else:
+            chain_of[item] = [item]
+            chains.append(chain_of[item])
+    yield from (tuple(chain) for chain in chains if len(chain) > 1)
+    yield from ((item,) for item in range(len(problem.items)))
