@@ -123,7 +123,7 @@ def check(instruction: Instruction, device: Device, number: int = 0) -> None:
         _require(kind in op.units, "unit", instruction.unit, f"one of kind {' or '.join(op.units)}")
         for tile in (*instruction.writes, *instruction.reads):
             device.memory(tile.memory)
-            _within(tile)
+            require_within(tile)
             if kind in ("grid", "vector"):
                 _require(owner(tile.memory) == owner(instruction.unit), "a tile in", tile.memory,
                          f"a memory of {owner(instruction.unit)}: {instruction.unit} reaches no other")
@@ -142,7 +142,12 @@ def _count(what: str, tiles: Sequence[Tile], wanted: int, names: str) -> None:
     _require(len(tiles) == wanted, what, f"{len(tiles)} tiles", f"{wanted}" + (f": {names}" if names else ""))
 
 
-def _within(tile: Tile) -> None:
+def require_within(tile: Tile) -> None:
+    """Refuse a tile of an unknown element or not within its buffer.
+
+    Raises:
+        NGraphError: naming the buffer, what was found and what was expected.
+    """
     name, elements = tile.buffer.name, list(ELEMENT_BYTES)
     _require(tile.element in elements, f"element of {name}", tile.element, f"one of {elements}")
     inside = len(tile.begin) == len(tile.shape) == len(tile.buffer.shape) and all(
