@@ -276,6 +276,7 @@ OPS: dict[str, Op] = {op.name: op for op in (
        "[..., M, K] and [..., K, N] to [..., M, N], as the IR's matmul; bias and scale [N]", _matmul),
     Op("vector", ("vector",), {"op": Text(), "attrs": Table({}), "in_scales": Floats(()), "out_scales": Floats(())},
        "the IR op `op` with attributes `attrs` on f32 values, rounded to the written tiles' elements; `in_scales` and "
-       "`out_scales`, one a tile, hold the scales of i8 tiles and 1 for others, none meaning 1 for all", _vector),
+       "`out_scales`, one a tile, hold the scales of i8 tiles and 1 for others; without them, i8 tiles are integers",
+       _vector),
     Op("barrier", ("dma", "grid", "vector"), {}, "nothing; it ends when its `after` have ended", _barrier),
 )}
