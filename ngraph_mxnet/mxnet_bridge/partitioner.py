@@ -102,8 +102,21 @@ def optimize_for(
         return stock_optimize_for(self, backend, args, aux, ctx, *rest, **kwargs)
     if environment.problem() is not None:
         raise MXNetError(f"the backend {environment.BACKEND} is not usable: {environment.problem()}")
+    wait_until_computed(args)
+    wait_until_computed(aux)
     with environment.lock:
         try:
             return stock_optimize_for(self, environment.BACKEND, args, aux, ctx, *rest, **kwargs)
         finally:
             clear_names()
+
+
+def wait_until_computed(arrays: Mapping[str, NDArray | None] | None) -> None:
+    """Until no thread of MXNet's computes one of them.
+
+    MXNet's partitioner asks each array for its memory, and so allocates it if that has not been done. At the same
+    moment the thread that computes the array may do so, too: then its values are written to memory that is lost.
+    """
+    for array in (arrays or {}).values():
+        if array is not None:
+            array.wait_to_read()

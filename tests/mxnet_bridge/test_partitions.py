@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -234,3 +236,42 @@ def test_a_block_that_is_called_twice_is_one_region(partitioned: list[object]) -
     with backend("NGRAPH"):
         net.hybridize()
         close(net(x).asnumpy(), expected)
+
+
+class Slow(mx.operator.CustomOp):
+    done = threading.Event()
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        time.sleep(0.2)
+        self.assign(out_data[0], req[0], in_data[0])
+        self.done.set()
+
+
+@mx.operator.register("slow_copy")
+class SlowCopy(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, shapes, dtypes):
+        return Slow()
+
+
+@pytest.mark.parametrize("how", ["args", "aux"])
+def test_arrays_are_computed_before_the_partitioner_sees_them(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It allocates an array that is not computed yet, at the same time as the thread that computes it: one time in some
+    thousands, the values were lost."""
+    computed: list[bool] = []
+    stock = partitioner.stock_optimize_for
+
+    def spy(*args, **kwargs):
+        computed.append(Slow.done.is_set())
+        return stock(*args, **kwargs)
+
+    monkeypatch.setattr(partitioner, "stock_optimize_for", spy)
+    Slow.done.clear()
+    slow = mx.nd.Custom(mx.nd.ones(4), op_type="slow_copy")
+    if how == "aux":
+        net = mx.sym.BatchNorm(mx.sym.Variable("x"), name="bn")
+        arrays = {"x": mx.nd.ones((2, 4)), "bn_gamma": mx.nd.ones(4), "bn_beta": mx.nd.ones(4)}
+        net.optimize_for("NGRAPH", arrays, {"bn_moving_mean": mx.nd.ones(4), "bn_moving_var": slow})
+    else:
+        net = mx.sym.exp(mx.sym.Variable("x"))
+        net.optimize_for("NGRAPH", {"x": slow})
+    assert all(computed) and computed
