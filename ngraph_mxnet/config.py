@@ -89,13 +89,26 @@ def _team(text: str) -> int:
     return sizes[0]
 
 
+_BACKENDS = ("CPU", "INTERPRETER")
+_VARIED_BACKENDS: tuple[str, ...] = ()
+"""Of which there are variants, `name:variant`; which, their classes know."""
+
+
+def _backend(text: str) -> str:
+    name, _, variant = text.partition(":")
+    if name.upper() not in (_VARIED_BACKENDS if variant else _BACKENDS):
+        raise ValueError(text)
+    return f"{name.upper()}:{variant.lower()}" if variant else name.upper()
+
+
 _VARIABLES = (
-    _choice(
+    Variable(
         "NGRAPH_BACKEND",
+        "word",
         "CPU",
-        ("CPU", "INTERPRETER"),
+        ", ".join(_BACKENDS),
         "The backend that compiles when the caller names none.",
-        str.upper,
+        _backend,
     ),
     _choice(
         "NGRAPH_CPU_ISA",

@@ -19,6 +19,8 @@ _REGISTRY: dict[str, str] = {
 }
 # name: "module:function", from the bytes of `Executable.kept` to the native executable; it imports no compiler.
 _LOADERS: dict[str, str] = {"CPU": "ngraph_mxnet.cpu.recipe:load"}
+# Backends with variants, `name:variant`: the class takes the variant's name, empty for the usual one.
+_VARIED: set[str] = set()
 _INSTANCES: dict[str, Backend] = {}
 
 
@@ -70,11 +72,16 @@ class Backend(ABC):
                 )
 
 
-def register_backend(name: str, where: str) -> None:
-    """Add a backend: `where` is `module:class`. Registering a name twice is an error."""
+def register_backend(name: str, where: str, *, varied: bool = False) -> None:
+    """Add a backend: `where` is `module:class`. Registering a name twice is an error.
+
+    `varied`: there are variants, `name:variant`; the class is called with the variant, empty for the usual one.
+    """
     if name in _REGISTRY:
         raise ValueError(f"backend {name} is registered twice")
     _REGISTRY[name] = where
+    if varied:
+        _VARIED.add(name)
 
 
 def backends() -> list[str]:
@@ -83,35 +90,41 @@ def backends() -> list[str]:
 
 
 def canonical_name(name: str) -> str:
-    """The name of the backend called `name`, in any case; nothing is imported.
+    """The name of the backend called `name`, in any case; nothing is imported. Whether it has the variant that a name
+    such as `NAME:variant` asks for shows only in `get_backend`.
 
     Raises:
         ConfigError: there is none.
     """
-    key = name.upper()
+    base, _, variant = name.strip().partition(":")
+    key = base.upper()
     if key not in _REGISTRY:
         raise ConfigError(f"no backend {name!r}; known: {', '.join(backends())}")
-    return key
+    if variant and key not in _VARIED:
+        raise ConfigError(f"backend {name!r}: {key} has no variants")
+    return f"{key}:{variant.lower()}" if variant else key
 
 
 def load_kept(name: str, content: bytes) -> Any:
     """The native executable of backend `name` from what `Executable.kept` gave."""
-    module_name, function_name = _LOADERS[name].split(":")
+    module_name, function_name = _LOADERS[name.partition(":")[0]].split(":")
     return getattr(importlib.import_module(module_name), function_name)(content)
 
 
 def get_backend(name: str) -> Backend:
-    """The backend called `name`, in any case.
+    """The backend called `name`, in any case; of those with variants, `name:variant`.
 
     Raises:
-        ConfigError: there is none, or its module is not part of this installation.
+        ConfigError: there is none, it has no such variant, or its module is not part of this installation.
     """
     key = canonical_name(name)
     if key not in _INSTANCES:
-        module_name, class_name = _REGISTRY[key].split(":")
+        base, _, variant = key.partition(":")
+        module_name, class_name = _REGISTRY[base].split(":")
         try:
             module = importlib.import_module(module_name)
         except ImportError as error:
             raise ConfigError(f"backend {key} can't be loaded from {module_name}: {error}") from error
-        _INSTANCES.setdefault(key, getattr(module, class_name)())
+        arguments = (variant,) if base in _VARIED else ()
+        _INSTANCES.setdefault(key, getattr(module, class_name)(*arguments))
     return _INSTANCES[key]

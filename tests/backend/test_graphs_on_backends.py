@@ -13,10 +13,12 @@ from random_graphs import graphs
 from test_ops_on_backends import assert_close, backend_named
 
 from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, UnsupportedError
+from ngraph_mxnet.interpreter.backend import InterpreterBackend
 from ngraph_mxnet.ir import Builder, Graph, all_ops, print_graph
 from ngraph_mxnet.ir.opdef import _REGISTRY as OPS
 from ngraph_mxnet.ir.opdef import register_op
-from ngraph_mxnet.runtime.backend import backends
+from ngraph_mxnet.runtime import backend as runtime_backend
+from ngraph_mxnet.runtime.backend import backends, get_backend
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import InputError
 
@@ -192,3 +194,19 @@ def test_an_unknown_backend_is_refused():
     with pytest.raises(ConfigError, match="known: CPU, INTERPRETER"):
         compile(small_net(), "TPU")
     assert issubclass(ConfigError, NGraphError)
+
+
+def test_variants_of_a_backend(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(runtime_backend, "_REGISTRY", dict(runtime_backend._REGISTRY))
+    monkeypatch.setattr(runtime_backend, "_VARIED", set())
+    monkeypatch.setattr(runtime_backend, "_INSTANCES", {})
+    runtime_backend.register_backend("TOY", f"{__name__}:Toy", varied=True)
+    assert (get_backend("toy:Red").name, get_backend("TOY").name) == ("red", "")
+    assert get_backend("Toy:RED") is get_backend("toy:red")
+    with pytest.raises(ConfigError, match="backend 'cpu:fast': CPU has no variants"):
+        get_backend("cpu:fast")
+
+
+class Toy(InterpreterBackend):
+    def __init__(self, variant: str) -> None:
+        self.name = variant

@@ -53,6 +53,7 @@ def test_words_in_any_case(monkeypatch, name, text, value):
     ("name", "text"),
     [
         ("NGRAPH_BACKEND", "TPU"),
+        ("NGRAPH_BACKEND", "CPU:fast"),
         ("NGRAPH_CPU_ISA", "sse9"),
         ("OMP_NUM_THREADS", "0"),
         ("OMP_NUM_THREADS", "4,x"),
