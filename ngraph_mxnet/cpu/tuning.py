@@ -160,11 +160,11 @@ def _read(kept: bytes, instruction: Instruction) -> Ints | None:
 
 def _signature(instruction: Instruction, threads: int) -> str:
     sizes = [(buffer.bytes, offset) for buffer, offset in instruction.operands]
-    return f"{_machine()} {threads} {instruction.kernel} {instruction.ints} {instruction.floats} {sizes}"
+    return f"{machine_identity()} {threads} {instruction.kernel} {instruction.ints} {instruction.floats} {sizes}"
 
 
 @functools.cache
-def _machine() -> str:
+def machine_identity() -> str:
     """The processor's name and the kernel library."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -39,10 +39,17 @@ def node_cost(node: Node) -> Cost:
     """The arithmetic of one node, counted as its definition does it, whatever a kernel makes of it."""
     out = sum(value.type.size for value in node.outputs)
     name = node.op.name
-    if name == "convolution":
+    if name.startswith("convolution"):
         return Cost(macs=out * prod(node.inputs[1].shape[1:]) // prod(node.attrs["data_dilations"]))
-    if name == "matmul":
+    if name.startswith("matmul"):
         return Cost(macs=out * node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1])
+    if name == "attention":
+        queries, keys = node.inputs[:2]
+        scores = prod(queries.shape[:-1]) * keys.shape[-2]
+        return Cost(macs=scores * (queries.shape[-1] + node.output.shape[-1]), operations=scores)
+    if name == "rnn":
+        steps, rows = node.inputs[0].shape[:2]
+        return Cost(macs=steps * rows * node.inputs[1].type.size, operations=node.inputs[0].type.size)
     if name in MOVEMENT:
         return Cost()
     if name in ("max_pool", "avg_pool"):

@@ -1,0 +1,119 @@
+"""The backend that places a graph's nodes on two others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.hybrid.costs import DeviceCosts, measured_cpu, modelled_cpu
+from ngraph_mxnet.hybrid.executable import HybridExecutable
+from ngraph_mxnet.hybrid.extraction import Part, extract_regions
+from ngraph_mxnet.hybrid.options import Options, read_options
+from ngraph_mxnet.hybrid.outline import outline
+from ngraph_mxnet.hybrid.placement import place
+from ngraph_mxnet.hybrid.plan import Plan
+from ngraph_mxnet.hybrid.problem import HOST
+from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.passes.clusters import inline_bodies
+from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.runtime.backend import Backend, get_backend
+from ngraph_mxnet.runtime.trace import span
+
+Backends = tuple[Backend, Backend]
+
+_APART = ("attention_fusion", "fuse_scale_shift")
+"""Passes that make one op of what only some devices run as one: these do it themselves."""
+
+
+class HybridBackend(Backend):
+    """See `Backend`, and docs/hybrid.md. The variant is the NNP's: `HYBRID:nnp-t-1400` places on CPU and
+    NNP:nnp-t-1400."""
+
+    def __init__(self, variant: str = "") -> None:
+        self.name = f"HYBRID:{variant}" if variant else "HYBRID"
+        self._devices = ("CPU", f"NNP:{variant}" if variant else "NNP")
+
+    def supports(self, node: Node) -> str | None:
+        return _reason(_backends(self._devices), node)
+
+    def notices(self) -> list[str]:
+        return [notice for backend in _backends(self._devices) for notice in backend.notices()]
+
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
+        wanted = read_options(self.name, options, self._devices)
+        backends = _backends(wanted.devices)
+        original = graph.clone()
+        plan = self._planned(graph, wanted, backends)
+        parts = _whole(original, plan, backends)
+        if parts:
+            graph = original
+        else:
+            parts = extract_regions(plan.outline, plan.placement.regions)
+        passed = [dict(given) for given in wanted.passed]
+        for device, backend in enumerate(backends):
+            if backend.name == "CPU" and wanted.threads is not None:
+                passed[device].setdefault("threads", wanted.threads)
+        executables = [backends[part.device].compile(part.graph, passed[part.device]) for part in parts]
+        return HybridExecutable(graph, parts, executables, plan)
+
+    def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
+        """Where `graph`, a verified one, would be placed; it is rewritten, but nothing is compiled.
+
+        Raises:
+            UnsupportedError, ConfigError: as `compile`.
+        """
+        wanted = read_options(self.name, options, self._devices)
+        return self._planned(graph, wanted, _backends(wanted.devices))
+
+    def _planned(self, graph: Graph, wanted: Options, backends: Backends) -> Plan:
+        for node in graph.nodes:
+            reason = _reason(backends, node)
+            if reason is not None:
+                raise UnsupportedError(f"backend {self.name} does not run {node}: {reason}\n"
+                                       f"{neighbourhood(graph, node)}")
+        inline_bodies(graph)
+        with span("passes", "compile"):
+            optimize(graph, disable=_APART)
+        graph.remove_dead()
+        with span("place", "compile"):
+            costs = _costs(backends[0], graph, wanted, 0), _costs(backends[1], graph, wanted, 1)
+            found = outline(graph, backends, costs, wanted.pins, shared=bool(wanted.shared_memory))
+            placement = place(found.problem, overlap=wanted.overlap)
+        return Plan(found, placement, (costs[0].kind, costs[1].kind))
+
+
+def _backends(names: tuple[str, str]) -> Backends:
+    return get_backend(names[0]), get_backend(names[1])
+
+
+def _whole(graph: Graph, plan: Plan, backends: Backends) -> list[Part]:
+    """The graph as it was given, for the only device in use: whose own passes know best. Empty if there are two."""
+    used = set(plan.placement.devices) or {HOST}
+    device = min(used)
+    if len(used) > 1 or any(backends[device].supports(node) for node in graph.nodes):
+        return []
+    own = graph.clone()  # what is compiled may be rewritten
+    both = dict.fromkeys(pair for pair in zip(graph.results, own.results, strict=True) if pair[0].node is not None)
+    own.results = [result for _, result in both]
+    return [Part(device, own, tuple(graph.parameters), tuple(result for result, _ in both))]
+
+
+def _reason(backends: Backends, node: Node) -> str | None:
+    """Why neither of the two runs the node."""
+    reasons = [backend.supports(node) for backend in backends]
+    if None in reasons:
+        return None
+    return "; ".join(f"{backend.name}: {reason}" for backend, reason in zip(backends, reasons, strict=True))
+
+
+def _costs(backend: Backend, graph: Graph, wanted: Options, device: int) -> DeviceCosts:
+    given = {name.upper(): costs for name, costs in wanted.costs.items()}
+    if backend.name.upper() in given:
+        return given[backend.name.upper()]
+    if backend.name == "CPU":
+        threads = int(wanted.passed[device].get("threads") or wanted.threads or config.threads())
+        return measured_cpu(graph, threads) if wanted.measured else modelled_cpu(threads)
+    raise ConfigError(f"nothing is known of what nodes cost on {backend.name}; tell it by the option costs")

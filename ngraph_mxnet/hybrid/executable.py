@@ -1,0 +1,115 @@
+"""Runs the regions of a placed graph, each on its device; both devices at once where the plan says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet.hybrid.extraction import Part
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.hybrid.plan import Plan
+
+
+@dataclass(frozen=True)
+class Step:
+    """One region. `inputs` and `outputs` are places of a call's table of values."""
+
+    device: int
+    executable: Executable
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class HybridExecutable(Executable):
+    """`plan` tells what runs where and why; `parts` and `steps` are the regions in the order of the plan.
+
+    A region's results are the next ones' inputs as they are: nothing is copied on the way.
+    """
+
+    def __init__(self, graph: Graph, parts: Sequence[Part], executables: Sequence[Executable], plan: Plan) -> None:
+        super().__init__(input_ports(graph), output_ports(graph))
+        self.plan = plan
+        self.parts = tuple(parts)
+        places = {parameter: place for place, parameter in enumerate(graph.parameters)}
+        for part in parts:
+            for value in part.outputs:
+                places[value] = len(places)
+        self.steps = tuple(
+            Step(part.device, executable, tuple(places[v] for v in part.inputs), tuple(places[v] for v in part.outputs))
+            for part, executable in zip(parts, executables, strict=True)
+        )
+        self._results = [places[value] for value in graph.results]
+        self._count = len(places)
+        self._pool_of_calls: ThreadPoolExecutor | None = None
+        if plan.overlaps and len({step.device for step in self.steps}) == 2:
+            self._pool_of_calls = ThreadPoolExecutor(thread_name_prefix="ngraph-hybrid")
+
+    @property
+    def native(self) -> Any:
+        """That of the only region where it is the whole graph; None otherwise."""
+        if len(self.steps) != 1 or self._results != list(self.steps[0].outputs):
+            return None
+        (step,) = self.steps
+        return getattr(step.executable, "native", None) if step.inputs == tuple(range(len(self.inputs))) else None
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        table: list[Any] = [*arrays, *[None] * (self._count - len(arrays))]
+        if self._pool_of_calls is None:
+            for step in self.steps:
+                self._run_step(step, table)
+        else:
+            self._run_both(table, self._pool_of_calls)
+        seen = set(range(len(arrays)))
+        results = []
+        for place in self._results:
+            # An array that is returned twice, or was given, is not the caller's own.
+            results.append(table[place].copy() if place in seen else table[place])
+            seen.add(place)
+        return results
+
+    def _run_step(self, step: Step, table: list[Any]) -> None:
+        results = step.executable.run([table[place] for place in step.inputs])
+        for place, result in zip(step.outputs, results, strict=True):
+            table[place] = result
+
+    def _run_both(self, table: list[Any], pool: ThreadPoolExecutor) -> None:
+        """Each device its steps in order, each step when what it reads is there."""
+        makers: dict[int, Future[None]] = {}
+        done: dict[Step, Future[None]] = {}
+        for step in self.steps:
+            done[step] = Future()
+            makers.update(dict.fromkeys(step.outputs, done[step]))
+
+        def work(device: int) -> None:
+            failed: BaseException | None = None
+            for step in self.steps:
+                if step.device != device:
+                    continue
+                try:
+                    if failed is not None:
+                        raise failed
+                    for place in step.inputs:
+                        if place in makers:
+                            makers[place].result()
+                    self._run_step(step, table)
+                except BaseException as error:  # the other device must not wait for ever
+                    failed = error
+                    done[step].set_exception(error)
+                else:
+                    done[step].set_result(None)
+            if failed is not None:
+                raise failed
+
+        other = pool.submit(work, 1)
+        try:
+            work(0)
+        finally:
+            other.exception()  # it has ended, so the inputs are the caller's again
+        other.result()

@@ -1,0 +1,151 @@
+"""From a graph and two backends to a placement problem: what may go where, and what passes between."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.hybrid.costs import DeviceCosts
+from ngraph_mxnet.hybrid.problem import Item, Pair, Problem, Tensor
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.runtime.backend import Backend
+
+Reasons = tuple[str | None, str | None]
+"""Why device 0 and device 1 do not run something; None where they do."""
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A graph as a problem. `nodes[i]` is item i, `values[t]` tensor t; `reasons` and `pins` are the items'.
+
+    `prepared` are the nodes that depend on weights and constants only: they are computed once, in each region that
+    reads them, and cost a call nothing.
+    """
+
+    graph: Graph
+    nodes: tuple[Node, ...]
+    values: tuple[Value, ...]
+    prepared: frozenset[Node]
+    reasons: tuple[Reasons, ...]
+    pins: tuple[int | None, ...]
+    problem: Problem
+    unmatched: tuple[str, ...]
+    """Patterns of pins that no node's name matches."""
+
+
+def outline(graph: Graph, backends: tuple[Backend, Backend], costs: tuple[DeviceCosts, DeviceCosts],
+            pins: Mapping[str, str], *, shared: bool) -> Outline:
+    """The problem of placing `graph`, which has no dead nodes, on two devices.
+
+    Args:
+        pins: device by a pattern of `fnmatch` for a node's name or origin; the last that matches counts.
+        shared: both devices address the memory in which tensors lie.
+
+    Raises:
+        UnsupportedError: neither device runs a node, or the one to which it is pinned does not.
+        ConfigError: a pin names another device.
+    """
+    names = (backends[0].name, backends[1].name)
+    for pattern, device in pins.items():
+        if device.upper() not in _known(names):
+            raise ConfigError(f"{pattern!r} is pinned to {device!r}, expected one of {', '.join(names)}")
+    prepared = prepared_nodes(graph)
+    nodes = tuple(node for node in graph.nodes if node not in prepared)
+    verdicts = _verdicts(graph, backends, prepared)
+    pinned, used = [], set()
+    for node in nodes:
+        found = [pattern for pattern in pins if _matches(node, pattern)]
+        used.update(found)
+        pinned.append(_known(names)[pins[found[-1]].upper()] if found else None)
+    items = []
+    for node, pin in zip(nodes, pinned, strict=True):
+        reasons = verdicts[node]
+        if None not in reasons or (pin is not None and reasons[pin] is not None):
+            raise UnsupportedError(f"{_refusal(node, reasons, names, pin)}\n{neighbourhood(graph, node)}")
+        seconds = [costs[device].seconds(node) if reasons[device] is None and pin in (None, device) else math.inf
+                   for device in (0, 1)]
+        items.append(Item(_name(node), (seconds[0], seconds[1])))
+    values, tensors = _tensors(graph, nodes, prepared, costs, shared)
+    problem = Problem(tuple(items), tensors, (costs[0].launch, costs[1].launch), names)
+    return Outline(graph, nodes, values, frozenset(prepared), tuple(verdicts[node] for node in nodes), tuple(pinned),
+                   problem, tuple(pattern for pattern in pins if pattern not in used))
+
+
+def prepared_nodes(graph: Graph) -> set[Node]:
+    """Those that depend on cacheable parameters and constants only."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if all(v.cacheable if v.node is None else v.node in found for v in node.inputs):
+            found.add(node)
+    return found
+
+
+def _verdicts(graph: Graph, backends: Sequence[Backend], prepared: set[Node]) -> dict[Node, Reasons]:
+    """Of each node. Who runs a node also prepares its weights."""
+    found: dict[Node, Reasons] = {}
+    for node in graph.nodes:
+        own = [backend.supports(node) for backend in backends]
+        for value in node.inputs:
+            if value.node in prepared:
+                behind = found[value.node]
+                own = [reason if reason is not None or weight is None else f"it reads weights of {value.node}: {weight}"
+                       for reason, weight in zip(own, behind, strict=True)]
+        found[node] = (own[0], own[1])
+    return found
+
+
+def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: tuple[DeviceCosts, DeviceCosts],
+             shared: bool) -> tuple[tuple[Value, ...], tuple[Tensor, ...]]:
+    """What items read or make, weights aside."""
+    number = {node: place for place, node in enumerate(nodes)}
+    readers: dict[Value, list[int]] = {}
+    for value in graph.values():
+        if (value.node is None and not value.cacheable) or value.node in number:
+            readers[value] = []
+    for node in nodes:
+        for value in dict.fromkeys(node.inputs):
+            if value in readers:
+                readers[value].append(number[node])
+    results = set(graph.results)
+    tensors = []
+    for value, items in readers.items():
+        copy = _copy_seconds(value.type.bytes, costs)
+        free = shared or not any(copy)
+        producer = number[value.node] if value.node is not None else None
+        tensors.append(Tensor(value.name or (_name(value.node) if value.node else ""), producer, tuple(items),
+                              value.type.bytes, (0.0, 0.0) if free else copy,
+                              value in results and producer is not None, copy if free else (0.0, 0.0)))
+    return tuple(readers), tuple(tensors)
+
+
+def _copy_seconds(count: int, costs: tuple[DeviceCosts, DeviceCosts]) -> Pair:
+    """Of `count` bytes, to device 0 and to device 1: out of one's memory and into the other's."""
+    seconds = sum(device.transfer(count) for device in costs if device.transfer is not None)
+    return seconds, seconds
+
+
+def _known(names: tuple[str, str]) -> dict[str, int]:
+    """Devices by name; by that of the backend alone where it is another's than the other's."""
+    table = {name.upper(): device for device, name in enumerate(names)}
+    short = [name.upper().split(":")[0] for name in names]
+    return table if short[0] == short[1] else table | {name: device for device, name in enumerate(short)}
+
+
+def _name(node: Node) -> str:
+    """As the framework calls it, if it does: `conv0` of `mx:conv0 Convolution`."""
+    return node.origin.partition(":")[2].partition(" ")[0] or node.origin or node.op.name
+
+
+def _matches(node: Node, pattern: str) -> bool:
+    return bool(node.origin) and (fnmatchcase(_name(node), pattern) or fnmatchcase(node.origin, pattern))
+
+
+def _refusal(node: Node, reasons: Reasons, names: tuple[str, str], pin: int | None) -> str:
+    devices = (0, 1) if pin is None else (pin,)
+    texts = "; ".join(f"{names[device]}: {reasons[device]}" for device in devices)
+    pinned = ", to which it is pinned," if pin is not None else ""
+    return f"backend HYBRID does not run {node}: {'no device' if pin is None else names[pin]}{pinned} can. {texts}"
