@@ -51,8 +51,11 @@ class _Use:
     others: dict[_Use, None] = field(default_factory=dict)
 
     def drop_contained(self, by: _Access) -> None:
-        self.writes = [access for access in self.writes if not by.contains(access)]
-        self.reads = {key: access for key, access in self.reads.items() if not by.contains(access)}
+        low, high = by.low, by.high
+        self.writes = [a for a in self.writes if a.low < low or a.high > high or not by.contains(a)]
+        hidden = [key for key, a in self.reads.items() if a.low >= low and a.high <= high and by.contains(a)]
+        for key in hidden:
+            del self.reads[key]
 
     def drop_spanned(self, low: int, high: int, before: int) -> None:
         def stays(access: _Access) -> bool:
@@ -110,11 +113,11 @@ class _Memory:
     def conflicts(self, access: _Access, writes: bool) -> Iterator[int]:
         """The instructions that must have ended before `access`, which writes or only reads."""
         own = self._uses[access.tile.buffer]
-        for group in (own.writes, own.reads.values() if writes else ()):
-            yield from (earlier.index for earlier in group if earlier.meets(access))
-        for other in own.others:
-            for group in (other.writes, other.reads.values() if writes else ()):
-                yield from (early.index for early in group if early.low < access.high and access.low < early.high)
+        low, high = access.low, access.high
+        for use in (own, *own.others):
+            for group in (use.writes, use.reads.values() if writes else ()):
+                near = [earlier for earlier in group if earlier.low < high and low < earlier.high]
+                yield from (earlier.index for earlier in near if use is not own or earlier.meets(access))
 
     def add_write(self, access: _Access) -> None:
         """Note a write and forget what every later conflict with which also conflicts with a later write."""

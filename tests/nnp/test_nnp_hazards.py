@@ -16,7 +16,7 @@ from ngraph_mxnet.nnp.hazards import _ended_before, check, order, share
 from ngraph_mxnet.nnp.program import Buffer, Instruction, Program, Tile, whole
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(programs())
 def test_order_leaves_no_conflict(program: Program):
     given_after = [instruction.after for instruction in program.instructions]
@@ -28,7 +28,7 @@ def test_order_leaves_no_conflict(program: Program):
         assert all(ended[index] >> earlier & 1 for earlier in kept)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(programs(most=12))
 def test_no_edge_follows_from_the_others(program: Program):
     order(program)
