@@ -81,8 +81,10 @@ def _to_integer(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
 
     def rounded(values: np.ndarray) -> np.ndarray:
         whole = np.rint(np.asarray(values, wide))
-        np.clip(whole, info.min, info.max, out=whole)
-        np.nan_to_num(whole, copy=False, nan=0.0)
+        np.maximum(whole, wide(info.min), out=whole)
+        np.minimum(whole, wide(info.max), out=whole)
+        if np.isnan(np.min(whole, initial=0)):
+            whole[np.isnan(whole)] = 0
         return whole.astype(dtype)
 
     return rounded

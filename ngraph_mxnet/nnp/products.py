@@ -21,38 +21,18 @@ def integer_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = Non
     """start + a b of i8 numbers held in float32. Without `start` and with few k the int32 sums come in float32."""
     inner = a.shape[-1]
     if start is None and inner <= EXACT:
-        return _piece(a, b)
+        return np.matmul(a, b)
     total = None if start is None else start.copy()
     for k in range(0, inner, EXACT):
-        piece = _piece(a[..., k : k + EXACT], b[..., k : k + EXACT, :]).astype(np.int32)
+        piece = np.matmul(a[..., k : k + EXACT], b[..., k : k + EXACT, :]).astype(np.int32)
         total = piece if total is None else np.add(total, piece, out=total)
     assert total is not None
     return total
 
 
-def _piece(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    if a.shape[-2] == 1 and a.ndim > 2 and a.shape[0] > 1:  # depthwise: a call for each group would cost more
-        return _along_k(a, b)
-    return np.matmul(a, b)
-
-
-def _along_k(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-    """float32's product in the order of k, all rows, columns and groups at once."""
-    shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-    total = np.zeros(shape, np.float32) if start is None else start.copy()
-    product = np.empty(shape, np.float32)
-    with np.errstate(all="ignore"):
-        for k in range(a.shape[-1]):
-            np.multiply(a[..., :, k, None], b[..., k, None, :], out=product)
-            total += product
-    return total
-
-
 def float_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
     """start + a b of float32 numbers, added in the order of k."""
-    rows, inner, columns = a.shape[-2], a.shape[-1], b.shape[-1]
-    if inner <= 32 and rows == 1:
-        return _along_k(a, b, start)
+    rows, columns = a.shape[-2], b.shape[-1]
     if columns < _NARROW and columns < rows:
         turned = None if start is None else start.swapaxes(-1, -2)
         return float_product(b.swapaxes(-1, -2), a.swapaxes(-1, -2), turned).swapaxes(-1, -2)

@@ -7,7 +7,7 @@ stored in another, an `identity` node in the graph converts it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,6 +74,16 @@ def readers(graph: Graph) -> dict[Value, list[tuple[Node, int]]]:
     for node in graph.nodes:
         for position, value in enumerate(node.inputs):
             table[value].append((node, position))
+    return table
+
+
+def last_reads(graph: Graph) -> Mapping[Node, Sequence[Value]]:
+    """The values that nothing reads after each node; results are always kept."""
+    kept, table = set(graph.results), dict[Node, list[Value]]()
+    last = {operand: node for node in graph.nodes for operand in node.inputs}
+    for value, reader in last.items():
+        if value not in kept:
+            table.setdefault(reader, []).append(value)
     return table
 
 

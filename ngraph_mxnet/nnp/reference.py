@@ -7,24 +7,35 @@ arithmetic does not depend on tiles, and the vector unit's but for the order in 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.nnp import arithmetic, products
-from ngraph_mxnet.nnp.calibration import last_reads
 from ngraph_mxnet.nnp.formats import FORMATS
 from ngraph_mxnet.nnp.functional import evaluate, narrowed, widened
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization, on_grid
+from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization, last_reads, on_grid
 
 __all__ = ["quantized_reference"]
 
 
-def quantized_reference(graph: Graph, quantization: Quantization, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The results, of the types that they have in the graph, of `inputs`, an array for each parameter."""
+def quantized_reference(
+    graph: Graph,
+    quantization: Quantization,
+    inputs: Sequence[np.ndarray],
+    visit: Callable[[Value, np.ndarray], None] | None = None,
+) -> list[np.ndarray]:
+    """The results, of the types that they have in the graph, of `inputs`, an array for each parameter.
+
+    `visit` is called with each value and its stored elements. Factors in f32, which no grid has, are multiplied as
+    NumPy does it.
+    """
     stored = {p: quantization.store(p, array) for p, array in zip(graph.parameters, inputs, strict=True)}
     dying = last_reads(graph)
+    if visit is not None:
+        for parameter, array in stored.items():
+            visit(parameter, array)
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             if node.op.name == "constant":
@@ -33,6 +44,9 @@ def quantized_reference(graph: Graph, quantization: Quantization, inputs: Sequen
                 stored[node.output] = _grid(node, quantization, stored)
             else:
                 stored.update(_vector(node, quantization, stored))
+            if visit is not None:
+                for value in node.outputs:
+                    visit(value, stored[value])
             for value in dying.get(node, ()):
                 del stored[value]
     return [np.array(quantization.load(result, stored[result]), order="C") for result in graph.results]
@@ -45,6 +59,18 @@ def _vector(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) -> 
         value: np.array(narrowed(result, q.elements[value], q.scales.get(value)), order="C")
         for value, result in zip(node.outputs, results, strict=True)
     }
+
+
+def _real_product(a: np.ndarray, b: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
+    return np.matmul(a, b) if start is None else start + np.matmul(a, b)
+
+
+_PRODUCTS: dict[str, arithmetic.Product] = {
+    "i8": products.integer_product,
+    "f16": products.float_product,
+    "bf16": products.float_product,
+    "f32": _real_product,
+}
 
 
 def _grid(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) -> np.ndarray:
@@ -60,7 +86,7 @@ def _grid(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) -> np
         "upper": node.attrs.get("upper", math.inf),
         "out_scale": q.scales.get(node.output, 1.0),
     }
-    element, product = q.elements[node.output], products.integer_product if integer else products.float_product
+    element, product = q.elements[node.output], _PRODUCTS[q.elements[node.inputs[0]]]
     if not convolution:
         a = data.swapaxes(-1, -2) if node.attrs["transpose_a"] else data
         b = weights.swapaxes(-1, -2) if node.attrs["transpose_b"] else weights
