@@ -5,7 +5,7 @@ are the definition that the simulation is bit-exact to.
 
 * `f16` and `f32` are IEEE 754's binary16 and binary32. `bf16` is the upper half of a binary32, kept as uint16.
 * Rounding is to nearest, ties to even. What is beyond the largest finite number by half a unit or more becomes an
-  infinity, denormals are kept, and NaN stays NaN (a quiet one).
+  infinity, denormals are kept, and NaN becomes the quiet NaN without sign.
 * `i8` and `i32` round to the nearest integer, ties to even, and saturate: i8 to [-128, 127]. NaN becomes 0.
 """
 
@@ -25,6 +25,7 @@ class Format:
 
     name: str
     storage: np.dtype
+    # Both on contiguous arrays of rank 1 or more.
     _widen: Callable[[np.ndarray], np.ndarray]
     _round: Callable[[np.ndarray], np.ndarray]
 
@@ -39,11 +40,11 @@ class Format:
 
     def to_float32(self, stored: np.ndarray) -> np.ndarray:
         """The stored elements as float32, exactly but for integers beyond 2**24 and f64. A copy, unless f32."""
-        return self._widen(stored)
+        return self._widen(np.ascontiguousarray(stored)).reshape(stored.shape)
 
     def round_to(self, values: np.ndarray) -> np.ndarray:
         """float32 `values`, rounded, as stored elements. A copy, unless f32."""
-        return self._round(values)
+        return self._round(np.ascontiguousarray(values, np.float32)).reshape(values.shape)
 
 
 def _bf16_to_float32(stored: np.ndarray) -> np.ndarray:
@@ -54,19 +55,58 @@ def _bf16_to_float32(stored: np.ndarray) -> np.ndarray:
 
 def _float32_to_bf16(values: np.ndarray) -> np.ndarray:
     """Half a unit of the last place kept, less one where that place is even, carries into it when it should."""
-    bits = np.asarray(values, np.float32, order="C").view(np.uint32)
-    rounded = bits >> np.uint32(16)
-    quiet = rounded | np.uint32(0x40)
-    rounded &= np.uint32(1)
-    rounded += np.uint32(0x7FFF)
-    rounded += bits
-    rounded >>= np.uint32(16)
-    return np.where(np.isnan(values), quiet, rounded).astype(np.uint16)
+    result = _half_to_even(values.view(np.uint32), 16).astype(np.uint16)
+    return _with_nan(result, values, np.uint16(0x7FC0))
+
+
+def _f16_to_float32(stored: np.ndarray) -> np.ndarray:
+    """Exponent and fraction move to float32's places; its exponent is larger by 112, also where f16 is denormal."""
+    bits = stored.view(np.uint16).astype(np.uint32)
+    sign = (bits & np.uint32(0x8000)) << np.uint32(16)
+    bits &= np.uint32(0x7FFF)
+    special = bits >= np.uint32(0x7C00)
+    bits <<= np.uint32(13)
+    wide = bits.view(np.float32)
+    wide *= np.float32(2.0**112)
+    if special.any():
+        bits[special] |= np.uint32(0x7F800000)
+    bits |= sign
+    return wide
 
 
 def _float32_to_f16(values: np.ndarray) -> np.ndarray:
-    with np.errstate(all="ignore"):
-        return values.astype(np.float16)
+    """As for bf16 where f16 is normal; beneath, the sum with 0.5, whose last place is f16's smallest number, rounds."""
+    bits = values.view(np.uint32)
+    sign = (bits >> np.uint32(16)) & np.uint32(0x8000)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    result = _half_to_even(magnitude, 13)
+    result -= np.uint32(112 << 10)
+    small = magnitude < np.uint32(113 << 23)
+    if small.any():
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            summed = (magnitude.view(np.float32) + np.float32(0.5)).view(np.uint32)
+        summed -= np.uint32(126 << 23)
+        np.copyto(result, summed, where=small)
+    np.minimum(result, np.uint32(0x7C00), out=result)
+    result |= sign
+    return _with_nan(result.astype(np.uint16), values, np.uint16(0x7E00)).view(np.float16)
+
+
+def _half_to_even(bits: np.ndarray, dropped: int) -> np.ndarray:
+    """uint32 `bits` without the last `dropped` ones, rounded to the nearest, ties to even."""
+    result = bits >> np.uint32(dropped)
+    result &= np.uint32(1)
+    result += np.uint32((1 << (dropped - 1)) - 1)
+    result += bits
+    result >>= np.uint32(dropped)
+    return result
+
+
+def _with_nan(result: np.ndarray, values: np.ndarray, pattern: np.uint16) -> np.ndarray:
+    """`result`, `pattern` where `values` are NaN."""
+    if values.size and np.isnan(np.min(values)):
+        result[np.isnan(values)] = pattern
+    return result
 
 
 def _as_float32(stored: np.ndarray) -> np.ndarray:
@@ -80,7 +120,7 @@ def _to_integer(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
     wide = np.float32 if dtype.itemsize <= 2 else np.float64
 
     def rounded(values: np.ndarray) -> np.ndarray:
-        whole = np.rint(np.asarray(values, wide))
+        whole = np.rint(values, dtype=wide)
         np.maximum(whole, wide(info.min), out=whole)
         np.minimum(whole, wide(info.max), out=whole)
         if np.isnan(np.min(whole, initial=0)):
@@ -103,7 +143,7 @@ def _formats() -> dict[str, Format]:
             to = _to_integer(dtype)
         else:
             to = _as_dtype(dtype)
-        table[name] = Format(name, dtype, _as_it_is if name == "f32" else _as_float32, to)
+        table[name] = Format(name, dtype, {"f16": _f16_to_float32, "f32": _as_it_is}.get(name, _as_float32), to)
     return table
 
 

@@ -99,3 +99,13 @@ def test_sizes():
         "i64": 8,
         "bool": 1,
     }
+
+
+@pytest.mark.parametrize("name", ["bf16", "f16", "f32", "i8", "i32"])
+def test_any_shape_and_strides(name):
+    format = FORMATS[name]
+    for values in (np.zeros(()), np.zeros((0, 3)), np.arange(24).reshape(4, 6)[::2, ::-1].T):
+        values = values.astype(np.float32, order="K")
+        stored = format.round_to(values)
+        assert stored.dtype == format.storage and stored.shape == values.shape
+        np.testing.assert_array_equal(format.to_float32(stored.T.copy().T), values)
