@@ -18,7 +18,7 @@ from ngraph_mxnet.nnp.formats import FORMATS, dequantized, quantized
 
 CONVOLUTIONS = ("convolution", "convolution_bias", "convolution_bias_add")
 MATMULS = ("matmul", "matmul_bias")
-_LARGEST_F16 = 65504.0
+_LEAST_F16, _LARGEST_F16 = 2.0**-14, 65504.0
 
 
 @dataclass
@@ -110,21 +110,24 @@ def plain_elements(
 ) -> dict[Value, str]:
     """The element of each value: `element` for reals, the IR's own for others.
 
-    f32 for known vectors that are no factors of a product, and for what f16 can't hold: known arrays, and values of
-    which `largest` tells a magnitude beyond it.
+    f32 for results of the graph, for known vectors that are no factors of a product, and for what is beyond f16's
+    normal numbers: known arrays, and values whose largest magnitude is in `largest`.
     """
-    table = readers(graph)
+    table, results = readers(graph), set(graph.results)
 
     def of(value: Value) -> str:
         if not value.type.element.is_float:
             return value.type.element.name
         magnitude = largest.get(value, 0.0)
+        if value in results and value.type.element.name == "f32":
+            return "f32"
         if value in known:
             if value.type.rank <= 1 and not any(on_grid(node) and at < 2 for node, at in table[value]):
                 return "f32"
             finite = known[value][np.isfinite(known[value])]
             magnitude = float(np.abs(finite).max(initial=0.0))
-        return "f32" if element == "f16" and magnitude > _LARGEST_F16 else element
+        normal = magnitude == 0 or _LEAST_F16 <= magnitude <= _LARGEST_F16
+        return "f32" if element == "f16" and not normal else element
 
     return {value: of(value) for value in graph.values()}
 
