@@ -50,10 +50,12 @@ class OnnxExplanation:
     weights: int = 0
     kernels: list[Contraction] | None = None
     memory: MemoryUse | None = None
+    plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        found = asdict(self)
+        found = asdict(replace(self, plans=[]))
+        found["plans"] = [plan.to_dict() for plan in self.plans]
         for name in ("kernels", "memory"):
             if found[name] is None:
                 del found[name]
@@ -76,6 +78,7 @@ class OnnxExplanation:
             parts.append(kernel_table([self.kernels]))
         if self.memory is not None:
             parts.append(memory_table([self.memory]))
+        parts += self.plans
         return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
 
     def _ports(self) -> Table:
@@ -94,12 +97,13 @@ def _counts(title: str, counts: Mapping[str, int]) -> Table:
 
 
 def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | None = None, *,
-                 kernels: bool = False) -> OnnxExplanation:
+                 kernels: bool = False, options: Mapping[str, Any] | None = None) -> OnnxExplanation:
     """Import and optimise the model in a file; nothing runs.
 
     Args:
         shapes: of inputs that the model leaves open, by name.
         kernels: compile it, and tell how the CPU backend computes each contraction, and the memory.
+        options: the backend's own, which its plan depends on.
 
     Raises:
         ModelError: the file is damaged, or a shape is missing or does not fit.
@@ -118,6 +122,7 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
         graph = bind_weights(imported.graph, imported.weights)
         found = replace(found, inputs=[f"{p.name}: {p.type}" for p in graph.parameters],
                         outputs=[f"{value.name}: {value.type}" for value in graph.results])
+        plan = chosen.plan(graph.clone(), options or {})
         optimize(graph)
         chosen.require_support(graph)
         compiled: Any = compile_graph(imported.graph, "CPU", imported.weights) if kernels else None
@@ -125,6 +130,7 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
         return replace(found, reason=str(error), unknown=_unknown(model))
     cost = graph_cost(imported.graph)
     constants = [node.output.type.bytes for node in graph.nodes if node.op.name == "constant"]
+    found = replace(found, plans=[plan] if plan is not None else [])
     found = replace(found, ops=_descending(node.op.name for node in graph.nodes if node.op.name != "constant"),
                     macs=cost.macs, operations=cost.operations, weights=sum(constants))
     if compiled is None:

@@ -7,7 +7,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from rich.table import Table
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.loading import Shapes, fitting_inputs, load_model, named_shapes
+from ngraph_mxnet.errors import ConfigError
 
 _WIDTH = 140
+_PICTURE = click.Path(dir_okay=False, path_type=Path)
 
 
 def _console() -> Console:
@@ -46,26 +48,46 @@ def _settings(threads: int | None, precision: str | None) -> dict[str, Any]:
 @options.dtype_option
 @options.backend_option
 @click.option("--kernels", is_flag=True, help="Show how each contraction is computed, and the memory.")
+@options.option_option
+@click.option("--svg", type=_PICTURE, help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
+@click.option("--timeline", type=_PICTURE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
 def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | None, kernels: bool,
-            as_json: bool) -> None:
+            settings: dict[str, str], svg: Path | None, timeline: Path | None, as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
-    Of an ONNX model all runs, or nothing: then the node that can't be compiled is named.
+    Of an ONNX model all runs, or nothing: then the node that can't be compiled is named. The backend HYBRID also tells
+    where each node goes and why, and what that would take.
     """
     explanation: Any
     with options.errors_told():
         if options.is_symbol(model):
             from ngraph_mxnet.mxnet_bridge.explain import explain as explain_symbol
 
-            explanation = explain_symbol(model, shapes, dtypes, backend=backend, kernels=kernels)
+            explanation = explain_symbol(model, shapes, dtypes, backend=backend, kernels=kernels, options=settings)
         else:
             from ngraph_mxnet.cli.explain_onnx import explain_onnx
 
             if dtypes:
                 raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
-            explanation = explain_onnx(model, shapes, backend, kernels=kernels)
-    _show(explanation, Console(), as_json)
+            explanation = explain_onnx(model, shapes, backend, kernels=kernels, options=settings)
+        _draw(explanation.plans, svg, "svg")
+        _draw(explanation.plans, timeline, "timeline_svg")
+    _show(explanation, _console(), as_json)
+
+
+def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
+    """Into `path`, of further plans beside it."""
+    if path is None:
+        return
+    if not plans:
+        raise ConfigError(f"{path} is not drawn: the backend has no plan to draw; HYBRID has")
+    for number, plan in enumerate(plans, 1):
+        file = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+        try:
+            file.write_text(getattr(plan, picture)(), encoding="utf-8")
+        except OSError as error:
+            raise click.ClickException(f"{file}: {error.strerror}") from None
 
 
 @click.command()

@@ -65,6 +65,13 @@ def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[st
     return arrays
 
 
+def _option(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    for value in values:
+        if "=" not in value:
+            raise click.BadParameter(f"found {value!r}, expected NAME=VALUE: for example pins=conv0=CPU")
+    return dict(value.partition("=")[::2] for value in values)
+
+
 model_argument = click.argument("model", type=_FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")
 shape_option = click.option("--shape", "shapes", multiple=True, callback=_shape, metavar="NAME=D,D,...",
                             help="The shape of an input; once for each whose shape the model leaves open. A symbol "
@@ -79,6 +86,8 @@ backend_option = click.option("--backend", help="By default the one of NGRAPH_BA
 threads_option = click.option("--threads", type=click.IntRange(1), help="As OMP_NUM_THREADS, which it overrides.")
 precision_option = click.option("--precision", type=click.Choice(["f32", "bf16"]),
                                 help="By default that of NGRAPH_PRECISION.")
+option_option = click.option("--option", "settings", multiple=True, callback=_option, metavar="NAME=VALUE",
+                             help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

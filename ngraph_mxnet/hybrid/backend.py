@@ -11,7 +11,7 @@ from ngraph_mxnet.hybrid.costs import DeviceCosts, measured_cpu, modelled_cpu
 from ngraph_mxnet.hybrid.executable import HybridExecutable
 from ngraph_mxnet.hybrid.extraction import Part, extract_regions
 from ngraph_mxnet.hybrid.options import Options, read_options
-from ngraph_mxnet.hybrid.outline import outline
+from ngraph_mxnet.hybrid.outline import origins, outline, pin_on
 from ngraph_mxnet.hybrid.placement import place
 from ngraph_mxnet.hybrid.plan import Plan
 from ngraph_mxnet.hybrid.problem import HOST
@@ -32,25 +32,25 @@ class HybridBackend(Backend):
     """See `Backend`, and docs/hybrid.md. The variant is the NNP's: `HYBRID:nnp-t-1400` places on CPU and
     NNP:nnp-t-1400."""
 
+    devices: tuple[str, str]
+
     def __init__(self, variant: str = "") -> None:
         self.name = f"HYBRID:{variant}" if variant else "HYBRID"
-        self._devices = ("CPU", f"NNP:{variant}" if variant else "NNP")
+        self.devices = ("CPU", f"NNP:{variant}" if variant else "NNP")
 
     def supports(self, node: Node) -> str | None:
-        return _reason(_backends(self._devices), node)
+        return _reason(_backends(self.devices), node)
 
     def notices(self) -> list[str]:
-        return [notice for backend in _backends(self._devices) for notice in backend.notices()]
+        return [notice for backend in _backends(self.devices) for notice in backend.notices()]
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
-        wanted = read_options(self.name, options, self._devices)
+        wanted = read_options(self.name, options, self.devices)
         backends = _backends(wanted.devices)
-        original = graph.clone()
-        plan = self._planned(graph, wanted, backends)
-        parts = _whole(original, plan, backends)
-        if parts:
-            graph = original
-        else:
+        plan = self._planned(graph.clone(), wanted, backends)
+        parts = _whole(graph, plan, backends)
+        if not parts:
+            graph = plan.outline.graph
             parts = extract_regions(plan.outline, plan.placement.regions)
         passed = [dict(given) for given in wanted.passed]
         for device, backend in enumerate(backends):
@@ -65,7 +65,7 @@ class HybridBackend(Backend):
         Raises:
             UnsupportedError, ConfigError: as `compile`.
         """
-        wanted = read_options(self.name, options, self._devices)
+        wanted = read_options(self.name, options, self.devices)
         return self._planned(graph, wanted, _backends(wanted.devices))
 
     def _planned(self, graph: Graph, wanted: Options, backends: Backends) -> Plan:
@@ -75,9 +75,8 @@ class HybridBackend(Backend):
                 raise UnsupportedError(f"backend {self.name} does not run {node}: {reason}\n"
                                        f"{neighbourhood(graph, node)}")
         inline_bodies(graph)
-        with span("passes", "compile"):
-            optimize(graph, disable=_APART)
         graph.remove_dead()
+        graph = _optimized(graph, wanted.pins)
         with span("place", "compile"):
             costs = _costs(backends[0], graph, wanted, 0), _costs(backends[1], graph, wanted, 1)
             found = outline(graph, backends, costs, wanted.pins, shared=bool(wanted.shared_memory))
@@ -87,6 +86,20 @@ class HybridBackend(Backend):
 
 def _backends(names: tuple[str, str]) -> Backends:
     return get_backend(names[0]), get_backend(names[1])
+
+
+def _optimized(graph: Graph, pins: Mapping[str, str]) -> Graph:
+    """A graph with the nodes whose costs tell most of what the devices' own passes will make of them.
+
+    Where a pinned node became part of one that is not pinned alike, the graph stays as it is.
+    """
+    found = graph.clone()
+    with span("passes", "compile"):
+        optimize(found, disable=_APART)
+    for node in found.nodes:
+        if len({pins.get(pin_on(origin, pins) or "") for origin in origins(node)}) > 1:
+            return graph
+    return found
 
 
 def _whole(graph: Graph, plan: Plan, backends: Backends) -> list[Part]:

@@ -20,6 +20,7 @@ from ngraph_mxnet.cpu.tuning import machine_identity
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import Builder
 from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.partition.cost import node_cost
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.executable import Executable
@@ -37,14 +38,14 @@ NODE_SECONDS = 1e-6
 class DeviceCosts:
     """The costs of one device.
 
-    `seconds` of a node; `launch`: seconds to start a region; `transfer`: seconds to bring so many bytes from the
+    `seconds` of a node; `launch`: seconds to start a region; `transfer`: seconds to bring a tensor from the
     host's memory to the device's or back, None where it computes in the host's. `kind` says what they are:
     `modelled`, `measured` or `simulated`.
     """
 
     seconds: Callable[[Node], float]
     launch: float
-    transfer: Callable[[int], float] | None
+    transfer: Callable[[TensorType], float] | None
     kind: str
 
 

@@ -12,6 +12,7 @@ from ngraph_mxnet.hybrid.costs import DeviceCosts
 from ngraph_mxnet.hybrid.problem import Item, Pair, Problem, Tensor
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.runtime.backend import Backend
 
 Reasons = tuple[str | None, str | None]
@@ -58,7 +59,7 @@ def outline(graph: Graph, backends: tuple[Backend, Backend], costs: tuple[Device
     verdicts = _verdicts(graph, backends, prepared)
     pinned, used = [], set()
     for node in nodes:
-        found = [pattern for pattern in pins if _matches(node, pattern)]
+        found = [pattern for pattern in (pin_on(origin, pins) for origin in origins(node)) if pattern is not None]
         used.update(found)
         pinned.append(_known(names)[pins[found[-1]].upper()] if found else None)
     items = []
@@ -113,7 +114,7 @@ def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: tu
     results = set(graph.results)
     tensors = []
     for value, items in readers.items():
-        copy = _copy_seconds(value.type.bytes, costs)
+        copy = _copy_seconds(value.type, costs)
         free = shared or not any(copy)
         producer = number[value.node] if value.node is not None else None
         tensors.append(Tensor(value.name or (_name(value.node) if value.node else ""), producer, tuple(items),
@@ -122,9 +123,9 @@ def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: tu
     return tuple(readers), tuple(tensors)
 
 
-def _copy_seconds(count: int, costs: tuple[DeviceCosts, DeviceCosts]) -> Pair:
-    """Of `count` bytes, to device 0 and to device 1: out of one's memory and into the other's."""
-    seconds = sum(device.transfer(count) for device in costs if device.transfer is not None)
+def _copy_seconds(type_: TensorType, costs: tuple[DeviceCosts, DeviceCosts]) -> Pair:
+    """To device 0 and to device 1: out of one's memory and into the other's."""
+    seconds = sum(device.transfer(type_) for device in costs if device.transfer is not None)
     return seconds, seconds
 
 
@@ -136,12 +137,24 @@ def _known(names: tuple[str, str]) -> dict[str, int]:
 
 
 def _name(node: Node) -> str:
-    """As the framework calls it, if it does: `conv0` of `mx:conv0 Convolution`."""
-    return node.origin.partition(":")[2].partition(" ")[0] or node.origin or node.op.name
+    """As the framework calls the first node that it was made of, if it does."""
+    return _framework_name(origins(node)[0]) if node.origin else node.op.name
 
 
-def _matches(node: Node, pattern: str) -> bool:
-    return bool(node.origin) and (fnmatchcase(_name(node), pattern) or fnmatchcase(node.origin, pattern))
+def _framework_name(origin: str) -> str:
+    """`conv0` of `mx:conv0 Convolution`."""
+    return origin.partition(":")[2].partition(" ")[0] or origin
+
+
+def origins(node: Node) -> list[str]:
+    """Of all that passes made the node of."""
+    return node.origin.split(" + ") if node.origin else []
+
+
+def pin_on(origin: str, pins: Mapping[str, str]) -> str | None:
+    """The last pattern that matches a node's origin, or the name in it."""
+    found = [p for p in pins if fnmatchcase(_framework_name(origin), p) or fnmatchcase(origin, p)]
+    return found[-1] if found else None
 
 
 def _refusal(node: Node, reasons: Reasons, names: tuple[str, str], pin: int | None) -> str:

@@ -20,6 +20,7 @@ class PlacedNode:
 
     name: str
     op: str
+    origin: str
     device: int
     region: int
     seconds: tuple[float | None, float | None]
@@ -110,7 +111,8 @@ class Plan:
         found = []
         for item, node in enumerate(self.outline.nodes):
             seconds = [s if math.isfinite(s) else None for s in self.outline.problem.items[item].seconds]
-            found.append(PlacedNode(self.outline.problem.items[item].name, node.op.name, self.placement.devices[item],
+            found.append(PlacedNode(self.outline.problem.items[item].name, node.op.name, node.origin,
+                                    self.placement.devices[item],
                                     region_of[item], (seconds[0], seconds[1]), self._why(item)))
         return tuple(found)
 
@@ -126,15 +128,14 @@ class Plan:
         if set(self.placement.devices) == {here}:
             return f"all on {self.devices[here]} is fastest"
         if seconds[here] <= seconds[other]:
-            return f"not slower here: {time_text(seconds[here])} against {time_text(seconds[other])}"
+            return "faster here" if seconds[here] < seconds[other] else "as fast here"
         moved = list(self.placement.devices)
         moved[item] = other
         problem = self.outline.problem
         more = problem.serial_seconds(moved) - problem.serial_seconds(self.placement.devices)
-        times = f"{time_text(seconds[other])} against {time_text(seconds[here])}"
         if more > 0:
-            return f"{name} is faster ({times}), but with what crosses then the call would take {time_text(more)} more"
-        return f"{name} is faster ({times}), but busy meanwhile"
+            return f"faster on {name}, but with what crosses then the call would take {time_text(more)} more"
+        return f"faster on {name}, which is busy meanwhile"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON. Times are in seconds, predicted; `alone` is null where a device does not run everything."""
@@ -145,8 +146,8 @@ class Plan:
             "alone_seconds": [s if math.isfinite(s) else None for s in self.alone],
             "serial_seconds": self.placement.serial,
             "method": self.placement.method,
-            "nodes": [{"name": n.name, "op": n.op, "device": self.devices[n.device], "region": n.region,
-                       "seconds": list(n.seconds), "why": n.why} for n in self.nodes],
+            "nodes": [{"name": n.name, "op": n.op, "origin": n.origin, "device": self.devices[n.device],
+                       "region": n.region, "seconds": list(n.seconds), "why": n.why} for n in self.nodes],
             "regions": [{"device": self.devices[r.device], "nodes": list(r.nodes), "ops": r.ops, "macs": r.cost.macs,
                          "operations": r.cost.operations, "begin": r.begin, "end": r.end} for r in self.regions],
             "transfers": [{"name": t.name, "to": self.devices[t.to], "bytes": t.bytes, "begin": t.begin, "end": t.end,

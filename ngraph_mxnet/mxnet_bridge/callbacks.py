@@ -22,6 +22,7 @@ from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.mxnet_bridge import known
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, judge_region, shared_names
+from ngraph_mxnet.mxnet_bridge.pins import pins_of
 from ngraph_mxnet.mxnet_bridge.symbol_json import VARIABLE, mxnet_element, parse_symbol, type_attributes
 from ngraph_mxnet.partition.cost import Cost
 from ngraph_mxnet.partition.regions import ALONE
@@ -251,6 +252,9 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
         key.removeprefix(_PREFIX): value
         for key, value in _own_options(attrs).items() if key not in (_BACKEND, _STRUCTURE)
     }
+    devices = get_backend(backend).devices
+    if devices and "pins" not in passed:
+        passed["pins"] = pins_of(symbol, devices)
     return compile_graph(graph, backend, **passed)
 
 

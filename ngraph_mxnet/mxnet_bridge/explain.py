@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,10 +14,11 @@ from ngraph_mxnet.cpu.describe import Contraction, contractions
 from ngraph_mxnet.cpu.kernel_table import kernel_table, memory_table
 from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.errors import ConfigError, ModelError
-from ngraph_mxnet.ir import TensorType, element_type
+from ngraph_mxnet.ir import Graph, TensorType, element_type
 from ngraph_mxnet.mxnet_bridge import callbacks, environment
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, review_region
+from ngraph_mxnet.mxnet_bridge.pins import pins_of
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
 from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.partition.render import render
@@ -49,12 +50,15 @@ class Explanation:
     exact: bool
     kernels: list[list[Contraction]] | None = None
     memory: list[MemoryUse] | None = None
+    plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {**self.partition.to_dict(), "exact": self.exact, "notices": list(self.notices)}
         if self.kernels is not None:
             found["kernels"] = [[asdict(contraction) for contraction in region] for region in self.kernels]
+        if self.plans:
+            found["plans"] = [plan.to_dict() for plan in self.plans]
         if self.memory is not None:
             found["memory"] = [asdict(use) for use in self.memory]
         return found
@@ -65,6 +69,8 @@ class Explanation:
             parts.append(kernel_table(self.kernels))
         if self.memory is not None:
             parts.append(memory_table(self.memory))
+        for number, plan in enumerate(self.plans, 1):
+            parts += [Text(f"Region {number}", style="bold"), plan] if len(self.plans) > 1 else [plan]
         return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
 
     def __str__(self) -> str:
@@ -79,7 +85,8 @@ class Explanation:
 
 
 def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None = None, *,
-            backend: str | None = None, kernels: bool = False) -> Explanation:
+            backend: str | None = None, kernels: bool = False, options: Mapping[str, Any] | None = None,
+            ) -> Explanation:
     """Partition `symbol` as a bind for inference would. No array is made and nothing runs.
 
     Args:
@@ -88,6 +95,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         dtypes: by name; float32 where not given.
         backend: by default the one of NGRAPH_BACKEND.
         kernels: compile the regions too, and tell how the CPU backend computes each contraction, and the memory.
+        options: the backend's own, which its plan of each region depends on.
 
     Raises:
         ModelError: the file is corrupt, or MXNet finds the shapes inconsistent.
@@ -100,16 +108,22 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     unknown = sorted({*shapes, *(dtypes or {})} - {*symbol.list_arguments(), *symbol.list_auxiliary_states()})
     if unknown:
         raise ModelError(f"no input is called {', '.join(unknown)}; the arguments: {symbol.list_arguments()}")
-    options = {"ngraph_backend": get_backend(backend).name} if backend else {}
+    chosen = {"ngraph_backend": get_backend(backend).name} if backend else {}
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
         exact = environment.problem() is None
         symbol = _with_distinct_names(symbol)
-        partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, options)
-        compiled = _compiled(symbol, shapes, dtypes or {}, partition) if kernels else None
+        partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, chosen)
+        if kernels and partition.backend != "CPU":
+            raise ConfigError(f"the backend {partition.backend} has no kernels to tell of; the backend CPU has")
+        regions = _regions(symbol, shapes, dtypes or {}, partition)
+        compiled = [cast("CPUExecutable", compile_graph(graph, "CPU")) for graph, _ in regions] if kernels else None
+        planner = get_backend(partition.backend)
+        plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
-    found = Explanation(partition, exact, notices=tuple(get_backend(partition.backend).notices()))
+    found = Explanation(partition, exact, plans=[plan for plan in plans if plan is not None],
+                        notices=tuple(planner.notices()))
     if compiled is None:
         return found
     return replace(found, kernels=[contractions(region.main.instructions) for region in compiled],
@@ -181,10 +195,10 @@ def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[s
     return partition
 
 
-def _compiled(symbol: Symbol, shapes: Shapes, dtypes: DTypes, partition: Partition) -> list[CPUExecutable]:
-    """Each region, its weights unknown."""
-    if partition.backend != "CPU":
-        raise ConfigError(f"the backend {partition.backend} has no kernels to tell of; the backend CPU has")
+def _regions(symbol: Symbol, shapes: Shapes, dtypes: DTypes,
+             partition: Partition) -> list[tuple[Graph, dict[str, Any]]]:
+    """The graph of each region, its weights unknown, and where its symbol wants nodes to run, as an option."""
+    devices = get_backend(partition.backend).devices
     graph = with_types(parse_symbol(symbol.tojson(remove_amp_cast=False)), *_inferred(symbol, shapes, dtypes))
     number = {node.name: node.index for node in graph.operators()}
     found = []
@@ -192,7 +206,7 @@ def _compiled(symbol: Symbol, shapes: Shapes, dtypes: DTypes, partition: Partiti
         part = cut_region(graph, sorted(number[name] for name, _ in region.nodes))
         types = argument_types(part)
         assert types is not None  # a region of unknown shapes is rejected
-        found.append(cast("CPUExecutable", compile_graph(lower_graph(part, types), "CPU")))
+        found.append((lower_graph(part, types), {"pins": pins_of(part, devices)} if devices else {}))
     return found
 
 

@@ -40,6 +40,8 @@ class Backend(ABC):
     """
 
     name: str
+    devices: tuple[str, ...] = ()
+    """Of a backend that places nodes on others: their names. It takes the option `pins`, of devices by node."""
 
     @abstractmethod
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
@@ -53,6 +55,17 @@ class Backend(ABC):
     @abstractmethod
     def supports(self, node: Node) -> str | None:
         """None when this backend runs the node, else the reason why not, as a phrase for people."""
+
+    def plan(self, graph: Graph, options: Mapping[str, Any]) -> Any:
+        """What the backend would do with a verified graph, which it may rewrite, where there is something to tell:
+        prints as tables, `to_dict()` is for programs, `svg()` and `timeline_svg()` are pictures. Nothing is compiled.
+
+        Raises:
+            UnsupportedError, ConfigError: as `compile`.
+        """
+        if options:
+            raise ConfigError(f"backend {self.name} makes no plan that options could change; HYBRID does")
+        return None
 
     def notices(self) -> list[str]:
         """What the environment's settings ask of this backend and this machine can't give, each as a sentence."""

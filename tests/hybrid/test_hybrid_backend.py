@@ -37,7 +37,7 @@ Seconds = Callable[[Node], float]
 def costs(cpu: Seconds, other: Seconds, transfer: float = 0.0) -> dict[str, DeviceCosts]:
     """`transfer`: seconds a byte."""
     return {"CPU": DeviceCosts(cpu, 0.0, None, "made up"),
-            "INTERPRETER": DeviceCosts(other, 0.0, (lambda count: transfer * count) if transfer else None, "made up")}
+            "INTERPRETER": DeviceCosts(other, 0.0, (lambda t: transfer * t.bytes) if transfer else None, "made up")}
 
 
 def place(graph: Graph, made_up: dict[str, DeviceCosts], **options: Any) -> HybridExecutable:
@@ -143,6 +143,20 @@ def test_pins_are_kept(pins: Any):
     assert where["conv0"] == (0, "pinned by the user")
     assert where["conv1"][0] == 1
     check(net(), found, arrays_for(net()))
+
+
+def test_a_pinned_node_does_not_become_part_of_another():
+    """The activation would be the convolution's clamp."""
+    b = Builder(name="clamp")
+    x, w = b.parameter("x", (1, 3, 4, 4)), b.parameter("w", (4, 3, 1, 1), cacheable=True)
+    b.origin = "mx:conv Convolution"
+    y = b.convolution(x, w)
+    b.origin = "mx:act Activation"
+    graph = b.results(b.relu(y))
+    assert [node.op for node in place(graph, contractions_away()).plan.nodes] == ["convolution_bias"]
+    found = place(graph, contractions_away(), pins={"act": "CPU"})
+    assert {node.op: node.device for node in found.plan.nodes} == {"convolution": 1, "relu": 0}
+    check(graph, found, arrays_for(graph))
 
 
 def test_wrong_pins_are_told():
