@@ -79,7 +79,10 @@ class HybridBackend(Backend):
         graph = _optimized(graph, wanted.pins)
         with span("place", "compile"):
             costs = _costs(backends[0], graph, wanted, 0), _costs(backends[1], graph, wanted, 1)
-            found = outline(graph, backends, costs, wanted.pins, shared=bool(wanted.shared_memory))
+            shared = wanted.shared_memory
+            if shared is None:
+                shared = any(device.shares_memory for device in costs)
+            found = outline(graph, backends, costs, wanted.pins, shared=shared)
             placement = place(found.problem, overlap=wanted.overlap)
         return Plan(found, placement, (costs[0].kind, costs[1].kind))
 

@@ -21,6 +21,9 @@ from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import Builder
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.nnp.cost import node_seconds, transfer_seconds
+from ngraph_mxnet.nnp.device import Device
+from ngraph_mxnet.nnp.program import ELEMENT_BYTES
 from ngraph_mxnet.partition.cost import node_cost
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.executable import Executable
@@ -40,13 +43,14 @@ class DeviceCosts:
 
     `seconds` of a node; `launch`: seconds to start a region; `transfer`: seconds to bring a tensor from the
     host's memory to the device's or back, None where it computes in the host's. `kind` says what they are:
-    `modelled`, `measured` or `simulated`.
+    `modelled`, `measured` or `simulated`. `shares_memory`: with the host, although it could have a memory of its own.
     """
 
     seconds: Callable[[Node], float]
     launch: float
     transfer: Callable[[TensorType], float] | None
     kind: str
+    shares_memory: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,18 @@ def cpu_seconds(node: Node, machine: Machine) -> float:
     moved = sum(value.type.bytes for value in (*dict.fromkeys(node.inputs), *node.outputs))
     operations = 2 * cost.macs / CONTRACTION_SHARE + cost.operations * ELEMENT_OPERATIONS
     return NODE_SECONDS + max(operations / machine.gflops, moved / machine.gigabytes) / 1e9
+
+
+def simulated_nnp(device: Device, precision: str) -> DeviceCosts:
+    """Of a simulated NNP that stores real numbers as `precision`.
+
+    A launch is a write to the device and the answer that it is done, each a trip over the link.
+    """
+    def stored(type_: TensorType) -> int:
+        return type_.size * (ELEMENT_BYTES[precision] if type_.element.is_float else type_.element.size)
+
+    return DeviceCosts(lambda node: node_seconds(node, device, precision), 2 * device.host_link.latency,
+                       lambda type_: transfer_seconds(stored(type_), device), "simulated", device.shares_memory)
 
 
 def measured_cpu(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:

@@ -105,6 +105,8 @@ class Device:
         self.network = Link(self._rate("network.bandwidth"), 0.0, self["network.energy"])
         self.port = self._rate("network.port")
         self.host_link = Link(*(self[f"host_link.{key}"] for key in ("bandwidth", "latency", "energy")))
+        self.shares_memory = bool(self["host_link.shared"])
+        """Whether host and device address one memory, so that nothing has to be copied between them."""
         self.queues, self.host_queues = int(self["dma.queues"]), int(self["dma.host_queues"])
         self.dma_startup = self["dma.startup"]
         self.native_transpose = "native_transpose" in self.numbers and bool(self["native_transpose"])
