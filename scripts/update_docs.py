@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/environment.md from the declarations in ngraph_mxnet/config.py."""
+"""Write docs/environment.md from ngraph_mxnet/config.py, and docs/nnp-devices.md from the device files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ngraph_mxnet import config  # noqa: E402
+from ngraph_mxnet.nnp.tables import device_tables  # noqa: E402
 
 TEXT = """# Environment variables
 
@@ -23,10 +24,18 @@ that says what is. This page is generated: edit `ngraph_mxnet/config.py` and run
 | `MXNET_SUBGRAPH_BACKEND` | `NGRAPH` (any case): this package; `NONE`, `MKLDNN` or unset: MXNet alone |
 | `MXNET_SUBGRAPH_VERBOSE` | `0` hides MXNet's line "Subgraph backend NGRAPH is activated" |
 """
+DEVICES = """# The numbers of the simulated NNPs
+
+What [the simulator](nnp.md) knows of each product, and from where: `published`, `derived` from what is published, or a
+`guess`, whose source says on what grounds. No number was fitted to a benchmark. `load_device(name, {{path: value}})`
+gives a device with other numbers. This page is generated: edit `ngraph_mxnet/nnp/devices/` and run `scripts/update_docs.py`.
+
+{tables}"""
 
 
 def main() -> None:
     (ROOT / "docs" / "environment.md").write_text(TEXT.format(table=config.docs_table()), encoding="utf-8")
+    (ROOT / "docs" / "nnp-devices.md").write_text(DEVICES.format(tables=device_tables()), encoding="utf-8")
 
 
 if __name__ == "__main__":

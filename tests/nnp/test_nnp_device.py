@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.nnp.device import KINDS, devices, load_device, owner
+from ngraph_mxnet.nnp.tables import device_tables, instruction_table
 
 ALL = [f"{product}:{mode}" for product, modes in devices().items() for mode in modes]
 
@@ -63,3 +66,9 @@ def test_a_number_can_be_given():
 def test_unknown_names(name: str, says: str):
     with pytest.raises(ConfigError, match=says):
         load_device(name)
+
+
+def test_the_tables_of_the_documentation():
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    assert device_tables() in (docs / "nnp-devices.md").read_text(), "run scripts/update_docs.py"
+    assert instruction_table() in (docs / "nnp.md").read_text(), "copy instruction_table() to docs/nnp.md"
