@@ -28,7 +28,8 @@ DEVICES = """# The numbers of the simulated NNPs
 
 What [the simulator](nnp.md) knows of each product, and from where: `published`, `derived` from what is published, or a
 `guess`, whose source says on what grounds. No number was fitted to a benchmark. `load_device(name, {{path: value}})`
-gives a device with other numbers. This page is generated: edit `ngraph_mxnet/nnp/devices/` and run `scripts/update_docs.py`.
+gives a device with other numbers. This page is generated: edit `ngraph_mxnet/nnp/devices/` and run
+`scripts/update_docs.py`.
 
 {tables}"""
 
