@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from ngraph_mxnet.nnp.formats import FORMATS, quantized
 
@@ -62,21 +61,21 @@ def columns(image: np.ndarray, kernel: Sequence[int], attrs: Mapping[str, Any]) 
     """image [C, *S] as [groups, C/groups * kernel places, places of the result], zeros outside the image."""
     begins, ends, strides = attrs["pads_begin"], attrs["pads_end"], attrs["strides"]
     dilations, groups = attrs["dilations"], attrs["groups"]
-    sizes = convolved_sizes(image.shape[1:], kernel, attrs)
+    sizes, image = convolved_sizes(image.shape[1:], kernel, attrs), np.ascontiguousarray(image)
     if any(begins) or any(ends):
         image = _padded(image, begins, ends)
     elif math.prod(kernel) == 1 and all(step == 1 for step in strides):
-        return np.ascontiguousarray(image).reshape(groups, -1, math.prod(sizes))
-    step = image.strides
-    windows = as_strided(
-        image,
+        return image.reshape(groups, -1, math.prod(sizes))
+    steps = image.strides[1:]
+    windows: np.ndarray = np.ndarray(
         (image.shape[0], *kernel, *sizes),
-        (
-            step[0],
-            *(s * d for s, d in zip(step[1:], dilations, strict=True)),
-            *(s * d for s, d in zip(step[1:], strides, strict=True)),
+        image.dtype,
+        image,
+        strides=(
+            image.strides[0],
+            *(step * dilation for step, dilation in zip(steps, dilations, strict=True)),
+            *(step * stride for step, stride in zip(steps, strides, strict=True)),
         ),
-        writeable=False,
     )
     return np.ascontiguousarray(windows).reshape(groups, -1, math.prod(sizes))
 
@@ -127,20 +126,19 @@ def finish(
         sums: int32 or float32, or float32 that hold what int32 would; may be overwritten if float32.
         element: a name of FORMATS; `scale` and `bias` broadcast with `sums`, `residual` is float32.
     """
-    with np.errstate(all="ignore"):
-        values = sums.astype(np.float32, copy=False)
-        if scale is not None:
-            values *= scale
-        if bias is not None:
-            values += bias
-        if residual is not None:
-            values += residual if residual_scale == 1.0 else residual * np.float32(residual_scale)
-        if lower != -math.inf:
-            np.maximum(values, np.float32(lower), out=values)
-        if upper != math.inf:
-            np.minimum(values, np.float32(upper), out=values)
-        if 0.0 in (lower, upper):
-            values += np.float32(0)  # of -0 and +0 the maximum may be either
-        if element == "i8":
-            return quantized(values, out_scale)
-        return FORMATS[element].round_to(values)
+    values = sums.astype(np.float32, copy=False)
+    if scale is not None:
+        values *= scale
+    if bias is not None:
+        values += bias
+    if residual is not None:
+        values += residual if residual_scale == 1.0 else residual * np.float32(residual_scale)
+    if lower != -math.inf:
+        np.maximum(values, np.float32(lower), out=values)
+    if upper != math.inf:
+        np.minimum(values, np.float32(upper), out=values)
+    if 0.0 in (lower, upper):
+        values += np.float32(0)  # of -0 and +0 the maximum may be either
+    if element == "i8":
+        return quantized(values, out_scale)
+    return FORMATS[element].round_to(values)

@@ -46,10 +46,10 @@ class Quantization:
         """`array`, of the type that `value` has in the graph, as the device stores it."""
         element = self.elements[value]
         scale = self.weights[value] if value in self.weights else self.scales.get(value)
-        if scale is not None:
-            return quantized(array.astype(np.float32, copy=False), scale)
-        if array.dtype.kind == "f" and array.dtype != FORMATS[element].storage:
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
+            if scale is not None:
+                return quantized(array.astype(np.float32, copy=False), scale)
+            if array.dtype.kind == "f" and array.dtype != FORMATS[element].storage:
                 return FORMATS[element].round_to(array.astype(np.float32, copy=False))
         return array
 
