@@ -9,7 +9,7 @@ from first to last byte, which is never too little; `check` compares bytes.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -78,7 +78,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self._uses: dict[Buffer, _Use] = {}
-        self._offsets: list[tuple[int, int, _Use]] = []
+        self._spans: list[tuple[int, int, int, _Use]] = []  # first byte, a number, byte behind, whose
         self._longest = 0
         self._count = 0
 
@@ -88,16 +88,13 @@ class _Memory:
         if found is None:
             found = self._uses[buffer] = _Use(buffer)
             low, high = buffer.offset, buffer.end
-            start = bisect_left(self._offsets, (low - self._longest,))
-            for place in range(start, len(self._offsets)):
-                offset, _, other = self._offsets[place]
-                if offset >= high:
-                    break
-                if other.buffer.end > low:
+            start, stop = bisect_left(self._spans, (low - self._longest,)), bisect_left(self._spans, (high,))
+            for _, _, end, other in self._spans[start:stop]:
+                if end > low:
                     found.others[other] = other.others[found] = None
-            self._count += 1  # no two entries compare equal, so no uses are compared
-            insort(self._offsets, (low, self._count, found))
-            self._longest = max(self._longest, buffer.bytes)
+            self._count += 1  # no two numbers are equal, so no uses are compared
+            insort(self._spans, (low, self._count, high, found))
+            self._longest = max(self._longest, high - low)
         return found
 
     def forget(self, use: _Use) -> None:
@@ -105,19 +102,22 @@ class _Memory:
         del self._uses[use.buffer]
         for other in use.others:
             del other.others[use]
-        place = bisect_left(self._offsets, (use.buffer.offset,))
-        while self._offsets[place][2] is not use:
+        place = bisect_left(self._spans, (use.buffer.offset,))
+        while self._spans[place][3] is not use:
             place += 1
-        del self._offsets[place]
+        del self._spans[place]
 
-    def conflicts(self, access: _Access, writes: bool) -> Iterator[int]:
+    def conflicts(self, access: _Access, writes: bool) -> list[int]:
         """The instructions that must have ended before `access`, which writes or only reads."""
         own = self._uses[access.tile.buffer]
         low, high = access.low, access.high
+        found: list[_Access] = []
         for use in (own, *own.others):
-            for group in (use.writes, use.reads.values() if writes else ()):
-                near = [earlier for earlier in group if earlier.low < high and low < earlier.high]
-                yield from (earlier.index for earlier in near if use is not own or earlier.meets(access))
+            near = [earlier for earlier in use.writes if earlier.low < high and low < earlier.high]
+            if writes:
+                near += [earlier for earlier in use.reads.values() if earlier.low < high and low < earlier.high]
+            found += [earlier for earlier in near if earlier.meets(access)] if use is own else near
+        return [earlier.index for earlier in found]
 
     def add_write(self, access: _Access) -> None:
         """Note a write and forget what every later conflict with which also conflicts with a later write."""

@@ -30,6 +30,9 @@ class Buffer:
     element: str
     shape: Shape
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.offset))  # buffers are looked up for every tile
+
     @property
     def size(self) -> int:
         return prod(self.shape)
