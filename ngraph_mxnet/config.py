@@ -89,8 +89,8 @@ def _team(text: str) -> int:
     return sizes[0]
 
 
-_BACKENDS = ("CPU", "INTERPRETER")
-_VARIED_BACKENDS: tuple[str, ...] = ()
+_BACKENDS = ("CPU", "INTERPRETER", "NNP")
+_VARIED_BACKENDS = ("NNP",)
 """Of which there are variants, `name:variant`; which, their classes know."""
 
 
@@ -107,7 +107,8 @@ _VARIABLES = (
         "word",
         "CPU",
         ", ".join(_BACKENDS),
-        "The backend that compiles when the caller names none.",
+        "The backend that compiles when the caller names none. NNP is a simulated accelerator, of a product and power "
+        "mode if wanted: NNP:nnp-i-1100:10W.",
         _backend,
     ),
     _choice(
@@ -159,8 +160,9 @@ _VARIABLES = (
     _choice(
         "NGRAPH_PRECISION",
         "f32",
-        ("f32", "bf16"),
-        "bf16: convolutions and matrix products in bf16 with float32 sums, on CPUs with AVX512_BF16 (others: float32).",
+        ("f32", "bf16", "f16", "int8"),
+        "bf16: convolutions and matrix products in bf16 with float32 sums, on CPUs with AVX512_BF16 (others: float32). "
+        "f16, int8: those of the simulated NNP-I; the CPU then computes in float32.",
         str.lower,
         compiles=True,
     ),

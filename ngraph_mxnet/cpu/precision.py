@@ -17,6 +17,7 @@ from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
 PRECISIONS = ("f32", "bf16")
+_OF_THE_NNP = ("f16", "int8")
 
 
 def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool]) -> str | None:
@@ -25,6 +26,8 @@ def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool]) -> str
     Raises:
         ConfigError: there is no such precision at all.
     """
+    if wanted in _OF_THE_NNP:
+        return f"NGRAPH_PRECISION={wanted}: only the backend NNP has it. The CPU computes in float32."
     if wanted not in PRECISIONS:
         raise ConfigError(f"option precision: found {wanted!r}, expected {' or '.join(PRECISIONS)}")
     missing = bf16_missing(isa, features) if wanted == "bf16" else None

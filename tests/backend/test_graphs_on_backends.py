@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_records import array_of
 from random_graphs import graphs
-from test_ops_on_backends import assert_close, backend_named
+from test_ops_on_backends import assert_close, backend_named, tolerance_on
 
 from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.interpreter.backend import InterpreterBackend
@@ -22,6 +22,8 @@ from ngraph_mxnet.runtime.backend import backends, get_backend
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import InputError
 
+STEPS = ("floor", "argmax", "greater")
+"""Where a number that is rounded otherwise gives quite another result."""
 each_backend = pytest.mark.parametrize("name", backends())
 
 
@@ -48,10 +50,13 @@ def test_random_graphs_agree(name: str):
     def check(graph: Graph, seed: int):
         if any(backend.supports(node) for node in graph.nodes):
             return
+        if name == "NNP" and any(node.op.name in STEPS for node in graph.nodes):
+            return
         arrays = arrays_for(graph, seed)
         expected = compile(graph, "INTERPRETER")(*arrays)
         for one, other in zip(compile(graph, name)(*arrays), expected, strict=True):
-            assert_close(one, other, 4e-3 if one.dtype == np.float16 else 1e-4, print_graph(graph))
+            tolerance = 4e-3 if one.dtype == np.float16 else 1e-4
+            assert_close(one, other, tolerance_on(name, tolerance), print_graph(graph))
 
     check()
 
@@ -78,7 +83,7 @@ def test_weights_become_constants(name: str):
     w[:] = 0  # the executable has its own copy
     assert [port.name for port in bound.inputs] == ["x"]
     for one, other in zip(bound({"x": x}), expected, strict=True):
-        assert_close(one, other, 1e-5, "")
+        assert_close(one, other, tolerance_on(name, 1e-5), "")
 
 
 @each_backend
@@ -90,7 +95,7 @@ def test_changed_weights_are_seen(name: str):
     for factor in (1, -1, 0.5):
         w *= factor
         for one, other in zip(run(x, w), reference(x, w), strict=True):
-            assert_close(one, other, 1e-5, f"factor {factor}")
+            assert_close(one, other, tolerance_on(name, 1e-5), f"factor {factor}")
 
 
 @each_backend
@@ -142,7 +147,7 @@ def test_inputs_in_any_memory_order(name: str):
     base = np.arange(-12, 12, dtype=np.float32).reshape(4, 6)
     unaligned = np.frombuffer(b"\0" + base.tobytes(), np.uint8)[1:49].view(np.float32).reshape(3, 4)
     for view in (base.T[::2], base[:3, 1:5], base[2::-1, :4], base[:3, :4].astype(">f4"), unaligned):
-        np.testing.assert_array_equal(run(view)[0], np.maximum(view, 0))
+        np.testing.assert_array_equal(run(view)[0], np.maximum(view, 0))  # which f16 holds, too
 
 
 @each_backend
@@ -191,7 +196,7 @@ def test_an_unknown_op_is_refused_with_a_reason(name: str):
 
 
 def test_an_unknown_backend_is_refused():
-    with pytest.raises(ConfigError, match="known: CPU, INTERPRETER"):
+    with pytest.raises(ConfigError, match=r"known: CPU, .*INTERPRETER"):
         compile(small_net(), "TPU")
     assert issubclass(ConfigError, NGraphError)
 

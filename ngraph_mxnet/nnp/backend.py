@@ -1,0 +1,137 @@
+"""The backend NNP: a simulated Intel Nervana NNP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.nnp.device import Device, load_device
+from ngraph_mxnet.nnp.executable import NNPExecutable, Settings
+from ngraph_mxnet.nnp.lower.target import Target, target_of
+from ngraph_mxnet.nnp.support import unsupported
+from ngraph_mxnet.passes.clusters import inline_bodies
+from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.executable import check_options
+
+OPTIONS = {
+    "device": "a product, or product:mode, such as nnp-i-1100:12W (default: that of the backend's name)",
+    "precision": "f16 or int8 on NNP-I, bf16 on NNP-T (default: NGRAPH_PRECISION, else f16 or bf16)",
+    "calibration": "for int8: arrays for all inputs, in order, or a list of such (default: those of the first call)",
+    "mode": "throughput: parts of the batch on engines of their own; latency: few such parts, each on many engines "
+            "(default: throughput if the batch is larger than 1)",
+    "instances": "into how many parts the batch is cut, each on engines of its own (default: by mode)",
+}
+_USUAL = "nnp-i-1100"
+_UNFUSED = ("attention_fusion", "fuse_scale_shift")
+"""Passes that make one op of what the grid and the vector unit do one after the other."""
+_LATENCY_INSTANCES = 2
+"""NNP-I's latency mode is "1x2": two instances of batch 1 (Hot Chips 31)."""
+
+
+class NNPBackend(Backend):
+    """See `Backend`. Real numbers are stored as f16 (NNP-I) or bf16 (NNP-T), and computed on in float32; with precision
+    int8 products are in i8.
+
+    `device` is a product or product:mode of `devices()`.
+    """
+
+    name = "NNP"
+
+    def __init__(self, device: str = "") -> None:
+        self._device = load_device(device or _USUAL)
+        if device:
+            self.name = f"NNP:{device}"
+
+    def supports(self, node: Node) -> str | None:
+        if node.op.name == "fused":
+            return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
+        if node.op.name == "convolution_bias_add_scale_shift":
+            return next(filter(None, (self.supports(part) for part in _parts(node))), None)
+        return unsupported(node, _target(self._device))
+
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable:
+        check_options(self.name, options, OPTIONS)
+        device = load_device(str(options["device"])) if options.get("device") else self._device
+        narrow = _is_int8(str(options.get("precision") or config.get("NGRAPH_PRECISION")), device)
+        self.require_support(graph)
+        inline_bodies(graph)
+        _split_sums(graph)
+        optimize(graph, disable=_UNFUSED)
+        self.require_support(graph)
+        samples = _samples(options.get("calibration") or (), len(graph.parameters))
+        settings = Settings(_target(device), _instances(graph, options, device), narrow, samples)
+        return NNPExecutable(graph, settings)
+
+
+def _element(device: Device) -> str:
+    """What real numbers are stored in."""
+    return "f16" if "f16" in device.grids else "bf16"
+
+
+def _target(device: Device) -> Target:
+    return target_of(device, _element(device))
+
+
+def _is_int8(wanted: str, device: Device) -> bool:
+    """Whether products are to be in i8. `f32`, NGRAPH_PRECISION's default, stands for the device's own element."""
+    known = [_element(device), *(["int8"] if "i8" in device.grids else [])]
+    if wanted not in ("f32", *known):
+        raise ConfigError(f"option precision: found {wanted!r}, expected {' or '.join(known)} on {device.name}")
+    return wanted == "int8"
+
+
+def _samples(given: Any, inputs: int) -> tuple[Sequence[np.ndarray], ...]:
+    """The option `calibration`: one sample, or a list of samples, each an array for each input."""
+    if len(given) and all(isinstance(array, np.ndarray) for array in given):
+        given = [given]
+    for sample in given:
+        if len(sample) != inputs:
+            raise ConfigError(f"option calibration: found a sample of {len(sample)} arrays, expected {inputs}, one for "
+                              "each input, weights too")
+    return tuple(given)
+
+
+def _instances(graph: Graph, options: Mapping[str, Any], device: Device) -> int:
+    """Into how many parts the batch is cut."""
+    batch = next((p.shape[0] for p in graph.parameters if p.shape and not p.cacheable), 1)
+    mode = str(options.get("mode") or ("throughput" if batch > 1 else "latency"))
+    if mode not in ("throughput", "latency"):
+        raise ConfigError(f"option mode: found {mode!r}, expected throughput or latency")
+    usual = device.engines if mode == "throughput" else _LATENCY_INSTANCES
+    try:
+        count = int(options.get("instances") or usual)
+    except ValueError:
+        count = 0
+    if not 1 <= count <= device.engines:
+        raise ConfigError(f"option instances: found {options['instances']!r}, expected 1 to {device.engines}, the "
+                          f"engines of {device.name}")
+    return count
+
+
+def _split_sums(graph: Graph) -> None:
+    """Make convolution and scale_shift again of what a pass made one op of."""
+    nodes: list[Node] = []
+    replaced: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node.op.name == "convolution_bias_add_scale_shift":
+            total, scaled = _parts(node)
+            replaced |= {node.outputs[0]: total.output, node.outputs[1]: scaled.output}
+            nodes += [total, scaled]
+        else:
+            nodes.append(node)
+    graph.nodes = nodes
+    graph.replace(replaced)
+
+
+def _parts(node: Node) -> tuple[Node, Node]:
+    names = [name for name in node.attrs if name not in ("lower2", "upper2")]
+    total = make_node("convolution_bias_add", node.inputs[:4], {name: node.attrs[name] for name in names}, node.origin)
+    bounds = {"lower": node.attrs["lower2"], "upper": node.attrs["upper2"]}
+    return total, make_node("scale_shift", [total.output, *node.inputs[4:]], bounds, node.origin)

@@ -1,0 +1,127 @@
+"""Values that are others' pieces under another shape or at another place: no instruction computes them."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.nnp.lower.boxes import Box, full
+from ngraph_mxnet.nnp.lower.places import Piece, Places
+from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Buffer, Tile, whole
+from ngraph_mxnet.nnp.quantization import Quantization
+
+VIEWS = ("identity", "dropout", "convert", "reshape", "concat", "slice")
+_MOST_PIECES = 64
+"""Into how many parts a piece may fall when it is reshaped; beyond, the value is put together first."""
+
+
+def is_view(node: Node, quantization: Quantization) -> bool:
+    """Whether the node moves nothing by itself: its operands are stored as its result is."""
+    elements, scales = quantization.elements, quantization.scales
+    name = node.op.name
+    if name not in VIEWS or not all(
+        elements[value] == elements[node.output] and scales.get(value) == scales.get(node.output)
+        for value in node.inputs
+    ):
+        return False
+    return name != "slice" or all(step == 1 for step in node.attrs["strides"])
+
+
+def lower_view(node: Node, places: Places) -> None:
+    """Enter the pieces of the node's output."""
+    name, output = node.op.name, node.output
+    places.pieces[output] = ()
+    if name == "reshape":
+        _reshape(node, places)
+    elif name == "concat":
+        axis, begin = node.attrs["axis"] % len(output.shape), 0
+        for value in node.inputs:
+            for piece in places.owned(value):
+                box = piece.box.along(axis, piece.box.begin[axis] + begin, piece.box.shape[axis])
+                places.alias(output, Piece(box, piece.tile, piece.key))
+            begin += value.shape[axis]
+    else:
+        wanted = Box(node.attrs["begin"], output.shape) if name == "slice" else full(output.shape)
+        for piece in places.owned(node.inputs[0]):
+            common = piece.box.meet(wanted)
+            if common is not None:
+                at = common.shifted(piece.box.begin)
+                inside = tuple(a + b for a, b in zip(piece.tile.begin, at.begin, strict=True))
+                tile = Tile(piece.tile.buffer, inside, common.shape)
+                places.alias(output, Piece(common.shifted(wanted.begin), tile, piece.key))
+
+
+def _reshape(node: Node, places: Places) -> None:
+    value, shape = node.inputs[0], node.output.shape
+    if not node.output.type.size:
+        return
+    found: list[Piece] | None = []
+    for piece in places.owned(value):
+        parts = _reshaped(piece, value.shape, shape)
+        found = found + parts if found is not None and parts is not None else None
+    if found is None:
+        found = _reshaped(places.together(value), value.shape, shape) or []
+    for piece in found:
+        places.alias(node.output, piece)
+
+
+def _reshaped(piece: Piece, old: Shape, new: Shape) -> list[Piece] | None:
+    """The piece as boxes of the new shape, None where that takes too many or none will do."""
+    lead = max(_leading(piece.box.shape, old), _leading(piece.tile.shape, piece.tile.buffer.shape))
+    count = prod(piece.box.shape[:lead])
+    if count > _MOST_PIECES:
+        return None
+    parts = []
+    for number in range(count):
+        at, rest = list[int](), number
+        for size in reversed(piece.box.shape[:lead]):
+            at.append(rest % size)
+            rest //= size
+        inside = (*reversed(at), *(0 for _ in old[lead:]))
+        size = prod(piece.box.shape[lead:])
+        box = _range_as_box(_linear(piece.box.begin, inside, old), size, new)
+        if box is None:
+            return None
+        buffer = piece.tile.buffer
+        offset = buffer.offset + _linear(piece.tile.begin, inside, buffer.shape) * ELEMENT_BYTES[buffer.element]
+        name = f"{buffer.name}_{number}" if count > 1 else f"{buffer.name}_r"
+        twin = Buffer(name, buffer.memory, offset, buffer.element, box.shape)
+        parts.append(Piece(box, whole(twin), piece.key))
+    return parts
+
+
+def _leading(shape: Shape, all_: Shape) -> int:
+    """The first axes, in number, that must be gone through one by one for the rest of the box to be contiguous."""
+    axis = len(shape)
+    while axis > 0 and shape[axis - 1] == all_[axis - 1]:
+        axis -= 1
+    lead = max(axis - 1, 0)  # the last axis that is cut may be a range
+    return 0 if prod(shape[:lead]) == 1 else lead
+
+
+def _linear(begin: Shape, inside: Shape, shape: Shape) -> int:
+    position = 0
+    for b, i, size in zip(begin, inside, shape, strict=True):
+        position = position * size + b + i
+    return position
+
+
+def _range_as_box(begin: int, size: int, shape: Shape) -> Box | None:
+    """The elements [begin, begin + size) of a row-major tensor as a box of it, if they are one."""
+    inner, axis = 1, len(shape)
+    while axis > 0 and size % (inner * shape[axis - 1]) == 0 and begin % (inner * shape[axis - 1]) == 0:
+        axis -= 1
+        inner *= shape[axis]
+    starts: list[int] = []
+    rest = begin // inner
+    for dim in reversed(shape[:axis]):
+        starts.append(rest % dim)
+        rest //= dim
+    starts.reverse()
+    count = size // inner
+    if axis == 0:
+        return Box((0,) * len(shape), tuple(shape)) if size == inner else None
+    if begin % inner or size % inner or starts[-1] + count > shape[axis - 1]:
+        return None
+    return Box((*starts, *(0 for _ in shape[axis:])), (*(1 for _ in starts[:-1]), count, *shape[axis:]))

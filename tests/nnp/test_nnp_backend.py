@@ -1,0 +1,147 @@
+"""The backend NNP: devices by name, options, verdicts, and weights that change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.nnp.reference import quantized_reference
+from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.compile import compile
+
+
+def dense() -> Graph:
+    b = Builder(name="dense")
+    x = b.parameter("x", (8, 64))
+    w, s = (b.parameter(name, shape, cacheable=True) for name, shape in (("w", (48, 64)), ("s", ())))
+    return b.results(b.relu(b.matmul(x, b.multiply(w, b.exp(s)), transpose_b=True)))
+
+
+def arrays_of(graph: Graph, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [(rng.standard_normal(p.shape) / 4).astype(np.float32) for p in graph.parameters]
+
+
+@pytest.mark.parametrize(("name", "error"), [("NNP", 1e-3), ("nnp:NNP-I-1300:50w", 1e-3), ("NNP:nnp-t-1400", 6e-3)])
+def test_a_product_by_the_backends_name(name: str, error: float):
+    graph = dense()
+    arrays = arrays_of(graph)
+    (found,), (expected,) = compile(graph, name)(*arrays), compile(graph, "INTERPRETER")(*arrays)
+    assert 0 < np.linalg.norm(found - expected) <= error * np.linalg.norm(expected)
+
+
+def test_a_product_by_the_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NGRAPH_BACKEND", "nnp:nnp-t-1300")
+    assert compile(dense()).program.device.startswith("nnp-t-1300")
+
+
+@pytest.mark.parametrize(("options", "text"), [
+    ({"backend": "NNP:tpu"}, "no device 'tpu'; known: nnp-i-1100"),
+    ({"backend": "NNP:nnp-i-1100:9W"}, "has no power mode '9w'; it has 12W, 10W"),
+    ({"precision": "bf16"}, "option precision: found 'bf16', expected f16 or int8 on nnp-i-1100:12W"),
+    ({"mode": "fast"}, "option mode: found 'fast', expected throughput or latency"),
+    ({"instances": 13}, "option instances: found 13, expected 1 to 12, the engines of nnp-i-1100:12W"),
+    ({"instances": "many"}, "option instances: found 'many'"),
+])  # fmt: skip
+def test_wrong_options_are_named(options: dict, text: str):
+    with pytest.raises(ConfigError, match=text):
+        compile(dense(), **{"backend": "NNP", **options})
+
+
+@pytest.mark.parametrize("options", [{"mode": "latency"}, {"mode": "throughput"}, {"instances": 4}])
+def test_options_do_not_change_results(options: dict):
+    graph = dense()
+    arrays = arrays_of(graph)
+    np.testing.assert_array_equal(compile(graph, "NNP", **options)(*arrays)[0], compile(graph, "NNP")(*arrays)[0])
+
+
+def test_weights_are_prepared_once_for_each_content():
+    graph = dense()
+    run = compile(graph, "NNP")
+    x, w, s = arrays_of(graph)
+    first = run(x, w, s)[0]
+    device = next(iter(run._loaded.values()))
+    assert (run(x, w.copy(), s)[0] == first).all()
+    assert list(run._loaded.values()) == [device]
+    assert (run(x, -w, s)[0] != first).any()
+    assert (run(x, w, s)[0] == first).all()
+    assert len(run._loaded) == 2
+
+
+def reasons() -> dict[str, Graph]:
+    b = Builder(name="refused")
+    x, doubles = b.parameter("x", (4, 4)), b.parameter("d", (4,), "f64")
+    wide, narrow = b.parameter("l", (4, 4), "i64"), b.parameter("i", (4, 4), "i32")
+    huge, whole = b.parameter("h", (1 << 18, 1 << 16)), b.parameter("n", (2, 1 << 21))
+    return {
+        "no float64": b.add(doubles, doubles),
+        "integers of at most 32 bits": b.multiply(wide, wide),
+        "multiplies real numbers only": b.matmul(narrow, narrow),
+        "stored in f16, whose bits are others": b.bitcast(x, element="i32"),
+        "tensors take 68719476736 bytes, more than the": b.tanh(huge),
+        "less than 8388608 bytes, more than the 3774873 that an engine holds": b.softmax(whole),
+    }
+
+
+@pytest.mark.parametrize("reason", reasons())
+def test_refusals_have_reasons(reason: str):
+    assert reason in (get_backend("NNP").supports(reasons()[reason].node) or "")
+
+
+def test_what_is_fused_is_judged_by_its_parts():
+    b = Builder(name="taken")
+    x, v = b.parameter("x", (2, 4, 4, 4)), b.parameter("v", (4,))
+    w = b.parameter("w", (4, 4, 1, 1))
+    node = b.node("convolution_bias_add_scale_shift", [x, w, v, x, v, v], {"lower": 0.0})
+    assert get_backend("NNP").supports(node) is None
+    graph = b.results(*node.outputs)
+    arrays = arrays_of(graph)
+    for one, other in zip(compile(graph, "NNP")(*arrays), compile(graph, "INTERPRETER")(*arrays), strict=True):
+        np.testing.assert_allclose(one, other, atol=4e-3)
+
+
+def image_net() -> Graph:
+    b = Builder(name="images")
+    x = b.parameter("x", (4, 3, 10, 10))
+    w0, w1 = (b.parameter(f"w{i}", shape, cacheable=True) for i, shape in enumerate(((32, 3, 3, 3), (32, 32, 3, 3))))
+    bias = b.parameter("bias", (32,), cacheable=True)
+    pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
+    first = b.max_pool(b.convolution_bias(x, w0, bias, lower=0.0, **pads), kernel=(2, 2), strides=(2, 2))
+    second = b.convolution_bias_add(first, w1, bias, first, lower=0.0, **pads)
+    flat = b.reshape(b.concat(first, second, axis=1), shape=(4, 64 * 25))
+    return b.results(b.softmax(b.matmul(flat, b.parameter("w2", (10, 64 * 25), cacheable=True), transpose_b=True)))
+
+
+@pytest.mark.parametrize("options", [{}, {"instances": 2}, {"device": "nnp-i-1300:50W", "mode": "latency"}])
+def test_int8_is_the_quantised_graph_bit_for_bit(options: dict):
+    graph = image_net()
+    run, arrays = compile(graph, "NNP", precision="int8", **options), arrays_of(graph)
+    with pytest.raises(ConfigError, match="precision int8 has no scales before the first call"):
+        run.program  # noqa: B018
+    (found,) = run(*arrays)
+    version = run.version
+    assert len(version.quantization.products) == 3
+    products = [i for i in run.program.instructions if i.op in ("convolution", "matmul")]
+    assert products and all(i.reads[0].element == "i8" for i in products)
+    known = dict(zip(version.graph.parameters, arrays, strict=True))
+    (expected,) = quantized_reference(version.graph, version.quantization, [known[p] for p in version.graph.parameters])
+    np.testing.assert_array_equal(found, expected)
+    (exact,) = compile(graph, "INTERPRETER")(*arrays)
+    assert np.linalg.norm(found - exact) <= 0.05 * np.linalg.norm(exact)
+
+
+def test_int8_by_the_environment_and_given_samples(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NGRAPH_PRECISION", "int8")
+    graph = image_net()
+    arrays = arrays_of(graph)
+    small = [arrays[0] / 16, *arrays[1:]]
+    by_first_call = compile(graph, "NNP")
+    given = compile(graph, "NNP", calibration=arrays)
+    by_first_call(*arrays)
+    np.testing.assert_array_equal(given(*small)[0], by_first_call(*small)[0])
+    with pytest.raises(ConfigError, match="option calibration: found a sample of 1 arrays, expected 5"):
+        compile(graph, "NNP", calibration=[arrays[:1]])
+    by_first_call(arrays[0], *(array / 2 for array in arrays[1:]))  # scales of their own
+    np.testing.assert_array_equal(given(*small)[0], by_first_call(*small)[0])
