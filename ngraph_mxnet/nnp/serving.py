@@ -15,10 +15,10 @@ from ngraph_mxnet.errors import NGraphError
 @dataclass(frozen=True)
 class Served:
     """What came of a run: the latency of each request in simulated seconds, in order of arrival, and how many
-    batches of each size were run (`batches[b - 1]` of size b)."""
+    batches of each size were run (`counts[b - 1]` of size b)."""
 
     latencies: np.ndarray
-    batches: np.ndarray
+    counts: np.ndarray
 
     def percentile(self, percent: float) -> float:
         return float(np.percentile(self.latencies, percent, method="higher"))
@@ -29,34 +29,42 @@ def poisson_arrivals(rate: float, count: int, seed: int = 0) -> np.ndarray:
     return np.cumsum(np.random.default_rng(seed).exponential(1 / rate, count))
 
 
-def serve(arrivals: np.ndarray, seconds: Sequence[float], instances: int) -> Served:
+@dataclass(frozen=True)
+class Batch:
+    """A batch on one instance: simulated `seconds` from its start to its results, and the `period`, after which the
+    instance starts the next one (shorter where transfers overlap with computing)."""
+
+    seconds: float
+    period: float
+
+
+def serve(arrivals: np.ndarray, batches: Sequence[Batch], instances: int) -> Served:
     """Run the requests that arrive at `arrivals` (s, ascending) on `instances` alike.
 
-    An instance takes `seconds[b - 1]` for a batch of b. Requests wait in one queue in the order of their arrival; an
-    idle instance takes at once as many as are waiting, at most `len(seconds)`.
+    A batch of b is `batches[b - 1]`. Requests wait in one queue in the order of their arrival; an idle instance takes
+    at once as many as are waiting, at most `len(batches)`.
 
     Raises:
-        NGraphError: no instance, no time, or a time that is not positive.
+        NGraphError: no instance, no batch, or a time that is not positive.
     """
-    if instances < 1 or not seconds or min(seconds) <= 0:
-        raise NGraphError(f"serving needs instances and positive times, found {instances} and {list(seconds)}")
+    if instances < 1 or not batches or min(min(batch.seconds, batch.period) for batch in batches) <= 0:
+        raise NGraphError(f"serving needs instances and positive times, found {instances} and {list(batches)}")
     free = [0.0] * instances  # when each instance is idle next: a heap
-    times, most, count = arrivals.tolist(), len(seconds), len(arrivals)
+    times, most, count = arrivals.tolist(), len(batches), len(arrivals)
     ends: list[float] = []
-    batches = [0] * most
+    counts = [0] * most
     first = 0
     while first < count:
         start = max(free[0], times[first])
         size = bisect.bisect_right(times, start, first, min(first + most, count)) - first
-        end = start + seconds[size - 1]
-        heapq.heapreplace(free, end)
-        ends += [end] * size
-        batches[size - 1] += 1
+        heapq.heapreplace(free, start + batches[size - 1].period)
+        ends += [start + batches[size - 1].seconds] * size
+        counts[size - 1] += 1
         first += size
-    return Served(np.array(ends) - arrivals, np.array(batches))
+    return Served(np.array(ends) - arrivals, np.array(counts))
 
 
-def highest_rate(seconds: Sequence[float], instances: int, bound: float, *, percent: float = 99,
+def highest_rate(batches: Sequence[Batch], instances: int, bound: float, *, percent: float = 99,
                  count: int = 270_336, seed: int = 0) -> tuple[float, Served]:
     """The highest rate of Poisson arrivals, to one part in a thousand, at which `percent` of the requests are answered
     within `bound` seconds; and what came of it. `count` is the least that MLPerf Inference v0.5 asks of a Server run.
@@ -64,13 +72,13 @@ def highest_rate(seconds: Sequence[float], instances: int, bound: float, *, perc
     Raises:
         NGraphError: not even a lone request is answered within the bound.
     """
-    if seconds and seconds[0] > bound:
-        raise NGraphError(f"a lone request takes {seconds[0]:.4g} s, the bound is {bound:.4g} s")
-    low, high = 0.0, instances * max(size / time for size, time in enumerate(seconds, 1))
+    if batches and batches[0].seconds > bound:
+        raise NGraphError(f"a lone request takes {batches[0].seconds:.4g} s, the bound is {bound:.4g} s")
+    low, high = 0.0, instances * max(size / batch.period for size, batch in enumerate(batches, 1))
     best: tuple[float, Served] | None = None
     while high - low > high / 1000 or best is None:
         rate = (low + high) / 2
-        served = serve(poisson_arrivals(rate, count, seed), seconds, instances)
+        served = serve(poisson_arrivals(rate, count, seed), batches, instances)
         if served.percentile(percent) <= bound:
             low, best = rate, (rate, served)
         else:
