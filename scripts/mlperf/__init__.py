@@ -1,0 +1,1 @@
+"""What nnp_mlperf.py is made of."""
