@@ -10,12 +10,13 @@ import json
 from typing import Any
 
 import click
-from mlperf.scenarios import changed, guesses, lowered, offline, server, timed
+from mlperf.scenarios import lowered, offline, server, timed
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from ngraph_mxnet.nnp.device import load_device
+from ngraph_mxnet.nnp.sensitivity import sensitivity
 
 PUBLISHED_OFFLINE = 10_579.5
 PUBLISHED_SERVER = "10,303 to 10,402 requests a second; mean 5.7 to 6.5 ms, least 2.7 ms"
@@ -28,12 +29,12 @@ CHIPS = 2
 @click.option("--instances", default=6, show_default=True, help="Parts of the chip that run batches of their own.")
 @click.option("--batch", default=4, show_default=True, help="Largest batch of an instance.")
 @click.option("--precision", default="int8", show_default=True)
-@click.option("--sensitivity", is_flag=True, help="Halve and double each guessed number, one at a time.")
+@click.option("--sensitivity", "with_guesses", is_flag=True, help="Offline with other values for each guessed number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def main(devices: tuple[str, ...], instances: int, batch: int, precision: str, sensitivity: bool,
+def main(devices: tuple[str, ...], instances: int, batch: int, precision: str, with_guesses: bool,
          as_json: bool) -> None:
     """Simulate the Offline and Server scenarios."""
-    results = [_results(name, instances, batch, precision, sensitivity) for name in devices]
+    results = [_results(name, instances, batch, precision, with_guesses) for name in devices]
     if as_json:
         print(json.dumps(results, indent=2))
         return
@@ -42,7 +43,7 @@ def main(devices: tuple[str, ...], instances: int, batch: int, precision: str, s
         console.print(*_tables(result))
 
 
-def _results(name: str, instances: int, batch: int, precision: str, sensitivity: bool) -> dict[str, Any]:
+def _results(name: str, instances: int, batch: int, precision: str, with_guesses: bool) -> dict[str, Any]:
     device = load_device(name)
     progress = Console(stderr=True)
     programs = [lowered(name, precision, instances, size)
@@ -57,13 +58,10 @@ def _results(name: str, instances: int, batch: int, precision: str, sensitivity:
         "offline": {**vars(found), "of published": found.images / PUBLISHED_OFFLINE},
         "batches": [vars(one) for one in batches], "server": vars(served),
     }
-    if sensitivity:
-        rows = {}
-        for path, value in track(guesses(device).items(), f"{name}: guesses", console=progress):
-            if value:
-                rows[path] = [offline(full, changed(device, path, factor), images, CHIPS).images / found.images
-                              for factor in (0.5, 2)]
-        result["sensitivity"] = rows
+    if with_guesses:
+        with progress.status(f"{name}: other guesses"):
+            rows = sensitivity(name, lambda other: offline(full, other, images, CHIPS).images)
+        result["sensitivity"] = [{"guess": row.variation.what, "part": row.part} for row in rows]
     return result
 
 
@@ -79,13 +77,12 @@ def _tables(result: dict[str, Any]) -> list[Table]:
     for size, one in enumerate(result["batches"], 1):
         table.add_row(f"batch of {size} an instance", f"{one['seconds'] * 1e3:.2f} ms, every "
                       f"{one['period'] * 1e3:.2f} ms", "")
-    tables = [table]
-    if "sensitivity" in result:
-        rows = Table("guessed number", "halved", "doubled", title="images/s of the above, simulated")
-        for path, (half, double) in sorted(result["sensitivity"].items(), key=lambda row: min(row[1]) - max(row[1])):
-            rows.add_row(path, f"{half:.3f}", f"{double:.3f}")
-        tables.append(rows)
-    return tables
+    if "sensitivity" not in result:
+        return [table]
+    guesses = Table("with another guess", "images/s, simulated, of the above")
+    for row in result["sensitivity"]:
+        guesses.add_row(row["guess"], f"{row['part']:.3f}")
+    return [table, guesses]
 
 
 if __name__ == "__main__":

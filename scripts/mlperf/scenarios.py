@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 import ngraph_mxnet
 from mlperf.resnet import IMAGE, random_weights, resnet50
-from ngraph_mxnet.nnp.device import Device, load_device
-from ngraph_mxnet.nnp.hazards import order
+from ngraph_mxnet.nnp.device import Device
 from ngraph_mxnet.nnp.program import Program
 from ngraph_mxnet.nnp.serving import Batch, highest_rate
-from ngraph_mxnet.nnp.timing import simulate
+from ngraph_mxnet.nnp.stream import stream
 
 BOUND = 0.015
 """Seconds within which 99 % of the Server scenario's requests must be answered."""
@@ -51,37 +50,19 @@ def lowered(device: str, precision: str, instances: int, batch: int, seed: int =
 
 def timed(program: Program, device: Device) -> Batch:
     """The duration of a run of `program`, and its period when one follows the other."""
-    seconds = simulate(program, device).seconds
-    many = simulate(repeated(program, _REPEATS), device).seconds
-    return Batch(seconds, (many - seconds) / (_REPEATS - 1))
-
-
-def repeated(program: Program, times: int) -> Program:
-    """`program` so many times in a row, as far as its memory allows each begins before the one before has ended."""
-    return order(replace(program, instructions=[replace(instruction, after=()) for _ in range(times)
-                                                for instruction in program.instructions]))
+    runs = stream(program, device, _REPEATS)
+    return Batch(runs.first, runs.period)
 
 
 def offline(program: Program, device: Device, images: int, chips: int) -> Offline:
     """Images a second when all are there from the beginning; `images` are in one run of `program`."""
-    timeline = simulate(program, device)
-    rate = images / timed(program, device).period
-    macs = sum(timeline.macs.values()) / images
-    (element,) = timeline.macs
-    return Offline(chips * rate, rate * macs / device.peak(element))
+    runs = stream(program, device, _REPEATS)
+    rate = images / runs.period
+    (element, macs), = runs.timeline.macs.items()
+    return Offline(chips * rate, macs / _REPEATS / runs.period / device.peak(element))
 
 
 def server(batches: Sequence[Batch], instances: int, chips: int) -> Server:
     """`batches[b - 1]`: one of b requests on each of a chip's instances."""
     rate, served = highest_rate(batches, instances * chips, BOUND)
     return Server(rate, float(served.latencies.mean()), float(served.latencies.min()), served.percentile(99))
-
-
-def guesses(device: Device) -> Mapping[str, float]:
-    """The numbers of the device that are guessed."""
-    return {path: number.value for path, number in device.numbers.items() if number.kind == "guess"}
-
-
-def changed(device: Device, path: str, factor: float) -> Device:
-    """The device with one number multiplied."""
-    return load_device(device.name, {path: device[path] * factor})
