@@ -14,6 +14,7 @@ from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.nnp.hazards import order
+from ngraph_mxnet.nnp.lower.conversions import convert_views
 from ngraph_mxnet.nnp.lower.lowering import Lowered, lower
 from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.program import Program
@@ -139,6 +140,7 @@ class NNPExecutable(Executable):
         return graph, frozenset(value for value, mine in known if mine)
 
     def _lowered(self, graph: Graph, weights: frozenset[Value], quantization: Quantization) -> Version:
+        convert_views(graph, quantization)
         lowered = lower(graph, weights, self.settings.target, quantization, instances=self.settings.instances)
         order(lowered.program)
         return Version(graph, weights, quantization, lowered)

@@ -11,6 +11,7 @@ from ngraph_mxnet.nnp.device import load_device
 from ngraph_mxnet.nnp.executable import Version
 from ngraph_mxnet.nnp.hazards import check, order
 from ngraph_mxnet.nnp.instructions import check as check_instruction
+from ngraph_mxnet.nnp.lower.conversions import convert_views
 from ngraph_mxnet.nnp.lower.lowering import lower
 from ngraph_mxnet.nnp.lower.target import Target, target_of
 from ngraph_mxnet.nnp.program import Program
@@ -33,6 +34,7 @@ def version(graph: Graph, on: Target, instances: int = 1) -> Version:
     graph = graph.clone()
     weights = frozenset(p for p in graph.parameters if p.cacheable)
     quantization = uniform(graph, {p: np.zeros(()) for p in weights}, on.element)
+    convert_views(graph, quantization)
     found = lower(graph, weights, on, quantization, instances=instances)
     program = order(found.program)
     check_program(program, on)

@@ -9,19 +9,22 @@ from typing import Any
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.nnp.allocator import DeviceMemoryError, padded
-from ngraph_mxnet.nnp.lower.boxes import Box, full
+from ngraph_mxnet.nnp.lower.boxes import Box, cut, full
 from ngraph_mxnet.nnp.lower.places import NoRoomError, Piece, Places
 from ngraph_mxnet.nnp.lower.shard import Shard
 from ngraph_mxnet.nnp.lower.shards import shards
 from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.lower.tiles import Tiling, choose
 from ngraph_mxnet.nnp.lower.views import is_view, lower_view
-from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Buffer, Program, whole
+from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Buffer, Program, Tile, whole
 from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization
 
 _SHARES = ((0.85, 2), (0.6, 2), (0.4, 2), (0.2, 2), (0.95, 1))
 """What part of an engine's free memory tiles may take, tried in turn, as gaps may be in the way of larger ones; and how
 many of a stream's tiles there are at once."""
+
+_LARGE = 4096
+"""Elements of a weight from which on it is worth a copy in the nearest memory for all engines."""
 
 
 @dataclass
@@ -95,13 +98,17 @@ class Lowering:
         return Lowered(program, weights, scales)
 
     def _place_weights(self) -> tuple[dict[Value, Buffer], dict[Node, Buffer]]:
-        """A buffer for each known value that is read, the first ones in the nearest memory, as far as they may."""
-        wanted: dict[Value, None] = {}
+        """A buffer for each known value that is read: in the nearest memory, as far as they may, those first that are
+        used least for each byte, as others are loaded while they compute."""
+        uses: dict[Value, float] = {}
         for node in self.graph.nodes:
-            wanted |= dict.fromkeys(value for value in node.inputs if value in self.known)
+            for value in node.inputs:
+                if value in self.known:
+                    uses[value] = uses.get(value, 0.0) + node.outputs[0].type.size / (value.type.size or 1)
             if node in self.quantization.products:
-                wanted[self._scale(node)] = None
-        wanted |= dict.fromkeys(v for v in self.graph.results if v in self.known)
+                uses[self._scale(node)] = 0.0
+        uses |= {v: uses.get(v, 0.0) for v in self.graph.results if v in self.known}
+        wanted = sorted(uses, key=lambda value: uses[value])
         weights: dict[Value, Buffer] = {}
         left = self._resident
         for value in wanted:
@@ -131,9 +138,12 @@ class Lowering:
             inputs.append(buffer)
             if parameter in self.known or parameter not in self.places.uses:
                 continue
-            place, key = self.places.allocate_shared(buffer.element, buffer.shape, "x")
-            self.places.copy("host.dma0", whole(place), whole(buffer))
-            self.places.add(parameter, Piece(full(parameter.shape), whole(place), key))
+            # In parts, so that the first instance need not wait for the others' images.
+            parts = {0: min(self.instances, parameter.shape[0])} if parameter.shape and parameter.shape[0] else {}
+            for box in cut(full(parameter.shape), parts):
+                place, key = self.places.allocate_shared(buffer.element, box.shape, "x")
+                self.places.copy("host.dma0", whole(place), Tile(buffer, *box))
+                self.places.add(parameter, Piece(box, whole(place), key))
         return inputs
 
     def _host_buffer(self, name: str, value: Value) -> Buffer:
@@ -163,19 +173,24 @@ class Lowering:
             return
         for value in node.outputs:
             self.places.pieces[value] = ()
-        for engine, box in shards(node, self.places, self.known, self.instances):
-            self._lower_shard(node, engine, box)
+        found = shards(node, self.places, self.known, self.instances)
+        shared = {v for v in node.inputs if v in self.known and v.type.size >= _LARGE} if len(found) > 1 else set()
+        for engine, box in found:
+            self._lower_shard(node, engine, box, shared)
+        self.places.unstage()
 
-    def _lower_shard(self, node: Node, engine: str, box: Box) -> None:
+    def _lower_shard(self, node: Node, engine: str, box: Box, shared: Set[Value]) -> None:
         """Try the tiles that suit best first; keep the result in the engine's memory if it leaves enough room."""
         places = self.places
         local = places.memories[self.target.local_memory(engine)]
+        scale = self._scale(node) if node in self.quantization.products else None
         error: NoRoomError | None = None
         for resident in (True, False):
             for share, copies in _SHARES:
                 state = places.snapshot()
+                shard = Shard(places, self.quantization, node, engine, box, scale, shared)
                 try:
-                    self._emit(node, engine, box, resident, share, copies)
+                    self._emit(shard, resident, share, copies)
                     return
                 except NoRoomError as found:
                     places.restore(state)
@@ -186,10 +201,7 @@ class Lowering:
             f"once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, or leave "
             "the node to another backend")
 
-    def _emit(self, node: Node, engine: str, box: Box, resident: bool, share: float,
-              copies: int) -> None:
-        scale = self._scale(node) if node in self.quantization.products else None
-        shard = Shard(self.places, self.quantization, node, engine, box, scale)
+    def _emit(self, shard: Shard, resident: bool, share: float, copies: int) -> None:
         shard.begin(resident)
         shard.run(self._tiling(shard, share, copies), copies)
         shard.end()

@@ -63,6 +63,7 @@ class Places:
         self.element = element
         self.code: list[Instruction] = []
         self.pieces: dict[Value, tuple[Piece, ...]] = {}
+        self.staged: set[Value] = set()
         self.now = -1
         self.origin = ""
         self.evicting = True
@@ -75,13 +76,13 @@ class Places:
     # ---- going back ---------------------------------------------------------------------------------------
 
     def snapshot(self) -> Any:
-        return (len(self.code), dict(self.pieces), dict(self._refs),
+        return (len(self.code), dict(self.pieces), set(self.staged), dict(self._refs),
                 {name: memory.copy() for name, memory in self.memories.items()})
 
     def restore(self, state: Any) -> None:
-        length, pieces, refs, memories = state
+        length, pieces, staged, refs, memories = state
         del self.code[length:]
-        self.pieces, self._refs = dict(pieces), dict(refs)
+        self.pieces, self.staged, self._refs = dict(pieces), set(staged), dict(refs)
         self.memories = {name: memory.copy() for name, memory in memories.items()}
 
     # ---- instructions -------------------------------------------------------------------------------------
@@ -179,12 +180,39 @@ class Places:
 
     def gather(self, value: Value, box: Box, tile: Tile, unit: str) -> None:
         """Copy `box` of the value into `tile`, which has its shape."""
-        for piece in self.owned(value):
+        nearest = self.target.shared[0][0]
+        near = [p for p in self.pieces.get(value, ()) if p.tile.memory == nearest and p.box.contains(box)]
+        for piece in near[:1] or self.owned(value):
             common = piece.box.meet(box)
             if common is not None:
                 at = common.shifted(box.begin)
                 begin = tuple(a + b for a, b in zip(tile.begin, at.begin, strict=True))
                 self.copy(unit, Tile(tile.buffer, begin, at.shape), _part(piece, common))
+
+    def stage(self, value: Value, box: Box, unit: str) -> None:
+        """Bring `box` of a value in a far shared memory to the nearest one, for several engines; until `unstage`.
+
+        Nothing happens where there is no such memory, or no room in it.
+        """
+        (nearest, _), *others = self.target.shared
+        if not others or any(p.tile.memory == nearest and p.box.contains(box) for p in self.pieces[value]):
+            return
+        try:
+            buffer, key = self.allocate(nearest, self.element(value), box.shape, "n")
+        except NoRoomError:
+            return
+        self.gather(value, box, whole_tile(buffer), unit)
+        self.add(value, Piece(box, whole_tile(buffer), key, clean=True))
+        self.staged.add(value)
+
+    def unstage(self) -> None:
+        """Forget what `stage` has brought."""
+        for value in self.staged:
+            for piece in self.pieces[value]:
+                if piece.clean:
+                    self.release(piece.key)
+            self.pieces[value] = tuple(piece for piece in self.pieces[value] if not piece.clean)
+        self.staged.clear()
 
     def together(self, value: Value) -> Piece:
         """The value as one piece, made in a shared memory where it is not yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from ngraph_mxnet.ir.graph import Node, Value
@@ -17,13 +18,14 @@ from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization, on_grid
 class Shard:
     """What one engine computes of a node, `box` of its first output: operands that stay, tiles that come and go.
 
-    `scale` is what an i8 product's sums are multiplied with.
+    `scale` is what an i8 product's sums are multiplied with. `shared` operands are read by other engines, too.
     """
 
     def __init__(self, places: Places, quantization: Quantization, node: Node, engine: str, box: Box,
-                 scale: Value | None) -> None:
+                 scale: Value | None, shared: Set[Value]) -> None:
         self.places, self.target, self.scales = places, places.target, quantization.scales
         self.node, self.engine, self.box, self.scale = node, engine, box, scale
+        self.shared = shared
         self.memory = self.target.local_memory(engine)
         self.whole = read(node, box)
         self._kept: dict[int, Held] = {}
@@ -66,6 +68,8 @@ class Shard:
                     old = here.pop(position, None)
                     if old is not None and copies == 1:
                         self.places.release(old[1].key)
+                    if value in self.shared:
+                        self.places.stage(value, wanted, self.target.load_unit(self.engine))
                     here[position] = wanted, self.places.fetch(value, wanted, self.engine)
                     if old is not None and copies > 1:
                         self.places.release(old[1].key)
