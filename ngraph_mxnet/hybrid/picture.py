@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from xml.sax.saxutils import escape
 
+from ngraph_mxnet.hybrid.layers import arrange
 from ngraph_mxnet.hybrid.plan import Plan, time_text
 from ngraph_mxnet.hybrid.plan_table import costs_text, headline
 from ngraph_mxnet.partition.render import short
@@ -12,35 +14,32 @@ from ngraph_mxnet.partition.render import short
 _COLOURS = ("#bcd9f5", "#f9cfa0")
 _BORDERS = ("#2f6ca8", "#b36a12")
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN, _TOP = 190, 38, 26, 34, 20, 62
-_ROUNDS = 4
 
 
 def graph_picture(plan: Plan) -> str:
     """The nodes in layers, each below all that it reads; colours tell the device, numbers the region. Thick edges cross
     from one device to the other."""
-    sources = plan.outline.problem.sources()
-    layers = _layers(sources)
-    place = {item: (row, column) for row, layer in enumerate(layers) for column, item in enumerate(layer)}
-    widest = max(map(len, layers), default=1)
-    width = max(2 * _MARGIN + widest * (_WIDTH + _GAP_X), 640)
-    height = _TOP + len(layers) * (_HEIGHT + _GAP_Y) + _MARGIN
-
-    def corner(item: int) -> tuple[float, float]:
-        row, column = place[item]
-        left = (width - len(layers[row]) * (_WIDTH + _GAP_X) + _GAP_X) / 2
-        return left + column * (_WIDTH + _GAP_X), _TOP + row * (_HEIGHT + _GAP_Y)
-
+    problem = plan.outline.problem
+    layers = arrange(problem.sources())
+    widths = [sum(map(_wide, row, [layers.count] * len(row))) for row in layers.rows]
+    width = max([2 * _MARGIN + wide for wide in widths] + [640])
+    height = _TOP + len(layers.rows) * (_HEIGHT + _GAP_Y) + _MARGIN
+    middle: dict[int, tuple[float, float]] = {}
+    for number, row in enumerate(layers.rows):
+        x, y = (width - widths[number]) / 2, _TOP + number * (_HEIGHT + _GAP_Y) + _HEIGHT / 2
+        for place in row:
+            middle[place] = (x + _wide(place, layers.count) / 2, y)
+            x += _wide(place, layers.count)
     body = [_text(_MARGIN, 22, headline(plan), 14, "bold"), _text(_MARGIN, 40, _times(plan), 12)]
-    crossing = {(t.tensor, t.to) for t in plan.outline.problem.crossings(plan.placement.devices)}
-    for number, tensor in enumerate(plan.outline.problem.tensors):
+    crossing = {(c.tensor, c.to) for c in problem.crossings(plan.placement.devices)}
+    for number, tensor in enumerate(problem.tensors):
         for reader in tensor.readers if tensor.producer is not None else ():
             assert tensor.producer is not None
-            (x, y), (to_x, to_y) = corner(tensor.producer), corner(reader)
             crosses = (number, plan.placement.devices[reader]) in crossing
-            body.append(_edge(x + _WIDTH / 2, y + _HEIGHT, to_x + _WIDTH / 2, to_y, crosses,
-                              f"{tensor.name}: {short(tensor.bytes)}B"))
+            points = [middle[place] for place in layers.paths[tensor.producer, reader]]
+            body.append(_edge(points, crosses, f"{tensor.name}: {short(tensor.bytes)}B"))
     for item, node in enumerate(plan.nodes):
-        x, y = corner(item)
+        x, y = middle[item][0] - _WIDTH / 2, middle[item][1] - _HEIGHT / 2
         times = ", ".join(f"{name} {'-' if seconds is None else time_text(seconds)}"
                           for name, seconds in zip(plan.devices, node.seconds, strict=True))
         title = f"{node.name} ({node.op}) on {plan.devices[node.device]}\n{times}\n{node.why}"
@@ -88,40 +87,26 @@ def timeline_picture(plan: Plan) -> str:
     return _svg(right + 60, bottom + 30, body)
 
 
-def _layers(sources: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Items by their depth; within a layer near the middle of what they read and are read by, so that few edges cross.
-    """
-    depth: list[int] = []
-    for read in sources:
-        depth.append(max((depth[source] + 1 for source in read), default=0))
-    layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
-    readers: list[list[int]] = [[] for _ in sources]
-    for item, read in enumerate(sources):
-        layers[depth[item]].append(item)
-        for source in read:
-            readers[source].append(item)
-    column = {item: float(n) - len(layer) / 2 for layer in layers for n, item in enumerate(layer)}
-    for turn in range(2 * _ROUNDS):
-        near = sources if turn % 2 == 0 else readers
-        for layer in layers if turn % 2 == 0 else reversed(layers):
-            middle = {item: sum(column[n] for n in near[item]) / len(near[item]) if near[item] else column[item]
-                      for item in layer}
-            layer.sort(key=lambda item: (middle[item], item))
-            column.update({item: n - len(layer) / 2 for n, item in enumerate(layer)})
-    return layers
-
-
 def _times(plan: Plan) -> str:
     alone = ", ".join(f"all on {name} {time_text(seconds)}" if seconds != float("inf") else f"{name} can't run all"
                       for name, seconds in zip(plan.devices, plan.alone, strict=True))
     return f"predicted {time_text(plan.seconds)}; {alone} ({costs_text(plan)})"
 
 
-def _edge(x: float, y: float, to_x: float, to_y: float, crosses: bool, title: str) -> str:
+def _wide(place: int, nodes: int) -> int:
+    """With the gap beside it: a node's box, or an edge that passes."""
+    return _WIDTH + _GAP_X if place < nodes else _GAP_X
+
+
+def _edge(points: Sequence[tuple[float, float]], crosses: bool, title: str) -> str:
+    """From below the first point, straight down through the rows, to above the last."""
     look = 'stroke="#c03030" stroke-width="2.5"' if crosses else 'stroke="#777777" stroke-width="1"'
-    bend = (to_y - y) / 2
-    return (f'<path d="M{x:.0f},{y:.0f} C{x:.0f},{y + bend:.0f} {to_x:.0f},{to_y - bend:.0f} {to_x:.0f},{to_y:.0f}" '
-            f'fill="none" {look}><title>{escape(title)}</title></path>')
+    half, bend = _HEIGHT / 2, _GAP_Y / 2
+    path = f"M{points[0][0]:.0f},{points[0][1] + half:.0f}"
+    for (x, y), (to_x, to_y) in pairwise(points):
+        down, up = y + half, to_y - half
+        path += f" L{x:.0f},{down:.0f} C{x:.0f},{down + bend:.0f} {to_x:.0f},{up - bend:.0f} {to_x:.0f},{up:.0f}"
+    return f'<path d="{path}" fill="none" {look}><title>{escape(title)}</title></path>'
 
 
 def _text(x: float, y: float, text: str, size: int, weight: str = "normal") -> str:
