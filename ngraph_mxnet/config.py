@@ -89,8 +89,8 @@ def _team(text: str) -> int:
     return sizes[0]
 
 
-_BACKENDS = ("CPU", "INTERPRETER", "NNP")
-_VARIED_BACKENDS = ("NNP",)
+_BACKENDS = ("CPU", "HYBRID", "INTERPRETER", "NNP")
+_VARIED_BACKENDS = ("HYBRID", "NNP")
 """Of which there are variants, `name:variant`; which, their classes know."""
 
 
@@ -108,7 +108,7 @@ _VARIABLES = (
         "CPU",
         ", ".join(_BACKENDS),
         "The backend that compiles when the caller names none. NNP is a simulated accelerator, of a product and power "
-        "mode if wanted: NNP:nnp-i-1100:10W.",
+        "mode if wanted: NNP:nnp-i-1100:10W. HYBRID, or HYBRID:nnp-i-1100:10W, places nodes on CPU and NNP.",
         _backend,
     ),
     _choice(

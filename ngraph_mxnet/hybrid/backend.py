@@ -7,7 +7,7 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
-from ngraph_mxnet.hybrid.costs import DeviceCosts, measured_cpu, modelled_cpu
+from ngraph_mxnet.hybrid.costs import DeviceCosts, measured_cpu, modelled_cpu, simulated_nnp
 from ngraph_mxnet.hybrid.executable import HybridExecutable
 from ngraph_mxnet.hybrid.extraction import Part, extract_regions
 from ngraph_mxnet.hybrid.options import Options, read_options
@@ -17,6 +17,7 @@ from ngraph_mxnet.hybrid.plan import Plan
 from ngraph_mxnet.hybrid.problem import HOST
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.nnp.backend import NNPBackend
 from ngraph_mxnet.passes.clusters import inline_bodies
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.runtime.backend import Backend, get_backend
@@ -132,4 +133,6 @@ def _costs(backend: Backend, graph: Graph, wanted: Options, device: int) -> Devi
     if backend.name == "CPU":
         threads = int(wanted.passed[device].get("threads") or wanted.threads or config.threads())
         return measured_cpu(graph, threads) if wanted.measured else modelled_cpu(threads)
+    if isinstance(backend, NNPBackend):
+        return simulated_nnp(*backend.asked(wanted.passed[device]))
     raise ConfigError(f"nothing is known of what nodes cost on {backend.name}; tell it by the option costs")

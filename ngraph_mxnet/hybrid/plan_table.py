@@ -17,7 +17,7 @@ _MOST_OPS = 6
 
 def render(plan: Plan) -> RenderableType:
     """The times, the regions, what crosses, and where each node goes and why."""
-    parts: list[RenderableType] = [Text(headline(plan), style="bold"), _times(plan)]
+    parts: list[RenderableType] = [Text(headline(plan), style="bold"), Text(costs_text(plan)), _times(plan)]
     if plan.regions:
         parts.append(_regions(plan))
     if plan.transfers:
@@ -45,7 +45,7 @@ def costs_text(plan: Plan) -> str:
 
 
 def _times(plan: Plan) -> Table:
-    table = Table("predicted time of a call", "", title=f"Predicted ({costs_text(plan)})", title_justify="left")
+    table = Table("predicted time of a call", "")
     table.add_row("as placed" + (", devices working at once" if plan.overlaps else ""), time_text(plan.seconds))
     for name, seconds in zip(plan.devices, plan.alone, strict=True):
         table.add_row(f"all on {name}", time_text(seconds) if math.isfinite(seconds) else "not possible")

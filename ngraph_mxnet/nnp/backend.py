@@ -58,16 +58,25 @@ class NNPBackend(Backend):
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable:
         check_options(self.name, options, OPTIONS)
-        device = load_device(str(options["device"])) if options.get("device") else self._device
-        narrow = _is_int8(str(options.get("precision") or config.get("NGRAPH_PRECISION")), device)
+        device, element = self.asked(options)
         self.require_support(graph)
         inline_bodies(graph)
         _split_sums(graph)
         optimize(graph, disable=_UNFUSED)
         self.require_support(graph)
         samples = _samples(options.get("calibration") or (), len(graph.parameters))
-        settings = Settings(_target(device), _instances(graph, options, device), narrow, samples)
+        settings = Settings(_target(device), _instances(graph, options, device), element == "i8", samples)
         return NNPExecutable(graph, settings)
+
+    def asked(self, options: Mapping[str, Any]) -> tuple[Device, str]:
+        """The device, and what its products are of (`i8`, `f16` or `bf16`), that options and environment ask for.
+
+        Raises:
+            ConfigError: there is no such device, or it has no such precision.
+        """
+        device = load_device(str(options["device"])) if options.get("device") else self._device
+        narrow = _is_int8(str(options.get("precision") or config.get("NGRAPH_PRECISION")), device)
+        return device, "i8" if narrow else _element(device)
 
 
 def _element(device: Device) -> str:

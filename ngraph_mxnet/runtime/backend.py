@@ -15,13 +15,14 @@ from ngraph_mxnet.runtime.executable import Executable
 # name: "module:class". The module is imported when the backend is first asked for.
 _REGISTRY: dict[str, str] = {
     "CPU": "ngraph_mxnet.cpu.backend:CPUBackend",
+    "HYBRID": "ngraph_mxnet.hybrid.backend:HybridBackend",
     "INTERPRETER": "ngraph_mxnet.interpreter.backend:InterpreterBackend",
     "NNP": "ngraph_mxnet.nnp.backend:NNPBackend",
 }
 # name: "module:function", from the bytes of `Executable.kept` to the native executable; it imports no compiler.
 _LOADERS: dict[str, str] = {"CPU": "ngraph_mxnet.cpu.recipe:load"}
 # Backends with variants, `name:variant`: the class takes the variant's name, empty for the usual one.
-_VARIED: set[str] = {"NNP"}
+_VARIED: set[str] = {"HYBRID", "NNP"}
 _INSTANCES: dict[str, Backend] = {}
 
 

@@ -41,9 +41,13 @@ def _first_compile(name: str) -> str | None:
     return None
 
 
+IN_F16 = ("HYBRID", "NNP")
+"""Whose results may be rounded to the simulated NNP's f16."""
+
+
 def as_stored(backend: str, array: np.ndarray) -> np.ndarray:
     """`array` as numbers that the backend's device holds: the simulated NNP stores real numbers in f16."""
-    if backend != "NNP" or array.dtype != np.float32:
+    if backend not in IN_F16 or array.dtype != np.float32:
         return array
     with np.errstate(over="ignore"):
         return array.astype(np.float16).astype(np.float32)
@@ -51,7 +55,7 @@ def as_stored(backend: str, array: np.ndarray) -> np.ndarray:
 
 def tolerance_on(backend: str, tolerance: float) -> float:
     """A result is rounded to f16 where that is how the device stores it."""
-    return max(tolerance, 4e-3) if backend == "NNP" else tolerance
+    return max(tolerance, 4e-3) if backend in IN_F16 else tolerance
 
 
 def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float, text: str) -> None:

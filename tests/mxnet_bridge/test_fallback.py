@@ -33,7 +33,7 @@ def test_an_operator_that_we_lack_in_the_middle_makes_two_regions() -> None:
 
 
 SETTINGS = [
-    ("NGRAPH_BACKEND", "TOASTER", "expected CPU, INTERPRETER"),
+    ("NGRAPH_BACKEND", "TOASTER", "expected CPU, HYBRID, INTERPRETER, NNP"),
     ("NGRAPH_CPU_ISA", "avx1024", "expected auto, avx512, avx2, baseline"),
     pytest.param(
         "NGRAPH_CPU_ISA", "avx512", "this CPU does not have it",
