@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from ngraph_mxnet import config
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.nnp.calibration import LARGEST, Histogram, observe
@@ -68,6 +69,11 @@ def quantize(
     histograms, results = observe(
         graph, samples, {v for v in graph.values() if v.type.element.is_float and v not in known}
     )
+    silent = [p.name for p in graph.parameters if p in histograms and p.type.size and not histograms[p].largest]
+    if silent:
+        config.logger(__name__).warning(
+            "graph %s: inputs %s were zeros when i8 was calibrated, so its scales fit no other data", graph.name, silent
+        )
     quantization = Quantization(
         plain_elements(graph, known, element, {v: each.largest for v, each in histograms.items()}),
         products=products,

@@ -176,12 +176,13 @@ def test_what_float16_cannot_hold_is_stored_in_float32():
     assert np.isfinite(quantized_reference(net.b.graph, q, sample)[0]).all()
 
 
-def test_zeros_have_a_scale():
+def test_zeros_have_a_scale_and_are_told(caplog):
     net = Net()
     x, weights = net.b.parameter("x", (2, 3)), net.weight(3, 2)
     net.known[weights][:, 0] = 0
     net.b.results(net.b.matmul(x, weights))
     q = quantize(net.b.graph, net.known, [[np.zeros((2, 3), np.float32), net.known[weights]]])
+    assert "inputs ['x'] were zeros" in caplog.text
     assert np.all(quantized_reference(net.b.graph, q, [np.zeros((2, 3), np.float32), net.known[weights]])[0] == 0)
 
 
