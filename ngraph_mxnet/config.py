@@ -166,6 +166,12 @@ _VARIABLES = (
         str.lower,
         compiles=True,
     ),
+    _switch(
+        "NGRAPH_NNP_REPORT",
+        "1: at exit, what the calls of each graph compiled for the NNP would have taken: simulated time, energy, "
+        "utilisation.",
+        compiles=False,
+    ),
     _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
     _switch("NGRAPH_AUTOTUNE", "1: compiling measures how to cut convolutions and matrix products on this machine."),
     Variable(

@@ -20,6 +20,9 @@ from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.program import Program
 from ngraph_mxnet.nnp.quantization import Quantization, uniform
 from ngraph_mxnet.nnp.quantize import quantize
+from ngraph_mxnet.nnp.report import Report, make_report
+from ngraph_mxnet.nnp.summary import count_call
+from ngraph_mxnet.nnp.timing import Timeline, simulate
 from ngraph_mxnet.passes.prepare import Split, split_prepare
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import Executable, checked_array, input_ports, output_ports
@@ -83,6 +86,7 @@ class NNPExecutable(Executable):
                           zip(self.inputs, sample, strict=True)] for sample in settings.samples]
         self._loaded: OrderedDict[bytes, tuple[Version, FunctionalSimulator]] = OrderedDict()
         self._lock = threading.Lock()
+        self._timeline: Timeline | None = None
         self._version = None if settings.narrow else self._real_version()
 
     @property
@@ -102,6 +106,22 @@ class NNPExecutable(Executable):
         """The Program of the latest weights; without them."""
         return self.version.program
 
+    @property
+    def timeline(self) -> Timeline:
+        """The simulated run of `program`, which does not depend on data."""
+        program = self.program
+        if self._timeline is None or self._timeline.program is not program:
+            self._timeline = simulate(program)
+        return self._timeline
+
+    def report(self) -> Report:
+        """What one call takes on the device: simulated time, utilisation, traffic, energy. Prints with `rich`.
+
+        Raises:
+            ConfigError: precision int8 before the first call.
+        """
+        return make_report(self.timeline)
+
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         version, device = self._device(arrays)
         quantization = version.quantization
@@ -110,6 +130,7 @@ class NNPExecutable(Executable):
             array = np.zeros(value.shape, value.type.element.numpy) if known else arrays[source.index]
             inputs.append(quantization.store(value, array))
         outputs = device.run(inputs)
+        count_call(version.program)
         return [quantization.load(value, output)
                 for value, output in zip(version.graph.results, outputs, strict=True)]
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -145,3 +149,37 @@ def test_int8_by_the_environment_and_given_samples(monkeypatch: pytest.MonkeyPat
         compile(graph, "NNP", calibration=[arrays[:1]])
     by_first_call(arrays[0], *(array / 2 for array in arrays[1:]))  # scales of their own
     np.testing.assert_array_equal(given(*small)[0], by_first_call(*small)[0])
+
+
+def test_a_report_tells_simulated_time_and_energy():
+    graph = image_net()
+    report = compile(graph, "NNP", mode="latency").report()
+    assert report.to_dict()["simulated"]
+    assert 1e-6 < report.seconds < 1e-2
+    assert 0 < report.peak_part < 1
+    run = compile(graph, "NNP")
+    first = run.timeline
+    run(*arrays_of(graph))
+    assert run.timeline is first  # it does not depend on data
+    with pytest.raises(ConfigError, match="precision int8 has no scales before the first call"):
+        compile(graph, "NNP", precision="int8").report()
+
+
+SCRIPT = """
+import numpy as np
+from ngraph_mxnet.ir import Builder
+from ngraph_mxnet.runtime.compile import compile
+b = Builder(name="told")
+run = compile(b.results(b.relu(b.parameter("x", (8, 8)))), "NNP")
+for _ in range(3):
+    run(np.ones((8, 8), np.float32))
+"""
+
+
+def test_a_table_at_exit():
+    environment = {**os.environ, "NGRAPH_NNP_REPORT": "1"}
+    run = subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True)
+    assert "simulated, no time was measured" in run.stderr
+    (row,) = [line for line in run.stderr.splitlines() if "told" in line]
+    assert "nnp-i-1100:12W" in row
+    assert row.split("│")[3].strip() == "3"
