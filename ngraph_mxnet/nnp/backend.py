@@ -11,6 +11,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.nnp.cluster import NNPCluster
 from ngraph_mxnet.nnp.device import Device, load_device
 from ngraph_mxnet.nnp.executable import NNPExecutable, Settings
 from ngraph_mxnet.nnp.lower.target import Target, target_of
@@ -26,11 +27,13 @@ OPTIONS = {
     "calibration": "for int8: arrays for all inputs, in order, or a list of such (default: those of the first call)",
     "mode": "throughput: parts of the batch on engines of their own; latency: few such parts, each on many engines "
             "(default: throughput if the batch is larger than 1)",
+    "devices": "how many devices share the batch, each with its own memory (default: 1)",
     "instances": "into how many parts the batch is cut, each on engines of its own (default: by mode)",
 }
 _USUAL = "nnp-i-1100"
 _UNFUSED = ("attention_fusion", "fuse_scale_shift")
 """Passes that make one op of what the grid and the vector unit do one after the other."""
+_MOST_DEVICES = 1024
 _LATENCY_INSTANCES = 2
 """NNP-I's latency mode is "1x2": two instances of batch 1 (Hot Chips 31)."""
 
@@ -56,7 +59,7 @@ class NNPBackend(Backend):
             return next(filter(None, (self.supports(part) for part in _parts(node))), None)
         return unsupported(node, _target(self._device))
 
-    def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable:
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable | NNPCluster:
         check_options(self.name, options, OPTIONS)
         device, element = self.asked(options)
         self.require_support(graph)
@@ -65,8 +68,9 @@ class NNPBackend(Backend):
         optimize(graph, disable=_UNFUSED)
         self.require_support(graph)
         samples = _samples(options.get("calibration") or (), len(graph.parameters))
-        settings = Settings(_target(device), _instances(graph, options, device), element == "i8", samples)
-        return NNPExecutable(graph, settings)
+        devices = _count(options, "devices", 1, _MOST_DEVICES)
+        settings = Settings(_target(device), _instances(graph, options, device), element == "i8", samples, devices)
+        return NNPExecutable(graph, settings) if devices == 1 else NNPCluster(graph, settings)
 
     def asked(self, options: Mapping[str, Any]) -> tuple[Device, str]:
         """The device, and what its products are of (`i8`, `f16` or `bf16`), that options and environment ask for.
@@ -113,14 +117,17 @@ def _instances(graph: Graph, options: Mapping[str, Any], device: Device) -> int:
     mode = str(options.get("mode") or ("throughput" if batch > 1 else "latency"))
     if mode not in ("throughput", "latency"):
         raise ConfigError(f"option mode: found {mode!r}, expected throughput or latency")
-    usual = device.engines if mode == "throughput" else _LATENCY_INSTANCES
+    return _count(options, "instances", device.engines if mode == "throughput" else _LATENCY_INSTANCES, device.engines)
+
+
+def _count(options: Mapping[str, Any], name: str, usual: int, most: int) -> int:
+    """An option that is a number from 1 to `most`."""
     try:
-        count = int(options.get("instances") or usual)
+        count = int(options.get(name) or usual)
     except ValueError:
         count = 0
-    if not 1 <= count <= device.engines:
-        raise ConfigError(f"option instances: found {options['instances']!r}, expected 1 to {device.engines}, the "
-                          f"engines of {device.name}")
+    if not 1 <= count <= most:
+        raise ConfigError(f"option {name}: found {options[name]!r}, expected 1 to {most}")
     return count
 
 

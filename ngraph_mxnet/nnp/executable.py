@@ -36,12 +36,13 @@ Arrays = Sequence[np.ndarray]
 @dataclass(frozen=True)
 class Settings:
     """What is compiled for: products in i8 if `narrow`, calibrated on `samples` (arrays for all inputs, weights too) or
-    else on the first call's; `instances` parts of the batch, each on engines of its own."""
+    else on the first call's; `instances` parts of the batch, each on engines of its own; so many `devices`."""
 
     target: Target
     instances: int
     narrow: bool = False
     samples: tuple[Arrays, ...] = ()
+    devices: int = 1
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,13 @@ class NNPExecutable(Executable):
             array = np.zeros(value.shape, value.type.element.numpy) if known else arrays[source.index]
             inputs.append(quantization.store(value, array))
         outputs = device.run(inputs)
-        count_call(version.program)
+        count_call(version.program, self.settings.devices)
         return [quantization.load(value, output)
                 for value, output in zip(version.graph.results, outputs, strict=True)]
+
+    def calibrate(self, samples: Sequence[Arrays]) -> None:
+        """Take the scales for i8 from `samples`, each an array for each input, unless there are samples already."""
+        self._samples = self._samples or list(samples)
 
     # ---- versions -----------------------------------------------------------------------------------------
 

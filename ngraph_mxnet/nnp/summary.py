@@ -22,7 +22,7 @@ from ngraph_mxnet.nnp.timing import simulate
 
 @dataclass
 class Calls:
-    """How often a program ran, on so many devices at once."""
+    """How often a program ran; each call of the graph runs it once on each of `devices`, at once."""
 
     program: Program
     devices: int
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 def count_call(program: Program, devices: int = 1) -> None:
-    """Count a run of `program`, if a report is wanted; it is then kept until exit."""
+    """Count a run of `program` on one of `devices`, if a report is wanted; it is then kept until exit."""
     if not config.get("NGRAPH_NNP_REPORT"):
         return
     with _lock:
@@ -53,7 +53,8 @@ def summary(calls: list[Calls]) -> Table:
         report: Report = make_report(simulate(each.program))
         device = f"{each.devices} x {report.device}" if each.devices > 1 else report.device
         time, energy = report.seconds * 1e3, report.joules * 1e3 * each.devices
-        table.add_row(escape(report.program), device, str(each.count), f"{time:.3f}", f"{time * each.count:.3f}",
+        count = each.count // each.devices
+        table.add_row(escape(report.program), device, str(count), f"{time:.3f}", f"{time * count:.3f}",
                       f"{report.peak_part:.1%}", f"{energy:.3f}")
     return table
 
