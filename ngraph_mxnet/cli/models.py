@@ -48,18 +48,21 @@ def _settings(threads: int | None, precision: str | None) -> dict[str, Any]:
 @options.dtype_option
 @options.backend_option
 @click.option("--kernels", is_flag=True, help="Show how each contraction is computed, and the memory.")
+@click.option("--simulate", is_flag=True, help="HYBRID: compile for the NNP, and simulate each of its regions.")
 @options.option_option
 @click.option("--svg", type=_PICTURE, help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
 @click.option("--timeline", type=_PICTURE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
 def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | None, kernels: bool,
-            settings: dict[str, str], svg: Path | None, timeline: Path | None, as_json: bool) -> None:
+            simulate: bool, settings: dict[str, str], svg: Path | None, timeline: Path | None, as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
     Of an ONNX model all runs, or nothing: then the node that can't be compiled is named. The backend HYBRID also tells
     where each node goes and why, and what that would take.
     """
     explanation: Any
+    if simulate:
+        settings["simulate"] = "1"
     with options.errors_told():
         if options.is_symbol(model):
             from ngraph_mxnet.mxnet_bridge.explain import explain as explain_symbol

@@ -61,11 +61,15 @@ class HybridBackend(Backend):
         return HybridExecutable(graph, parts, executables, plan)
 
     def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
-        """Where `graph`, a verified one, would be placed; it is rewritten, but nothing is compiled.
+        """Where `graph`, a verified one, would be placed; it is rewritten, but nothing is compiled, unless the option
+        `simulate` is 1: then the plan has the simulated time of each region of the NNP, too.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`.
         """
+        options = dict(options)
+        if str(options.pop("simulate", "0")) == "1":
+            return self.compile(graph, options).simulate()
         wanted = read_options(self.name, options, self.devices)
         return self._planned(graph, wanted, _backends(wanted.devices))
 
@@ -107,10 +111,9 @@ def _optimized(graph: Graph, pins: Mapping[str, str]) -> Graph:
 
 
 def _whole(graph: Graph, plan: Plan, backends: Backends) -> list[Part]:
-    """The graph as it was given, for the only device in use: whose own passes know best. Empty if there are two."""
-    used = set(plan.placement.devices) or {HOST}
-    device = min(used)
-    if len(used) > 1 or any(backends[device].supports(node) for node in graph.nodes):
+    """The graph as it was given, if it is one region: the device's own passes know best. Empty otherwise."""
+    device = plan.regions[0].device if plan.regions else HOST
+    if len(plan.regions) > 1 or any(backends[device].supports(node) for node in graph.nodes):
         return []
     own = graph.clone()  # what is compiled may be rewritten
     both = dict.fromkeys(pair for pair in zip(graph.results, own.results, strict=True) if pair[0].node is not None)

@@ -11,6 +11,8 @@ import numpy as np
 
 from ngraph_mxnet.hybrid.extraction import Part
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.nnp.executable import NNPExecutable
+from ngraph_mxnet.nnp.timing import simulate
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
 
 if TYPE_CHECKING:
@@ -58,6 +60,19 @@ class HybridExecutable(Executable):
             return None
         (step,) = self.steps
         return getattr(step.executable, "native", None) if step.inputs == tuple(range(len(self.inputs))) else None
+
+    def simulate(self) -> Plan:
+        """The plan, with the simulated time of each region of the NNP as it is compiled.
+
+        Raises:
+            ConfigError: in precision int8, before the first call.
+        """
+        first = len(self.steps) - len(self.plan.regions)  # a step without a region prepares results
+        for number in range(len(self.plan.regions)):
+            executable = self.steps[first + number].executable
+            if isinstance(executable, NNPExecutable):
+                self.plan.simulated[number] = simulate(executable.program).seconds
+        return self.plan
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         table: list[Any] = [*arrays, *[None] * (self._count - len(arrays))]

@@ -61,6 +61,8 @@ class Plan:
         self.placement = placement
         self.kinds = kinds
         self.devices = outline.problem.devices
+        self.simulated: dict[int, float] = {}
+        """Of regions of the NNP, by number: the simulated seconds of what was compiled, its transfers among them."""
 
     @property
     def seconds(self) -> float:
@@ -149,7 +151,8 @@ class Plan:
             "nodes": [{"name": n.name, "op": n.op, "origin": n.origin, "device": self.devices[n.device],
                        "region": n.region, "seconds": list(n.seconds), "why": n.why} for n in self.nodes],
             "regions": [{"device": self.devices[r.device], "nodes": list(r.nodes), "ops": r.ops, "macs": r.cost.macs,
-                         "operations": r.cost.operations, "begin": r.begin, "end": r.end} for r in self.regions],
+                         "operations": r.cost.operations, "begin": r.begin, "end": r.end,
+                         "simulated_seconds": self.simulated.get(n)} for n, r in enumerate(self.regions)],
             "transfers": [{"name": t.name, "to": self.devices[t.to], "bytes": t.bytes, "begin": t.begin, "end": t.end,
                            "copied": t.copied, "saved_seconds": t.saved} for t in self.transfers],
             "shared": {"tensors": sum(not t.copied for t in self.transfers),

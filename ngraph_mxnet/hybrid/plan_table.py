@@ -57,15 +57,23 @@ def _regions(plan: Plan) -> Table:
     table = Table(title="Regions, in the order in which they begin", title_justify="left")
     for name in ("#", "device", "ops"):
         table.add_column(name)
-    for name in ("nodes", "MACs", "begin", "time"):
-        table.add_column(name, justify="right", no_wrap=True)
+    simulated = ("simulated as compiled",) if plan.simulated else ()
+    for name in ("nodes", "MACs", "begin", "time", *simulated):
+        table.add_column(name, justify="right", no_wrap=len(name) < 10)
     for number, region in enumerate(plan.regions, 1):
         ops = list(region.ops.items())
         shown = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in ops[:_MOST_OPS])
         shown += f", and {len(ops) - _MOST_OPS} more kinds" if len(ops) > _MOST_OPS else ""
         table.add_row(str(number), plan.devices[region.device], escape(shown), str(len(region.nodes)),
-                      short(region.cost.macs), time_text(region.begin), time_text(region.end - region.begin))
+                      short(region.cost.macs), time_text(region.begin), time_text(region.end - region.begin),
+                      *([_simulated(plan, number - 1)] if simulated else []))
+    if plan.simulated:
+        table.caption = "as compiled: with the transfers of the region's inputs and results"
     return table
+
+
+def _simulated(plan: Plan, region: int) -> str:
+    return time_text(plan.simulated[region]) if region in plan.simulated else ""
 
 
 def _transfers(plan: Plan) -> Table:

@@ -123,10 +123,21 @@ def test_explain_tells_the_plan(saved: str, tmp_path: Path) -> None:
         assert "simulated" in "".join(ElementTree.parse(picture).getroot().itertext())
     done = CliRunner().invoke(main, [*arguments, "--json", "--option", "pins=second=CPU,third=NNP"])
     (plan,) = json.loads(done.stdout)["plans"]
+    assert {region["simulated_seconds"] for region in plan["regions"]} == {None}
     assert plan["devices"] == ["CPU", "NNP"]
     where = {node["name"]: node["device"] for node in plan["nodes"]}
     assert (where["second"], where["third"]) == ("CPU", "NNP")
     assert {transfer["to"] for transfer in plan["transfers"]} == {"CPU", "NNP"}
+
+
+def test_explain_simulates_what_is_compiled(saved: str) -> None:
+    arguments = ["explain", saved, "--shape", "data=2,3,16,16", "--backend", "hybrid", "--simulate"]
+    pins = ["--option", "pins=second=CPU,third=NNP"]
+    assert "as compiled: with the transfers" in CliRunner().invoke(main, [*arguments, *pins]).output
+    (plan,) = json.loads(CliRunner().invoke(main, [*arguments, *pins, "--json"]).stdout)["plans"]
+    for region in plan["regions"]:
+        assert (region["simulated_seconds"] is not None) == (region["device"] == "NNP")
+        assert region["simulated_seconds"] is None or 1e-7 < region["simulated_seconds"] < 1e-3
 
 
 def test_explain_of_another_backend_draws_nothing(saved: str, tmp_path: Path) -> None:
