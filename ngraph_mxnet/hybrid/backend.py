@@ -57,8 +57,10 @@ class HybridBackend(Backend):
         for device, backend in enumerate(backends):
             if backend.name == "CPU" and wanted.threads is not None:
                 passed[device].setdefault("threads", wanted.threads)
-        executables = [backends[part.device].compile(part.graph, passed[part.device]) for part in parts]
-        return HybridExecutable(graph, parts, executables, plan)
+        executables = [backends[part.device].compile(part.graph.clone(), passed[part.device]) for part in parts]
+        found = HybridExecutable(graph, parts, executables, plan)
+        found.calibrate(wanted.calibration)
+        return found
 
     def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
         """Where `graph`, a verified one, would be placed; it is rewritten, but nothing is compiled, unless the option

@@ -12,7 +12,7 @@ import numpy as np
 from ngraph_mxnet.hybrid.extraction import Part
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.nnp.executable import NNPExecutable
-from ngraph_mxnet.nnp.timing import simulate
+from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
 
 if TYPE_CHECKING:
@@ -71,8 +71,30 @@ class HybridExecutable(Executable):
         for number in range(len(self.plan.regions)):
             executable = self.steps[first + number].executable
             if isinstance(executable, NNPExecutable):
-                self.plan.simulated[number] = simulate(executable.program).seconds
+                self.plan.simulated[number] = executable.timeline.seconds
         return self.plan
+
+    def calibrate(self, samples: Sequence[Sequence[np.ndarray]]) -> None:
+        """Let the NNP's regions take their scales for i8 from `samples`, each an array for each input, weights too.
+
+        What one region gives the next is computed in float32, for those of the NNP by the interpreter.
+
+        Raises:
+            InputError: an array of a sample does not fit.
+        """
+        spare = [None] * (self._count - len(self.inputs))
+        tables: list[list[Any]] = [[*self._checked(tuple(sample)), *spare] for sample in samples]
+        for step, part in zip(self.steps, self.parts, strict=True):
+            inputs = [[table[place] for place in step.inputs] for table in tables]
+            reference = step.executable
+            if isinstance(reference, NNPExecutable):
+                reference.calibrate(inputs)
+                reference = compile_graph(part.graph, "INTERPRETER")
+            if step is self.steps[-1]:
+                break
+            for table, arrays in zip(tables, inputs, strict=True):
+                for place, result in zip(step.outputs, reference.run(arrays), strict=True):
+                    table[place] = result
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         table: list[Any] = [*arrays, *[None] * (self._count - len(arrays))]

@@ -5,9 +5,11 @@ Options come as Python objects, or as text from MXNet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.hybrid.costs import DeviceCosts
@@ -20,6 +22,7 @@ OPTIONS = {
     "shared_memory": "1: both devices address the memory that tensors lie in; 0: they do not (default: what they are)",
     "cpu_costs": "modelled, or measured by running the graph on random inputs (default: modelled)",
     "costs": "{device: hybrid.costs.DeviceCosts}, in place of ours",
+    "calibration": "for nnp_precision=int8: arrays for all inputs, or a list of such (default: first call's)",
     "threads": "threads of the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
 }
 
@@ -34,6 +37,7 @@ class Options:
     shared_memory: bool | None = None
     measured: bool = False
     costs: Mapping[str, DeviceCosts] = field(default_factory=dict)
+    calibration: Sequence[Sequence[np.ndarray]] = ()
     threads: int | None = None
     passed: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default_factory=lambda: ({}, {}))
 
@@ -61,9 +65,11 @@ def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, str
     kind = str(own.get("cpu_costs", "modelled"))
     if kind not in ("modelled", "measured"):
         raise ConfigError(f"option cpu_costs: found {kind!r}, expected modelled or measured")
-    threads = own.get("threads")
+    threads, samples = own.get("threads"), own.get("calibration", ())
+    if len(samples) and all(isinstance(array, np.ndarray) for array in samples):
+        samples = [samples]
     return Options(devices, _pins(own.get("pins", {})), _switch(own, "overlap", True) is not False,
-                   _switch(own, "shared_memory", None), kind == "measured", own.get("costs", {}),
+                   _switch(own, "shared_memory", None), kind == "measured", own.get("costs", {}), samples,
                    int(threads) if threads is not None else None, passed)
 
 

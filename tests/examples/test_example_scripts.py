@@ -111,6 +111,28 @@ def test_photographs_in_bf16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert np.median(differences) < 2e-2
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in PHOTO_PACKAGES),
+    reason="the packages that examples/README.md names are not installed",
+)
+def test_photographs_on_two_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained weights: the same first class for ten photographs, on the CPU and the simulated NNP."""
+    import ngraph_mxnet  # noqa: F401  lets MXNet be imported
+
+    monkeypatch.syspath_prepend(str(PHOTOS.parent))
+    predict = importlib.import_module("classify_photos").predict
+    monkeypatch.setenv("NGRAPH_BACKEND", "HYBRID")
+    found = []
+    for backend in ("NONE", "NGRAPH"):
+        monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", backend)
+        predict(tmp_path / f"{backend}.npz", 10)
+        found.append(np.load(tmp_path / f"{backend}.npz"))
+    native, ours = (result["probabilities"] for result in found)
+    assert int(found[1]["subgraphs"]) == 1
+    np.testing.assert_array_equal(ours.argmax(1), native.argmax(1))
+
+
 @pytest.mark.parametrize("script", [LATENCY, PHOTOS, COMPARE], ids=lambda path: path.name)
 def test_help(script: Path) -> None:
     process = run(script, "--help")

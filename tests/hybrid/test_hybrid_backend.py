@@ -68,7 +68,7 @@ def check(graph: Graph, found: HybridExecutable, arrays: list[np.ndarray]) -> No
         np.testing.assert_allclose(one, other, error, error * scale, err_msg=print_graph(graph))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(graphs(), st.integers(0, 1000), st.booleans())
 def test_random_graphs_in_pieces(graph: Graph, seed: int, overlap: bool):
     for parameter in graph.parameters[1::2]:

@@ -16,6 +16,7 @@ from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.runtime.executable import InputError
 
 STEPS = ("floor", "argmax", "greater")
 """Where a number that is rounded otherwise gives quite another result."""
@@ -33,7 +34,7 @@ def check(graph: Graph, found: list[np.ndarray], arrays: list[np.ndarray], error
         np.testing.assert_allclose(one, other, error, error * scale, err_msg=print_graph(graph))
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(graphs(), st.integers(0, 1000))
 def test_random_graphs_in_pieces(graph: Graph, seed: int):
     if any(node.op.name in STEPS for node in graph.nodes):
@@ -49,7 +50,7 @@ def test_random_graphs_in_pieces(graph: Graph, seed: int):
     check(graph, found(*arrays), arrays)
 
 
-def net(channels: int = 64) -> Graph:
+def net(channels: int = 32) -> Graph:
     b = Builder(name="net")
     x = b.parameter("x", (1, channels, 28, 28))
     for number in range(3):
@@ -91,6 +92,23 @@ def test_int8_is_cheaper_and_calibrated_by_the_first_call():
     assert convolutions[1] < convolutions[0]
     arrays = arrays_for(graph)
     check(graph, narrow(*arrays), arrays, error=1e-1)
+
+
+def test_int8_is_calibrated_by_samples():
+    """Scales come from the samples, not from a first call on other data; values between regions are passed on."""
+    graph, arrays = net(16), arrays_for(net(16))
+    options = {"nnp_precision": "int8", "pins": "conv*=NNP,act0=CPU,act1=NNP"}
+    small = [arrays[0] * np.float32(1e-3), *arrays[1:]]
+    found = []
+    for samples in (arrays, [arrays], ()):
+        executable = compile(graph, "HYBRID", calibration=samples, **options)
+        executable(*small)
+        found.append(executable(*arrays))
+    check(graph, found[0], arrays, error=5e-2)
+    assert np.array_equal(found[0][0], found[1][0])
+    assert not np.array_equal(found[0][0], found[2][0])
+    with pytest.raises(InputError, match="found 1 inputs, expected 4"):
+        compile(graph, "HYBRID", calibration=[arrays[:1]], **options)
 
 
 def test_nothing_is_copied_where_memory_is_shared():

@@ -104,7 +104,7 @@ def test_small_problems_are_solved_exactly(problem: Problem):
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems(most=12))
 def test_problems_of_twelve_items_are_solved_exactly(problem: Problem):
     check_exact(problem)
@@ -120,7 +120,7 @@ def check_exact(problem: Problem) -> None:
     assert found.serial == pytest.approx(min(map(problem.serial_seconds, allowed)), rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems(), st.booleans())
 def test_never_slower_than_one_device_or_the_serial_optimum(problem: Problem, overlap: bool):
     found = place(problem, overlap=overlap)
@@ -133,7 +133,7 @@ def test_never_slower_than_one_device_or_the_serial_optimum(problem: Problem, ov
             assert seconds == pytest.approx(problem.serial_seconds(everywhere))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problems())
 def test_repeated_launches_are_all_that_serial_execution_takes_beyond_the_optimum(problem: Problem):
     cut = serial_placement(problem)
