@@ -26,8 +26,8 @@ CHIPS = 2
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--device", "devices", multiple=True, default=("nnp-i-1100:12W",), show_default=True,
               help="Product and power mode; may be given more than once.")
-@click.option("--instances", default=6, show_default=True, help="Parts of the chip that run batches of their own.")
-@click.option("--batch", default=4, show_default=True, help="Largest batch of an instance.")
+@click.option("--instances", default=12, show_default=True, help="Parts of the chip that run batches of their own.")
+@click.option("--batch", default=1, show_default=True, help="Largest batch of an instance.")
 @click.option("--precision", default="int8", show_default=True)
 @click.option("--sensitivity", "with_guesses", is_flag=True, help="Offline with other values for each guessed number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
