@@ -159,7 +159,7 @@ def _as_named(b: Builder, result: Value, element: ElementType, halves: Halves) -
 def _rule(node: SymbolNode) -> Rule:
     rule = find_rule(node.op)
     if rule is None:
-        reason = why_left(node.op) or ("it runs subgraphs of its own" if node.has_subgraphs else None)
+        reason = why_left(node.op) or ("it runs subgraphs of its own" if node.bodies else None)
         raise UnsupportedError(f"{node.op} stays with MXNet: {reason}" if reason
                                else f"no rule for the MXNet operator {node.op}")
     return rule

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -34,7 +34,7 @@ class SymbolNode:
     """A variable (`op == "null"`) or one application of an MXNet operator; attribute values are text.
 
     `types` holds the type of each output where the partitioner wrote it; an entry, or all of it, is None
-    when MXNet could not infer it.
+    when MXNet could not infer it. `bodies` are the JSON of graphs that the operator itself runs.
     """
 
     index: int
@@ -43,7 +43,7 @@ class SymbolNode:
     attrs: Mapping[str, str]
     inputs: tuple[Edge, ...]
     types: tuple[TensorType | None, ...] | None = None
-    has_subgraphs: bool = False
+    bodies: tuple[Any, ...] = field(default=(), compare=False)
 
     @property
     def is_variable(self) -> bool:
@@ -58,6 +58,16 @@ class SymbolNode:
     def is_computed(self) -> bool:
         """Whether it is a variable of a region that stands for what another part of the model computes."""
         return self.attrs.get("isArg") == "False" and self.attrs.get("isAux") == "False"
+
+    def body(self, number: int = 0) -> SymbolGraph:
+        """The graph of that number which the operator runs.
+
+        Raises:
+            ModelError: there is none, or it is damaged.
+        """
+        if number >= len(self.bodies):
+            raise ModelError(f"{self.origin}: it has no graph {number} of its own")
+        return _graph(self.bodies[number])
 
     @property
     def origin(self) -> str:
@@ -122,6 +132,10 @@ def parse_symbol(text: str) -> SymbolGraph:
         root = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"symbol JSON does not parse: {error}") from None
+    return _graph(root)
+
+
+def _graph(root: Any) -> SymbolGraph:
     if not isinstance(root, dict):
         raise ModelError(f"symbol JSON: expected an object with 'nodes', found {type(root).__name__}")
     nodes: list[SymbolNode] = []
@@ -183,7 +197,7 @@ def _node(index: int, record: Any) -> SymbolNode:
     if op == VARIABLE and inputs:
         raise ModelError(f"symbol JSON: {where} is a variable and yet has inputs")
     attrs = _attributes(record, where)
-    return SymbolNode(index, op, name, attrs, inputs, _types(attrs, where), bool(record.get("subgraphs")))
+    return SymbolNode(index, op, name, attrs, inputs, _types(attrs, where), tuple(record.get("subgraphs") or ()))
 
 
 def _attributes(record: Mapping[str, Any], where: str) -> dict[str, str]:

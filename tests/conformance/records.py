@@ -43,11 +43,17 @@ class Operand:
 
 @dataclass(frozen=True)
 class Case:
-    """One application. `parameters`: how to draw what MXNet adds, by the end of its name (`weight`, `moving_var`)."""
+    """One application. `parameters`: how to draw what MXNet adds, by the end of its name (`weight`, `moving_var`).
+
+    `body`: of an operator that carries a graph, what that does to the first operand one after the other, each as
+    (operator, attributes, how many more operands). `outputs`: how many it has then.
+    """
 
     operands: Sequence[Operand]
     attrs: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Operand] = field(default_factory=dict)
+    body: Sequence[tuple[str, dict[str, Any], int]] = ()
+    outputs: int = 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ class Record:
 
     Backends must agree with MXNet within `tolerance`, relative to an element and to the largest of the tensor (at most
     1); it is for float32 and float64, while float16, be it of an input, gets 1e-2 if that is more. Integers must be
-    equal. `numpy` operators run under MXNet's NumPy semantics, where shapes of rank 0 and size 0 exist.
+    equal, or with `steps` as near as that (and 1e-6 of their size). `numpy` operators run under MXNet's NumPy
+    semantics, where shapes of rank 0 and size 0 exist.
     """
 
     op: str
@@ -65,6 +72,7 @@ class Record:
     outputs: tuple[int, ...] | None = None
     numpy: bool = False
     variant: str = ""
+    steps: int = 0
 
     @property
     def name(self) -> str:

@@ -18,34 +18,40 @@ CHANNELS_FIRST = ("NCW", "NCHW", "NCDHW")
 Ints = tuple[int, ...]
 
 
-@rule("Convolution", "Convolution_v1", operands=(2, 3), parameters=[1, 2],
-      ignored=["workspace", "cudnn_tune", "cudnn_off"])
+IGNORED = ("workspace", "cudnn_tune", "cudnn_off")
+
+
+@rule("Convolution", "Convolution_v1", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
 def convolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """One to three spatial axes, channels first, with strides, dilation, symmetric padding, groups and bias.
 
     Channels last: MXNet itself raises on a CPU.
     """
-    x, weight = inputs[:2]
+    out = convolved(b, inputs[0], inputs[1], attrs)
+    return with_bias(b, out, bias_of(inputs, attrs.bool("no_bias", False)))
+
+
+def convolved(b: Builder, x: Value, weight: Value, attrs: Attrs) -> Value:
+    """The sums of products that the attributes of a Convolution ask for, without its bias."""
     attrs.choice("layout", None, CHANNELS_FIRST)
     kernel = attrs.ints("kernel")
     count = len(kernel)
     filters, pads = attrs.int("num_filter"), per_axis(attrs.ints("pad", ()), count, 0, "pad")
     if weight.shape[2:] != kernel or weight.shape[:1] != (filters,):
         raise UnsupportedError(f"kernel={kernel}, num_filter={filters} do not fit the weight {weight.type}")
-    out = b.convolution(
+    return b.convolution(
         x, weight, strides=per_axis(attrs.ints("stride", ()), count, 1, "stride"),
         dilations=per_axis(attrs.ints("dilate", ()), count, 1, "dilate"),
         pads_begin=pads, pads_end=pads, groups=attrs.int("num_group", 1),
     )
-    return _with_bias(b, out, inputs, attrs.bool("no_bias", False))
 
 
-def _with_bias(b: Builder, out: Value, inputs: list[Value], no_bias: bool) -> Value:
-    bias = bias_of(inputs, no_bias)
+def with_bias(b: Builder, out: Value, bias: Value | None) -> Value:
+    """One number for each channel added."""
     return out if bias is None else b.add(out, along_axis(b, bias, 1, len(out.shape)))
 
 
-@rule("Deconvolution", operands=(2, 3), parameters=[1, 2], ignored=["workspace", "cudnn_tune", "cudnn_off"])
+@rule("Deconvolution", operands=(2, 3), parameters=[1, 2], ignored=IGNORED)
 def deconvolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """The transpose of a convolution over one to three spatial axes, with all parameters.
 
@@ -67,7 +73,7 @@ def deconvolution(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     reach = tuple(step * (size - 1) + 1 for step, size in zip(dilate, kernel, strict=True))
     pad, adjust = _padding(attrs, x.shape[2:], stride, reach)
     out = transposed_convolution(b, x, weight, groups=groups, stride=stride, dilate=dilate, pad=pad, adjust=adjust)
-    return _with_bias(b, out, inputs, attrs.bool("no_bias", True))
+    return with_bias(b, out, bias_of(inputs, attrs.bool("no_bias", True)))
 
 
 def _padding(attrs: Attrs, sizes: Ints, stride: Ints, reach: Ints) -> tuple[Ints, Ints]:

@@ -23,13 +23,16 @@ _RANDOM = ("bernoulli|choice|exponential|gamma|gumbel|logistic|multinomial|norma
 KINDS: dict[str, str] = {
     rf"_random_(?!pdf_).*|_sample_.*|_shuffle|_npi_({_RANDOM})":
         "it draws random numbers, whose sequence must be that of MXNet's own generator",
-    r".*_update(_phase[12])?|multi_lars|reset_arrays|_contrib_backward_.*|_npi_backward_.*|.*_backward|_contrib_hawkesll"
+    r"signsgd_update|(preloaded_)?multi_sgd_update": "it is for training",
+    r"(?!sgd_update$).*_update": "it writes to its inputs, which are the optimizer's state",
+    r"(mp_)?lamb_update_phase[12]|multi_lars|reset_arrays|_contrib_backward_.*|_npi_backward_.*|.*_backward|_contrib_hawkesll"
     r"|CTCLoss|_contrib_(MultiBoxTarget|bipartite_matching|box_encode)":
         "it is for training",
     r"_contrib_boolean_mask|_npi_(unique|bincount|delete|boolean_mask_.*)|_npx_nonzero|_contrib_getnnz":
         "the shape of its result depends on values",
-    r"_contrib_(quantize|dequantize|requantize|quantized_|calibrate_).*": "int8 inference is not supported",
-    r"_sg_mkldnn_.*": "MXNet's MKLDNN backend made it",
+    r"_contrib_calibrate_entropy": "it calibrates a model, before it runs",
+    r"_contrib_quantize(_asym|d_rnn)": "int8 recurrent nets are not supported: their state has a zero point",
+    r"_sg_mkldnn_selfatt_.*": "MXNet's MKLDNN backend made it of the interleaved attention operators",
     r"cast_storage|_sparse_retain|_square_sum|_contrib_(SparseEmbedding|edge_id|dgl_.*)":
         "it works on sparse arrays",
     r"_image_.*|_cv.*|_imdecode": "it prepares images, before the model",

@@ -17,13 +17,17 @@ from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 @rule("FullyConnected", operands=(2, 3), parameters=[1, 2])
 def fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """x W^T + bias. `flatten`: all axes but 0 are one; else the product is over the last, of any rank."""
-    x, weight = inputs[:2]
+    bias = bias_of(inputs, attrs.bool("no_bias", False))
+    return dense(b, inputs[0], inputs[1], bias, attrs)
+
+
+def dense(b: Builder, x: Value, weight: Value, bias: Value | None, attrs: Attrs) -> Value:
+    """What the attributes of a FullyConnected ask for."""
     units, flatten = attrs.int("num_hidden"), attrs.bool("flatten", True)
     if weight.type.rank != 2 or weight.shape[0] != units:
         raise UnsupportedError(f"num_hidden={units} does not fit the weight {weight.type}")
     leading = x.shape[:1] if flatten else x.shape[:-1]
     out = b.matmul(reshaped(b, x, (prod(leading), weight.shape[1])), weight, transpose_b=True)
-    bias = bias_of(inputs, attrs.bool("no_bias", False))
     if bias is not None:
         out = b.add(out, bias)
     return reshaped(b, out, (*leading, units))

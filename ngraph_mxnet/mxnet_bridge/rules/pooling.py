@@ -62,6 +62,23 @@ def _pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
     return _root(b, _sum_pool(b, _power(b, x, power), window), power)
 
 
+def quantized_pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
+    """Pooling of whole numbers, max or avg and channels first, before rounding.
+
+    As MKL-DNN does it: where padding counts, a mean is over the whole kernel, wherever the window ends.
+    """
+    attrs.choice("layout", None, CHANNELS_FIRST)
+    kind = attrs.choice("pool_type", "max", ("max", "avg"))
+    full = attrs.choice("pooling_convention", "valid", ("valid", "full")) == "full"
+    padded = attrs.bool("count_include_pad", True) and not attrs.bool("global_pool", False)
+    attrs.ignore("p_value")
+    if kind == "max" or not padded or not full:
+        return _pooled(b, x, attrs)
+    kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
+    window = _window(kernel, stride, pad, len(x.shape) - 2, "ceil")
+    return b.avg_pool(_whole(b, x, window), kernel=kernel, strides=window["strides"])
+
+
 def _total(b: Builder, kind: str, x: Value) -> Value:
     return b.apply(_GLOBAL[kind], x, axes=tuple(range(2, len(x.shape))), keep_dims=True)
 

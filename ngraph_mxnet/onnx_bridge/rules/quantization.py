@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from math import prod
 
-import numpy as np
-
+from ngraph_mxnet.compositions.quantized import saturated
 from ngraph_mxnet.compositions.tensors import along_axis, converted, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
@@ -45,11 +44,10 @@ def dequantized(b: Builder, x: Value, scale: Value, zero: Value | None, axis: in
 
 def quantized(b: Builder, x: Value, scale: Value, zero: Value | None, element: ElementType, axis: int = 1) -> Value:
     """saturate(round(x / scale) + zero), halves to even."""
-    limits = np.iinfo(element.numpy)
     whole = b.round(b.divide(x, converted(b, _for(b, scale, x, axis), x)))
     if zero is not None:
         whole = b.add(whole, converted(b, _for(b, zero, x, axis), x))
-    return b.convert(b.clamp(whole, lower=float(limits.min), upper=float(limits.max)), element=element)
+    return saturated(b, whole, element)
 
 
 def _spread(b: Builder, parameter: Value, x: Value, axis: int, block: int) -> Value:
