@@ -23,5 +23,9 @@ def saturated(b: Builder, whole: Value, element: ElementType) -> Value:
 
 
 def rounded(b: Builder, x: Value, element: ElementType) -> Value:
-    """The nearest integers, halves to even, within the type's range."""
-    return saturated(b, b.round(x), element)
+    """The nearest integers, halves to even, within the type's range.
+
+    Bounded before it is rounded: so the bounds become those of the contraction that x comes from.
+    """
+    lower, upper = limits(element)
+    return b.convert(b.round(b.clamp(x, lower=lower, upper=upper)), element=element)

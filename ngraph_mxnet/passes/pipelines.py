@@ -26,6 +26,7 @@ from ngraph_mxnet.passes.pad_fusion import pad_fusion
 from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
+from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
 
 def cpu_independent_passes() -> list[Pass | FixedPoint]:
@@ -35,7 +36,8 @@ def cpu_independent_passes() -> list[Pass | FixedPoint]:
         DeadCode(),
         # No-ops between two ops hide patterns, and each of these passes uncovers work for the others.
         FixedPoint("simplify", (
-            dropout_removal(), ConstantFolding(), algebraic(), movement(), global_pool(), Cse(), DeadCode(),
+            dropout_removal(), ConstantFolding(), algebraic(), whole_numbers(), movement(), global_pool(), Cse(),
+            DeadCode(),
         )),
         # These two before the products get biases: afterwards their parts are neighbours no more.
         attention_fusion(),

@@ -28,6 +28,7 @@ from ngraph_mxnet.passes.one_hot_product import one_hot_product
 from ngraph_mxnet.passes.pad_fusion import pad_fusion
 from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
+from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
 Build = Callable[[Builder], "Value | tuple[Value, ...]"]
 INF = math.inf
@@ -127,7 +128,35 @@ def upward(b: Builder, outputs: int = 2, kernel: int = 2, border: int = 1, *, ca
         x(b), weights, **attrs)
 
 
+def stepped(b: Builder, lower: float = -128.0, upper: float = 127.0, element: str = "i8") -> Value:
+    """Data as quantised numbers."""
+    return b.convert(b.clamp(b.round(x(b)), lower=lower, upper=upper), element=element)
+
+
 SIMPLIFY = [
+    Case("to 8 bits and back", whole_numbers, lambda b: b.convert(stepped(b), element="f32"), "clamp round"),
+    Case("to 8 bits, pooled, and back", whole_numbers, lambda b: b.convert(b.convert(b.clamp(b.round(b.max_pool(
+        b.convert(stepped(b), element="f32"), kernel=(2, 2))), lower=-128.0, upper=127.0), element="i8"),
+        element="f32"), "clamp round max_pool"),
+    Case("to 8 bits and back, fractions", whole_numbers,
+         lambda b: b.convert(b.convert(b.clamp(x(b), lower=-2.0, upper=2.0), element="i8"), element="f32"),
+         "clamp convert convert"),
+    Case("to too few bits and back", whole_numbers,
+         lambda b: b.convert(stepped(b, upper=255.0, element="i8"), element="f32"), "clamp round convert convert",
+         "the integers between have no room"),
+    Case("bounds that are not whole", whole_numbers,
+         lambda b: b.convert(stepped(b, upper=2.5), element="f32"), "round clamp convert convert"),
+    Case("clamped within", whole_numbers,
+         lambda b: b.clamp(b.convert(x(b, "i8"), element="f32"), lower=-128.0, upper=200.0), "convert"),
+    Case("clamped further", whole_numbers,
+         lambda b: b.clamp(b.convert(x(b, "i8"), element="f32"), lower=0.0, upper=200.0), "convert clamp"),
+    Case("rounded twice", whole_numbers, lambda b: b.round(b.transpose(b.convert(x(b, "i32"), element="f32"),
+                                                                       order=(0, 2, 3, 1))), "convert transpose"),
+    Case("both of two kinds", whole_numbers, lambda b: b.convert(b.convert(b.concat(
+        b.round(b.clamp(x(b), lower=0.0, upper=255.0)), b.round(b.clamp(x(b), lower=-9.0, upper=0.0)), axis=1),
+        element="i32"), element="f32"), "clamp round clamp round concat"),
+    Case("rounding read twice", whole_numbers,
+         lambda b: (lambda r: (b.clamp(r, lower=0.0, upper=2.0), r))(b.round(x(b))), "round clamp", "other readers"),
     Case("x+0", algebraic, lambda b: b.add(c(b, 0.0), x(b)), ""),
     Case("x+0 broadcast", algebraic, lambda b: b.add(x(b), c(b, np.zeros((4, 1, 1, 1, 1), "f4"))), "add",
          "the constant broadcasts f32[2,3,5,6] to f32[4,2,3,5,6]"),

@@ -206,6 +206,8 @@ def _result_is_unsigned(body: _Body, attrs: Attrs, with_sum: bool) -> bool:
     after = attrs.bool("with_postsum_act", attrs.bool("with_postsum_relu", False))
     if len(body.kinds) != before + after:
         raise UnsupportedError(f"it has {len(body.kinds)} activations, expected {before + after}")
+    if before and after:
+        raise UnsupportedError("activations on both sides of a sum, where MKL-DNN gives what the graph does not")
     if before and not with_sum:
         return _unsigned(body, 0)
     return after and _unsigned(body, -1)
@@ -225,19 +227,18 @@ def _finished(b: Builder, body: _Body, attrs: Attrs, x: Value, added: tuple[Valu
         if op != "Activation":
             raise UnsupportedError(f"{op} behind a sum, expected ReLU")
         x = _activated(b, x, op, how, own, True)
-    x = b.round(x)
-    if other is not None and element is not i32:
-        x = _in_place(b, x, other.type.element, element)
-    return [saturated(b, x, element), *bounds]
+    if other is None or element is i32:
+        return [rounded(b, x, element), *bounds]
+    return [_in_place(b, x, other.type.element, element), *bounds]
 
 
-def _in_place(b: Builder, whole: Value, held: ElementType, element: ElementType) -> Value:
+def _in_place(b: Builder, x: Value, held: ElementType, element: ElementType) -> Value:
     """MXNet writes the result over what is added, saturated in that one's type; its bits are then read as `element`."""
-    lower, upper = limits(held)
-    whole = b.clamp(whole, lower=lower, upper=upper)
-    if (held, element) != (u8, i8):
-        return whole
-    return b.select(b.greater(whole, number(b, 127)), b.subtract(whole, number(b, 256)), whole)
+    (lower, upper), (_, top) = limits(held), limits(element)
+    whole = b.round(b.clamp(x, lower=lower, upper=upper))
+    if upper > top:
+        whole = b.select(b.greater(whole, number(b, top)), b.subtract(whole, number(b, 2 * top + 2)), whole)
+    return saturated(b, whole, element)
 
 
 # ---- matrix product --------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ngraph_mxnet.compositions.quantized import rounded, saturated
+from ngraph_mxnet.compositions.quantized import rounded
 from ngraph_mxnet.compositions.tensors import along_axis, reshaped, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
@@ -159,9 +159,9 @@ def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> O
     for position, part in enumerate(parts):
         size = magnitude(b, bounds[2 * position], bounds[2 * position + 1])
         factor = b.divide(own, b.divide(number(b, REACH[part.type.element.name]), size))
-        rescaled.append(b.round(b.multiply(wide(b, part), factor)))
+        rescaled.append(b.multiply(wide(b, part), factor))
     axis = normal_axis(attrs.int("dim", 1), parts[0].type.rank)
-    return [saturated(b, b.concat(*rescaled, axis=axis), element), *ends(b, least, greatest)]
+    return [rounded(b, b.concat(*rescaled, axis=axis), element), *ends(b, least, greatest)]
 
 
 @rule("_contrib_quantized_elemwise_add", operands=6, types=QUANTIZED)

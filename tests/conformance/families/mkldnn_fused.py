@@ -76,7 +76,7 @@ def _convolution(draw: Draw) -> Case:
         other = pick(draw, "uint8", "int8")
         operands.append(_data(result, other) if quantized else Operand(result))
         ranges += _range(draw, other) if quantized else []
-        relu = draw(st.booleans())
+        relu = (not act or not quantized) and draw(st.booleans())
         if relu:
             attrs["with_postsum_act"] = "true"
             body.append(_RELU)
@@ -130,6 +130,10 @@ LEFT = [
     Left("_sg_mkldnn_conv",
          Case([*_IMAGE, *_ENDS], {"quantized": "true", "with_act": "true"}, outputs=3,
               body=[("Convolution", _ONE, 1), ("Activation", {"act_type": "sigmoid"}, 0)]), "act_type=sigmoid"),
+    Left("_sg_mkldnn_conv",
+         Case([*_IMAGE, Operand((1, 4, 5, 5), "uint8"), *_ENDS, *_ENDS],
+              {"quantized": "true", "with_act": "true", "with_sum": "true", "with_postsum_act": "true"}, outputs=3,
+              body=[("Convolution", _ONE, 1), _RELU, ("elemwise_add", {}, 1), _RELU]), "both sides of a sum"),
     Left("_sg_mkldnn_fully_connected",
          Case([Operand((2, 3), "uint8", 0, 127), Operand((4, 3), "int8", -63, 63), *_ENDS, *_ENDS],
               {"quantized": "true", "min_calib_range": 0, "max_calib_range": 1, "with_eltwise": "true"}, outputs=3,
