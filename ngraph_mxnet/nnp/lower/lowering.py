@@ -10,9 +10,9 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.nnp.allocator import DeviceMemoryError, padded
 from ngraph_mxnet.nnp.lower.boxes import Box, cut, full
+from ngraph_mxnet.nnp.lower.emission import Work
 from ngraph_mxnet.nnp.lower.places import NoRoomError, Piece, Places
-from ngraph_mxnet.nnp.lower.shard import Shard
-from ngraph_mxnet.nnp.lower.shards import shards
+from ngraph_mxnet.nnp.lower.shards import Shard, shards
 from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.lower.tiles import Tiling, choose
 from ngraph_mxnet.nnp.lower.views import is_view, lower_view
@@ -42,11 +42,12 @@ class Lowered:
 class Lowering:
     """One graph on one device. `weights` are the parameters whose content is known before a call; constants of the
     graph are too. `quantization` says how each value is stored. `instances` is into how many parts a batch is cut,
-    each for engines of its own; `resident` how many bytes of weights may lie in the nearest shared memory.
+    each for engines of its own; `resident` how many bytes of weights may lie in the nearest shared memory. Where `like`
+    is given, what it found out (shards and tiles) is not searched for again.
     """
 
     def __init__(self, graph: Graph, weights: Set[Value], target: Target, quantization: Quantization, *,
-                 instances: int = 1, resident: int = 0) -> None:
+                 instances: int = 1, resident: int = 0, like: Lowering | None = None) -> None:
         self.graph = graph
         self.target = target
         self.instances = instances
@@ -56,7 +57,8 @@ class Lowering:
         self._resident = resident
         self._host = 0
         self._scales: dict[Node, Value] = {}
-        self._tilings: dict[Any, Tiling | None] = {}
+        self._tilings: dict[Any, Tiling | None] = like._tilings if like is not None else {}
+        self._shards: dict[Node, list[Shard]] = like._shards if like is not None else {}
 
     def element(self, value: Value) -> str:
         """How the device stores the value."""
@@ -173,7 +175,9 @@ class Lowering:
             return
         for value in node.outputs:
             self.places.pieces[value] = ()
-        found = shards(node, self.places, self.known, self.instances)
+        if node not in self._shards:
+            self._shards[node] = shards(node, self.places, self.known, self.instances)
+        found = self._shards[node]
         shared = {v for v in node.inputs if v in self.known and v.type.size >= _LARGE} if len(found) > 1 else set()
         for engine, box in found:
             self._lower_shard(node, engine, box, shared)
@@ -188,9 +192,9 @@ class Lowering:
         for resident in (True, False):
             for share, copies in _SHARES:
                 state = places.snapshot()
-                shard = Shard(places, self.quantization, node, engine, box, scale, shared)
+                work = Work(places, self.quantization, node, engine, box, scale, shared)
                 try:
-                    self._emit(shard, resident, share, copies)
+                    self._emit(work, resident, share, copies)
                     return
                 except NoRoomError as found:
                     places.restore(state)
@@ -201,17 +205,17 @@ class Lowering:
             f"once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, or leave "
             "the node to another backend")
 
-    def _emit(self, shard: Shard, resident: bool, share: float, copies: int) -> None:
-        shard.begin(resident)
-        shard.run(self._tiling(shard, share, copies), copies)
-        shard.end()
+    def _emit(self, work: Work, resident: bool, share: float, copies: int) -> None:
+        work.begin(resident)
+        work.run(self._tiling(work, share, copies), copies)
+        work.end()
 
-    def _tiling(self, shard: Shard, share: float, copies: int) -> Tiling:
-        memory = self.target.local_memory(shard.engine)
-        budget = int(share * (self.target.local_bytes - shard.kept_bytes()))
-        key = (shard.node, shard.box.shape, shard.streams, budget, copies)
+    def _tiling(self, work: Work, share: float, copies: int) -> Tiling:
+        memory = self.target.local_memory(work.engine)
+        budget = int(share * (self.target.local_bytes - work.kept_bytes()))
+        key = (work.node, work.box.shape, work.streams, budget, copies)
         if key not in self._tilings:
-            self._tilings[key] = choose(shard.node, shard.box, shard.streams, budget, copies, self.target)
+            self._tilings[key] = choose(work.node, work.box, work.streams, budget, copies, self.target)
         tiling = self._tilings[key]
         if tiling is None:
             raise NoRoomError(memory, budget)
@@ -225,12 +229,10 @@ def lower(graph: Graph, weights: Set[Value], target: Target, quantization: Quant
     Raises:
         DeviceMemoryError: a node, or all weights together, need more memory than there is.
     """
-    def attempt(resident: int) -> Lowering:
-        return Lowering(graph, weights, target, quantization, instances=instances, resident=resident)
-
-    first = attempt(0)
+    first = Lowering(graph, weights, target, quantization, instances=instances)
     lowered = first.run()
     nearest, size = target.shared[0]
-    if len(target.shared) > 1:
-        lowered = attempt(size - first.places.memories[nearest].peak).run()
+    if len(target.shared) > 1 and first.known:
+        left = size - first.places.memories[nearest].peak
+        lowered = Lowering(graph, weights, target, quantization, instances=instances, resident=left, like=first).run()
     return lowered

@@ -59,6 +59,9 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, ta
         ranges = {axis: even(box.shape[axis], count, multiples.get(axis, 1))
                   for axis, count in zip(axes, counts, strict=True)}
         parts = {axis: len(found) for axis, found in ranges.items()}
+        tiles = prod(parts.values())
+        if best is not None and tiles * _ISSUE >= best[0]:
+            continue
         sample = box  # the largest tile: one in the middle reads rows on both sides
         for axis, found in ranges.items():
             begin, size = found[1 if len(found) > 2 else 0]
@@ -72,7 +75,6 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, ta
         for order in permutations([axis for axis in axes if parts[axis] > 1]):
             moved = sum(size * prod(parts[axis] for axis in order[: _last(order, own)])
                         for size, own in zip(sizes, depends, strict=True))
-            tiles = prod(parts.values())
             cost = (moved + sum(sizes)) / target.bytes + tiles * _ISSUE
             if best is None or cost < best[0]:
                 best = cost, {axis: parts[axis] for axis in order}

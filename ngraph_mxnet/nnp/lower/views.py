@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node
@@ -12,7 +13,7 @@ from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Buffer, Tile, whole
 from ngraph_mxnet.nnp.quantization import Quantization
 
 VIEWS = ("identity", "dropout", "convert", "reshape", "concat", "slice")
-_MOST_PIECES = 64
+_MOST_PIECES = 16
 """Into how many parts a piece may fall when it is reshaped; beyond, the value is put together first."""
 
 
@@ -68,6 +69,10 @@ def _reshape(node: Node, places: Places) -> None:
 
 def _reshaped(piece: Piece, old: Shape, new: Shape) -> list[Piece] | None:
     """The piece as boxes of the new shape, None where that takes too many or none will do."""
+    box = _regrouped(piece.box, old, new)
+    if box is not None and piece.tile == whole(piece.tile.buffer):
+        own = piece.tile.buffer
+        return [Piece(box, whole(replace(own, name=f"{own.name}_r", shape=box.shape)), piece.key)]
     lead = max(_leading(piece.box.shape, old), _leading(piece.tile.shape, piece.tile.buffer.shape))
     count = prod(piece.box.shape[:lead])
     if count > _MOST_PIECES:
@@ -89,6 +94,44 @@ def _reshaped(piece: Piece, old: Shape, new: Shape) -> list[Piece] | None:
         twin = Buffer(name, buffer.memory, offset, buffer.element, box.shape)
         parts.append(Piece(box, whole(twin), piece.key))
     return parts
+
+
+def _regrouped(box: Box, old: Shape, new: Shape) -> Box | None:
+    """The box of the new shape that has the same elements in the same order, if axes of the old shape become axes of
+    the new one group by group, and each group's part is one box."""
+    begin: list[int] = []
+    shape: list[int] = []
+    for olds, news in _groups(old, new):
+        sizes, own = tuple(old[axis] for axis in olds), tuple(new[axis] for axis in news)
+        part = Box(tuple(box.begin[axis] for axis in olds), tuple(box.shape[axis] for axis in olds))
+        if _leading(part.shape, sizes):
+            return None
+        found = _range_as_box(_linear(part.begin, (0,) * len(sizes), sizes), part.size, own)
+        if found is None:
+            return None
+        begin += found.begin
+        shape += found.shape
+    return Box(tuple(begin), tuple(shape))
+
+
+def _groups(old: Shape, new: Shape) -> list[tuple[range, range]]:
+    """Runs of axes of both shapes with the same product, as short as they can be; the sizes are positive."""
+    groups = []
+    i = j = 0
+    while i < len(old) or j < len(new):
+        first, second = i, j
+        left = right = 1
+        if i < len(old):
+            left, i = old[i], i + 1
+        if j < len(new):
+            right, j = new[j], j + 1
+        while left != right:
+            if left < right:
+                left, i = left * old[i], i + 1
+            else:
+                right, j = right * new[j], j + 1
+        groups.append((range(first, i), range(second, j)))
+    return groups
 
 
 def _leading(shape: Shape, all_: Shape) -> int:
