@@ -45,7 +45,9 @@ def test_a_small_model(device: str, precision: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_the_zoo(name: str):
-    check(name, 299 if name == "inceptionv3" else 224)
+    # Random weights let activations of the deepest sums grow beyond f16.
+    wide = name in ("resnet101_v1", "resnet152_v1")
+    check(name, 299 if name == "inceptionv3" else 224, *(("NNP:nnp-t-1400", "bf16") if wide else ()))
 
 
 @pytest.mark.slow
