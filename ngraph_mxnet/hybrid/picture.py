@@ -20,7 +20,7 @@ def graph_picture(plan: Plan) -> str:
     """The nodes in layers, each below all that it reads; colours tell the device, numbers the region. Thick edges cross
     from one device to the other."""
     problem = plan.outline.problem
-    layers = arrange(problem.sources())
+    layers = arrange(problem.sources)
     widths = [sum(map(_wide, row, [layers.count] * len(row))) for row in layers.rows]
     width = max([2 * _MARGIN + wide for wide in widths] + [640])
     height = _TOP + len(layers.rows) * (_HEIGHT + _GAP_Y) + _MARGIN

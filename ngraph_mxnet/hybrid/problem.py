@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 HOST = 0
 """The device that has the graph's inputs, and gets its results."""
@@ -74,6 +75,7 @@ class Problem:
         if any(not time >= 0 for time in times):
             raise ValueError("a time is negative, or not a number")
 
+    @cached_property
     def sources(self) -> list[list[int]]:
         """Of each item those that it reads, in ascending order, each once."""
         found: list[set[int]] = [set() for _ in self.items]
@@ -82,6 +84,12 @@ class Problem:
                 for reader in tensor.readers:
                     found[reader].add(tensor.producer)
         return [sorted(items) for items in found]
+
+    @cached_property
+    def by_producer(self) -> list[int]:
+        """The numbers of the tensors in the order of what makes them."""
+        producers = [-1 if tensor.producer is None else tensor.producer for tensor in self.tensors]
+        return sorted(range(len(producers)), key=producers.__getitem__)
 
     def crossings(self, placement: Sequence[int]) -> list[Crossing]:
         """The tensors that are brought from one device to the other, each at most once."""

@@ -52,7 +52,7 @@ def form_regions(problem: Problem, placement: Sequence[int], forming: Forming) -
     the other device waiting for what its first ones make. Along an edge the first number never falls, the second
     never rises, and between devices one of them changes: a cycle of regions would be of one phase and device.
     """
-    sources = problem.sources()
+    sources = problem.sources
     if forming == "fewest":
         starts = [_turns(sources, placement, first) for first in (0, 1)]
         return _numbered(min(starts, key=lambda turns: len(set(turns))))

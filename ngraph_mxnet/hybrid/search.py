@@ -16,6 +16,9 @@ MOST_ENUMERATED = 12
 _TRIALS = 600
 """Schedules that a local search computes at most."""
 
+_ROUNDING = 1 - 1e-12
+"""Sums in another order may come out larger by so much."""
+
 _BALANCES = (0.02, 0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 0.98)
 """Weights of the host's seconds in cuts that begin a search."""
 
@@ -81,15 +84,29 @@ def search(problem: Problem, start: Found) -> Found:
 
 
 def least_seconds(problem: Problem, placement: Sequence[int]) -> float:
-    """A bound below what the placement can take: the load of each device, with a launch, and of each direction."""
+    """A bound below what the placement can take: the load of each device, with a launch, and of each direction, and the
+    longest way from inputs to results."""
     loads, links = [0.0, 0.0], [0.0, 0.0]
     for item, device in zip(problem.items, placement, strict=True):
         loads[device] += item.seconds[device]
     for device in set(placement):
         loads[device] += problem.launch[device]
+    there = [0.0] * len(problem.items)  # when an item's inputs can be there, at the soonest
+    late = [0.0] * len(problem.tensors)
     for crossing in problem.crossings(placement):
-        links[crossing.to] += problem.tensors[crossing.tensor].crossing[crossing.to]
-    return max(*loads, *links)
+        late[crossing.tensor] = problem.tensors[crossing.tensor].crossing[crossing.to]
+        links[crossing.to] += late[crossing.tensor]
+    longest = 0.0
+    for number in problem.by_producer:
+        tensor = problem.tensors[number]
+        here, made = HOST, 0.0
+        if tensor.producer is not None:
+            here = placement[tensor.producer]
+            made = there[tensor.producer] + problem.items[tensor.producer].seconds[here]
+        for reader in tensor.readers:
+            there[reader] = max(there[reader], made + (late[number] if placement[reader] != here else 0.0))
+        longest = max(longest, made + (late[number] if tensor.result and here != HOST else 0.0))
+    return max(*loads, *links, longest) * _ROUNDING
 
 
 def _better(best: Found, problem: Problem, placement: Sequence[int]) -> Found:
@@ -99,7 +116,7 @@ def _better(best: Found, problem: Problem, placement: Sequence[int]) -> Found:
 
 def _moves(problem: Problem) -> Iterable[tuple[int, ...]]:
     """Chains, then single items. In a chain each item alone reads the one before, and reads no other."""
-    sources = problem.sources()
+    sources = problem.sources
     readers: list[list[int]] = [[] for _ in problem.items]
     for item, read in enumerate(sources):
         for source in read:

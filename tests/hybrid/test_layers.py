@@ -12,7 +12,7 @@ from ngraph_mxnet.hybrid.problem import Problem
 @settings(max_examples=40)
 @given(problems())
 def test_each_edge_goes_down_row_by_row(problem: Problem):
-    sources = problem.sources()
+    sources = problem.sources
     found = arrange(sources)
     row_of = {place: number for number, row in enumerate(found.rows) for place in row}
     assert len(row_of) == sum(map(len, found.rows))  # each place once

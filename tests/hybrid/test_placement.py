@@ -78,7 +78,7 @@ def test_there_are_as_few_regions_as_can_be(problem: Problem, seed: int):
     """Of all partitions in convex groups: on some path so many groups follow each other."""
     placement = placements(problem, seed)
     length = [1] * len(placement)
-    for item, read in enumerate(problem.sources()):
+    for item, read in enumerate(problem.sources):
         length[item] = max([1, *(length[s] + (placement[s] != placement[item]) for s in read)])
     least = max(length, default=0)
     regions = len(set(form_regions(problem, placement, "fewest")))
@@ -93,7 +93,7 @@ def test_regions_by_phases_are_connected(problem: Problem, seed: int):
     numbers = form_regions(problem, placements(problem, seed), "phases")
     near = networkx.Graph()
     near.add_nodes_from(range(len(numbers)))
-    near.add_edges_from((a, b) for b, read in enumerate(problem.sources()) for a in read if numbers[a] == numbers[b])
+    near.add_edges_from((a, b) for b, read in enumerate(problem.sources) for a in read if numbers[a] == numbers[b])
     assert networkx.number_connected_components(near) == len(set(numbers))
 
 
