@@ -69,7 +69,8 @@ class NNPBackend(Backend):
         self.require_support(graph)
         samples = _samples(options.get("calibration") or (), len(graph.parameters))
         devices = _count(options, "devices", 1, _MOST_DEVICES)
-        settings = Settings(_target(device), _instances(graph, options, device), element == "i8", samples, devices)
+        target, instances = _divided(_target(device), graph, options)
+        settings = Settings(target, instances, element == "i8", samples, devices)
         return NNPExecutable(graph, settings) if devices == 1 else NNPCluster(graph, settings)
 
     def asked(self, options: Mapping[str, Any]) -> tuple[Device, str]:
@@ -111,13 +112,17 @@ def _samples(given: Any, inputs: int) -> tuple[Sequence[np.ndarray], ...]:
     return tuple(given)
 
 
-def _instances(graph: Graph, options: Mapping[str, Any], device: Device) -> int:
-    """Into how many parts the batch is cut."""
+def _divided(target: Target, graph: Graph, options: Mapping[str, Any]) -> tuple[Target, int]:
+    """The engines that are used, and into how many parts the batch is cut: there is no more than one instance for each
+    image, so a small batch leaves the other instances' engines idle."""
     batch = next((p.shape[0] for p in graph.parameters if p.shape and not p.cacheable), 1)
-    mode = str(options.get("mode") or ("throughput" if batch > 1 else "latency"))
-    if mode not in ("throughput", "latency"):
+    mode, engines = options.get("mode") or ("throughput" if batch > 1 else ""), len(target.engines)
+    usual = {"throughput": engines, "latency": _LATENCY_INSTANCES, "": 1}
+    if mode not in usual:
         raise ConfigError(f"option mode: found {mode!r}, expected throughput or latency")
-    return _count(options, "instances", device.engines if mode == "throughput" else _LATENCY_INSTANCES, device.engines)
+    instances = _count(options, "instances", usual[mode], engines)
+    used = max(min(instances, batch), 1)
+    return target.with_engines(used * (engines // instances)), used
 
 
 def _count(options: Mapping[str, Any], name: str, usual: int, most: int) -> int:

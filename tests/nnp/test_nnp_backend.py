@@ -250,3 +250,16 @@ def test_a_graph_is_shared_rightly_or_not_at_all(graph: Graph):
     slices = [compile(part, "INTERPRETER")(array)[0] for array in np.split(arrays[0], 2)]
     found = np.concatenate(slices) if slices[0].shape != whole.shape else slices[0]
     np.testing.assert_array_equal(found, whole)
+
+
+@pytest.mark.parametrize(("batch", "options", "engines"), [
+    (1, {}, 12), (1, {"mode": "latency"}, 6), (1, {"mode": "throughput"}, 1), (2, {"mode": "latency"}, 12),
+    (4, {"instances": 6}, 8), (24, {"instances": 6}, 12), (3, {}, 3),
+])  # fmt: skip
+def test_instances_keep_to_their_engines(batch: int, options: dict, engines: int):
+    b = Builder(name="wide")
+    pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
+    x = b.parameter("x", (batch, 64, 56, 56))
+    graph = b.results(b.convolution(x, b.parameter("w", (256, 64, 3, 3), cacheable=True), **pads))
+    units = {i.unit.split(".")[0] for i in compile(graph, "NNP", **options).program.instructions}
+    assert units == {"host", *(f"ice{number}" for number in range(engines))}
