@@ -114,6 +114,8 @@ def _note(result: Result) -> str:
         notes.append(f"graph of {result['same_as']}")
     if "stage_error" in result:
         notes.append(f"stages given the same data: {result['stage_error']:.0e}, boxes {result['stage_boxes']:.0e}")
+        if "native_change" in result and not is_right(result):
+            notes.append(f"MXNet's own change by {result['native_change']:.0e} when the data changes by 3e-07")
     if result.get("boxes") == 0:
         notes.append("no boxes to compare")
     if result.get("mkldnn_error", 0.0) > max(TOLERANCE[result["kind"]], SAME):
