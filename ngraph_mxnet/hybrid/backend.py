@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ngraph_mxnet import config
@@ -46,8 +47,7 @@ class HybridBackend(Backend):
         return [notice for backend in _backends(self.devices) for notice in backend.notices()]
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
-        wanted = read_options(self.name, options, self.devices)
-        backends = _backends(wanted.devices)
+        wanted, backends = self._wanted(options)
         plan = self._planned(graph.clone(), wanted, backends)
         parts = _whole(graph, plan, backends)
         if not parts:
@@ -72,8 +72,13 @@ class HybridBackend(Backend):
         options = dict(options)
         if str(options.pop("simulate", "0")) == "1":
             return self.compile(graph, options).simulate()
+        return self._planned(graph, *self._wanted(options))
+
+    def _wanted(self, options: Mapping[str, Any]) -> tuple[Options, Backends]:
         wanted = read_options(self.name, options, self.devices)
-        return self._planned(graph, wanted, _backends(wanted.devices))
+        backends = _backends(wanted.devices)
+        passed = [_with_precision(backend, given) for backend, given in zip(backends, wanted.passed, strict=True)]
+        return replace(wanted, passed=(passed[0], passed[1])), backends
 
     def _planned(self, graph: Graph, wanted: Options, backends: Backends) -> Plan:
         for node in graph.nodes:
@@ -92,6 +97,17 @@ class HybridBackend(Backend):
             found = outline(graph, backends, costs, wanted.pins, shared=shared)
             placement = place(found.problem, overlap=wanted.overlap)
         return Plan(found, placement, (costs[0].kind, costs[1].kind))
+
+
+def _with_precision(backend: Backend, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where NGRAPH_PRECISION is one that only the CPU may have, the NNP's own stands in for it."""
+    if not isinstance(backend, NNPBackend) or "precision" in options:
+        return options
+    try:
+        backend.asked(options)
+    except ConfigError:
+        return {**options, "precision": "f32"}
+    return options
 
 
 def _backends(names: tuple[str, str]) -> Backends:

@@ -111,6 +111,17 @@ def test_int8_is_calibrated_by_samples():
         compile(graph, "HYBRID", calibration=[arrays[:1]], **options)
 
 
+def test_a_precision_that_only_the_cpu_may_have(monkeypatch: pytest.MonkeyPatch):
+    """The NNP then computes in its own; asked for by the option, it is refused."""
+    arrays = arrays_for(net(16))
+    expected = compile(net(16), "HYBRID", pins="conv*=NNP")(*arrays)
+    monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
+    found = compile(net(16), "HYBRID", pins="conv*=NNP")(*arrays)
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
+    with pytest.raises(ConfigError, match="found 'bf16', expected f16 or int8"):
+        compile(net(16), "HYBRID", nnp_precision="bf16")
+
+
 def test_nothing_is_copied_where_memory_is_shared():
     backend = get_backend("HYBRID")
     assert isinstance(backend, HybridBackend)

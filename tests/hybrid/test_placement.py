@@ -104,8 +104,8 @@ def test_small_problems_are_solved_exactly(problem: Problem):
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
-@given(problems(most=12))
+@settings(max_examples=200)
+@given(st.booleans().flatmap(lambda pins: problems(most=12, pins=pins)))
 def test_problems_of_twelve_items_are_solved_exactly(problem: Problem):
     check_exact(problem)
 
