@@ -278,8 +278,7 @@ def fused_product(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     sums = dense(b, wide(b, x), whole, added, product)
     _check_read(product)
     if known is None and not real:
-        if inner:
-            raise UnsupportedError(f"{inner[0].op} behind sums in 32 bits")
+        sums = _only_relu(b, sums, inner)
         return [rounded(b, sums, i32), *product_range(b, x.type.element, size, weight_size)]
     if real and known is None:
         out = b.multiply(sums, b.divide(b.divide(number(b, 1), data_scale), weight_scale))
@@ -289,12 +288,19 @@ def fused_product(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 
 def _in_8_bits(b: Builder, sums: Value, inner: list[SymbolNode], known: tuple[float, float], data_scale: Value,
                weight_scale: Value) -> Outputs:
-    if [n for n in inner if canonical(n.op) != "Activation" or n.attrs.get("act_type") != "relu"]:
-        raise UnsupportedError(f"{inner[0].op} at a quantised scale, expected ReLU")
     element = u8 if inner else i8
     own = scale(b, element, magnitude(b, *known))
     out = b.multiply(sums, b.divide(b.divide(own, data_scale), weight_scale))
-    return [rounded(b, b.relu(out) if inner else out, element), *ends(b, *known)]
+    return [rounded(b, _only_relu(b, out, inner), element), *ends(b, *known)]
+
+
+def _only_relu(b: Builder, x: Value, inner: list[SymbolNode]) -> Value:
+    """What stands behind the product, at a quantised scale: other functions would need the reals."""
+    for node in inner:
+        if canonical(node.op) != "Activation" or node.attrs.get("act_type") != "relu":
+            raise UnsupportedError(f"{node.op} at a quantised scale, expected ReLU")
+        x = b.relu(x)
+    return x
 
 
 def _behind(b: Builder, x: Value, inner: list[SymbolNode]) -> Value:

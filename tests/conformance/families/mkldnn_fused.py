@@ -101,9 +101,9 @@ def _fully_connected(draw: Draw) -> Case:
         if draw(st.booleans()):
             attrs["with_eltwise"] = "true"
             body.append(pick(draw, _RELU, ("Activation", {"act_type": "tanh"}, 0), ("abs", {}, 0)))
-    if kind == "8 bits":
+    else:
         relu = draw(st.booleans())
-        attrs |= _calibrated(draw, relu)
+        attrs |= _calibrated(draw, relu) if kind == "8 bits" else {}
         if relu:
             attrs["with_eltwise"] = "true"
             body.append(_RELU)
