@@ -127,3 +127,35 @@ def test_what_does_not_fit_is_named():
     graph = b.results(b.tanh(b.parameter("x", (64, 1024))))
     with pytest.raises(DeviceMemoryError, match=r"the graph does not fit .* found 131072 bytes to be placed"):
         version(graph, target(shared=(("llc", 4096), ("dram", 4096))))
+
+
+def test_a_residual_that_is_read_later_stays():
+    b = Builder(name="sums")
+    x, w = b.parameter("x", (2, 32, 6, 6)), b.parameter("w", (32, 32, 1, 1), cacheable=True)
+    bias = b.parameter("bias", (32,), cacheable=True)
+    first, second = b.tanh(x), b.sigmoid(x)
+    total = b.convolution_bias_add(first, w, bias, second)
+    graph = b.results(b.multiply(total, second))
+    arrays = arrays_of(graph)
+    found = version(graph, target().with_engines(2), instances=2)
+    sums = [i for i in found.program.instructions if i.op == "convolution"]
+    assert sums and all(i.writes[0].buffer != i.reads[3].buffer for i in sums)
+    for one, other in zip(results(found, arrays), compile(graph, "INTERPRETER")(*arrays), strict=True):
+        np.testing.assert_allclose(one, other, atol=4e-3)
+
+
+def test_a_sum_in_place():
+    b = Builder(name="chain")
+    x, bias = b.parameter("x", (2, 32, 6, 6)), b.parameter("bias", (32,), cacheable=True)
+    first, second = b.tanh(x), b.sigmoid(x)
+    for number in range(3):
+        w = b.parameter(f"w{number}", (32, 32, 1, 1), cacheable=True)
+        first, second = second, b.convolution_bias_add(second, w, bias, first)
+    graph = b.results(b.tanh(second))
+    arrays = arrays_of(graph)
+    found = version(graph, target().with_engines(2), instances=2)
+    sums = [i for i in found.program.instructions if i.op == "convolution"]
+    assert len(sums) == 6
+    assert all(i.writes[0].buffer == i.reads[3].buffer for i in sums)
+    for one, other in zip(results(found, arrays), compile(graph, "INTERPRETER")(*arrays), strict=True):
+        np.testing.assert_allclose(one, other, atol=8e-3)

@@ -9,7 +9,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.nnp.allocator import padded
 from ngraph_mxnet.nnp.lower.access import Read, read
 from ngraph_mxnet.nnp.lower.boxes import Box
-from ngraph_mxnet.nnp.lower.places import Held, NoRoomError, Piece, Places
+from ngraph_mxnet.nnp.lower.places import Held, NoRoomError, Piece, Places, part_of
 from ngraph_mxnet.nnp.lower.tiles import Streams, Tiling
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Tile, whole
 from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization, on_grid
@@ -39,6 +39,11 @@ class Work:
                 self._kept[position] = self.places.fetch(value, box, self.engine)
         for value, box in zip(self.node.outputs, self.whole.outputs, strict=True):
             element = self.places.element(value)
+            residual = self._replaceable(element) if resident else None
+            if residual is not None:
+                self.places.hold(residual.key)
+                self._results.append(Piece(box, residual.tile, residual.key))
+                continue
             if resident:
                 if box.size * ELEMENT_BYTES[element] > 0.7 * (self.target.local_bytes - self.kept_bytes()):
                     raise NoRoomError(self.memory, box.size * ELEMENT_BYTES[element])
@@ -50,6 +55,15 @@ class Work:
                   for position, value in enumerate(self.node.inputs)]
         outputs = [0 if resident else ELEMENT_BYTES[self.places.element(value)] for value in self.node.outputs]
         self.streams = Streams(tuple(inputs), tuple(outputs))
+
+    def _replaceable(self, element: str) -> Held | None:
+        """The residual of a product, if the sum may be written in its place: it is here, and read by no one later."""
+        if len(self.node.inputs) < 4 or not on_grid(self.node) or 3 not in self._kept:
+            return None
+        value, held = self.node.inputs[3], self._kept[3]
+        fits = held.tile.element == element and value not in self.node.inputs[:3] and not value.is_parameter
+        last = not self.places.read_later(value) and self.places.alone(held.key, 1)
+        return held if fits and last else None
 
     def kept_bytes(self) -> int:
         """Bytes of the engine's memory that this node keeps all the time."""
@@ -88,7 +102,7 @@ class Work:
         """The tiles to write, and where those must be copied that are not the result itself."""
         writes, stores = [], []
         for piece, box in zip(self._results, part.outputs, strict=True):
-            own = Tile(piece.tile.buffer, box.shifted(piece.box.begin).begin, box.shape)
+            own = part_of(piece, box)
             if piece.tile.memory != self.memory:
                 buffer, key = self.places.allocate(self.memory, own.element, box.shape, "t")
                 stores.append((Held(whole(buffer), key), own))

@@ -92,7 +92,8 @@ class Lowering:
                 self._lower(node)
             self._store_results(outputs, node.outputs)
             for value in dict.fromkeys([*node.inputs, *node.outputs]):
-                if value not in self.known and not any(n > number for n in places.uses.get(value, ())):
+                # Inputs stay where they are: those of the next call may come while this one still computes.
+                if not value.is_parameter and value not in self.known and not places.read_later(value):
                     places.drop(value)
         sizes = {name: memory.peak for name, memory in places.memories.items()} | {"host": self._host}
         program = Program(self.graph.name, self.target.device, places.code, inputs,

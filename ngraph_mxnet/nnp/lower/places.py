@@ -150,6 +150,14 @@ class Places:
         self.hold(piece.key)
         self.add(value, piece)
 
+    def read_later(self, value: Value) -> bool:
+        """Whether a node behind the present one, or the caller, reads the value."""
+        return any(number > self.now for number in self.uses.get(value, ()))
+
+    def alone(self, key: Key, holds: int) -> bool:
+        """Whether nothing has the storage but one piece and `holds` who hold it."""
+        return self._refs[key] == 1 + holds
+
     def drop(self, value: Value) -> None:
         """Forget a value that no one reads any more."""
         for piece in self.pieces.pop(value, ()):
@@ -172,7 +180,7 @@ class Places:
         piece = self.local(value, box, engine)
         if piece is not None:
             self.hold(piece.key)
-            return Held(_part(piece, box), piece.key)
+            return Held(part_of(piece, box), piece.key)
         buffer, key = self.allocate(self.target.local_memory(engine), self.element(value), box.shape, "t")
         tile = whole_tile(buffer)
         self.gather(value, box, tile, self.target.load_unit(engine))
@@ -187,7 +195,7 @@ class Places:
             if common is not None:
                 at = common.shifted(box.begin)
                 begin = tuple(a + b for a, b in zip(tile.begin, at.begin, strict=True))
-                self.copy(unit, Tile(tile.buffer, begin, at.shape), _part(piece, common))
+                self.copy(unit, Tile(tile.buffer, begin, at.shape), part_of(piece, common))
 
     def stage(self, value: Value, box: Box, unit: str) -> None:
         """Bring `box` of a value in a far shared memory to the nearest one, for several engines; until `unstage`.
@@ -271,7 +279,7 @@ class Places:
             self.release(key)
 
 
-def _part(piece: Piece, box: Box) -> Tile:
+def part_of(piece: Piece, box: Box) -> Tile:
     """The tile of `box`, which the piece has."""
     at = box.shifted(piece.box.begin)
     begin = tuple(a + b for a, b in zip(piece.tile.begin, at.begin, strict=True))
