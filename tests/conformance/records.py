@@ -62,7 +62,7 @@ class Record:
 
     Backends must agree with MXNet within `tolerance`, relative to an element and to the largest of the tensor (at most
     1); it is for float32 and float64, while float16, be it of an input, gets 1e-2 if that is more. Integers must be
-    equal, or with `steps` as near as that (and 1e-6 of their size). `numpy` operators run under MXNet's NumPy
+    equal, or with `steps` as near as that (and 1e-6 of the largest). `numpy` operators run under MXNet's NumPy
     semantics, where shapes of rank 0 and size 0 exist.
     """
 

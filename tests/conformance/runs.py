@@ -153,7 +153,7 @@ def _agree(found: np.ndarray, expected: np.ndarray, tolerance: float, steps: int
             np.testing.assert_array_equal(found, expected, err_msg=what)
             return
         whole = [array.astype(np.int64) for array in (found, expected)]
-        np.testing.assert_allclose(*whole, rtol=1e-6, atol=steps, err_msg=what)
+        np.testing.assert_allclose(*whole, rtol=0, atol=steps + 1e-6 * np.abs(whole[1]).max(initial=0), err_msg=what)
         return
     if expected.dtype == np.float16:
         tolerance = max(tolerance, 1e-2)
