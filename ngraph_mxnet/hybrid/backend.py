@@ -13,6 +13,7 @@ from ngraph_mxnet.hybrid.executable import HybridExecutable
 from ngraph_mxnet.hybrid.extraction import Part, extract_regions
 from ngraph_mxnet.hybrid.options import Options, read_options
 from ngraph_mxnet.hybrid.outline import origins, outline, pin_on
+from ngraph_mxnet.hybrid.overflow import overflowing
 from ngraph_mxnet.hybrid.placement import place
 from ngraph_mxnet.hybrid.plan import Plan
 from ngraph_mxnet.hybrid.problem import HOST
@@ -22,6 +23,7 @@ from ngraph_mxnet.nnp.backend import NNPBackend
 from ngraph_mxnet.passes.clusters import inline_bodies
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.runtime.backend import Backend, get_backend
+from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
 from ngraph_mxnet.runtime.trace import span
 
 Backends = tuple[Backend, Backend]
@@ -94,9 +96,24 @@ class HybridBackend(Backend):
             shared = wanted.shared_memory
             if shared is None:
                 shared = any(device.shares_memory for device in costs)
-            found = outline(graph, backends, costs, wanted.pins, shared=shared)
+            found = outline(graph, backends, costs, wanted.pins, shared=shared,
+                            unfit=_unfit(backends[1], graph, wanted))
             placement = place(found.problem, overlap=wanted.overlap)
         return Plan(found, placement, (costs[0].kind, costs[1].kind))
+
+
+def _unfit(backend: Backend, graph: Graph, wanted: Options) -> dict[Node, str]:
+    """Why nodes should not run on the second device although it can, which only samples tell."""
+    if not isinstance(backend, NNPBackend):
+        return {}
+    _, element = backend.asked(wanted.passed[1])
+    for sample in wanted.calibration:
+        if len(sample) != len(graph.parameters):
+            raise InputError(f"option calibration: found a sample of {len(sample)} arrays, expected "
+                             f"{len(graph.parameters)}, one for each input, weights too")
+    samples = [[checked_array(port, array) for port, array in zip(input_ports(graph), sample, strict=True)]
+               for sample in wanted.calibration]
+    return overflowing(graph, samples, element)
 
 
 def _with_precision(backend: Backend, options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ OPTIONS = {
     "shared_memory": "1: both devices address the memory that tensors lie in; 0: they do not (default: what they are)",
     "cpu_costs": "modelled, or measured by running the graph on random inputs (default: modelled)",
     "costs": "{device: hybrid.costs.DeviceCosts}, in place of ours",
-    "calibration": "for nnp_precision=int8: arrays for all inputs, or a list of such (default: first call's)",
+    "calibration": "samples, for int8 and what f16 can't hold: arrays for all inputs, weights too, or a list of such",
     "threads": "threads of the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
 }
 

@@ -39,12 +39,13 @@ class Outline:
 
 
 def outline(graph: Graph, backends: tuple[Backend, Backend], costs: tuple[DeviceCosts, DeviceCosts],
-            pins: Mapping[str, str], *, shared: bool) -> Outline:
+            pins: Mapping[str, str], *, shared: bool, unfit: Mapping[Node, str] | None = None) -> Outline:
     """The problem of placing `graph`, which has no dead nodes, on two devices.
 
     Args:
         pins: device by a pattern of `fnmatch` for a node's name or origin; the last that matches counts.
         shared: both devices address the memory in which tensors lie.
+        unfit: why nodes should not run on device 1 although it can: unless they are pinned there, or device 0 can't.
 
     Raises:
         UnsupportedError: neither device runs a node, or the one to which it is pinned does not.
@@ -67,6 +68,8 @@ def outline(graph: Graph, backends: tuple[Backend, Backend], costs: tuple[Device
         reasons = verdicts[node]
         if None not in reasons or (pin is not None and reasons[pin] is not None):
             raise UnsupportedError(f"{_refusal(node, reasons, names, pin)}\n{neighbourhood(graph, node)}")
+        if unfit and node in unfit and pin != 1 and reasons[0] is None:
+            reasons = verdicts[node] = (None, reasons[1] or unfit[node])
         seconds = [costs[device].seconds(node) if reasons[device] is None and pin in (None, device) else math.inf
                    for device in (0, 1)]
         items.append(Item(_name(node), (seconds[0], seconds[1])))

@@ -107,7 +107,7 @@ def test_int8_is_calibrated_by_samples():
     check(graph, found[0], arrays, error=5e-2)
     assert np.array_equal(found[0][0], found[1][0])
     assert not np.array_equal(found[0][0], found[2][0])
-    with pytest.raises(InputError, match="found 1 inputs, expected 4"):
+    with pytest.raises(InputError, match="found a sample of 1 arrays, expected 4"):
         compile(graph, "HYBRID", calibration=[arrays[:1]], **options)
 
 
@@ -120,6 +120,26 @@ def test_a_precision_that_only_the_cpu_may_have(monkeypatch: pytest.MonkeyPatch)
     assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
     with pytest.raises(ConfigError, match="found 'bf16', expected f16 or int8"):
         compile(net(16), "HYBRID", nnp_precision="bf16")
+
+
+def test_what_f16_cannot_hold_stays_on_the_cpu():
+    """Samples tell; without them the sum is infinite on the NNP."""
+    b = Builder(name="sum")
+    x = b.parameter("x", (64, 2048))
+    b.origin = "onnx:sum ReduceSum"
+    total = b.reduce_sum(x, axes=(1,))
+    b.origin = "onnx:mean Mul"
+    graph = b.results(b.multiply(total, b.constant(np.float32(1 / 2048))))
+    arrays = [np.full((64, 2048), 50, np.float32)]
+    dear = {"CPU": DeviceCosts(lambda node: 1.0, 0.0, None, "made up")}
+    blind, told = (compile(graph, "HYBRID", costs=dear, calibration=samples) for samples in ((), arrays))
+    assert {node.device for node in blind.plan.nodes} == {1}
+    where = {node.name: (node.device, node.why) for node in told.plan.nodes}
+    assert where["sum"][0] == where["mean"][0] == 0
+    assert where["sum"][1] == ("NNP does not run it: its numbers reach 1.02e+05 on the samples, f16 holds up to 65504")
+    check(graph, told(*arrays), arrays, error=1e-5)
+    pinned = compile(graph, "HYBRID", costs=dear, calibration=arrays, pins="sum=NNP")
+    assert {node.name: node.device for node in pinned.plan.nodes}["sum"] == 1
 
 
 def test_nothing_is_copied_where_memory_is_shared():
