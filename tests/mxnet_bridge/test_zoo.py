@@ -63,8 +63,8 @@ def check(name: str, batch: int, compiler: str = "CPU", bf16: bool = False) -> N
                 assert ops == ["NGraphSubgraphOp"]
     native, ours = results
     difference = np.linalg.norm(ours - native) / np.linalg.norm(native)
-    if compiler == "HYBRID":
-        assert difference <= (1e-1 if name.startswith("mobilenetv2") else 1e-2)  # f16
+    if compiler.startswith("HYBRID"):  # f16, or bf16 on NNP-T
+        assert difference <= (1e-1 if name.startswith("mobilenetv2") else 1e-2 if compiler == "HYBRID" else 5e-2)
         assert set(ours.argmax(1)) <= set(native.argsort(1)[0, -5:])
         return
     if not bf16:
@@ -111,5 +111,6 @@ def test_every_model_with_the_interpreter(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_every_model_on_two_devices(name: str) -> None:
-    """Mostly on the simulated NNP, in f16."""
-    check(name, batch=1, compiler="HYBRID")
+    """Mostly on the simulated NNP, in f16; with random weights the deepest sums are beyond it, and need bf16."""
+    deep = name.startswith(("resnet101", "resnet152"))
+    check(name, batch=1, compiler="HYBRID:nnp-t-1400" if deep else "HYBRID")
