@@ -10,13 +10,14 @@ import json
 from typing import Any
 
 import click
-from mlperf.scenarios import lowered, offline, server, timed
+from mlperf.scenarios import lowered, offline, runs, server
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from ngraph_mxnet.nnp.device import load_device
 from ngraph_mxnet.nnp.sensitivity import sensitivity
+from ngraph_mxnet.nnp.serving import Batch
 
 PUBLISHED_OFFLINE = 10_579.5
 PUBLISHED_SERVER = "10,303 to 10,402 requests a second; mean 5.7 to 6.5 ms, least 2.7 ms"
@@ -49,8 +50,9 @@ def _results(name: str, instances: int, batch: int, precision: str, with_guesses
     programs = [lowered(name, precision, instances, size)
                 for size in track(range(1, batch + 1), f"{name}: batches", console=progress)]
     full, images = programs[-1], instances * batch
-    found = offline(full, device, images, CHIPS)
-    batches = [timed(program, device) for program in programs]
+    streams = [runs(program, device) for program in programs]
+    found = offline(streams[-1], images, CHIPS)
+    batches = [Batch(one.first, one.period) for one in streams]
     served = server(batches, instances, CHIPS)
     result: dict[str, Any] = {
         "device": device.name, "chips": CHIPS, "instances": instances, "batch": batch, "precision": precision,
@@ -60,7 +62,7 @@ def _results(name: str, instances: int, batch: int, precision: str, with_guesses
     }
     if with_guesses:
         with progress.status(f"{name}: other guesses"):
-            rows = sensitivity(name, lambda other: offline(full, other, images, CHIPS).images)
+            rows = sensitivity(name, lambda other: offline(runs(full, other), images, CHIPS).images)
         result["sensitivity"] = [{"guess": row.variation.what, "part": row.part} for row in rows]
     return result
 

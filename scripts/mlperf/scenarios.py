@@ -12,7 +12,7 @@ from mlperf.resnet import IMAGE, random_weights, resnet50
 from ngraph_mxnet.nnp.device import Device
 from ngraph_mxnet.nnp.program import Program
 from ngraph_mxnet.nnp.serving import Batch, highest_rate
-from ngraph_mxnet.nnp.stream import stream
+from ngraph_mxnet.nnp.stream import Stream, stream
 
 BOUND = 0.015
 """Seconds within which 99 % of the Server scenario's requests must be answered."""
@@ -48,18 +48,15 @@ def lowered(device: str, precision: str, instances: int, batch: int, seed: int =
     return executable.program  # type: ignore[attr-defined]
 
 
-def timed(program: Program, device: Device) -> Batch:
-    """The duration of a run of `program`, and its period when one follows the other."""
-    runs = stream(program, device, _REPEATS)
-    return Batch(runs.first, runs.period)
+def runs(program: Program, device: Device) -> Stream:
+    """`program` run a few times, one after the other."""
+    return stream(program, device, _REPEATS)
 
 
-def offline(program: Program, device: Device, images: int, chips: int) -> Offline:
-    """Images a second when all are there from the beginning; `images` are in one run of `program`."""
-    runs = stream(program, device, _REPEATS)
-    rate = images / runs.period
-    (element, macs), = runs.timeline.macs.items()
-    return Offline(chips * rate, macs / _REPEATS / runs.period / device.peak(element))
+def offline(found: Stream, images: int, chips: int) -> Offline:
+    """Images a second when all are there from the beginning; `images` are in one run of the program."""
+    (element, macs), = found.timeline.macs.items()
+    return Offline(chips * images / found.period, macs / _REPEATS / found.period / found.timeline.device.peak(element))
 
 
 def server(batches: Sequence[Batch], instances: int, chips: int) -> Server:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
-from mxnet_helpers import backend, mx, needs_library
-from test_zoo import LARGE, SMALL, output, weights_of, zoo_symbol
+from mxnet_helpers import needs_library
+from test_zoo import LARGE, SMALL, native_and_ours, zoo_symbol
 
 pytestmark = needs_library
 
@@ -19,18 +17,12 @@ AMPLIFIED = {"f16": 2e-2, "bf16": 2e-1, "int8": 1.0}
 def check(name: str, size: int, device: str = "NNP", precision: str = "f16", batch: int = 1) -> None:
     symbol = zoo_symbol(name)
     data = np.random.default_rng(batch).uniform(-1, 1, (batch, 3, size, size)).astype(np.float32)
-    results = []
-    for value in ("NONE", "NGRAPH"):
-        with backend(value), pytest.MonkeyPatch.context() as patch:
-            patch.setenv("NGRAPH_BACKEND", device)
-            patch.setenv("NGRAPH_PRECISION", precision)
-            executor = symbol.simple_bind(mx.cpu(), grad_req="null", data=data.shape)
-            weights_of(executor)
-            results.append(output(executor, data))
-            if value == "NGRAPH":
-                ops = re.findall(r"^Op:(\w+)", executor.debug_str(), re.MULTILINE)
-                assert ops == ["NGraphSubgraphOp"]
-    native, ours = results
+
+    def settings(patch: pytest.MonkeyPatch) -> None:
+        patch.setenv("NGRAPH_BACKEND", device)
+        patch.setenv("NGRAPH_PRECISION", precision)
+
+    native, ours = native_and_ours(symbol, data, settings)
     difference = np.linalg.norm(ours - native) / np.linalg.norm(native)
     assert 0 < difference <= (AMPLIFIED if name.startswith("mobilenetv2") else ERROR)[precision]
     if precision == "f16":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -45,16 +46,13 @@ def output(executor: mx.executor.Executor, data: np.ndarray) -> np.ndarray:
     return executor.forward(is_train=False, data=mx.nd.array(data))[0].asnumpy()
 
 
-def check(name: str, batch: int, compiler: str = "CPU", bf16: bool = False) -> None:
-    symbol, size = zoo_symbol(name), 299 if name == "inceptionv3" else 224
-    data = np.random.default_rng(batch).uniform(-1, 1, (batch, 3, size, size)).astype(np.float32)
+def native_and_ours(symbol: mx.sym.Symbol, data: np.ndarray,
+                    settings: Callable[[pytest.MonkeyPatch], None]) -> tuple[np.ndarray, np.ndarray]:
+    """The outputs of MXNet alone and of ours, one region, in the environment that `settings` makes."""
     results = []
     for value in ("NONE", "NGRAPH"):
         with backend(value), pytest.MonkeyPatch.context() as patch:
-            patch.setenv("NGRAPH_BACKEND", compiler)
-            if bf16:
-                allow_bf16(patch)
-                patch.setenv("NGRAPH_PRECISION", "bf16")
+            settings(patch)
             executor = symbol.simple_bind(mx.cpu(), grad_req="null", data=data.shape)
             weights_of(executor)
             results.append(output(executor, data))
@@ -62,6 +60,20 @@ def check(name: str, batch: int, compiler: str = "CPU", bf16: bool = False) -> N
                 ops = re.findall(r"^Op:(\w+)", executor.debug_str(), re.MULTILINE)
                 assert ops == ["NGraphSubgraphOp"]
     native, ours = results
+    return native, ours
+
+
+def check(name: str, batch: int, compiler: str = "CPU", bf16: bool = False) -> None:
+    symbol, size = zoo_symbol(name), 299 if name == "inceptionv3" else 224
+    data = np.random.default_rng(batch).uniform(-1, 1, (batch, 3, size, size)).astype(np.float32)
+
+    def settings(patch: pytest.MonkeyPatch) -> None:
+        patch.setenv("NGRAPH_BACKEND", compiler)
+        if bf16:
+            allow_bf16(patch)
+            patch.setenv("NGRAPH_PRECISION", "bf16")
+
+    native, ours = native_and_ours(symbol, data, settings)
     difference = np.linalg.norm(ours - native) / np.linalg.norm(native)
     if compiler.startswith("HYBRID"):  # f16, or bf16 on NNP-T
         assert difference <= (1e-1 if name.startswith("mobilenetv2") else 1e-2 if compiler == "HYBRID" else 5e-2)
