@@ -356,6 +356,10 @@ def _channel_vectors(count: int, **attrs: st.SearchStrategy[Any]) -> Callable[[D
     return case
 
 
+def _factors(draw: Draw) -> Case:
+    return [_type(_element(draw, FLOATS), _dims(draw, 1, 1))] * 4, {"epsilon": _pick(draw, 1e-5, 1e-3)}
+
+
 def _scale_shift(draw: Draw) -> Case:
     types, _ = _channel_vectors(2)(draw)
     return types, clamp_attrs(draw)
@@ -500,6 +504,7 @@ _RECORDS = [
     Record("max_pool", _pool(NUMBERS, average=False)),
     Record("avg_pool", _pool(FLOATS, average=True)),
     Record("batch_norm", _channel_vectors(4, epsilon=st.sampled_from([1e-5, 1e-3])), low=0.3),
+    Record("batch_norm_factors", _factors, low=0.3),
     Record("scale_shift", _scale_shift),
     Record("lrn", _channel_vectors(0, **_LRN)),
     Record("softmax", _one_axis(FLOATS)),

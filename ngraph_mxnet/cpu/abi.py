@@ -354,6 +354,7 @@ _TASKS: dict[str, Callable[[Ints], int]] = {
     "attention": lambda ints: ints[0] * ints[1] * -(-ints[2] // ints[6]),
     **dict.fromkeys(("argmax", "argmax_f64", "argmax_i64", "argmin", "argmin_f64", "argmin_i64"),
                     lambda ints: ints[0] * ints[2]),
+    "batch_norm_factors": lambda ints: 1,
     "layer_norm": lambda ints: ints[0],
     "lrn": lambda ints: ints[0] * ints[1],
     **dict.fromkeys((*REDUCE_CODES, "reduce_f64", "reduce_i64"), _reduce_tasks),

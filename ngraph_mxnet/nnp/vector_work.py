@@ -37,6 +37,7 @@ _BY_RESULT: dict[str, dict[str, float]] = {
     **{name: {"transcendental": 1} for name in _TRANSCENDENTALS.split()},
     **{name: {"gather": 1} for name in ("gather", "gather_elements", "gather_nd", "scatter_nd", "transpose")},
     "batch_norm": {"simple": 2},
+    "batch_norm_factors": {"divide": 1, "simple": 4},
     "bilinear_sample": {"gather": 4, "simple": 8},
     "clamp": {"simple": 2},
     "cumsum": {"simple": 1},

@@ -48,6 +48,25 @@ def _(inputs, attrs):
     return (data - mean) / np.sqrt(variance + epsilon) * gamma + beta
 
 
+@register_op("batch_norm_factors", operands=4, attrs={"epsilon": Float(1e-5)})
+def batch_norm_factors(types, attrs):
+    """gamma, beta, mean, variance each T[C] -> scale T[C], shift T[C]: batch_norm(x) is x * scale + shift.
+
+    scale = gamma / sqrt(variance + epsilon) and shift = beta - mean * scale.
+    """
+    require_rank(types[0], 1, 1)
+    require_channel_vectors(types, 0)
+    return [types[0], types[0]]
+
+
+@batch_norm_factors.reference
+@in_f32
+def _(inputs, attrs):
+    gamma, beta, mean, variance = inputs
+    scale = gamma / np.sqrt(variance + gamma.dtype.type(attrs["epsilon"]))
+    return [scale, beta - mean * scale]
+
+
 @register_op("layer_norm", operands=3, attrs={"axis": Int(-1), "epsilon": Float(1e-5)})
 def layer_norm(types, attrs):
     """T[S], gamma T[D], beta T[D] -> T[S], D the size along `axis`.

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import f16, f32
+from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.passes.affine import fold_affine
 from ngraph_mxnet.passes.contraction import HOSTS, MATMULS, NO_CLAMP
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def batch_norm_is_scale_shift(node: Node, rw: Rewriter) -> Answer:
-    """batch_norm(x, gamma, beta, mean, variance) -> scale_shift(x, scale, beta - mean * scale).
+    """batch_norm(x, gamma, beta, mean, variance) -> scale_shift(x, batch_norm_factors(gamma, beta, mean, variance)).
 
-    scale = gamma / sqrt(variance + epsilon). f16 parameters are computed in f32, as the op's definition is.
+    The factors are one node: a net has a batch_norm for each convolution, and compiling costs by the node.
     Also when the parameters are not cacheable: the vectors are small next to the data.
     """
-    element = node.inputs[1].type.element
-    wide = f32 if element == f16 else element
-
-    def widened(value: Value) -> Value:
-        return value if wide == element else rw.make("convert", value, element=wide)
-
-    gamma, beta, mean, variance = (widened(v) for v in node.inputs[1:])
-    epsilon = rw.constant(np.asarray(node.attrs["epsilon"], wide.numpy))
-    scale = rw.make("multiply", gamma, rw.make("rsqrt", rw.make("add", variance, epsilon)))
-    shift = rw.make("subtract", beta, rw.make("multiply", mean, scale))
-    if wide != element:
-        scale, shift = (rw.make("convert", v, element=element) for v in (scale, shift))
-    return rw.make("scale_shift", node.inputs[0], scale, shift, **NO_CLAMP)
+    made = rw.make("batch_norm_factors", *node.inputs[1:], epsilon=node.attrs["epsilon"]).node
+    assert made is not None
+    return rw.make("scale_shift", node.inputs[0], *made.outputs, **NO_CLAMP)
 
 
 def scale_shift_into_host(node: Node, rw: Rewriter) -> Answer:

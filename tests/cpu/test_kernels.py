@@ -253,6 +253,17 @@ def test_layer_norm(isa: str, seed: int, rows: int, columns: int, splits: list[i
 
 
 @every_isa
+@given(seed=SEEDS, channels=st.sampled_from([1, 7, 16, 50]))
+def test_batch_norm_factors(isa: str, seed: int, channels: int) -> None:
+    gamma, beta, mean, deviation = images(seed, 4, channels)
+    scale, shift = np.zeros((2, channels), np.float32)
+    run(isa, "batch_norm_factors", [gamma, beta, mean, deviation**2, scale, shift], [channels], [1e-3])
+    factor = gamma / np.sqrt(deviation.astype(np.float64) ** 2 + 1e-3)
+    close(scale, factor, 1e-6, 1e-6)
+    close(shift, beta - mean * factor, 1e-5, 1e-5)
+
+
+@every_isa
 @given(
     seed=SEEDS,
     shape=st.tuples(st.integers(1, 2), st.integers(1, 9), st.integers(1, 20)),

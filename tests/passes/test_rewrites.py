@@ -330,7 +330,7 @@ FOLD = [
          "each to overlap"),
     Case("bn", batch_norm_folding, lambda b: bn(b, x(b)), "scale_shift"),
     Case("bn of run-time vectors", batch_norm_folding, lambda b: bn(b, x(b), cacheable=False),
-         "add multiply multiply rsqrt scale_shift subtract"),
+         "batch_norm_factors scale_shift"),
     Case("conv bn", batch_norm_folding, lambda b: bn(b, conv(b)), "convolution_bias"),
     Case("conv bn f16", batch_norm_folding, lambda b: bn(b, conv(b, dtype="f16")), "convolution_bias"),
     Case("conv bn bn", batch_norm_folding, lambda b: bn(b, bn(b, conv_bias(b))), "convolution_bias"),

@@ -21,13 +21,16 @@ from ngraph_mxnet.cpu.kernels.lanes import (
 from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, select, shift
 from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
 
-__all__ = ["LAYER_NORM_INTS", "LRN_INTS", "SOFTMAX_INTS"]
+__all__ = ["FACTORS_INTS", "LAYER_NORM_INTS", "LRN_INTS", "SOFTMAX_INTS"]
 
 SOFTMAX_INTS = tuple("outer axis inner in_outer in_axis in_inner out_outer out_axis out_inner".split())
 """Entries of `ints` of `softmax` and `log_softmax`; the last six are strides."""
 
 LAYER_NORM_INTS = ("rows", "columns", "in_row", "out_row")
 """Entries of `ints` of `layer_norm`; a row is contiguous."""
+
+FACTORS_INTS = ("channels",)
+"""Entries of `ints` of `batch_norm_factors`."""
 
 LRN_INTS = ("n", "c", "inner", "size", "in_n", "in_c", "out_n", "out_c")
 """Entries of `ints` of `lrn`; the inner dimension (height times width) is contiguous."""
@@ -182,6 +185,23 @@ def layer_norm(tensors, ints, floats, begin, end):
         centre, scale = np.float32(mean), np.float32(1.0 / np.sqrt(variance + floats[0]))
         for i in range(size):
             target[i] = (source[i] - centre) * scale * gamma[i] + beta[i]
+
+
+@kernel("batch_norm_factors")
+def batch_norm_factors(tensors, ints, floats, begin, end):
+    """scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale.
+
+    tensors: vectors gamma, beta, mean, variance, scale, shift. ints: `FACTORS_INTS`. floats: epsilon. One task.
+    """
+    gamma, beta = pointer(tensors, 0, float32), pointer(tensors, 1, float32)
+    mean, variance = pointer(tensors, 2, float32), pointer(tensors, 3, float32)
+    scale, offset = pointer(tensors, 4, float32), pointer(tensors, 5, float32)
+    epsilon = np.float32(floats[0])
+    for _ in range(begin, end):
+        for i in range(ints[0]):
+            factor = gamma[i] / np.sqrt(variance[i] + epsilon)
+            scale[i] = factor
+            offset[i] = beta[i] - mean[i] * factor
 
 
 @kernel("lrn")

@@ -21,6 +21,17 @@ def softmax(ctx: Lowering, node: Node) -> None:
     ctx.set_plain(node.output, out)
 
 
+@lowers("batch_norm_factors", check=check_f32)
+def batch_norm_factors(ctx: Lowering, node: Node) -> None:
+    """One task: the vectors are short."""
+    reads = [ctx.contiguous(value) for value in node.inputs]
+    scale, shift = (ctx.new_plain(value.type) for value in node.outputs)
+    ctx.emit("batch_norm_factors", [*reads, scale], shift, [node.outputs[0].type.size], [node.attrs["epsilon"]])
+    scale.writers.extend(shift.writers)
+    for value, view in zip(node.outputs, (scale, shift), strict=True):
+        ctx.set_plain(value, view)
+
+
 @lowers("layer_norm", check=check_f32)
 def layer_norm(ctx: Lowering, node: Node) -> None:
     """Along any axis; another than the last moves there and back."""

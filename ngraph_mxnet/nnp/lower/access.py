@@ -281,7 +281,7 @@ _WAYS: dict[str, Rule] = {
     **dict.fromkeys(MATMULS, _product_ways),
     **dict.fromkeys(("max_pool", "avg_pool"), _pool),
     **dict.fromkeys(("adaptive_avg_pool", "resize"), _first_two),
-    **dict.fromkeys(("lstm_cell", "gru_cell", "bilinear_sample", "box_nms", "lrn"), _first),
+    **dict.fromkeys(("lstm_cell", "gru_cell", "batch_norm_factors", "bilinear_sample", "box_nms", "lrn"), _first),
     "argsort": _except,
     "attention": _attention,
     "concat": _concat,
