@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "cores": set(),
     "config": {"cores", "errors"},
     "ir": {"errors"},
-    "cache": _BASE,
+    "cache": {"_core", *_BASE},
     "ops": {"ir", "errors"},
     "compositions": {"ir", "ops", *_BASE},
     "passes": {"ir", "ops", *_BASE},
@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "nnp": {"ir", "ops", "passes", "runtime", *_BASE},
     "hybrid": {"cache", "cpu", "interpreter", "ir", "nnp", "ops", "partition", "passes", "runtime", "_core", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
-    "onnx_bridge": {"compositions", "ir", "ops", "passes", "runtime", *_BASE},
+    "onnx_bridge": {"cache", "compositions", "ir", "ops", "passes", "runtime", *_BASE},
     "cli": {"api", "cache", "cpu", "ir", "mxnet_bridge", "onnx_bridge", "partition", "passes", "runtime", *_BASE},
     "api": {"ir", "mxnet_bridge", "onnx_bridge", "runtime", *_BASE},
     "mxnet_bridge": {

@@ -1,4 +1,4 @@
-"""What tells one build of this package from another."""
+"""What tells one build of this package from another, and one machine."""
 
 from __future__ import annotations
 
@@ -25,3 +25,10 @@ def package_identity() -> str:
                 status = os.stat(os.path.join(folder, name))
                 hasher.update(f"{folder.removeprefix(root)}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
     return hasher.hexdigest()
+
+
+def cpu_features() -> list[str]:
+    """Those that this machine's CPU has, by name."""
+    from ngraph_mxnet import _core
+
+    return sorted(name for name, there in _core.cpu_features().items() if there)

@@ -36,7 +36,7 @@ from ngraph_mxnet.passes.clusters import inline_bodies
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.passes.prepare import Split, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.executable import Executable, check_options, input_ports, output_ports
+from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, check_options, input_ports, output_ports
 from ngraph_mxnet.runtime.trace import recorder, span
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ OPTIONS = {
 _WAVE_BYTES = 8 << 20
 """Intermediates of a wave of the prepare Program: what a cache holds."""
 
-class CPUExecutable(Executable):
+class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
     `main` and `prepare` are the builders, kept for `explain` and tests. `recipe` is None if
@@ -61,9 +61,8 @@ class CPUExecutable(Executable):
 
     def __init__(self, graph: Graph, split: Split, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
                  recipe: Recipe | None, target: Target) -> None:
-        super().__init__(input_ports(graph), output_ports(graph))
+        super().__init__(input_ports(graph), output_ports(graph), native)
         self.split = split
-        self.native = native
         self.main = main
         self.prepare = prepare
         self._recipe = recipe
@@ -78,13 +77,8 @@ class CPUExecutable(Executable):
         plan = self.main.memory
         return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
 
-    def kept(self) -> bytes | None:
-        return self._recipe.to_bytes() if self._recipe is not None else None
-
-    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        outputs = [np.empty(port.type.shape, port.type.element.numpy) for port in self.outputs]
-        self.native.run(arrays, outputs)
-        return outputs
+    def kept(self, held: Mapping[str, np.ndarray] | None = None) -> bytes | None:
+        return self._recipe.to_bytes(held) if self._recipe is not None else None
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
         from ngraph_mxnet.cpu.peak import measure_peak  # its kernels need a compiler, which running a graph does not

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import open_store, package_identity
+
+_LARGE = 1 << 12
+"""Bytes of a constant that is worth naming instead of keeping."""
 
 Spec = tuple[str, tuple[int, ...]]
 """Element name and shape."""
@@ -76,22 +79,26 @@ class Recipe:
             hasher.update(array.tobytes())
         return store.stem("weights", hasher.hexdigest()) or "", store.tidy
 
-    def to_bytes(self) -> bytes:
-        """A line of JSON, then the content of all constants."""
+    def to_bytes(self, held: Mapping[str, np.ndarray] | None = None) -> bytes:
+        """A line of JSON, then the content of all constants but large ones that are among `held`, arrays by name."""
         arrays: list[np.ndarray] = []
+        names = {_content(array): name for name, array in (held or {}).items() if array.nbytes >= _LARGE}
 
         def text(value: Any) -> Any:
-            if isinstance(value, np.ndarray):
-                arrays.append(value)
-                return {"dtype": value.dtype.str, "shape": value.shape}
-            raise TypeError(type(value))
+            if not isinstance(value, np.ndarray):
+                raise TypeError(type(value))
+            name = names.get(_content(value)) if names and value.nbytes >= _LARGE else None
+            if name is not None:
+                return {"dtype": value.dtype.str, "shape": value.shape, "held": name}
+            arrays.append(value)
+            return {"dtype": value.dtype.str, "shape": value.shape}
 
         header = json.dumps(_fields(self), default=text)
         return header.encode() + b"\n" + b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
 
     @staticmethod
-    def from_bytes(content: bytes) -> Recipe:
-        """What `to_bytes` gave; anything else is a ValueError, KeyError or TypeError."""
+    def from_bytes(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Recipe:
+        """What `to_bytes` gave, with the same `held`; anything else is a ValueError, KeyError or TypeError."""
         end = content.index(b"\n")
         header = json.loads(content[:end])
         position = end + 1
@@ -103,6 +110,9 @@ class Recipe:
             constants = []
             for array in fields["constants"]:
                 dtype, shape = np.dtype(array["dtype"]), tuple(array["shape"])
+                if "held" in array:
+                    constants.append(np.ascontiguousarray((held or {})[array["held"]], dtype).reshape(shape))
+                    continue
                 count = int(np.prod(shape, dtype=np.int64))
                 constants.append(np.frombuffer(content, dtype, count, position).reshape(shape))
                 position += count * dtype.itemsize
@@ -113,18 +123,22 @@ class Recipe:
         return Recipe(main, prepare, **header)
 
 
-def load(content: bytes) -> Any:
+def load(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
     """The `_core.Executable` of a kept recipe."""
     from ngraph_mxnet import _core
     from ngraph_mxnet.cpu.trace import trace_executor
 
     trace_executor()
-    recipe = Recipe.from_bytes(content)
+    recipe = Recipe.from_bytes(content, held)
     if recipe.notice:
         from ngraph_mxnet.cpu.precision import tell
 
         tell(recipe.notice)
     return recipe.bind(_core.kernel_address)
+
+
+def _content(array: np.ndarray) -> tuple[str, bytes]:
+    return array.dtype.str, hashlib.sha256(np.ascontiguousarray(array).data).digest()
 
 
 def _fields(recipe: Recipe) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ngraph_mxnet import config
+from ngraph_mxnet.cache import cpu_features, recall_bytes
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.mxnet_bridge import known
@@ -226,8 +227,8 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
         made = _compile(subgraph_json, in_shapes, in_types, backend, attrs)
         return made.kept()
 
-    content = make() if recorder() else known.recall_bytes(
-        "program", repr((backend, sorted(attrs.items()), in_shapes, in_types, cpu())), make)
+    content = make() if recorder() else recall_bytes(
+        "program", repr((backend, sorted(attrs.items()), in_shapes, in_types, cpu_features())), make)
     if made is not None:
         return _native(made)
     assert content is not None
@@ -256,13 +257,6 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
     if devices and "pins" not in passed:
         passed["pins"] = pins_of(symbol, devices)
     return compile_graph(graph, backend, **passed)
-
-
-def cpu() -> list[str]:
-    """The features of this machine's CPU."""
-    from ngraph_mxnet import _core
-
-    return sorted(name for name, there in _core.cpu_features().items() if there)
 
 
 def _native(executable: Executable) -> Any:

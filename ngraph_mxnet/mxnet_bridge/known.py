@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cache import open_store, package_identity
+from ngraph_mxnet.cache import recall_bytes
 
 logger = config.logger(__name__)
 
@@ -48,17 +48,6 @@ def recall(kind: str, key: str, make: Callable[[], Any]) -> Any:
         found = json.loads(content)
         memory.put((kind, key), found)
     return found
-
-
-def recall_bytes(kind: str, key: str, make: Callable[[], bytes | None]) -> bytes | None:
-    """The same for bytes, on disk only."""
-    store, key = open_store(), f"{package_identity()}\n{key}"
-    content = store.get(kind, key) if store else None
-    if content is None:
-        content = make()
-        if store and content is not None:
-            store.put(kind, key, content)
-    return content
 
 
 def _encode(found: Any) -> bytes | None:

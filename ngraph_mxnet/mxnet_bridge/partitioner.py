@@ -21,6 +21,7 @@ from mxnet.symbol import Symbol
 from mxnet.util import is_np_shape
 
 from ngraph_mxnet import config
+from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.mxnet_bridge import callbacks, environment, kept_partitions
 
 SUBGRAPH_OP = "NGraphSubgraphOp"
@@ -71,7 +72,7 @@ def partitioned(symbol: Symbol, text: str, types: Types) -> Symbol | None:
     symbol, graph = with_distinct_names(symbol, text)
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     in_order = [(types[name][0], np.dtype(types[name][1]).name) for name in names]
-    facts = repr((callbacks.chosen_backend({}), config.compile_settings(), callbacks.cpu(), is_np_shape(), in_order))
+    facts = repr((callbacks.chosen_backend({}), config.compile_settings(), cpu_features(), is_np_shape(), in_order))
     kept = kept_partitions.recall(graph, facts)
     if kept is not None:
         callbacks.tell(kept[0])

@@ -7,30 +7,32 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ModelError, UnsupportedError
-from ngraph_mxnet.onnx_bridge.importer import (
-    Dimensions,
-    Imported,
-    Shapes,
-    bind_shapes,
-    dimensions,
-    element_name,
-    import_model,
-    input_types,
-)
+from ngraph_mxnet.ir import Value
+from ngraph_mxnet.onnx_bridge.inputs import Dimensions, Shapes, bind_shapes, dimensions, element_name, input_types
+from ngraph_mxnet.onnx_bridge.kept import KeptPrograms, Made
 from ngraph_mxnet.onnx_bridge.model import Model
-from ngraph_mxnet.onnx_bridge.rules.registry import DataDependentError
 from ngraph_mxnet.onnx_bridge.tensors import element_of, type_of
-from ngraph_mxnet.onnx_bridge.values import EmptyOptional, Item, Ragged, TensorSequence, parts_of
-from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.onnx_bridge.values import (
+    DataDependentError,
+    EmptyOptional,
+    Item,
+    Ragged,
+    TensorSequence,
+    parts_of,
+)
+from ngraph_mxnet.runtime.backend import canonical_name, get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, InputError, Submitting, as_array
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.onnx_bridge.importer import Imported
 
 MOST_PROGRAMS = 16
 """Compiled programs that an executable keeps; the least recently used one goes first."""
@@ -81,8 +83,10 @@ class ModelExecutable(Submitting):
 
     def __init__(self, model: Model, backend: str | None, shapes: Shapes | None,
                  options: Mapping[str, Any]) -> None:
-        chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
-        self._model, self._backend, self._options = model, chosen.name, dict(options)
+        self._backend = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+        if ":" in self._backend:
+            get_backend(self._backend)  # is there such a variant?
+        self._model, self._options, self._kept = model, dict(options), KeptPrograms(model, self._backend)
         types = input_types(model)
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
         self.inputs = tuple(ModelPort(name, str(type_.element.numpy), fixed.get(name, type_.dims), type_.kind)
@@ -138,8 +142,8 @@ class ModelExecutable(Submitting):
         return program.profile({port.name: flat[port.name] for port in program.inputs}, rounds=rounds)
 
     def program(self, inputs: Mapping[str, Any]) -> Executable:
-        """What runs for arrays of these shapes, compiled if it was not yet; of a model in parts, the first."""
-        return self._stage({name: _shape(value) for name, value in inputs.items()}, _flat(inputs)).program
+        """What would run for arrays of these shapes, compiled now; of a model in parts, the first."""
+        return self._compiled({name: _shape(value) for name, value in inputs.items()}, _flat(inputs))[0].program
 
     def _stage(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
         with self._lock:
@@ -148,18 +152,38 @@ class ModelExecutable(Submitting):
             if found is not None:
                 self._programs.move_to_end(key)
                 return found
-            # Without elements nothing is cut off: with them it may turn out that nothing need be.
-            imported = self.import_for(shapes, values, partly=bool(values))
-            self._specialised.update(imported.specialised)
-            program = compile_graph(imported.graph, self._backend, imported.weights, **self._options)
-            rest = None
-            if imported.rest is not None:
-                rest = ModelExecutable(imported.rest, self._backend, None, self._options)
-            stage = _Stage(program, imported.outputs, rest)
+            stage = self._recalled(shapes, values)
             self._programs[self._key(shapes, values)] = stage
             while len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
             return stage
+
+    def _recalled(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
+        """The stage from the disk, if an earlier process kept it; else compiled, and kept."""
+        made: _Stage | None = None
+
+        def make() -> Made | None:
+            nonlocal made
+            made, imported = self._compiled(shapes, values)
+            self._specialised.update(imported.specialised)
+            whole = made.rest is None and all(isinstance(item, Value) for _, item in made.outputs)
+            return (made.program, imported.weights) if whole and not imported.specialised else None
+
+        shaped = [(port.name, _hashable(shapes[port.name])) for port in self.inputs]
+        program = self._kept.recall(repr((sorted(self._options.items()), config.compile_settings(), shaped)), make)
+        if made is None:
+            assert program is not None
+            return _Stage(program, [(port.name, Value(port.type, None, 0)) for port in program.outputs], None)
+        return made
+
+    def _compiled(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> tuple[_Stage, Imported]:
+        # Without elements nothing is cut off: with them it may turn out that nothing need be.
+        imported = self.import_for(shapes, values, partly=bool(values))
+        program = compile_graph(imported.graph, self._backend, imported.weights, **self._options)
+        rest = None
+        if imported.rest is not None:
+            rest = ModelExecutable(imported.rest, self._backend, None, self._options)
+        return _Stage(program, imported.outputs, rest), imported
 
     def _key(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> Key:
         elements = [values[name].tobytes() if name in values else None for name in sorted(self._specialised)]
@@ -168,6 +192,8 @@ class ModelExecutable(Submitting):
     def import_for(self, shapes: Shapes, values: Mapping[str, np.ndarray] | None = None, *,
                    partly: bool = False) -> Imported:
         """The model's graph for these shapes, as `compile` sees it before any pass; see `import_model`."""
+        from ngraph_mxnet.onnx_bridge.importer import import_model  # not for a program from the disk
+
         return import_model(self._model, shapes, values, partly=partly)
 
     def _checked(self, arrays: tuple[Any, ...]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx
@@ -17,31 +16,17 @@ from onnx import helper
 
 from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
-from ngraph_mxnet.ir.types import ElementType
 from ngraph_mxnet.onnx_bridge.attributes import Attributes
 from ngraph_mxnet.onnx_bridge.functions import function_of
+from ngraph_mxnet.onnx_bridge.inputs import Shapes, bind_shapes, element_name
 from ngraph_mxnet.onnx_bridge.model import Model
 from ngraph_mxnet.onnx_bridge.rest import names_read, rest_of, tensor_type
-from ngraph_mxnet.onnx_bridge.rules.registry import Call, DataDependentError, find_rule
+from ngraph_mxnet.onnx_bridge.rules.registry import Call, find_rule
 from ngraph_mxnet.onnx_bridge.static import FEW_ELEMENTS, MOST_ELEMENTS, Statics
-from ngraph_mxnet.onnx_bridge.tensors import element_of, to_array, type_of
-from ngraph_mxnet.onnx_bridge.values import EmptyOptional, Item, Ragged, TensorSequence, parts_of
+from ngraph_mxnet.onnx_bridge.tensors import to_array
+from ngraph_mxnet.onnx_bridge.values import DataDependentError, EmptyOptional, Item, Ragged, TensorSequence, parts_of
 
-Shapes = Mapping[str, Any]
-"""Of each input its shape; of a sequence a list of them; None of an optional that is empty."""
-Dimensions = tuple[int | str | None, ...]
-"""A dimension is a number, a symbol, or None where it is unknown."""
 Scope = dict[str, "Item | None"]
-
-
-@dataclass(frozen=True)
-class InputType:
-    """`dims` are None where the model does not say the rank; of a sequence they are those of its elements."""
-
-    element: ElementType
-    dims: Dimensions | None
-    kind: str = "tensor"
-    """`tensor`, `sequence`, or `optional`, which is None, a tensor or a list."""
 
 
 @dataclass
@@ -57,84 +42,6 @@ class Imported:
     rest: Model | None = None
     """The nodes behind the one at which the graph ends, if shapes there depend on the data; `outputs` are what it
     reads, beside inputs of the model."""
-
-
-def element_name(name: str, place: int) -> str:
-    """How an element of a sequence is called as a parameter."""
-    return f"{name}[{place}]"
-
-
-def input_types(model: Model) -> dict[str, InputType]:
-    """Element type and shape of each input.
-
-    Raises:
-        UnsupportedError: an input is no tensor, sequence or optional, or of a type that the IR has not.
-    """
-    result: dict[str, InputType] = {}
-    for value in model.inputs:
-        kind, tensor = type_of(value)
-        if tensor is None:
-            raise UnsupportedError(f"input {value.name!r} is a {kind}; supported: tensors and sequences of them")
-        try:
-            element = element_of(tensor.elem_type)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"input {value.name!r}: {error}") from None
-        result[value.name] = InputType(element, dimensions(tensor), kind)
-    return result
-
-
-def dimensions(tensor: onnx.TypeProto.Tensor) -> Dimensions | None:
-    """What the model says of a shape; None if it does not say the rank."""
-    return tuple(_dimension(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
-
-
-def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
-    if dim.HasField("dim_value"):
-        return int(dim.dim_value) if dim.dim_value >= 0 else None
-    return None if dim.dim_param in ("", "?") else dim.dim_param  # PaddlePaddle calls all that it does not know "?"
-
-
-def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[TensorType] | None]:
-    """The type of each input, with the dimensions that the model leaves open taken from `shapes`.
-
-    Raises:
-        ModelError: a shape is missing, names no input, or contradicts the model.
-    """
-    types = input_types(model)
-    unknown = sorted(set(shapes) - set(types))
-    if unknown:
-        raise ModelError(f"shapes for {unknown}, which are no inputs; the inputs are {list(types)}")
-    symbols: dict[str, tuple[int, str]] = {}
-    result: dict[str, TensorType | list[TensorType] | None] = {}
-    for name, type_ in types.items():
-        given = shapes.get(name)
-        if type_.kind != "tensor" and (given is None or isinstance(given, list)):
-            if given is None and type_.kind == "sequence":
-                raise ModelError(f"input {name!r} is a sequence: give the shapes of its elements, as a list")
-            result[name] = given if given is None else [TensorType(type_.element, tuple(shape)) for shape in given]
-        else:
-            result[name] = TensorType(type_.element, _bound(name, type_.dims, given, symbols))
-    return result
-
-
-def _bound(name: str, dims: Dimensions | None, given: Sequence[int] | None,
-           symbols: dict[str, tuple[int, str]]) -> tuple[int, ...]:
-    """A tensor's shape; `symbols` are the sizes that are known so far, and the inputs that they are from."""
-    if given is None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
-        raise ModelError(f"input {name!r} has the shape {_text(dims)}: give its shape to compile for")
-    shape: tuple[int, ...] = tuple(int(size) for size in given) if given is not None else dims  # type: ignore[assignment]
-    if dims is not None and (len(shape) != len(dims) or any(
-            isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True))):
-        raise ModelError(f"input {name!r}: found shape {shape}, expected {_text(dims)}")
-    for dim, size in zip(dims or (), shape, strict=False):
-        if isinstance(dim, str) and symbols.setdefault(dim, (size, name))[0] != size:
-            other = symbols[dim]
-            raise ModelError(f"input {name!r}: found {dim}={size}, expected {other[0]} as in input {other[1]!r}")
-    return shape
-
-
-def _text(dims: Dimensions | None) -> str:
-    return "of unknown rank" if dims is None else f"({', '.join('?' if dim is None else str(dim) for dim in dims)})"
 
 
 def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str, np.ndarray] | None = None, *,

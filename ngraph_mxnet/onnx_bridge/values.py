@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
+
+
+class DataDependentError(UnsupportedError):
+    """Something must be known when the model is compiled, and depends on the elements of an input."""
 
 
 @dataclass(frozen=True, eq=False)

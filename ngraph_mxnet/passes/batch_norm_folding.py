@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.types import f64
 from ngraph_mxnet.passes.affine import fold_affine
 from ngraph_mxnet.passes.contraction import HOSTS, MATMULS, NO_CLAMP
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
@@ -14,7 +17,9 @@ def batch_norm_is_scale_shift(node: Node, rw: Rewriter) -> Answer:
     The factors are one node: a net has a batch_norm for each convolution, and compiling costs by the node.
     Also when the parameters are not cacheable: the vectors are small next to the data.
     """
-    made = rw.make("batch_norm_factors", *node.inputs[1:], epsilon=node.attrs["epsilon"]).node
+    computing = np.float64 if node.output.type.element == f64 else np.float32
+    epsilon = float(computing(node.attrs["epsilon"]))  # as it counts: frameworks write it with more or fewer digits
+    made = rw.make("batch_norm_factors", *node.inputs[1:], epsilon=epsilon).node
     assert made is not None
     return rw.make("scale_shift", node.inputs[0], *made.outputs, **NO_CLAMP)
 

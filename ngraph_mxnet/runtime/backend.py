@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import neighbourhood
@@ -120,10 +122,10 @@ def canonical_name(name: str) -> str:
     return f"{key}:{variant.lower()}" if variant else key
 
 
-def load_kept(name: str, content: bytes) -> Any:
-    """The native executable of backend `name` from what `Executable.kept` gave."""
+def load_kept(name: str, content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
+    """The native executable of backend `name` from what `Executable.kept` gave, for the same `held`."""
     module_name, function_name = _LOADERS[name.partition(":")[0]].split(":")
-    return getattr(importlib.import_module(module_name), function_name)(content)
+    return getattr(importlib.import_module(module_name), function_name)(content, held or {})
 
 
 def get_backend(name: str) -> Backend:

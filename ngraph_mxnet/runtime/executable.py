@@ -73,8 +73,11 @@ class Executable(Submitting, ABC):
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
 
-    def kept(self) -> bytes | None:
-        """What `load_kept` makes the native executable from in another process; None when it can't be kept."""
+    def kept(self, held: Mapping[str, np.ndarray] | None = None) -> bytes | None:
+        """What `load_kept` makes the native executable from in another process; None when it can't be kept.
+
+        Of `held`, arrays that whoever loads it has too, there are only the names in it.
+        """
         return None
 
     @abstractmethod
@@ -120,6 +123,19 @@ class Executable(Submitting, ABC):
         if unknown or missing:
             raise InputError(f"inputs by name: unknown {unknown}, missing {missing}; the inputs are {names}")
         return tuple(by_name[name] for name in names)
+
+
+class NativeExecutable(Executable):
+    """`native` computes: what takes arrays for the inputs and arrays to write the outputs to."""
+
+    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port], native: Any) -> None:
+        super().__init__(inputs, outputs)
+        self.native = native
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        outputs = [np.empty(port.type.shape, port.type.element.numpy) for port in self.outputs]
+        self.native.run(arrays, outputs)
+        return outputs
 
 
 def as_array(value: Any) -> np.ndarray:

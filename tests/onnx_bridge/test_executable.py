@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -218,7 +219,7 @@ def test_profile() -> None:
 
 def test_profile_needs_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     exe = ngraph_mxnet.compile(network(2), "CPU")
-    monkeypatch.setattr("ngraph_mxnet.cpu.backend.recorder", object)
+    monkeypatch.setattr("ngraph_mxnet.cpu.backend.recorder", mock.Mock)
     with pytest.raises(ConfigError, match="a process has one recorder"):
         exe.profile(images(2))
 

@@ -9,8 +9,8 @@ from ngraph_mxnet.compositions.tensors import flipped, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.rules.common import Ints, normal_axis
-from ngraph_mxnet.onnx_bridge.rules.registry import Call, DataDependentError, rule
-from ngraph_mxnet.onnx_bridge.values import Item, TensorSequence, parts_of
+from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
+from ngraph_mxnet.onnx_bridge.values import DataDependentError, Item, TensorSequence, parts_of
 
 if TYPE_CHECKING:
     import onnx

@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.attributes import Attributes
-from ngraph_mxnet.onnx_bridge.values import Item, TensorSequence
+from ngraph_mxnet.onnx_bridge.values import DataDependentError, Item, TensorSequence
 
 if TYPE_CHECKING:
     import onnx
-
-
-class DataDependentError(UnsupportedError):
-    """Something must be known when the model is compiled, and depends on the elements of an input."""
 
 
 @dataclass

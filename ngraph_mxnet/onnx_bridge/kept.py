@@ -1,0 +1,97 @@
+"""A model's program on disk: a second process runs it without the importer, the passes and the compiler.
+
+The weights stay in the model: what is kept names them. Not kept is what depends on more than the model and its shapes:
+programs for elements of inputs, parts of models whose shapes depend on data, models with external data (which change
+without the model).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import onnx
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cache import cpu_features, open_store, recall_bytes
+from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.onnx_bridge.model import Model
+from ngraph_mxnet.onnx_bridge.tensors import to_array
+from ngraph_mxnet.runtime.backend import load_kept
+from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Port
+from ngraph_mxnet.runtime.trace import recorder, span
+
+logger = config.logger(__name__)
+
+Made = tuple[Executable, Mapping[str, np.ndarray]]
+"""A program, and its weights by name, which are initialisers of the model."""
+
+
+class KeptPrograms:
+    """Those of one model on one backend."""
+
+    def __init__(self, model: Model, backend: str) -> None:
+        self._model, self._backend = model, backend
+
+    def recall(self, key: str, make: Callable[[], Made | None]) -> Executable | None:
+        """The program that `make` gives, made once for `key`; None where it gives none, and nothing is kept."""
+        made: Made | None = None
+
+        def content() -> bytes | None:
+            nonlocal made
+            made = make()
+            return None if made is None else _content(*made)
+
+        found = None
+        if recorder() or open_store() is None or self._digest is None:
+            made = make()
+        else:
+            found = recall_bytes("program", f"onnx {self._digest} {self._backend} {cpu_features()} {key}", content)
+        if made is None and found is not None:
+            try:
+                with span("load", "compile"):
+                    return self._load(found)
+            except (NGraphError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+                logger.warning("a kept program does not load, it is compiled anew: %r", error)
+                made = make()
+        return made[0] if made else None
+
+    @functools.cached_property
+    def _digest(self) -> str | None:
+        """Of all that the model is; None if some of it lies in other files, or it is too large for one message."""
+        proto = self._model.proto
+        if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(proto.graph)):
+            return None
+        try:
+            content = proto.SerializeToString()
+        except ValueError:
+            return None
+        return f"{hashlib.sha256(content).hexdigest()} {onnx.__version__}"
+
+    def _load(self, content: bytes) -> Executable:
+        end = content.index(b"\n")
+        inputs, outputs = ([Port(name, TensorType(element_type(element), tuple(shape)))
+                            for name, element, shape in ports] for ports in json.loads(content[:end]))
+        weights = {tensor.name: to_array(tensor, self._model.folder) for tensor in self._model.proto.graph.initializer}
+        return NativeExecutable(inputs, outputs, load_kept(self._backend, content[end + 1:], weights))
+
+
+def _content(program: Executable, weights: Mapping[str, np.ndarray]) -> bytes | None:
+    kept = program.kept(weights)
+    ports = [[(port.name, port.type.element.name, port.type.shape) for port in ports]
+             for ports in (program.inputs, program.outputs)]
+    return None if kept is None else json.dumps(ports).encode() + b"\n" + kept
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """All of the graph and those within it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _tensors(inner)
