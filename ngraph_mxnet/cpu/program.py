@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ngraph_mxnet.cpu.memory import Lifetime, align, peak, plan
-from ngraph_mxnet.cpu.recipe import ProgramRecipe
+from ngraph_mxnet.cpu.recipe import ProgramRecipe, content_key
 from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
 from ngraph_mxnet.cpu.view import Buffer, Space, View
 
@@ -90,7 +90,7 @@ class ProgramBuilder:
     def constant(self, array: np.ndarray) -> Buffer:
         """The array, copied into the Program; equal arrays are stored once."""
         array = np.ascontiguousarray(array)
-        key = (array.dtype.str, array.tobytes())
+        key = content_key(array)
         if key not in self._constants:
             self._constants[key] = Buffer(Space.CONSTANT, array.nbytes, index=len(self.constants))
             self.constants.append(array)
@@ -178,16 +178,16 @@ class ProgramBuilder:
         """The Program as plain data: levels are fixed and the arena is planned."""
         levels = self.levels()
         arena_bytes = self._plan_arena(levels)
+        # Only constants that are read: weights are mostly read by the prepare Program, not by the main one.
+        read = dict.fromkeys(buffer for level in levels for i in level for buffer, _ in i.operands
+                             if buffer.space is Space.CONSTANT)
+        places = {buffer: place for place, buffer in enumerate(read)}
         encoded = [
             [
-                (i.kernel, [_operand(b, o) for b, o in i.operands], i.ints, i.floats, i.tasks, i.origin,
-                 i.operations, i.bytes)
+                (i.kernel, [(int(b.space), places.get(b, b.index), b.offset + o) for b, o in i.operands], i.ints,
+                 i.floats, i.tasks, i.origin, i.operations, i.bytes)
                 for i in level
             ]
             for level in levels
         ]
-        return ProgramRecipe(encoded, arena_bytes, self.constants)
-
-
-def _operand(buffer: Buffer, offset: int) -> tuple[int, int, int]:
-    return int(buffer.space), buffer.index, buffer.offset + offset
+        return ProgramRecipe(encoded, arena_bytes, [self.constants[buffer.index] for buffer in read])

@@ -82,12 +82,12 @@ class Recipe:
     def to_bytes(self, held: Mapping[str, np.ndarray] | None = None) -> bytes:
         """A line of JSON, then the content of all constants but large ones that are among `held`, arrays by name."""
         arrays: list[np.ndarray] = []
-        names = {_content(array): name for name, array in (held or {}).items() if array.nbytes >= _LARGE}
+        names = {content_key(array): name for name, array in (held or {}).items() if array.nbytes >= _LARGE}
 
         def text(value: Any) -> Any:
             if not isinstance(value, np.ndarray):
                 raise TypeError(type(value))
-            name = names.get(_content(value)) if names and value.nbytes >= _LARGE else None
+            name = names.get(content_key(value)) if names and value.nbytes >= _LARGE else None
             if name is not None:
                 return {"dtype": value.dtype.str, "shape": value.shape, "held": name}
             arrays.append(value)
@@ -137,8 +137,9 @@ def load(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
     return recipe.bind(_core.kernel_address)
 
 
-def _content(array: np.ndarray) -> tuple[str, bytes]:
-    return array.dtype.str, hashlib.sha256(np.ascontiguousarray(array).data).digest()
+def content_key(array: np.ndarray) -> tuple[str, bytes]:
+    """Arrays of equal dtype and elements have the same, whatever their shapes."""
+    return array.dtype.str, hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
 
 
 def _fields(recipe: Recipe) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ngraph_mxnet import config
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Value
@@ -43,7 +45,7 @@ def compile(
 
 
 def bind_weights(graph: Graph, weights: Mapping[str, Any]) -> Graph:
-    """A copy of `graph` with the named parameters as constants (copies of the arrays).
+    """A copy of `graph` with the named parameters as constants: copies of the arrays, but of views of `bytes`.
 
     Raises:
         InputError: as for `compile`.
@@ -56,12 +58,21 @@ def bind_weights(graph: Graph, weights: Mapping[str, Any]) -> Graph:
     constants: dict[Value, Value] = {}
     for parameter in bound.parameters:
         if parameter.name in weights:
-            array = checked_array(
-                Port(parameter.name, parameter.type), weights[parameter.name], what="weight"
-            ).copy()
-            array.flags.writeable = False  # so that the constant takes it as it is
+            array = checked_array(Port(parameter.name, parameter.type), weights[parameter.name], what="weight")
+            if not _never_changes(array):
+                array = array.copy()
+                array.flags.writeable = False  # so that the constant takes it as it is
             constants[parameter] = make_node("constant", [], {"value": array}, parameter.origin).output
     bound.replace(constants)
     bound.nodes[:0] = [value.node for value in constants.values() if value.node is not None]
     bound.parameters = [parameter for parameter in bound.parameters if parameter not in constants]
     return bound
+
+
+def _never_changes(array: np.ndarray) -> bool:
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if base.flags.writeable:
+            return False
+        base = base.base
+    return isinstance(base, bytes)

@@ -155,6 +155,8 @@ class NGraphOnnx:
     """This package without MXNet: `ngraph_mxnet.compile` of the ONNX file."""
 
     def __init__(self) -> None:
+        import onnx  # noqa: F401  # as any first model would
+
         import ngraph_mxnet
 
         self.ngraph_mxnet = ngraph_mxnet

@@ -18,7 +18,7 @@ from peers.process import SCRIPTS, PeerError, PeerProcess, PeerUnavailable, abso
 from peers.spec import OURS, PeerSpec, file_prefix, onnx_file
 
 #: Peers that keep compiled models on disk: they are also measured in a second process.
-CACHED = ("ngraph", "openvino", "openvino-bf16")
+CACHED = ("ngraph", "ngraph-onnx", "openvino", "openvino-bf16")
 WARM_UP = 5
 
 

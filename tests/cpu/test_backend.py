@@ -34,6 +34,20 @@ def assert_agree(graph: Graph, tolerance: float = 1e-5) -> None:
         assert np.linalg.norm(found - wanted) <= tolerance * max(np.linalg.norm(wanted), 1e-6)
 
 
+def test_constants_are_held_by_the_program_that_reads_them() -> None:
+    """Weights by the prepare Program, once, and not by the main one too."""
+    b = Builder()
+    weights = np.random.default_rng(0).standard_normal((64, 48)).astype(np.float32)
+    x, w, same = b.parameter("x", (4, 48)), b.constant(weights), b.constant(weights.copy())
+    graph = b.results(b.matmul(x, w, transpose_b=True), b.matmul(b.relu(x), same, transpose_b=True))
+    executable = compile(graph, "CPU", threads=1)
+    assert isinstance(executable, CPUExecutable)
+    main, prepare = executable.main.recipe(), executable.prepare.recipe()
+    assert [array.shape for array in prepare.constants].count(weights.shape) == 1
+    assert not any(array.shape == weights.shape for array in main.constants)
+    assert_agree(graph)
+
+
 @st.composite
 def convolution_graphs(draw: st.DrawFn) -> Graph:
     """One convolution of any geometry, with or without batch norm, residual and activation."""
