@@ -235,20 +235,21 @@ def pack_channels_ints(channels: int, *, groups: int, oc_tile: int) -> list[int]
 
 
 def winograd_input_ints(source: BlockedView, strip: Strip, matrix: int, block: int, *, padding: tuple[int, int],
-                        rows: int, columns: int) -> list[int]:
+                        rows: int, columns: int, dilation: tuple[int, int] = (1, 1)) -> list[int]:
     """`rows` and `columns` of the image with its padding; `matrix` and `block` are strides of the matrices."""
     origin = -padding[0] * source.row - padding[1] * BLOCK
     return [strip.count, source.blocks, strip.tile_rows, strip.tile_columns, strip.first, rows, columns, origin,
-            *_blocked4(source)[:3], matrix, block]
+            *_blocked4(source)[:3], matrix, block, *dilation]
 
 
 def winograd_output_ints(out: BlockedView, strip: Strip, matrix: int, block: int, *,
-                         residual: BlockedView | None = None, second: BlockedView | None = None) -> list[int]:
+                         residual: BlockedView | None = None, second: BlockedView | None = None,
+                         dilation: tuple[int, int] = (1, 1)) -> list[int]:
     """`matrix` and `block` are strides of the products."""
     optional = [_blocked4(view)[:3] if view else (0, 0, 0) for view in (residual, second)]
     return [strip.count, out.blocks, strip.tile_rows, strip.tile_columns, strip.first, out.height, out.width,
             (residual is not None) + 2 * (second is not None), matrix, block, *_blocked4(out)[:3],
-            *optional[0], *optional[1]]
+            *optional[0], *optional[1], *dilation]
 
 
 def pack_winograd_ints(shape: Ints, *, tile: int, oc_tile: int) -> list[int]:

@@ -50,7 +50,7 @@ _MARGIN = 0.95
 
 @dataclass(frozen=True)
 class Layer:
-    """A 3x3 convolution of stride 1 without groups; sizes are the output's."""
+    """A 3x3 convolution of stride 1 without groups; sizes are the output's. Of a dilated one a phase is an image."""
 
     images: int
     inputs: int

@@ -23,6 +23,7 @@ from ngraph_mxnet.mxnet_bridge import callbacks
 
 INFINITY = float("inf")
 TILES = st.sampled_from([2, 4])
+DILATIONS = st.sampled_from([(1, 1), (1, 1), (2, 2), (4, 4), (1, 2), (3, 1)])
 
 
 def interpolation(tile: int) -> tuple[np.ndarray, np.ndarray]:
@@ -77,23 +78,27 @@ def test_packed_weights(isa: str, oc_tile: int) -> None:
 @every_isa
 def test_input_transform_takes_zeros_beyond_the_padding(isa: str) -> None:
     @settings(max_examples=25, deadline=None)
-    @given(SEEDS, TILES, st.integers(1, 3), st.integers(1, 40), st.tuples(*[st.integers(2, 11)] * 2), st.data(), SPLITS)
-    def check(seed, tile, n, c, size, draw, splits) -> None:
-        (h, w), side = size, tile + 2
+    @given(SEEDS, TILES, st.integers(1, 3), st.integers(1, 40), st.tuples(*[st.integers(2, 11)] * 2), DILATIONS,
+           st.data(), SPLITS)
+    def check(seed, tile, n, c, size, dilation, draw, splits) -> None:
+        (h, w), (down, right), side = size, dilation, tile + 2
         x = images(seed, n, c, h, w)
         source = Blocked(n, c, h, w, halo=(6, 6)).fill(x)
-        source.whole[:, :, 5 : 7 + h, 5 : 7 + w] = 0  # a padding of 1; NaN beyond
+        source.whole[:, :, 6 - down : 6 + down + h, 6 - right : 6 + right + w] = 0  # the padding; NaN beyond
         source.fill(x)
-        whole = cut(n, h, w, tile, 10**6)[0]
+        whole = cut(n * down * right, -(-h // down), -(-w // right), tile, 10**6)[0]
         first = draw.draw(st.integers(0, whole.count - 1))
         strip = Strip(whole.tile_rows, whole.tile_columns, first, draw.draw(st.integers(1, whole.count - first)))
         view = blocked_view(TensorType(f32, (n, c, h, w)), None, Halo(6, 6, 6, 6))  # type: ignore[arg-type]
         found = np.full((side * side, view.blocks, strip.tiles, 16), np.nan, np.float32)
-        ints = abi.winograd_input_ints(view, strip, found[0].size, found[0, 0].size, padding=(1, 1), rows=h + 2,
-                                       columns=w + 2)
+        ints = abi.winograd_input_ints(view, strip, found[0].size, found[0, 0].size, padding=dilation,
+                                       rows=h + 2 * down, columns=w + 2 * right, dilation=dilation)
         run(isa, f"winograd_input_{tile}", [source.inner, found], ints, (), splits)
-        padded = np.zeros((n, view.blocks * 16, whole.tile_rows * tile + 2, whole.tile_columns * tile + 2))
-        padded[:, :c, 1 : 1 + h, 1 : 1 + w] = x
+        rows, columns = whole.tile_rows * tile + 2, whole.tile_columns * tile + 2
+        padded = np.zeros((n, view.blocks * 16, rows * down, columns * right))
+        padded[:, :c, down : down + h, right : right + w] = x
+        phases = np.stack([padded[:, :, i::down, j::right] for i in range(down) for j in range(right)], 1)
+        padded = phases.reshape(-1, *phases.shape[2:])
         matrix, _ = interpolation(tile)
         for number in range(strip.tiles):
             row, column = strip.first + number // strip.tile_columns, number % strip.tile_columns * tile
@@ -109,14 +114,15 @@ def test_input_transform_takes_zeros_beyond_the_padding(isa: str) -> None:
 def convolutions(draw: st.DrawFn) -> Graph:
     """A convolution with any epilogue; its input may be read by another one that wants a larger halo."""
     n, c, k = draw(st.integers(1, 3)), draw(st.integers(16, 40)), draw(st.integers(16, 40))
+    dilations = draw(DILATIONS)
     pads = draw(st.tuples(*[st.integers(0, 3)] * 4))
-    h, w = (draw(st.integers(max(1, 3 - pads[i] - pads[i + 2]), 14)) for i in range(2))
+    h, w = (draw(st.integers(max(1, 1 + 2 * dilations[i] - pads[i] - pads[i + 2]), 14)) for i in range(2))
     b = Builder()
     x = b.max_pool(b.parameter("x", (n, c, h, w)), kernel=(1, 1))
-    attrs = {"pads_begin": pads[:2], "pads_end": pads[2:]}
+    attrs = {"pads_begin": pads[:2], "pads_end": pads[2:], "dilations": dilations}
     attrs["lower"], attrs["upper"] = draw(st.sampled_from([(-INFINITY, INFINITY), (0.0, INFINITY), (-0.5, 0.25)]))
     operands = [x, b.parameter("w", (k, c, 3, 3), cacheable=True), b.parameter("bias", (k,), cacheable=True)]
-    shape = (n, k, h + pads[0] + pads[2] - 2, w + pads[1] + pads[3] - 2)
+    shape = (n, k, *(size + pads[i] + pads[i + 2] - 2 * dilations[i] for i, size in enumerate((h, w))))
     epilogue = draw(st.integers(0, 2))
     if epilogue:
         operands.append(b.max_pool(b.parameter("residual", shape), kernel=(1, 1)))

@@ -6,7 +6,8 @@ matrices `[tiles][in channels] x [in channels][out channels]` take the place of 
 at 0, 1, -1 and infinity, and for F(4x4) at 0, 5/8, -5/8, 3/2, -3/2 and infinity: every constant is exact in
 float32, and rounding errors are half of those with the points 1 and 2.
 
-All strides are in elements. A *strip* is a run of tile rows, counted through all images.
+All strides are in elements. A *strip* is a run of tile rows, counted through all images. A dilated convolution is one
+without dilation of each *phase*, of the pixels that lie a multiple of the dilation apart: a phase is an image here.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from ngraph_mxnet.cpu.winograd import POINTS
 __all__ = ["INPUT_INTS", "OUTPUT_FLAGS", "OUTPUT_INTS", "PACK_INTS"]
 
 INPUT_INTS = tuple(
-    "strip_rows blocks tile_rows tile_columns first_row rows columns origin in_n in_c in_row out_matrix out_c".split()
+    "strip_rows blocks tile_rows tile_columns first_row rows columns origin in_n in_c in_row out_matrix out_c "
+    "row_step column_step".split()
 )
 """Entries of `ints` of `winograd_input_<T>`: `rows` and `columns` of the image with its padding, whose first pixel
-is `origin` from the input's pointer (0 or negative)."""
+is `origin` from the input's pointer (0 or negative); the steps are the dilation."""
 
 OUTPUT_INTS = tuple(
     "strip_rows blocks tile_rows tile_columns first_row rows columns flags in_matrix in_c out_n out_c out_row "
-    "res_n res_c res_row out2_n out2_c out2_row".split()
+    "res_n res_c res_row out2_n out2_c out2_row row_step column_step".split()
 )
 """Entries of `ints` of `winograd_output_<T>`; `flags` as `OUTPUT_FLAGS`."""
 
@@ -99,29 +101,34 @@ def _input_kernel(tile: int, transform: Callable) -> Callable:
 
     def winograd_input(tensors, ints, floats, begin, end):
         blocks, tile_rows, tile_columns = ints[1], ints[2], ints[3]
-        rows, columns, in_row, out_matrix = ints[5], ints[6], ints[10], ints[11]
+        out_matrix, row_step, column_step = ints[11], ints[13], ints[14]
+        in_row, in_pixel = ints[10] * row_step, 16 * column_step
         half, edge = scratch(room), scratch(room)
         for task in range(begin, end):
             strip_row, block = task // blocks, task % blocks
             row = ints[4] + strip_row
-            image, top = row // tile_rows, row % tile_rows * tile
-            place = ints[7] + image * ints[8] + block * ints[9] + top * in_row
-            source = shift(pointer(tensors, 0, float32), place)
+            phase, top = row // tile_rows, row % tile_rows * tile
+            image, phase = phase // (row_step * column_step), phase % (row_step * column_step)
+            phase_row, phase_column = phase // column_step, phase % column_step
+            rows = (ints[5] - phase_row + row_step - 1) // row_step
+            columns = (ints[6] - phase_column + column_step - 1) // column_step
+            place = ints[7] + image * ints[8] + block * ints[9] + phase_row * ints[10] + phase_column * 16
+            source = shift(pointer(tensors, 0, float32), place + top * in_row)
             target = shift(pointer(tensors, 1, float32), block * ints[12] + strip_row * tile_columns * 16)
             high = min(rows - top, side)
             for column in range(tile_columns):
-                data, step = shift(source, column * tile * 16), in_row
+                data, step, pixel = shift(source, column * tile * in_pixel), in_row, in_pixel
                 wide = min(columns - column * tile, side)
                 if high < side or wide < side:
                     for y in range(side):
                         for x in range(side):
                             value = splat(np.float32(0))
                             if y < high and x < wide:
-                                value = load_lanes(data, y * in_row + x * 16)
+                                value = load_lanes(data, y * in_row + x * in_pixel)
                             store_lanes(edge, y * pitch + x * 16, value)
-                    data, step = edge, pitch
+                    data, step, pixel = edge, pitch, 16
                 for x in range(side):
-                    transform(shift(data, x * 16), step, shift(half, x * 16), pitch)
+                    transform(shift(data, x * pixel), step, shift(half, x * 16), pitch)
                 for y in range(side):
                     matrix = shift(target, y * side * out_matrix + column * 16)
                     transform(shift(half, y * pitch), 16, matrix, out_matrix)
@@ -135,15 +142,20 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
 
     def winograd_output(tensors, ints, floats, begin, end):
         blocks, tile_rows, tile_columns = ints[1], ints[2], ints[3]
-        rows, columns, flags, in_matrix = ints[5], ints[6], ints[7], ints[8]
+        flags, in_matrix, row_step, column_step = ints[7], ints[8], ints[19], ints[20]
+        pixel = 16 * column_step
         lower, upper = splat(np.float32(floats[0])), splat(np.float32(floats[1]))
         half, pixels = scratch(room), scratch(line)
         for task in range(begin, end):
             strip_row, block = task // blocks, task % blocks
             row = ints[4] + strip_row
-            image, top = row // tile_rows, row % tile_rows * tile
+            phase, top = row // tile_rows, row % tile_rows * tile
+            image, phase = phase // (row_step * column_step), phase % (row_step * column_step)
+            phase_row, phase_column = phase // column_step, phase % column_step
+            rows = (ints[5] - phase_row + row_step - 1) // row_step
+            columns = (ints[6] - phase_column + column_step - 1) // column_step
             source = shift(pointer(tensors, 0, float32), block * ints[9] + strip_row * tile_columns * 16)
-            target = shift(pointer(tensors, 6, float32), image * ints[10] + block * ints[11] + top * ints[12])
+            target = shift(pointer(tensors, 6, float32), image * ints[10] + block * ints[11] + phase_column * 16)
             bias = load_lanes(pointer(tensors, 1, float32), block * 16)
             high = min(rows - top, tile)
             for column in range(tile_columns):
@@ -154,26 +166,27 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
                     transform(matrix, side * in_matrix, shift(half, x * 16), pitch)
                 for y in range(high):
                     transform(shift(half, y * pitch), 16, pixels, 16)
-                    out = shift(target, y * ints[12] + left * 16)
+                    image_row, image_column = phase_row + (top + y) * row_step, phase_column * 16 + left * pixel
+                    out = shift(target, image_row * ints[12] + left * pixel)
                     if flags & 1:
-                        place = image * ints[13] + block * ints[14] + (top + y) * ints[15] + left * 16
+                        place = image * ints[13] + block * ints[14] + image_row * ints[15] + image_column
                         residual = shift(pointer(tensors, 2, float32), place)
                         for x in range(wide):
-                            value = load_lanes(pixels, x * 16) + bias + load_lanes(residual, x * 16)
-                            store_lanes(out, x * 16, clamp_lanes(value, lower, upper))
+                            value = load_lanes(pixels, x * 16) + bias + load_lanes(residual, x * pixel)
+                            store_lanes(out, x * pixel, clamp_lanes(value, lower, upper))
                     else:
                         for x in range(wide):
                             value = load_lanes(pixels, x * 16) + bias
-                            store_lanes(out, x * 16, clamp_lanes(value, lower, upper))
+                            store_lanes(out, x * pixel, clamp_lanes(value, lower, upper))
                     if flags & 2:
-                        place = image * ints[16] + block * ints[17] + (top + y) * ints[18] + left * 16
+                        place = image * ints[16] + block * ints[17] + image_row * ints[18] + image_column
                         second = shift(pointer(tensors, 3, float32), place)
                         scale = load_lanes(pointer(tensors, 4, float32), block * 16)
                         offset = load_lanes(pointer(tensors, 5, float32), block * 16)
                         lower2, upper2 = splat(np.float32(floats[2])), splat(np.float32(floats[3]))
                         for x in range(wide):
-                            value = load_lanes(out, x * 16) * scale + offset
-                            store_lanes(second, x * 16, clamp_lanes(value, lower2, upper2))
+                            value = load_lanes(out, x * pixel) * scale + offset
+                            store_lanes(second, x * pixel, clamp_lanes(value, lower2, upper2))
 
     return winograd_output
 

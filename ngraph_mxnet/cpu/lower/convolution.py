@@ -57,7 +57,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
     epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), gate=gate)
     outputs = [ctx.new_blocked(value) for value in results]
     if tile:
-        winograd.convolution(ctx, tile, data, weights, geometry.halo, outputs, epilogue)
+        winograd.convolution(ctx, tile, data, weights, geometry, outputs, epilogue)
     else:
         source = _input(ctx, data, weights, geometry)
         packing = Packing.of_convolution(weights, geometry.groups)

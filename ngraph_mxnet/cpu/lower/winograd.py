@@ -1,8 +1,9 @@
 """3x3 convolutions by Winograd's algorithm: input transform, matrix products, output transform with the epilogue.
 
-The images are cut into strips of tile rows whose matrices stay in cache, done one after the other in the same
-memory. A strip's matrices are `[S * S][channel blocks][tiles][16]`: one contraction computes all products, with a
-channel group for each matrix.
+A dilated convolution is one without dilation of each phase, of the pixels that lie a multiple of the dilation apart.
+The images, or phases of images, are cut into strips of tile rows whose matrices stay in cache, done one after the other
+in the same memory. A strip's matrices are `[S * S][channel blocks][tiles][16]`: one contraction computes all products,
+with a channel group for each matrix.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ngraph_mxnet.cpu.lower.context import Lowering
 from ngraph_mxnet.cpu.microkernels.params import ContractionParams
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
-from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Buffer, Halo, PlainView, View, images_of
+from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Buffer, PlainView, View, images_of
 from ngraph_mxnet.cpu.winograd import cut, weight_matrix
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
@@ -33,8 +34,8 @@ _FEWEST_TILES = 96
 def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
     """The output tile of the Winograd algorithm that suits the convolution `node`, 0 for none.
 
-    3x3 of stride 1 without dilation and groups, from 16 channels to 16 or more, and weights that are transformed
-    once: at prepare time.
+    3x3 of stride 1 without groups, from 16 channels to 16 or more, and weights that are transformed once: at prepare
+    time.
     """
     data, weights = node.inputs[:2]
     outputs, size = node.outputs[0].shape[1], node.outputs[0].shape[-2:]
@@ -42,15 +43,22 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
         return 0
     if geometry.groups != 1 or geometry.kernel != (3, 3) or node.outputs[0].type.size == 0:
         return 0
-    if geometry.strides != (1, 1) or geometry.dilations != (1, 1) or min(data.shape[1], outputs) < BLOCK:
+    if geometry.strides != (1, 1) or min(data.shape[1], outputs) < BLOCK:
         return 0
     if not ctx.is_prepared(weights):
         return 0
-    layer = algorithm.Layer(images_of(node.outputs[0].shape), data.shape[1], outputs, *size)
+    phases, height, width = _phases(images_of(node.outputs[0].shape), size, geometry.dilations)
+    layer = algorithm.Layer(phases, data.shape[1], outputs, height, width)
     return algorithm.choose_tile(layer, ctx.target.isa, ctx.target.threads)
 
 
-def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, padding: Halo, outputs: list[BlockedView],
+def _phases(images: int, size: tuple[int, ...], dilations: tuple[int, int]) -> tuple[int, int, int]:
+    """How many phases there are of all images, and the height and width of the largest."""
+    (height, width), (down, right) = size, dilations
+    return images * down * right, -(-height // down), -(-width // right)
+
+
+def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry: Geometry, outputs: list[BlockedView],
                 epilogue: Epilogue) -> None:
     """Emit a 3x3 convolution of stride 1 without groups as F(tile x tile, 3x3)."""
     source, out, second = ctx.blocked(data), outputs[0], outputs[1] if len(outputs) > 1 else None
@@ -59,20 +67,22 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, padding: 
     bias = bias or View(out.type, ctx.builder.constant(np.zeros(out.blocks * BLOCK, np.float32)), 0)
     tile_bytes = (tile + 2) ** 2 * (source.blocks + out.blocks) * BLOCK * 4
     most = max(_FEWEST_TILES, _CACHE * max(2, ctx.target.threads) // tile_bytes)
-    strips = cut(out.images, out.height, out.width, tile, most)
+    phases, height, width = _phases(out.images, (out.height, out.width), geometry.dilations)
+    strips = cut(phases, height, width, tile, most)
     products = _Products.of(ctx, tile, source.blocks, out.blocks, strips[0].tiles)
     packed = _pack(ctx, weights, tile, products.choice.oc_tile)
     before: list[View] = []
     for strip in strips:
-        share = strip.count / (out.images * strip.tile_rows)
+        share = strip.count / (phases * strip.tile_rows)
         matrices, results = products.views()
-        ints = abi.winograd_input_ints(source, strip, products.in_stride, products.block, rows=out.height + 2,
-                                       columns=out.width + 2, padding=(padding.top, padding.left))
+        ints = abi.winograd_input_ints(
+            source, strip, products.in_stride, products.block, padding=geometry.padding, dilation=geometry.dilations,
+            rows=out.height + 2 * geometry.dilations[0], columns=out.width + 2 * geometry.dilations[1])
         ctx.emit(f"winograd_input_{tile}", [source], matrices, ints, after=before,
                  bytes=int(share * source.type.bytes) + matrices.type.bytes)
         products.emit(ctx, matrices, packed, results, operations=share * 18 * data.shape[1] * out.type.size)
         ints = abi.winograd_output_ints(out, strip, products.out_stride, products.block, residual=residual,
-                                        second=second)
+                                        second=second, dilation=geometry.dilations)
         images = [view for view in (out, residual, second) if view]
         ctx.emit(f"winograd_output_{tile}",
                  [results, bias, residual or results, second or results, scale or results, shift or results], out, ints,
