@@ -82,12 +82,18 @@ class Recipe:
     def to_bytes(self, held: Mapping[str, np.ndarray] | None = None) -> bytes:
         """A line of JSON, then the content of all constants but large ones that are among `held`, arrays by name."""
         arrays: list[np.ndarray] = []
-        names = {content_key(array): name for name, array in (held or {}).items() if array.nbytes >= _LARGE}
+        large = {name: array for name, array in (held or {}).items() if array.nbytes >= _LARGE}
+        # Most are the very arrays; to compare what is in them takes long for big models.
+        names: dict[Any, str] = {_memory(array): name for name, array in large.items()}
+        sizes = {(array.dtype.str, array.nbytes) for array in large.values()}
 
         def text(value: Any) -> Any:
             if not isinstance(value, np.ndarray):
                 raise TypeError(type(value))
-            name = names.get(content_key(value)) if names and value.nbytes >= _LARGE else None
+            name = names.get(_memory(value))
+            if name is None and (value.dtype.str, value.nbytes) in sizes:
+                names.update({content_key(array): one for one, array in large.items() if array.nbytes == value.nbytes})
+                name = names.get(content_key(value))
             if name is not None:
                 return {"dtype": value.dtype.str, "shape": value.shape, "held": name}
             arrays.append(value)
@@ -135,6 +141,11 @@ def load(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
 
         tell(recipe.notice)
     return recipe.bind(_core.kernel_address)
+
+
+def _memory(array: np.ndarray) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
+    """Where the array's elements lie, and how."""
+    return array.__array_interface__["data"][0], array.dtype.str, array.shape, array.strides
 
 
 def content_key(array: np.ndarray) -> tuple[str, bytes]:

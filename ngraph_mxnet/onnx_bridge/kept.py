@@ -66,11 +66,18 @@ class KeptPrograms:
         proto = self._model.proto
         if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(proto.graph)):
             return None
+        graph = proto.graph
+        frame = onnx.GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output,
+                                value_info=graph.value_info, sparse_initializer=graph.sparse_initializer)
+        parts = [onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=frame)]
+        hasher = hashlib.sha256(onnx.__version__.encode())
         try:
-            content = proto.SerializeToString()
+            for part in (*parts, *graph.initializer):  # at once it would take as much memory again as the model
+                content = part.SerializeToString()
+                hasher.update(len(content).to_bytes(8, "little") + content)
         except ValueError:
             return None
-        return f"{hashlib.sha256(content).hexdigest()} {onnx.__version__}"
+        return hasher.hexdigest()
 
     def _load(self, content: bytes) -> Executable:
         end = content.index(b"\n")

@@ -56,8 +56,9 @@ def to_array(tensor: TensorProto, folder: Path | None) -> np.ndarray:
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, element, shape, folder)
     if tensor.HasField("raw_data"):
-        _require_size(tensor, len(tensor.raw_data), count * element.size, "bytes")
-        stored = np.frombuffer(tensor.raw_data, element.numpy.newbyteorder("<"))
+        content = tensor.raw_data  # a copy, each time
+        _require_size(tensor, len(content), count * element.size, "bytes")
+        stored = np.frombuffer(content, element.numpy.newbyteorder("<"))
         return stored.astype(element.numpy, copy=False).reshape(shape)
     field = _FIELDS.get(tensor.data_type, "int32_data")
     _require_size(tensor, len(getattr(tensor, field)), count, "elements")

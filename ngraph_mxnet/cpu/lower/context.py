@@ -116,6 +116,8 @@ class Lowering:
                 assert self.prepare is not None
                 self.prepare.origin = self.origin
                 self._plain[value] = self.prepare.keep(self._source[value])
+            elif _is_constant(value):
+                self._plain[value] = self._constant(value)
             else:
                 blocked = self.blocked(value) if value in self._narrow else self._blocked[value]
                 self._plain[value] = as_plain(blocked) or self._from_blocked(blocked)
@@ -188,15 +190,15 @@ class Lowering:
             return self, value
         if value in self._source:
             return self.prepare, self._source[value]
-        is_constant = value.node is not None and value.node.op.name == "constant"
-        if is_constant or value.cacheable:
-            view = self.plain(value)
-            if view.buffer.space is Space.CONSTANT:
-                array = self.builder.constants[view.buffer.index]
-                view = plain_view(value.type, self.prepare.builder.constant(array))
-            self.prepare._plain.setdefault(value, view)
-            return self.prepare, value
-        return self, value
+        if not _is_constant(value) and not value.cacheable:
+            return self, value
+        if value not in self.prepare._plain:
+            self.prepare._plain[value] = self.prepare._constant(value) if _is_constant(value) else self.plain(value)
+        return self.prepare, value
+
+    def _constant(self, value: Value) -> PlainView:
+        assert value.node is not None
+        return plain_view(value.type, self.builder.constant(value.node.attrs["value"]))
 
     # ---- writing ----------------------------------------------------------------------------------------
 
@@ -270,6 +272,10 @@ class Lowering:
         for plain, blocked in images_4d(destination, source):
             self.emit("from_blocked", [blocked], plain, abi.from_blocked_ints(blocked, plain), exact=True)
         return destination
+
+
+def _is_constant(value: Value) -> bool:
+    return value.node is not None and value.node.op.name == "constant"
 
 
 def moving_kernel(source: View, destination: View) -> str:

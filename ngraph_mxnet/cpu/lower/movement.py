@@ -18,8 +18,7 @@ from ngraph_mxnet.ir.types import Shape, TensorType
 
 @lowers("constant")
 def constant(ctx: Lowering, node: Node) -> None:
-    """Stored in the Program."""
-    ctx.set_plain(node.output, plain_view(node.output.type, ctx.builder.constant(node.attrs["value"])))
+    """Nothing: it is stored in the Program that reads it, when that is lowered."""
 
 
 @lowers("identity", "dropout")
