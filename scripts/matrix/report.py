@@ -89,16 +89,18 @@ def _summary(results: list[Result], seen: list[Result]) -> str:
 
 
 def _table(rows: list[Result]) -> str:
-    lines = ["| model | input | regions | nodes | left | error | as a block | ours / MKLDNN ms | ratio | |",
-             "|---|---|---:|---:|---|---:|---:|---:|---:|---|"]  # fmt: skip
+    lines = ["| model | input | regions | nodes | left | error | as a block | threads | ours / MKLDNN ms | ratio | |",
+             "|---|---|---:|---:|---|---:|---:|---:|---:|---:|---|"]  # fmt: skip
     for result in rows:
         left = Counter[str]()
         for op, _, count in result.get("left", ()):
             left[op] += count
-        times = f"{result['ours_ms']:.1f} / {result['native_ms']:.1f}" if "ratio" in result else ""
+        timed = "ratio" in result
+        times = f"{result['ours_ms']:.1f} / {result['native_ms']:.1f}" if timed else ""
         note = _note(result)
         cells = (result["model"], _shapes(result), result.get("regions", ""), result.get("taken", ""), _kinds(left),
-                 _figure(result, "error", "{:.0e}"), _figure(result, "block_error", "{:.0e}"), times,
+                 _figure(result, "error", "{:.0e}"), _figure(result, "block_error", "{:.0e}"),
+                 result["threads"] if timed else "", times,
                  _figure(result, "ratio", "{:.2f}"), note)  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)

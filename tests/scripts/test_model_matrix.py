@@ -223,7 +223,8 @@ def test_stages_are_compared_on_the_same_data() -> None:
 
 def result(model: str, **facts: Any) -> dict[str, Any]:
     return {"library": "gluon_zoo", "model": model, "genre": "toys", "step": "block", "inputs": {"data": [1, 3]},
-            "kind": "values", "finite": True, "regions": 1, "left": [], "taken": 5, "error": 0.0, **facts}  # fmt: skip
+            "kind": "values", "finite": True, "regions": 1, "left": [], "taken": 5, "threads": 2, "error": 0.0,
+            **facts}  # fmt: skip
 
 
 def test_the_page_has_every_model() -> None:
@@ -239,6 +240,7 @@ def test_the_page_has_every_model() -> None:
     ]
     page = report.write_page(report.resolved(results), "header")
     assert "| toys | 6 | 1 | 5 | 0 | 6 | 5 | 3 | 1 | 0.50 |" in page
+    assert "| 2 | 3.0 / 2.0 | 1.50 |" in next(line for line in page.splitlines() if line.startswith("| slow"))
     assert "graph of good" in next(line for line in page.splitlines() if line.startswith("| twin"))
     assert "| sort | no rule for input # | 1 | 4 | toys 1 |" in page
     assert "**differs**" in next(line for line in page.splitlines() if line.startswith("| wrong"))
