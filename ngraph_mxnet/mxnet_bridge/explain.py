@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence[int]]
 DTypes = Mapping[str, Any]
 
+_OUTPUTS = {"RNN": ("output", "state_output", "statecell_output")}
+"""How MXNet names the outputs of operators of which it does not number them."""
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -229,11 +232,13 @@ def _inferred(symbol: Symbol, shapes: Shapes, dtypes: DTypes) -> tuple[dict[str,
 def with_types(graph: SymbolGraph, shapes: Mapping[str, Any], dtypes: Mapping[str, Any]) -> SymbolGraph:
     """`graph` with the types of its values; `shapes` and `dtypes` are by the names of outputs."""
     count = {node.index: 1 for node in graph.nodes}
-    for edge in graph.readers():
+    for edge in (*graph.readers(), *graph.heads):
         count[edge.node] = max(count[edge.node], edge.output + 1)
 
     def type_of(node: SymbolNode, output: int) -> TensorType | None:
         names = [node.name] if node.is_variable else [f"{node.name}_output{output}", f"{node.name}_output"]
+        if output and output < len(own := _OUTPUTS.get(node.op, ())):
+            names = [f"{node.name}_{own[output]}"]
         name = next((name for name in names if name in shapes), None)
         shape = shapes.get(name) if name else None
         if not name or not shape or 0 in shape or (output and name == f"{node.name}_output"):

@@ -212,6 +212,26 @@ def test_kernels_around_an_operator_that_insists_on_types(capfd: pytest.CaptureF
     assert "error" not in capfd.readouterr().out
 
 
+@pytest.mark.parametrize("between", [False, True], ids=["results", "read by another region"])
+def test_states_of_recurrent_layers(between: bool) -> None:
+    """Outputs of an RNN that only the caller reads, or that another region reads."""
+    data, weights, *states = (mx.sym.Variable(name) for name in ("data", "weights", "h", "c"))
+    out, h, c = mx.sym.RNN(data, weights, *states, state_size=16, num_layers=1, mode="lstm", state_outputs=True,
+                           name="lstm")
+    symbol = mx.sym.Group([out, h, c])
+    if between:  # MXNet's sampler stands between two regions
+        drawn = mx.sym.sample_multinomial(mx.sym.softmax(out), shape=1, name="drawn")
+        rows = mx.sym.cast(mx.sym.reshape(drawn, shape=(1, -1, 1)), "float32")
+        wide = mx.sym.FullyConnected(mx.sym.broadcast_mul(c, rows), num_hidden=64, flatten=False, name="dense")
+        symbol = mx.sym.Group([wide, h])
+    size = 4 * 16 * (8 + 16 + 2)
+    shapes = {"data": (1, 2, 8), "weights": (size,), "h": (1, 2, 16), "c": (1, 2, 16)}
+    found = ngraph_mxnet.explain(symbol, shapes, kernels=True)
+    assert len(found.partition.regions) == 1 + between
+    assert len(found.kernels) == 1 + between
+
+
+
 @needs_library
 def test_kernels_on_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "net-symbol.json"
