@@ -138,9 +138,14 @@ def stages(symbol: Symbol, model: Model, native: Any) -> dict[str, float]:
 
 
 def _perturbed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """But for whole numbers, which may be classes and places."""
     random = np.random.default_rng(0)
-    return {name: (array * (1 + PERTURBATION * random.standard_normal(array.shape))).astype(array.dtype)
-            for name, array in inputs.items()}
+
+    def perturbed(array: np.ndarray) -> np.ndarray:
+        changed = array * (1 + PERTURBATION * random.standard_normal(array.shape))
+        return np.where(array == np.rint(array), array, changed).astype(array.dtype)
+
+    return {name: perturbed(array) for name, array in inputs.items()}
 
 
 def as_block(symbol: Symbol, model: Model, weights_of: Any) -> list[np.ndarray]:

@@ -219,6 +219,13 @@ def test_stages_are_compared_on_the_same_data() -> None:
     assert found == {"stage_error": 0.0, "stage_boxes": 0.0}
 
 
+def test_classes_and_places_are_not_perturbed() -> None:
+    rows = np.stack([np.arange(-1, 79), np.linspace(0.1, 0.9, 80)], 1).astype(np.float32)
+    found = worker._perturbed({"rows": rows})["rows"]
+    assert found[:, 0].tolist() == rows[:, 0].tolist()
+    assert 0 < abs(found[:, 1] - rows[:, 1]).max() < 1e-5
+
+
 # ---- report ---------------------------------------------------------------------------------------------
 
 def result(model: str, **facts: Any) -> dict[str, Any]:
