@@ -70,6 +70,8 @@ class ProgramBuilder:
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
     _arena: list[Buffer] = field(default_factory=list)
     _constants: dict[tuple[str, bytes], Buffer] = field(default_factory=dict)
+    _seen: dict[int, tuple[np.ndarray, Buffer]] = field(default_factory=dict)
+    """Arrays that never change, by identity."""
 
     def arena(self, size: int, region: Hashable = None) -> Buffer:
         """A new buffer of `size` bytes whose place is planned at the end; see `Lifetime.region`."""
@@ -89,11 +91,16 @@ class ProgramBuilder:
 
     def constant(self, array: np.ndarray) -> Buffer:
         """The array, copied into the Program; equal arrays are stored once."""
-        array = np.ascontiguousarray(array)
+        seen = self._seen.get(id(array))
+        if seen is not None:
+            return seen[1]
+        given, array = array, np.ascontiguousarray(array)
         key = content_key(array)
         if key not in self._constants:
             self._constants[key] = Buffer(Space.CONSTANT, array.nbytes, index=len(self.constants))
             self.constants.append(array)
+        if not given.flags.writeable:
+            self._seen[id(given)] = given, self._constants[key]
         return self._constants[key]
 
     def emit(self, kernel: str, operands: Sequence[tuple[Buffer, int]], ints: Iterable[int],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.attributes import Attribute, Int, PerAxis
 from ngraph_mxnet.ir.opdef import Attrs, register_op
-from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
     NUMBER,
     Arrays,
@@ -39,24 +40,29 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
     common_element(types)
     require_rank(data, 3, 5)
     require_rank(weights, data.rank, data.rank, position=1)
-    spatial, groups = data.rank - 2, attrs["groups"]
+    return data.with_shape(convolution_shape(data.shape, weights.shape, *(attrs[name] for name in CONVOLUTION_ATTRS)))
+
+
+@functools.lru_cache(1024)  # passes make the same convolution with other operands over and over
+def convolution_shape(data: Shape, weights: Shape, *values: Any) -> Shape:
+    """Of operands of these shapes; `values` in the order of `CONVOLUTION_ATTRS`."""
+    attrs = dict(zip(CONVOLUTION_ATTRS, values, strict=True))
+    spatial, groups = len(data) - 2, attrs["groups"]
     positive = ("strides", "dilations", "data_dilations")
     for name, least in (*((name, 1) for name in positive), ("pads_begin", 0), ("pads_end", 0)):
         require_per_axis(name, attrs[name], spatial, least)
-    channels, outputs = data.shape[1], weights.shape[0]
+    channels, outputs = data[1], weights[0]
     require(
         groups >= 1 and channels % groups == 0 and outputs % groups == 0,
         "groups",
         groups,
         f"a divisor of the channels {channels} and {outputs}",
     )
-    require(
-        weights.shape[1] == channels // groups, "channels of operand 1", weights.shape[1], channels // groups
-    )
+    require(weights[1] == channels // groups, "channels of operand 1", weights[1], channels // groups)
     result = []
     for axis in range(spatial):
-        size = dilated_size(data.shape[2 + axis], attrs["data_dilations"][axis])
-        kernel = weights.shape[2 + axis]
+        size = dilated_size(data[2 + axis], attrs["data_dilations"][axis])
+        kernel = weights[2 + axis]
         reach = attrs["dilations"][axis] * (kernel - 1) + 1
         padded = size + attrs["pads_begin"][axis] + attrs["pads_end"][axis]
         require(
@@ -66,7 +72,7 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
             f"1 to the padded size {padded}",
         )
         result.append((padded - reach) // attrs["strides"][axis] + 1)
-    return data.with_shape((data.shape[0], outputs, *result))
+    return (data[0], outputs, *result)
 
 
 def dilated_size(size: int, dilation: int) -> int:

@@ -144,7 +144,8 @@ class Rewriter:
                 self._at = index
                 self._visit(node, misses)
             elif node not in self._dead:
-                self._resolve_inputs(node)
+                if self._replaced:
+                    self._resolve_inputs(node)
                 self._done.append(node)
         if self._replaced:
             self._graph.nodes = self._done

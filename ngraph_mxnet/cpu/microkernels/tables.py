@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,9 @@ def _narrow(offsets: np.ndarray) -> np.ndarray:
     """int64 offsets as int32; OverflowError beyond 2 GiB."""
     if offsets.size and max(int(offsets.max()), -int(offsets.min())) > np.iinfo(np.int32).max:
         raise OverflowError("a contraction's tables hold 32-bit byte offsets; the tensor spans over 2 GiB")
-    return np.ascontiguousarray(offsets, dtype=np.int32)
+    narrow = np.ascontiguousarray(offsets, dtype=np.int32)
+    narrow.flags.writeable = False  # it is given to everyone who asks for the same
+    return narrow
 
 
 def _pixel_offsets(plane: Plane, images: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
@@ -41,6 +44,7 @@ def _pixel_offsets(plane: Plane, images: int, rows: np.ndarray, columns: np.ndar
     return grid.reshape(-1)
 
 
+@functools.lru_cache(256)
 def pixel_table(
     out_h: int,
     out_w: int,
@@ -68,6 +72,7 @@ def pixel_table(
     return _narrow(table)
 
 
+@functools.lru_cache(256)
 def step_table(
     inputs: Plane,
     *,
