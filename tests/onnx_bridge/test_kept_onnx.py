@@ -94,7 +94,7 @@ def test_what_it_depends_on(folder: Path, imports: list[str], monkeypatch: pytes
     one = run()
     assert not np.array_equal(one, run(seed=1))
     np.testing.assert_allclose(run(batch=2)[:1].shape, one.shape)
-    np.testing.assert_array_equal(run(threads=1), one)
+    np.testing.assert_allclose(run(threads=1), one, rtol=1e-3, atol=1e-4)  # threads decide about Winograd's algorithm
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
     np.testing.assert_allclose(run(), one, rtol=1e-3, atol=1e-4)
     assert len(imports) == len(entries(folder)) == 5
