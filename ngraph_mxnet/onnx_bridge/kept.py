@@ -69,10 +69,10 @@ class KeptPrograms:
         graph = proto.graph
         frame = onnx.GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output,
                                 value_info=graph.value_info, sparse_initializer=graph.sparse_initializer)
-        parts = [onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=frame)]
+        rest = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=frame)
         hasher = hashlib.sha256(onnx.__version__.encode())
         try:
-            for part in (*parts, *graph.initializer):  # at once it would take as much memory again as the model
+            for part in (rest, *graph.initializer):  # at once it would take as much memory again as the model
                 content = part.SerializeToString()
                 hasher.update(len(content).to_bytes(8, "little") + content)
         except ValueError:

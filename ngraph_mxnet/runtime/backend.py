@@ -125,7 +125,7 @@ def canonical_name(name: str) -> str:
 def load_kept(name: str, content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
     """The native executable of backend `name` from what `Executable.kept` gave, for the same `held`."""
     module_name, function_name = _LOADERS[name.partition(":")[0]].split(":")
-    return getattr(importlib.import_module(module_name), function_name)(content, held or {})
+    return getattr(importlib.import_module(module_name), function_name)(content, held)
 
 
 def get_backend(name: str) -> Backend:
