@@ -96,6 +96,19 @@ def _output_4(source, step, target, target_step):
     store_lanes(target, 3 * target_step, last + splat(np.float32(_B * _B2)) * odd_b)
 
 
+@inline
+def _phase(number, row_step, column_step):
+    """The image of a phase, counted through all images, and its first pixel there."""
+    image, rest = number // (row_step * column_step), number % (row_step * column_step)
+    return image, rest // column_step, rest % column_step
+
+
+@inline
+def _picked(size, first, step):
+    """How many of `size` pixels every `step`-th from `first` on are."""
+    return (size - first + step - 1) // step
+
+
 def _input_kernel(tile: int, transform: Callable) -> Callable:
     side, pitch, room = tile + 2, (tile + 2) * 16, (tile + 2) ** 2 * 16
 
@@ -107,11 +120,9 @@ def _input_kernel(tile: int, transform: Callable) -> Callable:
         for task in range(begin, end):
             strip_row, block = task // blocks, task % blocks
             row = ints[4] + strip_row
-            phase, top = row // tile_rows, row % tile_rows * tile
-            image, phase = phase // (row_step * column_step), phase % (row_step * column_step)
-            phase_row, phase_column = phase // column_step, phase % column_step
-            rows = (ints[5] - phase_row + row_step - 1) // row_step
-            columns = (ints[6] - phase_column + column_step - 1) // column_step
+            top = row % tile_rows * tile
+            image, phase_row, phase_column = _phase(row // tile_rows, row_step, column_step)
+            rows, columns = _picked(ints[5], phase_row, row_step), _picked(ints[6], phase_column, column_step)
             place = ints[7] + image * ints[8] + block * ints[9] + phase_row * ints[10] + phase_column * 16
             source = shift(pointer(tensors, 0, float32), place + top * in_row)
             target = shift(pointer(tensors, 1, float32), block * ints[12] + strip_row * tile_columns * 16)
@@ -149,11 +160,9 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
         for task in range(begin, end):
             strip_row, block = task // blocks, task % blocks
             row = ints[4] + strip_row
-            phase, top = row // tile_rows, row % tile_rows * tile
-            image, phase = phase // (row_step * column_step), phase % (row_step * column_step)
-            phase_row, phase_column = phase // column_step, phase % column_step
-            rows = (ints[5] - phase_row + row_step - 1) // row_step
-            columns = (ints[6] - phase_column + column_step - 1) // column_step
+            top = row % tile_rows * tile
+            image, phase_row, phase_column = _phase(row // tile_rows, row_step, column_step)
+            rows, columns = _picked(ints[5], phase_row, row_step), _picked(ints[6], phase_column, column_step)
             source = shift(pointer(tensors, 0, float32), block * ints[9] + strip_row * tile_columns * 16)
             target = shift(pointer(tensors, 6, float32), image * ints[10] + block * ints[11] + phase_column * 16)
             bias = load_lanes(pointer(tensors, 1, float32), block * 16)
