@@ -80,10 +80,13 @@ def _pooling(draw: Draw) -> Case:
     if draw(st.integers(0, 3)) == 3:
         attrs |= {"global_pool": True, "kernel": (1, 1)}
     else:
+        attrs |= maybe(draw, pooling_convention=pick(draw, "valid", "full"))
         kernel = tuple(draw(st.integers(1, 3)) for _ in range(2))
-        attrs |= {"kernel": kernel, "stride": tuple(draw(st.integers(1, size)) for size in kernel)}
-        attrs |= maybe(draw, pad=tuple(draw(st.integers(0, size // 2)) for size in kernel),
-                       pooling_convention=pick(draw, "valid", "full"))
+        stride = tuple(draw(st.integers(1, size)) for size in kernel)
+        # With these no window lies in the padding alone: it would have no data.
+        pad = tuple(draw(st.integers(0, (k - s) // 2 if attrs.get("pooling_convention") == "full" else k // 2))
+                    for k, s in zip(kernel, stride, strict=True))
+        attrs |= {"kernel": kernel, "stride": stride} | maybe(draw, pad=pad)
     return Case([_data((pick(draw, 1, 2), pick(draw, 1, 3, 16), *sizes), dtype), *_range(draw, dtype)], attrs)
 
 
