@@ -64,6 +64,21 @@ def _columns(ints, left):
     return _taps(left, ints[7], ints[11], ints[3])
 
 
+@inline
+def _row_of_windows(ints, task):
+    """Where a task's image and its row of the output begin; then the first slice its windows reach, negative in the
+    padding, with `_taps`, and the same of rows."""
+    plane, oh = task // ints[4], task % ints[4]
+    image, block = plane // ints[1], plane % ints[1]
+    image, od = image // ints[26], image % ints[26]
+    start = image * ints[17] + block * ints[18]
+    place = image * ints[21] + od * ints[32] + block * ints[22] + oh * ints[23]
+    front, top = od * ints[28] - ints[29], oh * ints[8] - ints[12]
+    kd0, kd1 = _taps(front, ints[27], 1, ints[25])
+    kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
+    return start, place, front, kd0, kd1, top, kh0, kh1
+
+
 def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
     load, store = _LOAD[source_type], _STORE[target_type]
 
@@ -73,19 +88,11 @@ def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
         tensors: input, output. ints: `POOL_INTS` (the pads below and right and include_pad are ignored).
         Tasks: (n, output slice, c16, output row).
         """
-        out_h, out_w = ints[4], ints[5]
         for task in range(begin, end):
-            plane, oh = task // out_h, task % out_h
-            image, block = plane // ints[1], plane % ints[1]
-            image, od = image // ints[26], image % ints[26]
-            source = shift(pointer(tensors, 0, source_type), image * ints[17] + block * ints[18])
-            place = image * ints[21] + od * ints[32] + block * ints[22] + oh * ints[23]
+            start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(ints, task)
+            source = shift(pointer(tensors, 0, source_type), start)
             target = shift(pointer(tensors, 1, target_type), place)
-            front = od * ints[28] - ints[29]
-            kd0, kd1 = _taps(front, ints[27], 1, ints[25])
-            top = oh * ints[8] - ints[12]
-            kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
-            for ow in range(out_w):
+            for ow in range(ints[5]):
                 left = ow * ints[9] - ints[13]
                 kw0, kw1 = _columns(ints, left)
                 best = splat(np.float32(-np.inf))
@@ -112,22 +119,14 @@ def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
         in the image. 0 for an empty window. Only pixels of the image are read.
         Tasks: (n, output slice, c16, output row).
         """
-        out_h, out_w = ints[4], ints[5]
         for task in range(begin, end):
-            plane, oh = task // out_h, task % out_h
-            image, block = plane // ints[1], plane % ints[1]
-            image, od = image // ints[26], image % ints[26]
-            source = shift(pointer(tensors, 0, source_type), image * ints[17] + block * ints[18])
-            place = image * ints[21] + od * ints[32] + block * ints[22] + oh * ints[23]
+            start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(ints, task)
+            source = shift(pointer(tensors, 0, source_type), start)
             target = shift(pointer(tensors, 1, target_type), place)
-            front = od * ints[28] - ints[29]
-            kd0, kd1 = _taps(front, ints[27], 1, ints[25])
-            top = oh * ints[8] - ints[12]
-            kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
             padded_d0, padded_d1 = _taps(front + ints[29], ints[27], 1, ints[25] + ints[29] + ints[30])
             padded_h0, padded_h1 = _taps(top + ints[12], ints[6], ints[10], ints[2] + ints[12] + ints[14])
             padded = (padded_d1 - padded_d0) * (padded_h1 - padded_h0)
-            for ow in range(out_w):
+            for ow in range(ints[5]):
                 left = ow * ints[9] - ints[13]
                 kw0, kw1 = _columns(ints, left)
                 total = splat(np.float32(0))
@@ -147,7 +146,6 @@ def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
                 store(target, ow * ints[24], total / splat(np.float32(max(count, 1))))
 
     return avg_pool_blocked
-
 
 
 def _scale_shift(source_type: types.Number, target_type: types.Number) -> Callable:
