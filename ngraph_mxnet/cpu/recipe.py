@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ class Recipe:
                 if "held" in array:
                     constants.append(np.ascontiguousarray((held or {})[array["held"]], dtype).reshape(shape))
                     continue
-                count = int(np.prod(shape, dtype=np.int64))
+                count = prod(shape)
                 constants.append(np.frombuffer(content, dtype, count, position).reshape(shape))
                 position += count * dtype.itemsize
             return ProgramRecipe(fields["levels"], fields["arena_bytes"], constants)
