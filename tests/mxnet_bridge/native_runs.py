@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 
 # isort: split
@@ -41,6 +43,27 @@ def run_native(symbol: mx.sym.Symbol, arrays: dict[str, np.ndarray]) -> list[np.
     executor = symbol.bind(mx.cpu(), {n: v for n, v in values.items() if n not in states}, grad_req="null",
                            aux_states={n: v for n, v in values.items() if n in states})
     return [output.asnumpy() for output in executor.forward(is_train=False)]
+
+
+def run_one_by_one(symbol: mx.sym.Symbol, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What MXNet's operators give, each bound alone.
+
+    In one graph MKL-DNN overwrites values that are read later, such as x of x + BatchNorm(x) after a convolution.
+    """
+    graph = json.loads(symbol.tojson())
+    results: list[list[np.ndarray]] = []
+    for node in graph["nodes"]:
+        if node["op"] == "null":
+            results.append([arrays[node["name"]]])
+            continue
+        given = {f"x{i}": results[source][output] for i, (source, output, _) in enumerate(node["inputs"])}
+        variables = [{"op": "null", "name": name, "inputs": []} for name in given]
+        operator = {**node, "inputs": [[i, 0, 0] for i in range(len(given))]}
+        alone = {"nodes": [*variables, operator], "arg_nodes": list(range(len(given))), "heads": [[len(given), 0, 0]],
+                 "attrs": graph["attrs"]}
+        outputs = list(mx.sym.load_json(json.dumps(alone)).get_internals())[len(given):]
+        results.append(run_native(mx.sym.Group(outputs), given))
+    return [results[source][output] for source, output, _ in graph["heads"]]
 
 
 def evaluate(graph: Graph, arrays: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -87,8 +87,6 @@ def test_an_attribute_that_names_no_device_is_told(plans: list[Plan], caplog: py
 
 def test_a_script_that_knows_nothing_of_it(tmp_path: Path) -> None:
     script = """
-import numpy
-numpy.bool = bool  # which this MXNet wants of NumPy
 import mxnet as mx
 from mxnet.gluon import nn
 net = nn.HybridSequential()
@@ -99,7 +97,8 @@ print(net(mx.nd.arange(192).reshape((1, 3, 8, 8)) / 192).asnumpy().tolist())
 """
     results = []
     for value in ("NGRAPH", None):
-        done = run_script(script, tmp_path, value, NGRAPH_BACKEND="HYBRID")
+        shim = "" if value else "import ngraph_mxnet"  # without which this MXNet needs an old NumPy
+        done = run_script(shim + script, tmp_path, value, NGRAPH_BACKEND="HYBRID")
         assert done.returncode == 0, done.stderr
         results.append(ast.literal_eval(done.stdout))
     np.testing.assert_allclose(*results, rtol=2e-2)
