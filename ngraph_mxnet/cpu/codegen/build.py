@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 from ngraph_mxnet.cpu.codegen.emit import expression_name, module_text
 from ngraph_mxnet.cpu.codegen.spec import REDUCTIONS, LoopKernel
 from ngraph_mxnet.cpu.isa import Isa
-from ngraph_mxnet.cpu.microkernels.target import jit_engine, target_machine
+from ngraph_mxnet.cpu.microkernels.target import target_machine
 
 __all__ = ["build_object", "load_object"]
 
@@ -55,7 +55,7 @@ def load_object(code: bytes, names: Iterable[str], isa: Isa) -> tuple[llvm.Execu
     Raises:
         KeyError: a function is missing.
     """
-    engine = jit_engine(llvm.parse_assembly(""), isa)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(isa, jit=True))
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     addresses = {name: engine.get_function_address(name) for name in names}

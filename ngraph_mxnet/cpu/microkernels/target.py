@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 from ngraph_mxnet.cpu.microkernels.contraction import build_module
 from ngraph_mxnet.cpu.microkernels.variants import Isa, symbol, variants
 
-__all__ = ["emit_assembly", "emit_object", "jit_engine", "load", "target_machine"]
+__all__ = ["emit_assembly", "emit_object", "load", "target_machine"]
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
 
@@ -39,15 +39,6 @@ def target_machine(isa: Isa, *, jit: bool = False) -> llvm.TargetMachine:
     )
 
 
-def jit_engine(module: llvm.ModuleRef, isa: Isa) -> llvm.ExecutionEngine:
-    """What puts a module's code into this process, all sections into one piece of memory.
-
-    LLVM's own memory manager takes a piece for each kind of section. In a large process they can lie too far apart for
-    the code's 32-bit addresses, and LLVM then ends the process.
-    """
-    return llvm.create_mcjit_compiler(module, target_machine(isa, jit=True), use_lmm=True)
-
-
 @functools.cache
 def _module_text(isa: Isa, native_bf16: bool) -> str:
     return str(build_module(isa, native_bf16=native_bf16))
@@ -73,7 +64,9 @@ def emit_assembly(isa: Isa) -> str:
 
 @functools.cache
 def _engine(kernels_of: Isa, isa: Isa) -> llvm.ExecutionEngine:
-    engine = jit_engine(_module(kernels_of, isa), isa)
+    # In one piece of memory. LLVM's own memory manager takes a piece for each kind of section; in a large process these
+    # can lie too far apart for 32-bit relocations, and LLVM ends the process.
+    engine = llvm.create_mcjit_compiler(_module(kernels_of, isa), target_machine(isa, jit=True), use_lmm=True)
     engine.finalize_object()
     return engine
 
