@@ -108,6 +108,14 @@ def dims(draw: Draw, least: int = 1, most: int = 4, largest: int = 6) -> tuple[i
     return tuple(shape)
 
 
+def strides_and_pads(draw: Draw, kernel: Sequence[int], *, rounded_up: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of windows none of which lies in the padding alone, without data; `rounded_up` if their number is."""
+    strides = tuple(draw(st.integers(1, size)) for size in kernel)
+    pads = tuple(draw(st.integers(0, (size - stride) // 2 if rounded_up else size // 2))
+                 for size, stride in zip(kernel, strides, strict=True))
+    return strides, pads
+
+
 def any_axis(draw: Draw, rank: int) -> int:
     """Counted from the front or from the back."""
     return draw(st.integers(-rank, rank - 1))

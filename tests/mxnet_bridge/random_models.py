@@ -89,9 +89,11 @@ class _Grower:
 
     def other_norm(self) -> mx.sym.Symbol:
         x = self.value(lambda value: len(value.shape) > 1)
-        if x.is_image and self.chance():
-            return self.pick(sym.InstanceNorm, lambda d, eps, name: sym.LRN(d, nsize=3, name=name))(
-                x.symbol, eps=0.1, name=self.name())
+        kind = self.pick("layer", "instance", "response") if x.is_image else "layer"
+        if kind == "instance":
+            return sym.InstanceNorm(x.symbol, eps=0.1, name=self.name())
+        if kind == "response":
+            return sym.LRN(x.symbol, nsize=3, name=self.name())
         return sym.LayerNorm(x.symbol, axis=-1, eps=0.1, name=self.name())
 
     def activation(self) -> mx.sym.Symbol:

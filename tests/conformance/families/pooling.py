@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from records import Case, Draw, Left, Operand, Record, maybe, pick
+from records import Case, Draw, Left, Operand, Record, maybe, pick, strides_and_pads
 
 _LAYOUTS = {1: ("NCW", "NWC"), 2: ("NCHW", "NHWC"), 3: ("NCDHW", "NDHWC")}
 
@@ -29,10 +29,7 @@ def _pooling(draw: Draw) -> Case:
         attrs |= maybe(draw, kernel=(2,) * rank, pad=(1,) * rank) | {"global_pool": True}
     else:
         kernel = tuple(draw(st.integers(1, min(3, size))) for size in sizes)
-        stride = tuple(draw(st.integers(1, k)) for k in kernel)
-        # A window in the padding alone has no mean; with these none is.
-        pad = tuple(draw(st.integers(0, (k - s) // 2 if attrs.get("pooling_convention") == "full" else k // 2))
-                    for k, s in zip(kernel, stride, strict=True))
+        stride, pad = strides_and_pads(draw, kernel, rounded_up=attrs.get("pooling_convention") == "full")
         attrs |= {"kernel": kernel, "stride": stride, "pad": pad}
         if all(s == 1 for s in stride) and draw(st.booleans()):
             del attrs["stride"]
@@ -43,8 +40,7 @@ def _pooling(draw: Draw) -> Case:
 
 def _old(draw: Draw) -> Case:
     kernel = tuple(draw(st.integers(1, 3)) for _ in range(2))
-    stride = tuple(draw(st.integers(1, k)) for k in kernel)
-    pad = tuple(draw(st.integers(0, (k - s) // 2)) for k, s in zip(kernel, stride, strict=True))
+    stride, pad = strides_and_pads(draw, kernel, rounded_up=True)
     attrs = {"kernel": kernel, "stride": stride, "pad": pad, "pool_type": pick(draw, "max", "avg", "sum"),
              "global_pool": draw(st.integers(0, 4)) == 4, "pooling_convention": pick(draw, "valid", "full")}
     return Case([Operand((2, 3, *(draw(st.integers(3, 8)) for _ in kernel)))], attrs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from records import Case, Draw, Left, Operand, Record, dims, maybe, pick
+from records import Case, Draw, Left, Operand, Record, dims, maybe, pick, strides_and_pads
 
 _BITS = {"int8": (-128, 127), "uint8": (0, 255)}
 
@@ -82,10 +82,7 @@ def _pooling(draw: Draw) -> Case:
     else:
         attrs |= maybe(draw, pooling_convention=pick(draw, "valid", "full"))
         kernel = tuple(draw(st.integers(1, 3)) for _ in range(2))
-        stride = tuple(draw(st.integers(1, size)) for size in kernel)
-        # With these no window lies in the padding alone: it would have no data.
-        pad = tuple(draw(st.integers(0, (k - s) // 2 if attrs.get("pooling_convention") == "full" else k // 2))
-                    for k, s in zip(kernel, stride, strict=True))
+        stride, pad = strides_and_pads(draw, kernel, rounded_up=attrs.get("pooling_convention") == "full")
         attrs |= {"kernel": kernel, "stride": stride} | maybe(draw, pad=pad)
     return Case([_data((pick(draw, 1, 2), pick(draw, 1, 3, 16), *sizes), dtype), *_range(draw, dtype)], attrs)
 
