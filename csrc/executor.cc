@@ -329,12 +329,12 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
   }
 }
 
-Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs) {
+Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs, ArrayHolder* holder) {
   if (prepare_ == nullptr) return nullptr;
-  return sets_->get(inputs, [&](const std::vector<std::uint64_t>& hashes) {
-    if (!kept_) return prepare(inputs);
+  return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed, const std::vector<std::uint64_t>& hashes) {
+    if (!kept_) return prepare(fixed);
     if (Prepared found = kept_->load(hashes)) return found;
-    Prepared prepared = prepare(inputs);
+    Prepared prepared = prepare(fixed);
     if (kept_->save(hashes, *prepared) && on_save_) {
       try {
         on_save_();
@@ -356,8 +356,9 @@ Executable::Prepared Executable::prepare(const std::vector<InputTensor>& inputs)
   return buffer;
 }
 
-void Executable::run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) {
-  const Prepared prepared = prepared_for(inputs);
+void Executable::run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs,
+                     ArrayHolder* holder) {
+  const Prepared prepared = prepared_for(inputs, holder);
   Bindings bindings;
   bindings.inputs.reserve(inputs.size());
   for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
@@ -368,7 +369,7 @@ void Executable::run(const std::vector<InputTensor>& inputs, const std::vector<c
 
 std::vector<std::pair<std::string, double>> Executable::profile(const std::vector<InputTensor>& inputs,
                                                                 const std::vector<char*>& outputs) {
-  const Prepared prepared = prepared_for(inputs);
+  const Prepared prepared = prepared_for(inputs, nullptr);
   Bindings bindings;
   for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
   bindings.outputs = outputs;

@@ -102,8 +102,10 @@ class CompiledGraph {
   const std::vector<TensorSpec>& inputs() const { return inputs_; }
   const std::vector<TensorSpec>& outputs() const { return outputs_; }
 
-  // Tensors are dense, row-major and of the types above. Never called with the GIL held.
-  virtual void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) = 0;
+  // Tensors are dense, row-major and of the types above. `holder`, who may be null, holds the inputs between calls.
+  // Never called with the GIL held.
+  virtual void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs,
+                   ArrayHolder* holder) = 0;
 
   // Before the first run: a number for the graph, not 0, that what was compiled for its other shapes has too. They
   // keep memory for their next runs together.
@@ -127,7 +129,7 @@ class Executable : public CompiledGraph {
              std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
              const std::string& name, KeptWeightsOption kept = {});
 
-  void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) override;
+  void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
   void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
 
   // Runs the instructions one by one; the time that each took.
@@ -140,7 +142,7 @@ class Executable : public CompiledGraph {
  private:
   using Prepared = std::shared_ptr<const AlignedBuffer>;
 
-  Prepared prepared_for(const std::vector<InputTensor>& inputs);
+  Prepared prepared_for(const std::vector<InputTensor>& inputs, ArrayHolder* holder);
   Prepared prepare(const std::vector<InputTensor>& inputs);
 
   std::shared_ptr<const Program> main_program_;

@@ -14,6 +14,7 @@
 #include "executor.h"
 #include "kernel_library.h"
 #include "mxnet_graph.h"
+#include "mxnet_writers.h"
 #include "numpy_arrays.h"
 #include "plugin.h"
 #include "python_executable.h"
@@ -111,7 +112,7 @@ struct CallArguments {
 void run(CompiledGraph& graph, const py::sequence& inputs, const py::sequence& outputs) {
   const CallArguments call(graph, inputs, outputs);
   const py::gil_scoped_release released;
-  graph.run(call.inputs, call.outputs);
+  graph.run(call.inputs, call.outputs, nullptr);
 }
 
 std::vector<std::pair<std::string, double>> profile(Executable& graph, const py::sequence& inputs,
@@ -209,6 +210,23 @@ void define(py::module_& m) {
       .def_property_readonly("arguments", &MXNetGraph::arguments)
       .def_property_readonly("outputs", &MXNetGraph::outputs);
 
+  py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(
+      m, "ArrayHolder", "Who keeps the arrays alive that ops of ours are run on. Ops that are made within `with` are its.")
+      .def(py::init<>())
+      .def("__enter__", [](const std::shared_ptr<ArrayHolder>& holder) { ArrayHolder::enter(holder); })
+      .def("__exit__", [](const ArrayHolder&, const py::args&) { ArrayHolder::leave(); })
+      .def("hold", &mxnet_writers::hold, py::arg("arrays"), py::call_guard<py::gil_scoped_release>(),
+           "From now on it holds the NDArrays of these handles.")
+      .def("release", &mxnet_writers::release, py::arg("arrays"), py::call_guard<py::gil_scoped_release>(),
+           "Before it lets go of them.")
+      .def_property_readonly("ops", [](const ArrayHolder& holder) { return holder.ops.load(); },
+                             "How many ops were made for it.");
+
+  m.def("connect_mxnet", &mxnet_writers::connect, py::arg("path"), "Finds libmxnet, which is loaded from there.");
+  m.def("mxnet_replacements", &mxnet_writers::replacements,
+        "[(name, address)]: the functions of libmxnet's C interface that are to be called by way of ours.");
+  m.def("set_bulk", &mxnet_writers::set_bulk, py::arg("operators"), py::call_guard<py::gil_scoped_release>(),
+        "MXEngineSetBulkSize.");
   m.def("kernel_address", &address, py::arg("symbol"));
   m.def("cpu_features", &features);
   m.def("compile_cache_info", &cache_info);

@@ -129,7 +129,12 @@ auto as_op(Body body) {
 
 class SubgraphOp : public CustomStatefulOp {
  public:
-  explicit SubgraphOp(CompileCache::Result compiled) : compiled_(std::move(compiled)) { ignore_warn = true; }
+  // The op is its holder's own: made while the holder makes an executor or calls its cached op.
+  explicit SubgraphOp(CompileCache::Result compiled)
+      : compiled_(std::move(compiled)), holder_(ArrayHolder::current()) {
+    ignore_warn = true;
+    if (holder_ != nullptr) holder_->ops.fetch_add(1);
+  }
 
   MXReturnValue Forward(std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
                         const mxnet::ext::OpResource&) override {
@@ -158,10 +163,11 @@ class SubgraphOp : public CustomStatefulOp {
       check_dense("output " + std::to_string(i), outputs[i], out_specs[i]);
       out.push_back(static_cast<char*>(outputs[i].data_ptr));
     }
-    compiled_->run(in, out);
+    compiled_->run(in, out, holder_.get());
   }
 
   CompileCache::Result compiled_;
+  std::shared_ptr<ArrayHolder> holder_;  // of the inputs; null: nobody is known to hold them
 };
 
 MXReturnValue create_state(const Attributes& attributes, const MXContext&,

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
-#include <stdexcept>
 
 #include "content_hash.h"
 #include "team.h"
@@ -12,12 +12,8 @@ namespace ngraph_mxnet {
 namespace {
 
 constexpr std::size_t kMaxSets = 8;  // for each Executable
-constexpr std::size_t kMaxSightings = 4;  // e.g. several executors that hold copies of the same weights
 
-// Tensors without a version are never the same: nobody knows who wrote to them.
-bool same_identity(const InputTensor& a, const InputTensor& b) {
-  return a.data == b.data && a.version.has_value() && a.version == b.version;
-}
+std::atomic<std::uint64_t> made{0};
 
 std::string key_of(const std::string& program, const std::vector<std::size_t>& cacheable,
                    const std::vector<std::size_t>& bytes) {
@@ -49,47 +45,60 @@ std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, s
   return sets;
 }
 
-PreparedSets::PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes,
-                           int threads)
-    : cacheable_(std::move(cacheable)), bytes_(std::move(bytes)), threads_(threads) {}
+PreparedSets::PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes, int threads)
+    : id_(made.fetch_add(1)), cacheable_(std::move(cacheable)), bytes_(std::move(bytes)), threads_(threads) {}
 
-PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, const Prepare& prepare) {
-  Sighting seen = sight(inputs);
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (SetPtr set = find_by_identity(seen)) return wait_for(set, &lock);
+PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, ArrayHolder* holder,
+                                       const Prepare& prepare) {
+  std::vector<InputTensor> weights;
+  weights.reserve(cacheable_.size());
+  for (std::size_t index : cacheable_) weights.push_back(inputs[index]);
 
-  const std::vector<std::optional<std::uint64_t>> known = known_hashes(seen);
-  lock.unlock();
-  std::vector<std::uint64_t> hashes = all_hashes(seen, known);
-  lock.lock();
-
-  SetPtr set = find_by_content(hashes);
-  if (set != nullptr) {
-    remember(set, std::move(seen));
-    return wait_for(set, &lock);
+  ArrayHolder::Look look;
+  look.trusted.resize(weights.size());
+  look.hashes.resize(weights.size());
+  if (holder != nullptr) look = holder->look(id_, weights, bytes_);
+  if (look.set != nullptr) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    finished_.wait(lock, [&] { return !look.set->pending; });
+    if (look.set->buffer != nullptr) {
+      const auto at = std::find(sets_.begin(), sets_.end(), look.set);
+      if (at != sets_.end()) sets_.splice(sets_.begin(), sets_, at);
+      return look.set->buffer;
+    }
   }
-  set = std::make_shared<Set>();
-  set->hashes = std::move(hashes);
-  sets_.push_front(set);
-  remember(set, std::move(seen));
-  while (sets_.size() > most_sets()) sets_.pop_back();
-  lock.unlock();
 
-  Buffer buffer;
-  try {
-    buffer = prepare(set->hashes);
-  } catch (...) {
-    lock.lock();
-    sets_.remove(set);
-    set->pending = false;
-    finished_.notify_all();
-    throw;
+  // A set is prepared from what was hashed. Preparing reads the weights once more, so what somebody may write to
+  // meanwhile is copied first.
+  const DirectCopies copies;
+  const Hashes hashes = all_hashes(weights, look.hashes);
+  SetPtr set;
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    set = find(hashes, &lock);
   }
-  lock.lock();
-  set->buffer = buffer;
-  set->pending = false;
-  finished_.notify_all();
-  return buffer;
+  const bool steady = std::find(look.trusted.begin(), look.trusted.end(), false) == look.trusted.end();
+  if (set == nullptr && steady && copies.none()) set = find_or_prepare(hashes, inputs, prepare, &copies);
+  if (set == nullptr) {
+    std::vector<bool> moving(weights.size(), true);
+    std::vector<std::optional<std::uint64_t>> known(weights.size());
+    if (copies.none()) {
+      moving = look.trusted;
+      moving.flip();
+      for (std::size_t i = 0; i < known.size(); ++i) {
+        if (!moving[i]) known[i] = hashes[i];
+      }
+    }
+    std::vector<InputTensor> still = weights;
+    const std::vector<AlignedBuffer> copied = copy(moving, &still);
+    std::vector<InputTensor> fixed = inputs;
+    for (std::size_t i = 0; i < cacheable_.size(); ++i) fixed[cacheable_[i]] = still[i];
+    set = find_or_prepare(all_hashes(still, known), fixed, prepare, nullptr);
+  }
+  if (holder != nullptr) {
+    if (const SetPtr useless = holder->record(id_, weights, bytes_, look, set)) drop(useless);
+  }
+  return set->buffer;
 }
 
 // Every owner is an Executable.
@@ -97,98 +106,78 @@ std::size_t PreparedSets::most_sets() const {
   return kMaxSets * static_cast<std::size_t>(std::max(weak_from_this().use_count(), 1L));
 }
 
-PreparedSets::Sighting PreparedSets::sight(const std::vector<InputTensor>& inputs) const {
-  Sighting seen;
-  seen.tensors.reserve(cacheable_.size());
-  seen.samples.reserve(cacheable_.size());
-  for (std::size_t i = 0; i < cacheable_.size(); ++i) {
-    const InputTensor& tensor = inputs[cacheable_[i]];
-    seen.tensors.push_back(tensor);
-    seen.samples.push_back(tensor.version ? sample_hash(tensor.data, bytes_[i]) : 0);
-  }
-  return seen;
-}
-
-PreparedSets::SetPtr PreparedSets::find_by_identity(const Sighting& seen) {
-  for (auto set = sets_.begin(); set != sets_.end(); ++set) {
-    for (const Sighting& old : (*set)->sightings) {
-      if (std::equal(seen.tensors.begin(), seen.tensors.end(), old.tensors.begin(), same_identity) &&
-          seen.samples == old.samples) {
-        sets_.splice(sets_.begin(), sets_, set);
-        return *set;
-      }
-    }
-  }
-  return nullptr;
-}
-
-PreparedSets::SetPtr PreparedSets::find_by_content(const std::vector<std::uint64_t>& hashes) {
-  for (auto set = sets_.begin(); set != sets_.end(); ++set) {
-    if ((*set)->hashes == hashes) {
-      sets_.splice(sets_.begin(), sets_, set);
-      return *set;
-    }
-  }
-  return nullptr;
-}
-
-// MXNet bumps the version of auxiliary states at every call of a static Gluon graph, so mostly a few
-// small tensors have changed and the others need not be read again.
-std::vector<std::optional<std::uint64_t>> PreparedSets::known_hashes(const Sighting& seen) const {
-  std::vector<std::optional<std::uint64_t>> known(seen.tensors.size());
-  for (const SetPtr& set : sets_) {
-    for (const Sighting& old : set->sightings) {
-      for (std::size_t i = 0; i < known.size(); ++i) {
-        if (!known[i] && same_identity(seen.tensors[i], old.tensors[i]) &&
-            seen.samples[i] == old.samples[i]) {
-          known[i] = set->hashes[i];
-        }
-      }
-    }
-  }
-  return known;
-}
-
-std::vector<std::uint64_t> PreparedSets::all_hashes(
-    const Sighting& seen, const std::vector<std::optional<std::uint64_t>>& known) const {
-  std::vector<std::uint64_t> hashes(known.size());
+PreparedSets::Hashes PreparedSets::all_hashes(const std::vector<InputTensor>& weights,
+                                              const std::vector<std::optional<std::uint64_t>>& known) const {
+  Hashes hashes(known.size());
   std::atomic<std::size_t> next{0};
   run_on_team(threads_, [&](int, int) {
     for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
-      hashes[i] = known[i] ? *known[i] : content_hash(seen.tensors[i].data, bytes_[i]);
+      hashes[i] = known[i] ? *known[i] : content_hash(weights[i].data, bytes_[i]);
     }
   });
   return hashes;
 }
 
-// Weights are mostly overwritten in place; what was prepared from the old content is then of no
-// more use, and it is as big as the model.
-void PreparedSets::forget_overwritten(const Sighting& seen, const SetPtr& keep) {
-  const auto same_place = [](const InputTensor& a, const InputTensor& b) { return a.data == b.data; };
-  for (auto set = sets_.begin(); set != sets_.end();) {
-    std::list<Sighting>& sightings = (*set)->sightings;
-    const std::size_t before = sightings.size();
-    sightings.remove_if([&](const Sighting& old) {
-      return std::equal(seen.tensors.begin(), seen.tensors.end(), old.tensors.begin(), same_place);
-    });
-    const bool useless = before > 0 && sightings.empty() && *set != keep;
-    set = useless ? sets_.erase(set) : std::next(set);
+// Points the chosen weights at copies of their own.
+std::vector<AlignedBuffer> PreparedSets::copy(const std::vector<bool>& which,
+                                              std::vector<InputTensor>* weights) const {
+  std::vector<AlignedBuffer> copies(weights->size());
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    if (!which[i]) continue;
+    copies[i] = AlignedBuffer(bytes_[i]);
+    std::memcpy(copies[i].data(), (*weights)[i].data, bytes_[i]);
+    (*weights)[i].data = copies[i].data();
+  }
+  return copies;
+}
+
+// The finished set of these weights, or null.
+PreparedSets::SetPtr PreparedSets::find(const Hashes& hashes, std::unique_lock<std::mutex>* lock) {
+  for (;;) {
+    const auto at = std::find_if(sets_.begin(), sets_.end(), [&](const SetPtr& set) { return set->hashes == hashes; });
+    if (at == sets_.end()) return nullptr;
+    const SetPtr set = *at;
+    sets_.splice(sets_.begin(), sets_, at);
+    finished_.wait(*lock, [&] { return !set->pending; });
+    if (set->buffer != nullptr) return set;  // one that failed is in the list no more
   }
 }
 
-void PreparedSets::remember(const SetPtr& set, Sighting seen) {
-  const bool versioned = std::all_of(seen.tensors.begin(), seen.tensors.end(),
-                                     [](const InputTensor& t) { return t.version.has_value(); });
-  if (!versioned) return;
-  forget_overwritten(seen, set);
-  set->sightings.push_front(std::move(seen));
-  if (set->sightings.size() > kMaxSightings) set->sightings.pop_back();
+// Null if, by `copies`, the weights may have changed after they were hashed.
+PreparedSets::SetPtr PreparedSets::find_or_prepare(Hashes hashes, const std::vector<InputTensor>& inputs,
+                                                   const Prepare& prepare, const DirectCopies* copies) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (SetPtr set = find(hashes, &lock)) return set;
+  const SetPtr set = std::make_shared<PreparedSet>();
+  set->hashes = std::move(hashes);
+  sets_.push_front(set);
+  while (sets_.size() > most_sets()) sets_.pop_back();
+  lock.unlock();
+
+  Buffer buffer;
+  const auto finish = [&](Buffer made) {
+    lock.lock();
+    set->buffer = std::move(made);
+    set->pending = false;
+    if (set->buffer == nullptr) sets_.remove(set);
+    finished_.notify_all();
+  };
+  try {
+    buffer = prepare(inputs, set->hashes);
+  } catch (...) {
+    finish(nullptr);
+    throw;
+  }
+  const bool same = copies == nullptr || copies->none();
+  finish(same ? std::move(buffer) : nullptr);
+  return same ? set : nullptr;
 }
 
-PreparedSets::Buffer PreparedSets::wait_for(const SetPtr& set, std::unique_lock<std::mutex>* lock) {
-  finished_.wait(*lock, [&] { return !set->pending; });
-  if (set->buffer == nullptr) throw std::runtime_error("preparing the weights failed in another thread");
-  return set->buffer;
+// Weights are mostly overwritten in place; what was prepared from the old content is then of no more use, and it is as
+// big as the model.
+void PreparedSets::drop(const SetPtr& set) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  sets_.remove(set);
 }
 
 }  // namespace ngraph_mxnet

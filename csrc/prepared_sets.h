@@ -12,17 +12,19 @@
 #include <vector>
 
 #include "aligned_buffer.h"
+#include "array_holder.h"
 
 namespace ngraph_mxnet {
 
-struct InputTensor {
-  char* data;
-  // Changes whenever the framework writes to the tensor; none when nobody keeps count.
-  std::optional<std::uint64_t> version;
+struct PreparedSet {
+  std::vector<std::uint64_t> hashes;  // of the weights
+  std::size_t sightings = 0;          // in how many places holders see these weights; the holders' lock guards it
+  bool pending = true;
+  std::shared_ptr<const AlignedBuffer> buffer;  // null after a failure
 };
 
-// A bounded, least-recently-used set of prepared buffers, found by the identity of the weights
-// (pointer, version and a few sampled words) or, failing that, by a hash of all their content.
+// A bounded, least-recently-used set of prepared buffers, found by what the weights' holder saw last or, failing that,
+// by a hash of all their content. A buffer is made of the very content that was hashed.
 // Executables whose prepare Programs are the same share one: a model compiled for several shapes keeps its
 // weights once. The bound is for each of them: alike layers in several regions all find their own weights.
 class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
@@ -36,38 +38,28 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   // `cacheable`: which inputs are weights; `bytes`: the size of each of those; `threads`: how many may hash.
   PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes, int threads);
 
-  // Makes the buffer for weights of these hashes.
-  using Prepare = std::function<Buffer(const std::vector<std::uint64_t>&)>;
+  // Makes the buffer from inputs whose weights have these hashes.
+  using Prepare =
+      std::function<Buffer(const std::vector<InputTensor>& inputs, const std::vector<std::uint64_t>& hashes)>;
 
   // The buffer for these weights; `prepare` makes it when there is none. Of several threads that need
-  // the same new buffer one prepares and the others wait.
-  Buffer get(const std::vector<InputTensor>& inputs, const Prepare& prepare);
+  // the same new buffer one prepares and the others wait. `holder` may be null.
+  Buffer get(const std::vector<InputTensor>& inputs, ArrayHolder* holder, const Prepare& prepare);
 
  private:
-  // Where the weights of a set were once found.
-  struct Sighting {
-    std::vector<InputTensor> tensors;
-    std::vector<std::uint64_t> samples;
-  };
-  struct Set {
-    std::vector<std::uint64_t> hashes;
-    std::list<Sighting> sightings;  // latest first
-    bool pending = true;
-    Buffer buffer;  // null after a failure
-  };
-  using SetPtr = std::shared_ptr<Set>;
+  using SetPtr = std::shared_ptr<PreparedSet>;
+  using Hashes = std::vector<std::uint64_t>;
 
   std::size_t most_sets() const;
-  Sighting sight(const std::vector<InputTensor>& inputs) const;
-  SetPtr find_by_identity(const Sighting& seen);
-  SetPtr find_by_content(const std::vector<std::uint64_t>& hashes);
-  std::vector<std::optional<std::uint64_t>> known_hashes(const Sighting& seen) const;
-  std::vector<std::uint64_t> all_hashes(const Sighting& seen,
-                                        const std::vector<std::optional<std::uint64_t>>& known) const;
-  void forget_overwritten(const Sighting& seen, const SetPtr& keep);
-  void remember(const SetPtr& set, Sighting seen);
-  Buffer wait_for(const SetPtr& set, std::unique_lock<std::mutex>* lock);
+  Hashes all_hashes(const std::vector<InputTensor>& weights,
+                    const std::vector<std::optional<std::uint64_t>>& known) const;
+  std::vector<AlignedBuffer> copy(const std::vector<bool>& which, std::vector<InputTensor>* weights) const;
+  SetPtr find(const Hashes& hashes, std::unique_lock<std::mutex>* lock);
+  SetPtr find_or_prepare(Hashes hashes, const std::vector<InputTensor>& inputs, const Prepare& prepare,
+                         const DirectCopies* copies);
+  void drop(const SetPtr& set);
 
+  const std::uint64_t id_;
   std::vector<std::size_t> cacheable_;
   std::vector<std::size_t> bytes_;
   int threads_;

@@ -13,7 +13,7 @@ PythonExecutable::PythonExecutable(py::object callable, std::vector<TensorSpec> 
                                    std::vector<TensorSpec> outputs)
     : CompiledGraph(std::move(inputs), std::move(outputs)), callable_(share(std::move(callable))) {}
 
-void PythonExecutable::run(const std::vector<InputTensor>& in, const std::vector<char*>& out) {
+void PythonExecutable::run(const std::vector<InputTensor>& in, const std::vector<char*>& out, ArrayHolder*) {
   with_gil([&] {
     py::list views;
     for (std::size_t i = 0; i < in.size(); ++i) views.append(view(in[i].data, inputs()[i]));

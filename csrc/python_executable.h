@@ -16,7 +16,7 @@ class PythonExecutable : public CompiledGraph {
   PythonExecutable(pybind11::object callable, std::vector<TensorSpec> inputs,
                    std::vector<TensorSpec> outputs);
 
-  void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs) override;
+  void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
 
  private:
   std::shared_ptr<pybind11::object> callable_;

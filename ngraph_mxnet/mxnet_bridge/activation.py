@@ -9,6 +9,7 @@ Cases of `activate`, which may be called any number of times:
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import logging
 import os
@@ -80,4 +81,15 @@ def _load_library(mxnet: ModuleType) -> None:
         check_call(_LIB.MXLoadLib(os.fsencode(path), mx_uint(0)))
     except MXNetError as error:
         raise ActivationError(f"libmxnet refuses {path}: {error}; reinstall ngraph_mxnet") from error
+    _count_all_writes(_LIB, core)
     logger.debug("loaded %s", path)
+
+
+def _count_all_writes(libmxnet: ctypes.CDLL, core: ModuleType) -> None:
+    """Let MXNet's versions of arrays tell of every write: see csrc/mxnet_writers.h."""
+    try:
+        core.connect_mxnet(libmxnet._name)
+    except RuntimeError as error:
+        raise ActivationError(f"{error}; install mxnet=={core.built_for_mxnet}") from error
+    for name, address in core.mxnet_replacements():
+        setattr(libmxnet, name, ctypes.CFUNCTYPE(ctypes.c_int)(address))

@@ -5,7 +5,7 @@ cuts out; `compile_subgraph` when an op is created and no compiled one fits. Wha
 for has regions without them: `review_subgraph` repeats what it said of the same region before.
 
 The options that `optimize_for` and `hybridize` pass through: `ngraph_backend`, by default NGRAPH_BACKEND, and
-`ngraph_<option>` for an option of that backend. Others are MXNet's and mean nothing here.
+`ngraph_<option>` for an option of that backend. Others are MXNet's and mean nothing here. Our own wrappers pass `DATA`.
 
 `partitions()` has the last verdicts; the logger `ngraph_mxnet` tells them at level INFO.
 """
@@ -40,6 +40,10 @@ log = PartitionLog()
 _PREFIX = "ngraph_"
 _BACKEND = "ngraph_backend"
 _STRUCTURE = "ngraph_structure"
+
+DATA = "ngraph_data"
+"""A JSON list of the model's inputs that are data wherever they are read: no weights, though they stand in a weight's
+slot. A region's attribute of that name lists places among its inputs."""
 
 Review = tuple[bool, dict[str, str]]
 
@@ -152,6 +156,10 @@ def review_subgraph(graph: PartitionedGraph, options: Mapping[str, str]) -> Revi
 def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     backend, structure = chosen_backend(options), graph.digest(with_types=False)
     attrs = {**_own_options(options), _BACKEND: backend, _STRUCTURE: _settings(structure)}
+    data = set(json.loads(attrs.pop(DATA, "[]")))
+    places = [place for place, name in enumerate(map(_unescaped, graph.arguments)) if name in data]
+    if places:
+        attrs[DATA] = json.dumps(places)
     key = ("review", structure, tuple(sorted(options.items())))
     facts = _region_facts(graph, backend)
     if facts is None:
@@ -248,10 +256,11 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
         symbol = parse_symbol(subgraph_json)
         types = [TensorType(mxnet_element(number), tuple(shape))
                  for number, shape in zip(in_types, in_shapes, strict=True)]
-        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name)
+        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name,
+                            data=json.loads(attrs.get(DATA, "[]")))
     passed: dict[str, Any] = {
         key.removeprefix(_PREFIX): value
-        for key, value in _own_options(attrs).items() if key not in (_BACKEND, _STRUCTURE)
+        for key, value in _own_options(attrs).items() if key not in (_BACKEND, _STRUCTURE, DATA)
     }
     devices = get_backend(backend).devices
     if devices and "pins" not in passed:

@@ -120,10 +120,22 @@ def _try(
             partitioned = partitioner.partitioned(symbol, text, found)
             if partitioned is None:
                 return None, f"no region of {outputs} is supported; see ngraph_mxnet.explain"
-            return _shown_as(bind_it(partitioned), symbol), None
+            return _shown_as(held(lambda: bind_it(partitioned)), symbol), None
     except (NGraphError, LookupError, RuntimeError, TypeError, ValueError) as error:
         logger.warning("MXNet runs %s: compiling it failed: %s", outputs, error)
         return None, f"compiling {outputs} failed"
+
+
+def held(bind_it: Callable[[], Executor]) -> Executor:
+    """The executor that `bind_it` makes, as the holder of its arrays for the ops of ours in it."""
+    from ngraph_mxnet import _core
+
+    holder = _core.ArrayHolder()
+    with holder:
+        executor = bind_it()
+    if holder.ops:
+        holder.hold([array.handle.value for array in (*executor.arg_arrays, *executor.aux_arrays)])
+    return executor
 
 
 def _shown_as(executor: Executor, symbol: Symbol) -> Executor:

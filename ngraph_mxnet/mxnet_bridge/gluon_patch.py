@@ -14,6 +14,7 @@ A block keeps its cached graph and cached op as MXNet builds them without a back
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import warnings
 from typing import Any
@@ -24,7 +25,7 @@ from mxnet.gluon.block import HybridBlock, _flatten
 from mxnet.ndarray import NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
-from ngraph_mxnet.mxnet_bridge import environment, partitioner
+from ngraph_mxnet.mxnet_bridge import callbacks, environment, partitioner
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -60,7 +61,8 @@ class CompiledBody:
         self._in_format, self._out_format = block._in_format, block._out_format
         self._flags = block._flags
         self._backend = environment.BACKEND
-        self._backend_opts = block._backend_opts
+        inputs = [variable.name for variable in block._cached_graph[0]]
+        self._backend_opts = {**block._backend_opts, callbacks.DATA: json.dumps(inputs)}
         self._callback, self._monitor_all = None, False
         self.made_for: Signature | None = None
 
@@ -82,7 +84,16 @@ class CompiledBody:
             return f"partitioning failed: {error}"
         if not partitioner.has_region(self._cached_graph[1]):
             return "no region is supported; see ngraph_mxnet.explain"
+        hold_parameters(self)
         return None
+
+
+def hold_parameters(block: HybridBlock | CompiledBody) -> None:
+    """Make the new cached op hold the parameters that it is called with."""
+    from ngraph_mxnet.mxnet_bridge.held_op import HeldCachedOp
+
+    block._cached_op = HeldCachedOp(
+        block._cached_op, [at for at, (is_input, _) in enumerate(block._cached_op_args) if not is_input])
 
 
 class CompiledBodies:
@@ -139,6 +150,8 @@ def _build_cache(self: HybridBlock, *args: Any) -> None:
     """Reached from `optimize_for`, and from a first call that is not ours."""
     if not environment.names_backend(self._backend):
         stock_build_cache(self, *args)
+        if environment.problem() is None and partitioner.has_region(self._cached_graph[1]):  # partitioned elsewhere
+            hold_parameters(self)
         return
     if environment.problem() is not None:
         raise MXNetError(f"the backend {environment.BACKEND} is not usable: {environment.problem()}")

@@ -8,7 +8,7 @@ around it are made here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, ElementType, Graph, TensorType, Value, element_type
@@ -50,8 +50,11 @@ def import_symbol(symbol: SymbolGraph | str, shapes: Mapping[str, Sequence[int]]
     return lower_graph(symbol, types, name=name)
 
 
-def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str = "main") -> Graph:
+def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str = "main",
+                data: Collection[int] = ()) -> Graph:
     """The graph, given the type of each argument in order.
+
+    `data`: the places of arguments that are no weights, whatever slot they are read in.
 
     In a region cut out by the partitioner an argument may be what another part of the model computes anew at
     every call; such a one is never cacheable.
@@ -69,7 +72,7 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     names = _distinct([node.argument for node in arguments])
     for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):
         b.origin = node.origin
-        cacheable = node.index in weights and not node.is_computed
+        cacheable = node.index in weights and not node.is_computed and position not in data
         values[Edge(node.index, 0)] = b.parameter(names[position], type_.shape, type_.element,
                                                   cacheable=cacheable)
     for node in symbol.operators():

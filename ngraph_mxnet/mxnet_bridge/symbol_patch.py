@@ -54,7 +54,7 @@ def bind(
         return stock_bind(self, ctx, args, args_grad, grad_req, aux_states, group2ctx, shared_exec)
 
     if not environment.requested():
-        return stock()
+        return _bind_as_it_is(stock)
     text = partitioner.json_of(self)
     reason = reason_for_native(self, text, ctx, group2ctx, (args, args_grad, aux_states), None)
     if reason is not None:
@@ -98,7 +98,7 @@ def simple_bind(
         )
 
     if not environment.requested():
-        return stock()
+        return _bind_as_it_is(stock)
     text = partitioner.json_of(self)
     reason = reason_for_native(self, text, ctx, group2ctx, (), stype_dict)
     if reason is not None:
@@ -123,10 +123,15 @@ def simple_bind(
     return NGraphExecutor.adopt(bind_natively(stock, reason), is_compiled=False, refused=True)
 
 
+def _bind_as_it_is(stock: Callable[[], Executor]) -> Executor:
+    """MXNet's own executor; of a graph that is partitioned already it may run ops of ours."""
+    return stock() if environment.problem() is not None else compiled_bind.held(stock)
+
+
 def bind_natively(stock: Callable[[], Executor], reason: str | None = None) -> Executor:
     """MXNet's own executor, with MXNet's default backend; a reason is for the log."""
     with environment.native_backend():
-        executor = stock()
+        executor = _bind_as_it_is(stock)
     if reason is not None:
         logger.info("bound by MXNet itself: %s", reason)
     return executor

@@ -350,6 +350,32 @@ def test_threads_with_different_weights_do_not_disturb_each_other():
     in_threads(4, body)
 
 
+def keep_writing(target: np.ndarray, contents: list[np.ndarray], over: threading.Event) -> None:
+    while not over.is_set():
+        for content in contents:
+            target[:] = content
+
+
+def test_a_set_is_prepared_from_what_was_hashed():
+    """Though somebody writes to the weights between the hash and the preparing: they are read twice."""
+    size = 1 << 20
+    executable, data = with_weights(size), np.ones(size, F32)
+    contents = [np.full(size, value, F32) for value in (1, 2)]
+    for round_ in range(8):
+        contents[0][round_], contents[1][round_] = 3, 4  # both are new
+        weights = contents[0].copy()
+        over = threading.Event()
+        writer = threading.Thread(target=keep_writing, args=(weights, contents, over))
+        writer.start()
+        for _ in range(4):
+            run(executable, data, weights)
+        over.set()
+        writer.join()
+        for content in contents:
+            weights[:] = content
+            np.testing.assert_array_equal(run(executable, data, weights), 3 * content + 2)
+
+
 # --- Threads and processes --------------------------------------------------------------------------------
 
 

@@ -1,0 +1,171 @@
+#include "mxnet_writers.h"
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <dlfcn.h>
+#include <dlpack/dlpack.h>
+
+namespace ngraph_mxnet {
+namespace {
+
+// Of MXNet's C interface, as in its c_api.h. All return 0, or -1 for a failure.
+using Handle = void*;
+using SyncFunction = void (*)(void* run_context, void* argument);
+using Deleter = void (*)(void* argument);
+
+struct Context {  // MXNet's own
+  int device_type = 1, device_id = 0;
+};
+constexpr int kSharedMemory = 5;  // MXNet's number for cpu_shared
+
+struct {
+  int (*push)(SyncFunction, void*, Deleter, const void* context, Handle* read, int reads, Handle* written, int writes,
+              const void* property, int priority, const char* name);
+  int (*copy)(Handle, const void*, std::size_t);
+  int (*from_dlpack)(DLManagedTensor*, bool transient, Handle*);
+  int (*to_dlpack)(Handle, DLManagedTensor**);
+  int (*context)(Handle, int* type, int* id);
+  int (*bulk)(int, int*);
+  const char* (*last_error)();
+} mxnet;
+
+void nothing(void*, void*) {}
+
+// After all that was pushed before, as something that writes to the array: its version rises. The priority keeps it
+// out of bulks, so that it runs without more being pushed.
+bool push_write(Handle array, SyncFunction function, void* argument = nullptr, Deleter deleter = nullptr) {
+  const Context context;
+  return mxnet.push(function, argument, deleter, &context, nullptr, 0, &array, 1, nullptr, 1, "ngraph_mxnet") == 0;
+}
+
+void check(bool well) {
+  if (!well) throw std::runtime_error(mxnet.last_error());
+}
+
+// MXNet raises the version first and copies then: whoever reads meanwhile would take what it read for this version's.
+int copy_from_cpu(Handle array, const void* data, std::size_t size) {
+  DirectCopies::begin();
+  const int result = mxnet.copy(array, data, size);
+  // It counts as over when the version has risen once more, also where the engine does not run what fails.
+  const bool pushed = result == 0 && push_write(array, nothing, nullptr, [](void*) { DirectCopies::end(); });
+  if (!pushed) DirectCopies::end();
+  return result;
+}
+
+std::size_t bytes_of(const DLTensor& tensor) {
+  std::size_t bytes = (static_cast<std::size_t>(tensor.dtype.bits) * tensor.dtype.lanes + 7) / 8;
+  for (int i = 0; i < tensor.ndim; ++i) bytes *= static_cast<std::size_t>(tensor.shape[i]);
+  return bytes;
+}
+
+const void* memory_of(const DLTensor& tensor) { return static_cast<const char*>(tensor.data) + tensor.byte_offset; }
+
+// A tensor that MXNet is given or gives: who has shared its memory may write to it until the deleter runs.
+struct Share {
+  DLManagedTensor tensor;    // given: in place of the owner's
+  DLManagedTensor original;  // as it was
+  DLManagedTensor* owners;   // where it was; null: whoever made it does not keep it there
+};
+
+void end_of_given(DLManagedTensor* self) {
+  auto* share = static_cast<Share*>(self->manager_ctx);
+  OutsideWriters::remove(memory_of(share->original.dl_tensor), bytes_of(share->original.dl_tensor));
+  DLManagedTensor* const owners = share->owners != nullptr ? share->owners : &share->original;
+  if (owners->deleter != nullptr) owners->deleter(owners);
+  delete share;
+}
+
+int from_dlpack_ex(DLManagedTensor* tensor, bool transient, Handle* array) {
+  auto* share = new Share{*tensor, *tensor, transient ? nullptr : tensor};
+  share->tensor.manager_ctx = share;
+  share->tensor.deleter = end_of_given;
+  const void* const memory = memory_of(tensor->dl_tensor);
+  const std::size_t bytes = bytes_of(tensor->dl_tensor);
+  OutsideWriters::add(memory, bytes);
+  const int result = mxnet.from_dlpack(&share->tensor, false, array);
+  if (result != 0) {
+    OutsideWriters::remove(memory, bytes);
+    delete share;
+  }
+  return result;
+}
+
+int from_dlpack(DLManagedTensor* tensor, Handle* array) { return from_dlpack_ex(tensor, false, array); }
+
+void end_of_taken(DLManagedTensor* self) {
+  auto* share = static_cast<Share*>(self->manager_ctx);
+  OutsideWriters::remove(memory_of(share->original.dl_tensor), bytes_of(share->original.dl_tensor));
+  self->manager_ctx = share->original.manager_ctx;
+  self->deleter = share->original.deleter;
+  delete share;
+  if (self->deleter != nullptr) self->deleter(self);
+}
+
+int to_dlpack(Handle array, DLManagedTensor** tensor) {
+  const int result = mxnet.to_dlpack(array, tensor);
+  if (result == 0) {
+    auto* share = new Share{**tensor, **tensor, nullptr};
+    (*tensor)->manager_ctx = share;
+    (*tensor)->deleter = end_of_taken;
+    OutsideWriters::add(memory_of((*tensor)->dl_tensor), bytes_of((*tensor)->dl_tensor));
+  }
+  return result;
+}
+
+template <class Function>
+void find(void* library, const char* name, Function* function) {
+  *function = reinterpret_cast<Function>(dlsym(library, name));
+  if (*function == nullptr) throw std::runtime_error(std::string("libmxnet has no function ") + name);
+}
+
+}  // namespace
+
+void mxnet_writers::connect(const std::string& path) {
+  void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // stays open
+  if (library == nullptr) throw std::runtime_error(path + " is not loaded");
+  find(library, "MXEnginePushSyncND", &mxnet.push);
+  find(library, "MXNDArraySyncCopyFromCPU", &mxnet.copy);
+  find(library, "MXNDArrayFromDLPackEx", &mxnet.from_dlpack);
+  find(library, "MXNDArrayToDLPack", &mxnet.to_dlpack);
+  find(library, "MXNDArrayGetContext", &mxnet.context);
+  find(library, "MXEngineSetBulkSize", &mxnet.bulk);
+  find(library, "MXGetLastError", &mxnet.last_error);
+}
+
+std::vector<std::pair<std::string, std::uintptr_t>> mxnet_writers::replacements() {
+  const auto address = [](auto* function) { return reinterpret_cast<std::uintptr_t>(function); };
+  return {{"MXNDArraySyncCopyFromCPU", address(copy_from_cpu)},
+          {"MXNDArrayFromDLPack", address(from_dlpack)},
+          {"MXNDArrayFromDLPackEx", address(from_dlpack_ex)},
+          {"MXNDArrayToDLPack", address(to_dlpack)}};
+}
+
+void mxnet_writers::hold(const std::shared_ptr<ArrayHolder>& holder, const std::vector<std::uintptr_t>& arrays) {
+  for (std::uintptr_t address : arrays) {
+    const auto array = reinterpret_cast<Handle>(address);
+    int type = 0, id = 0;
+    check(mxnet.context(array, &type, &id) == 0);
+    if (type == kSharedMemory) holder->distrust();
+    check(push_write(array, nothing));
+  }
+}
+
+void mxnet_writers::release(const std::shared_ptr<ArrayHolder>& holder, const std::vector<std::uintptr_t>& arrays) {
+  using Kept = std::shared_ptr<ArrayHolder>;
+  for (std::uintptr_t address : arrays) {
+    check(push_write(reinterpret_cast<Handle>(address),
+                     [](void*, void* kept) { (*static_cast<Kept*>(kept))->forget(); }, new Kept(holder),
+                     [](void* kept) { delete static_cast<Kept*>(kept); }));
+  }
+}
+
+int mxnet_writers::set_bulk(int operators) {
+  int before = 0;
+  check(mxnet.bulk(operators, &before) == 0);
+  return before;
+}
+
+}  // namespace ngraph_mxnet
