@@ -1,0 +1,87 @@
+"""What the documents name is there: files and folders of the tree, and what links point to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FOLDERS = ("csrc", "docs", "examples", "ngraph_mxnet", "scripts", "tests", ".ci")
+"""The tree; other folders beside them are built or belong to somebody's environment."""
+EXTENSIONS = "cc h in json md pth py sh toml".split()
+BUILT = {"ngraph_mxnet/_core*.so"}
+OTHERS = {
+    "Python.h", "MODEL-symbol.json", "model-symbol.json", "net-symbol.json", "results.json", "script.py", "serve.py",
+    "your_script.py",
+}  # fmt: skip
+"""Files of readers, of Python and of examples' output."""
+
+_NAME = re.compile(r"(?<![\w/.<>*$~:=-])((?:[\w.*<>{},-]+/)+[\w.*<>{}-]*|[\w*<>-]+\.\w+)(?!\w)")
+_LINK = re.compile(r"\]\(([^)\s]*)\)")
+
+
+@cache
+def tree() -> frozenset[str]:
+    """Files and folders, by their paths from the root."""
+    found = [path for path in ROOT.iterdir() if path.is_file()]
+    for folder in FOLDERS:
+        found += [ROOT / folder, *(ROOT / folder).rglob("*")]
+    return frozenset(path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts)
+
+
+@cache
+def inner_folders() -> frozenset[str]:
+    """The names of folders that a path may begin with which is given from somewhere within the tree."""
+    return frozenset(Path(name).name for name in tree() if (ROOT / name).is_dir())
+
+
+def named_paths(text: str) -> Iterator[str]:
+    """What looks like a file or folder of the tree: a known extension, or a first part that is a folder there."""
+    for match in _NAME.finditer(text):
+        name = match[1].rstrip(".,/")
+        first, *rest = name.split("/")
+        is_file = re.search(rf"[\w>*]\.({'|'.join(EXTENSIONS)})$", name) is not None and not name.startswith("..")
+        if (is_file or (rest and first in inner_folders())) and name not in BUILT | OTHERS:
+            yield name
+
+
+def is_there(name: str) -> bool:
+    """From the root where the first part is a folder of it, else from wherever in the tree; `<...>` is any name."""
+    pattern = re.sub(r"<[^>]*>", "*", name)
+    if "/" in name and name.split("/")[0] in FOLDERS:
+        return any(fnmatch(path, pattern) for path in tree())
+    return any(fnmatch(path, pattern) or fnmatch(path, f"*/{pattern}") for path in tree())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_paths_that_are_named_exist(document: Path) -> None:
+    missing = dict.fromkeys(name for name in named_paths(_LINK.sub("", document.read_text())) if not is_there(name))
+    assert not missing, f"{document.name} names what is not in the tree: {', '.join(missing)}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in _LINK.findall(document.read_text()):
+        path, _, heading = target.partition("#")
+        if re.match(r"\w+:", target):
+            continue
+        found = (document.parent / path).resolve() if path else document
+        assert found.exists(), f"{document.name} links to {target}, which is not there"
+        assert not heading or heading in headings(found), f"{document.name} links to {target}: no such heading"
+
+
+def headings(document: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    lines = [line.lstrip("#").strip() for line in document.read_text().splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def test_what_is_not_there_is_found() -> None:
+    text = "`ngraph_mxnet/cpu/memory.py`, `cpu/nothing.py`, `csrc/executor`, 3 images/s of `net-symbol.json`, `gone.py`"
+    assert [name for name in named_paths(text) if not is_there(name)] == ["cpu/nothing.py", "csrc/executor", "gone.py"]
