@@ -22,6 +22,9 @@ from ngraph_mxnet.nnp.program import Buffer, Instruction, Program, Tile, whole
 
 __all__ = ["FunctionalSimulator", "run"]
 
+_UNWRITTEN = 0xFF
+"""Each byte that no one has written in a call: NaN in every floating-point format, -1 in integers."""
+
 
 class _Step(NamedTuple):
     """One instruction, ready to run: attributes complete, tiles as views, with the names of their elements."""
@@ -41,6 +44,9 @@ def run(program: Program, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
 class FunctionalSimulator:
     """Holds the memories of `program`, and executes it as often as wanted.
 
+    Only `constants` are there before a call's first instruction. All else is spoilt, so that an instruction that reads
+    what is not yet written in this call can't find the right bytes there, left by the call before.
+
     Raises:
         NGraphError: a buffer is not within its memory, or a tile not within its buffer.
     """
@@ -48,7 +54,7 @@ class FunctionalSimulator:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._lock = threading.Lock()
-        self._memories = {name: np.zeros(size, np.uint8) for name, size in program.sizes.items()}
+        self._memories = {name: np.empty(size, np.uint8) for name, size in program.sizes.items()}
         self._buffers: dict[Buffer, np.ndarray] = {}
         self._inputs = [self._buffer(buffer, "an input") for buffer in program.inputs]
         self._outputs = [self._buffer(buffer, "an output") for buffer in program.outputs]
@@ -65,6 +71,8 @@ class FunctionalSimulator:
             NGraphError: the inputs' number, shapes or dtypes are not those of the program.
         """
         with self._lock, np.errstate(all="ignore"):
+            for memory in self._memories.values():
+                memory.fill(_UNWRITTEN)
             for place, content in self._constants:
                 place[...] = content
             if len(inputs) != len(self._inputs):
