@@ -21,7 +21,7 @@ _FEW = 200
 """Instructions, beyond which the hazards' independent check takes long; `order` has tests of its own."""
 
 
-def target(device: str = "nnp-i-1100", **changes) -> Target:
+def target(device: str = "nnp-i-1100", /, **changes) -> Target:
     """The device with, say, fewer `engines` or `local_bytes`."""
     made = load_device(device)
     found = target_of(made, "f16" if "f16" in made.grids else "bf16")

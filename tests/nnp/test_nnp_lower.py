@@ -10,6 +10,7 @@ from lowered_graphs import results, target, version
 
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.nnp.allocator import DeviceMemoryError
+from ngraph_mxnet.nnp.device import load_device
 from ngraph_mxnet.runtime.compile import compile
 
 
@@ -36,7 +37,7 @@ def arrays_of(graph: Graph) -> list[np.ndarray]:
 @pytest.mark.parametrize(("changes", "instances"), [
     ({"local_bytes": 16 << 10}, 1), ({"local_bytes": 24 << 10}, 2),
     ({"local_bytes": 24 << 10, "shared": (("llc", 8 << 10), ("dram", 1 << 20))}, 1),
-    ({"queues": 1, "columns": 8, "local_bytes": 32 << 10}, 3),
+    ({"queues": 1, "device": load_device("nnp-i-1100", {"grid.formats.f16.channels": 8}), "local_bytes": 32 << 10}, 3),
 ], ids=str)  # fmt: skip
 def test_tiles_do_not_change_results(changes: dict, instances: int):
     graph = net()

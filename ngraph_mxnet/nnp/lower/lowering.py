@@ -96,7 +96,7 @@ class Lowering:
                 if not value.is_parameter and value not in self.known and not places.read_later(value):
                     places.drop(value)
         sizes = {name: memory.peak for name, memory in places.memories.items()} | {"host": self._host}
-        program = Program(self.graph.name, self.target.device, places.code, inputs,
+        program = Program(self.graph.name, self.target.device.name, places.code, inputs,
                           [outputs[index] for index in range(len(self.graph.results))], {}, sizes)
         return Lowered(program, weights, scales)
 
@@ -130,9 +130,9 @@ class Lowering:
             return self.places.allocate(memory, self.element(value), value.shape, "c")
         except NoRoomError as error:
             there = self.places.memories[memory]
-            raise DeviceMemoryError(f"the weights of graph {self.graph.name} do not fit {self.target.device}: found "
-                                    f"{error.size} bytes more, expected at most the {there.largest} of {there.size} "
-                                    f"that are left in {memory}") from None
+            raise DeviceMemoryError(
+                f"the weights of graph {self.graph.name} do not fit {self.target.device.name}: found {error.size} "
+                f"bytes more, expected at most the {there.largest} of {there.size} that are left in {memory}") from None
 
     def _load_inputs(self) -> list[Buffer]:
         inputs: list[Buffer] = []
@@ -202,9 +202,9 @@ class Lowering:
                     error = found
         needed = sum(ELEMENT_BYTES[places.element(v)] * v.type.size for v in (*node.inputs, *node.outputs))
         raise DeviceMemoryError(
-            f"{node} does not fit {self.target.device}: found {error.size if error else needed} bytes that it needs at "
-            f"once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, or leave "
-            "the node to another backend")
+            f"{node} does not fit {self.target.device.name}: found {error.size if error else needed} bytes that it "
+            f"needs at once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, "
+            "or leave the node to another backend")
 
     def _emit(self, work: Work, resident: bool, share: float, copies: int) -> None:
         work.begin(resident)
@@ -216,7 +216,8 @@ class Lowering:
         budget = int(share * (self.target.local_bytes - work.kept_bytes()))
         key = (work.node, work.box.shape, work.streams, budget, copies)
         if key not in self._tilings:
-            self._tilings[key] = choose(work.node, work.box, work.streams, budget, copies, self.target)
+            element = self.element(work.node.inputs[0]) if work.node.inputs else ""
+            self._tilings[key] = choose(work.node, work.box, work.streams, budget, copies, self.target, element)
         tiling = self._tilings[key]
         if tiling is None:
             raise NoRoomError(memory, budget)

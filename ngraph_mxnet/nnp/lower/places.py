@@ -127,7 +127,7 @@ class Places:
         size = ELEMENT_BYTES[element] * prod(shape)
         there = ", ".join(f"{self.memories[m].largest} of {n} bytes in {m}" for m, n in self.target.shared)
         raise DeviceMemoryError(
-            f"{self.origin or 'the graph'} does not fit {self.target.device}: found {size} bytes to be placed, "
+            f"{self.origin or 'the graph'} does not fit {self.target.device.name}: found {size} bytes to be placed, "
             f"expected at most what is free: {there}; run a smaller batch, or use another device")
 
     def hold(self, key: Key) -> None:

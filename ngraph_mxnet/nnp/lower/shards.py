@@ -7,12 +7,13 @@ from itertools import combinations
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.nnp.lower.access import granule, read, ways
+from ngraph_mxnet.nnp.lower.access import Read, granule, read, ways
 from ngraph_mxnet.nnp.lower.boxes import Box, cut, full
 from ngraph_mxnet.nnp.lower.places import Places
 from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, MATMULS
+from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, on_grid
+from ngraph_mxnet.nnp.work import convolution_grid, matmul_grid, matmul_shape
 
 Shard = tuple[str, Box]
 
@@ -77,6 +78,7 @@ def _spread(target: Target, boxes: int, instances: int, first: int) -> list[str]
 def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> float:
     """Seconds, roughly: weights are loaded while the engine computes, other operands before."""
     target, slowest = places.target, 0.0
+    element = places.element(node.inputs[0]) if node.inputs else ""
     for engine, box in placed:
         found = read(node, box)
         streamed = moved = 0
@@ -90,22 +92,23 @@ def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> floa
                 memory = target.local_memory(engine)
                 here = [piece.box.meet(part) for piece in places.pieces.get(value, ()) if piece.tile.memory == memory]
                 moved += size - ELEMENT_BYTES[places.element(value)] * sum(box.size for box in here if box)
-        seconds = max(work(node, found.inputs[1].shape if len(node.inputs) > 1 else (), box, target),
-                      streamed / target.bytes) + moved / target.bytes
+        seconds = max(work(node, found, box, target, element), streamed / target.bytes) + moved / target.bytes
         slowest = max(slowest, seconds)
     return slowest + _PASS * len(placed) / len(target.engines)
 
 
-def work(node: Node, second: tuple[int, ...], box: Box, target: Target) -> float:
-    """Seconds that an engine computes on `box` of the result; `second` is the shape of its part of operand 1."""
+def work(node: Node, found: Read, box: Box, target: Target, element: str) -> float:
+    """Seconds that an engine computes on `box` of the result, for which it reads what `found` says.
+
+    `element` is that of operand 0. For the grid these are the cycles that the timing simulator counts; of the memories
+    it knows nothing.
+    """
+    if not on_grid(node):
+        each = prod(found.inputs[1].shape[1:]) if node.op.name in CONVOLUTIONS else 1
+        return each * max(box.size, *(0, *(value.type.size for value in node.inputs[:1]))) / target.elements
+    data, weights = (part.shape for part in found.inputs[:2])
     if node.op.name in CONVOLUTIONS:
-        channels, places_ = box.shape[1], box.size // max(box.shape[1], 1)
-        inner = prod(second[1:])
-    elif node.op.name in MATMULS:
-        channels, places_ = box.shape[-1], box.size // max(box.shape[-1], 1)
-        inner = node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1]
+        done = convolution_grid(target.device, element, data, weights, box.shape, found.attrs["groups"])
     else:
-        return max(box.size, *(0, *(value.type.size for value in node.inputs[:1]))) / target.elements
-    columns = -(-channels // target.columns) * target.columns
-    rows = -(-places_ // target.columns) * target.columns
-    return columns * rows * inner / target.macs
+        done = matmul_grid(target.device, element, *matmul_shape(data, weights, box.shape, found.attrs["transpose_a"]))
+    return done.cycles / target.device.clock

@@ -12,11 +12,11 @@ class Target:
     """`engines` are prefixes of units and memories, such as `ice0`; each has `local_bytes` in `<engine>.<local>`.
 
     `shared` are the memories that all engines reach, the nearest first, with their bytes. `element` stores what the
-    IR has in f32. Rates are an engine's, a second, when all run: multiply-adds of the grid, elements of the vector
-    unit, bytes of its DMA.
+    IR has in f32. Rates are an engine's, a second, when all run: elements of the vector unit, bytes of its DMA. What
+    the matrix grid does depends on the element of its operands: ask `device`.
     """
 
-    device: str
+    device: Device
     engines: tuple[str, ...]
     local: str
     local_bytes: int
@@ -25,11 +25,8 @@ class Target:
     queues: int
     host_queues: int
     native_transpose: bool
-    macs: float
     elements: float
     bytes: float
-    columns: int
-    """Output channels that the grid computes at once."""
 
     def local_memory(self, engine: str) -> str:
         return f"{engine}.{self.local}"
@@ -50,9 +47,9 @@ def target_of(device: Device, element: str) -> Target:
     """The device, with real numbers in `element`: f16 or bf16."""
     shared = sorted((device.memories[level] for level in SHARED if level in device.memories and level != "host"),
                     key=lambda memory: memory.size)
-    nearest, grid = shared[0], device.grids[element]
+    nearest = shared[0]
     return Target(
-        device=device.name,
+        device=device,
         engines=tuple(f"{device.engine}{number}" for number in range(device.engines)),
         local=device.local[0],
         local_bytes=device.memories[device.local[0]].size,
@@ -61,8 +58,6 @@ def target_of(device: Device, element: str) -> Target:
         queues=device.queues,
         host_queues=device.host_queues,
         native_transpose=device.native_transpose,
-        macs=grid.macs * device.clock,
         elements=device.vector.bytes / device.vector.lane_bytes * device.clock,
         bytes=min(device.port, nearest.bandwidth / device.engines),
-        columns=grid.channels,
     )

@@ -11,7 +11,7 @@ from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.nnp.lower.access import Read, granule, read, ways
 from ngraph_mxnet.nnp.lower.boxes import Box, cut, even
 from ngraph_mxnet.nnp.lower.target import Target
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, MATMULS
+from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, MATMULS, on_grid
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384)
 _ISSUE = 0.5e-6
@@ -37,13 +37,14 @@ class Tiling:
         return cut(box, self.parts, self.multiples)
 
 
-def choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, target: Target) -> Tiling | None:
+def choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, target: Target,
+           element: str) -> Tiling | None:
     """The tiling that takes the least time for loads and stores, by an estimate; None if no tile fits `budget` bytes.
 
-    What is streamed in more than one tile takes `copies` times its bytes: 2 where the next one is to come while this
-    one is used.
+    `element` is that of operand 0, in which the grid computes a product. What is streamed in more than one tile takes
+    `copies` times its bytes: 2 where the next one is to come while this one is used.
     """
-    for columns in (target.columns, 1):
+    for columns in (target.device.grids[element].channels if on_grid(node) else 1, 1):
         found = _choose(node, box, streams, budget, copies, target, _multiples(node, columns))
         if found is not None:
             return found
