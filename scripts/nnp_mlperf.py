@@ -10,13 +10,13 @@ import json
 from typing import Any
 
 import click
-from mlperf.scenarios import lowered, offline, runs, server
+from mlperf.scenarios import compiled, offline, runs, server
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from ngraph_mxnet.nnp.device import load_device
-from ngraph_mxnet.nnp.sensitivity import sensitivity
+from ngraph_mxnet.nnp.sensitivity import lowering_sensitivity, sensitivity
 from ngraph_mxnet.nnp.serving import Batch
 
 PUBLISHED_OFFLINE = 10_579.5
@@ -30,7 +30,8 @@ CHIPS = 2
 @click.option("--instances", default=12, show_default=True, help="Parts of the chip that run batches of their own.")
 @click.option("--batch", default=1, show_default=True, help="Largest batch of an instance.")
 @click.option("--precision", default="int8", show_default=True)
-@click.option("--sensitivity", "with_guesses", is_flag=True, help="Offline with other values for each guessed number.")
+@click.option("--sensitivity", "with_guesses", is_flag=True,
+              help="Offline with other values for each guessed number of the device and of lowering.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def main(devices: tuple[str, ...], instances: int, batch: int, precision: str, with_guesses: bool,
          as_json: bool) -> None:
@@ -47,8 +48,9 @@ def main(devices: tuple[str, ...], instances: int, batch: int, precision: str, w
 def _results(name: str, instances: int, batch: int, precision: str, with_guesses: bool) -> dict[str, Any]:
     device = load_device(name)
     progress = Console(stderr=True)
-    programs = [lowered(name, precision, instances, size)
-                for size in track(range(1, batch + 1), f"{name}: batches", console=progress)]
+    executables = [compiled(name, precision, instances, size)
+                   for size in track(range(1, batch + 1), f"{name}: batches", console=progress)]
+    programs = [executable.program for executable in executables]
     full, images = programs[-1], instances * batch
     streams = [runs(program, device) for program in programs]
     found = offline(streams[-1], images, CHIPS)
@@ -63,6 +65,8 @@ def _results(name: str, instances: int, batch: int, precision: str, with_guesses
     if with_guesses:
         with progress.status(f"{name}: other guesses"):
             rows = sensitivity(name, lambda other: offline(runs(full, other), images, CHIPS).images)
+            rows += lowering_sensitivity(executables[-1].version, executables[-1].settings,
+                                         lambda other: offline(runs(other, device), images, CHIPS).images)
         result["sensitivity"] = [{"guess": row.variation.what, "part": row.part} for row in rows]
     return result
 

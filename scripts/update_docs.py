@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/environment.md from ngraph_mxnet/config.py, and docs/nnp-devices.md from the device files."""
+"""Write docs/environment.md from ngraph_mxnet/config.py; docs/nnp-devices.md from devices and lowering's guesses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ngraph_mxnet import config  # noqa: E402
-from ngraph_mxnet.nnp.tables import device_tables  # noqa: E402
+from ngraph_mxnet.nnp.tables import device_tables, lowering_table  # noqa: E402
 
 TEXT = """# Environment variables
 
@@ -28,15 +28,21 @@ DEVICES = """# The numbers of the simulated NNPs
 
 What [the simulator](nnp.md) knows of each product, and from where: `published`, `derived` from what is published, or a
 `guess`, whose source says on what grounds. No number was fitted to a benchmark. `load_device(name, {{path: value}})`
-gives a device with other numbers. This page is generated: edit `ngraph_mxnet/nnp/devices/` and run
-`scripts/update_docs.py`.
+gives a device with other numbers. This page is generated: edit `ngraph_mxnet/nnp/devices/` or
+`ngraph_mxnet/nnp/lower/guesses.py` and run `scripts/update_docs.py`.
 
-{tables}"""
+{tables}
+## The numbers of lowering
+They are the compiler's, not a device's, and have no source: each was set by judgement.
+[nnp-mlperf.md](nnp-mlperf.md) says how much they matter there.
+
+{lowering}"""
 
 
 def main() -> None:
     (ROOT / "docs" / "environment.md").write_text(TEXT.format(table=config.docs_table()), encoding="utf-8")
-    (ROOT / "docs" / "nnp-devices.md").write_text(DEVICES.format(tables=device_tables()), encoding="utf-8")
+    devices = DEVICES.format(tables=device_tables(), lowering=lowering_table())
+    (ROOT / "docs" / "nnp-devices.md").write_text(devices, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
-"""How much a simulated result depends on each guessed number of a device."""
+"""How much a simulated result depends on each guessed number of a device, and of lowering."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 
 from rich.table import Table
 
 from ngraph_mxnet.nnp.device import Device, load_device
+from ngraph_mxnet.nnp.executable import Settings, Version
+from ngraph_mxnet.nnp.hazards import order
+from ngraph_mxnet.nnp.lower import guesses
+from ngraph_mxnet.nnp.lower.lowering import lower
+from ngraph_mxnet.nnp.program import Program
 
 Overrides = dict[str, float]
 _AXES = ("channels", "positions", "depth")
@@ -18,7 +23,7 @@ _NOT_TIME = ("energy", "size", "static", "queues", "host_queues", "shared")
 
 @dataclass(frozen=True)
 class Variation:
-    """Other values for guessed numbers, by path; `what` says it in words."""
+    """Other values for guessed numbers of a device, by path; of lowering there are none. `what` says it in words."""
 
     what: str
     overrides: Overrides
@@ -61,6 +66,25 @@ def sensitivity(device: str, measure: Callable[[Device], float]) -> list[Sensiti
     usual = load_device(device)
     base = measure(usual)
     found = [Sensitivity(each, measure(load_device(device, each.overrides)) / base) for each in variations(usual)]
+    return _sorted(found)
+
+
+def lowering_sensitivity(version: Version, settings: Settings,
+                         measure: Callable[[Program], float]) -> list[Sensitivity]:
+    """What `measure` becomes when the graph is lowered anew with another guess; the largest changes first.
+
+    Most guesses change no instruction; then nothing is measured.
+    """
+    target, base, found = settings.target, measure(version.program), list[Sensitivity]()
+    for what, other in guesses.variations(target.guesses):
+        program = order(lower(version.graph, version.weights, replace(target, guesses=other), version.quantization,
+                              instances=settings.instances).program)
+        same = program.instructions == version.program.instructions
+        found.append(Sensitivity(Variation(what, {}), 1.0 if same else measure(program) / base))
+    return _sorted(found)
+
+
+def _sorted(found: list[Sensitivity]) -> list[Sensitivity]:
     return sorted(found, key=lambda each: -abs(each.part - 1))
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from ngraph_mxnet.ir.attributes import REQUIRED, Attribute
 from ngraph_mxnet.nnp.device import Number, devices, load_device
 from ngraph_mxnet.nnp.instructions import OPS
+from ngraph_mxnet.nnp.lower.guesses import Guesses
 
 
 def instruction_table() -> str:
@@ -44,6 +47,18 @@ def device_tables() -> str:
         rows.append(f"| `{path}` | {_devices(names, list(products))} | {number.value:g} {number.unit} | {number.kind} "
                     f"| {number.source} |")
     return "\n".join(rows) + "\n"
+
+
+def lowering_table() -> str:
+    """One row a guess of lowering: value and meaning."""
+    rows = ["| number | value | where, and what it means |", "|---|---|---|"]
+    rows += [f"| `{each.name}` | {_value(each.default)} {each.metadata['unit']} | {each.metadata['meaning']} |"
+             for each in fields(Guesses)]
+    return "\n".join(rows) + "\n"
+
+
+def _value(value: object) -> str:
+    return ", ".join(f"{part:g}" for part in (value if isinstance(value, tuple) else (value,)))
 
 
 def _devices(names: list[str], known: list[str]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 import ngraph_mxnet
 from mlperf.resnet import IMAGE, random_weights, resnet50
 from ngraph_mxnet.nnp.device import Device
+from ngraph_mxnet.nnp.executable import NNPExecutable
 from ngraph_mxnet.nnp.program import Program
 from ngraph_mxnet.nnp.serving import Batch, highest_rate
 from ngraph_mxnet.nnp.stream import Stream, stream
@@ -38,14 +40,14 @@ class Server:
     percentile99: float
 
 
-def lowered(device: str, precision: str, instances: int, batch: int, seed: int = 0) -> Program:
-    """ResNet-50's Program for `batch` images on each of `instances` parts of the chip, run once on random images."""
+def compiled(device: str, precision: str, instances: int, batch: int, seed: int = 0) -> NNPExecutable:
+    """ResNet-50 for `batch` images on each of `instances` parts of the chip, run once on random images."""
     graph = resnet50(instances * batch)
     images = np.random.default_rng(seed).normal(0, 1, (instances * batch, *IMAGE)).astype(np.float32)
     executable = ngraph_mxnet.compile(graph, backend="NNP", device=device, precision=precision, mode="throughput",
                                       instances=instances)
     executable(images, *random_weights(graph))
-    return executable.program  # type: ignore[attr-defined]
+    return cast(NNPExecutable, executable)
 
 
 def runs(program: Program, device: Device) -> Stream:

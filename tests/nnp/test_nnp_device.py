@@ -8,7 +8,7 @@ import pytest
 
 from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.nnp.device import KINDS, devices, load_device, owner
-from ngraph_mxnet.nnp.tables import device_tables, instruction_table
+from ngraph_mxnet.nnp.tables import device_tables, instruction_table, lowering_table
 
 ALL = [f"{product}:{mode}" for product, modes in devices().items() for mode in modes]
 
@@ -70,5 +70,6 @@ def test_unknown_names(name: str, says: str):
 
 def test_the_tables_of_the_documentation():
     docs = Path(__file__).resolve().parents[2] / "docs"
-    assert device_tables() in (docs / "nnp-devices.md").read_text(), "run scripts/update_docs.py"
+    for table in (device_tables(), lowering_table()):
+        assert table in (docs / "nnp-devices.md").read_text(), "run scripts/update_docs.py"
     assert instruction_table() in (docs / "nnp.md").read_text(), "copy instruction_table() to docs/nnp.md"

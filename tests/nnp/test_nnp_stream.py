@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
+from lowered_graphs import target
+from lowered_graphs import version as lowered_version
 from rich.console import Console
 
 from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.nnp.device import load_device
+from ngraph_mxnet.nnp.executable import Settings
 from ngraph_mxnet.nnp.hazards import check, order
+from ngraph_mxnet.nnp.lower.guesses import Guesses
 from ngraph_mxnet.nnp.program import Buffer, Instruction, Program, Tile, whole
-from ngraph_mxnet.nnp.sensitivity import render, sensitivity, variations
+from ngraph_mxnet.nnp.sensitivity import lowering_sensitivity, render, sensitivity, variations
 from ngraph_mxnet.nnp.stream import repeated, stream
 from ngraph_mxnet.nnp.timing import simulate
 
@@ -101,3 +108,17 @@ def test_a_mapping_changes_the_time():
     loaded = 64 * 64 * 8 + 64 * 32 * 2 + 64 * 32  # each of the 8 blocks of channels reads all of a: more than cycles
     assert parts["i8 grid: 4 channels x 32 positions x 32 depth"] == pytest.approx((64 + loaded / 605.5) / (64 + 32))
     assert parts["grid.startup = 128 cycle"] == pytest.approx((128 + 32) / (64 + 32))
+
+
+def test_guesses_of_lowering_are_varied_by_lowering_anew():
+    b = Builder(name="one")
+    x, w = b.parameter("x", (2, 40, 16, 16)), b.parameter("w", (48, 40, 3, 3), cacheable=True)
+    graph = b.results(b.tanh(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1))))
+    on = target(local_bytes=32 << 10).with_engines(2)
+    one = lowered_version(graph, on, instances=2)
+    rows = lowering_sensitivity(one, Settings(on, 2), lambda program: simulate(program).seconds)
+    parts = {row.variation.what: row.part for row in rows}
+    assert len(parts) == sum(len(each.metadata["others"]) for each in fields(Guesses))
+    assert parts["lowering's pieces = 8 pieces"] == 1.0  # nothing is reshaped
+    assert parts["lowering's tile_shares = (0.425, 0.3, 0.2, 0.1) of the engine's free memory"] != 1.0
+    assert abs(rows[0].part - 1) == max(abs(part - 1) for part in parts.values())

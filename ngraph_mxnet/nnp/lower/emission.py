@@ -45,7 +45,8 @@ class Work:
                 self._results.append(Piece(box, residual.tile, residual.key))
                 continue
             if resident:
-                if box.size * ELEMENT_BYTES[element] > 0.7 * (self.target.local_bytes - self.kept_bytes()):
+                most = self.target.guesses.result_share * (self.target.local_bytes - self.kept_bytes())
+                if box.size * ELEMENT_BYTES[element] > most:
                     raise NoRoomError(self.memory, box.size * ELEMENT_BYTES[element])
                 buffer, key = self.places.allocate(self.memory, element, box.shape, "v")
             else:

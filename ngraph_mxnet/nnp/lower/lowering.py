@@ -19,13 +19,6 @@ from ngraph_mxnet.nnp.lower.views import is_view, lower_view
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Buffer, Program, Tile, whole
 from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization
 
-_SHARES = ((0.85, 2), (0.6, 2), (0.4, 2), (0.2, 2), (0.95, 1))
-"""What part of an engine's free memory tiles may take, tried in turn, as gaps may be in the way of larger ones; and how
-many of a stream's tiles there are at once."""
-
-_LARGE = 4096
-"""Elements of a weight from which on it is worth a copy in the nearest memory for all engines."""
-
 
 @dataclass
 class Lowered:
@@ -179,7 +172,8 @@ class Lowering:
         if node not in self._shards:
             self._shards[node] = shards(node, self.places, self.known, self.instances)
         found = self._shards[node]
-        shared = {v for v in node.inputs if v in self.known and v.type.size >= _LARGE} if len(found) > 1 else set()
+        least = self.target.guesses.shared_elements
+        shared = {v for v in node.inputs if v in self.known and v.type.size >= least} if len(found) > 1 else set()
         for engine, box in found:
             self._lower_shard(node, engine, box, shared)
         self.places.unstage()
@@ -190,8 +184,10 @@ class Lowering:
         local = places.memories[self.target.local_memory(engine)]
         scale = self._scale(node) if node in self.quantization.products else None
         error: NoRoomError | None = None
+        guesses = self.target.guesses  # how large tiles may be, and how many of a stream's there are at once
+        shares = [*((share, 2) for share in guesses.tile_shares), (guesses.last_share, 1)]
         for resident in (True, False):
-            for share, copies in _SHARES:
+            for share, copies in shares:
                 state = places.snapshot()
                 work = Work(places, self.quantization, node, engine, box, scale, shared)
                 try:

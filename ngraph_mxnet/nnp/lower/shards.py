@@ -17,9 +17,6 @@ from ngraph_mxnet.nnp.work import convolution_grid, matmul_grid, matmul_shape
 
 Shard = tuple[str, Box]
 
-_PASS = 2e-6
-"""Seconds: what it costs that one more engine takes part; small nodes stay on few engines."""
-
 
 def shards(node: Node, places: Places, weights: set, instances: int) -> list[Shard]:
     """The boxes that together are the node's first output, with their engines.
@@ -94,7 +91,7 @@ def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> floa
                 moved += size - ELEMENT_BYTES[places.element(value)] * sum(box.size for box in here if box)
         seconds = max(work(node, found, box, target, element), streamed / target.bytes) + moved / target.bytes
         slowest = max(slowest, seconds)
-    return slowest + _PASS * len(placed) / len(target.engines)
+    return slowest + target.guesses.engine_seconds * len(placed) / len(target.engines)
 
 
 def work(node: Node, found: Read, box: Box, target: Target, element: str) -> float:

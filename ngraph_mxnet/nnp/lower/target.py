@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ngraph_mxnet.nnp.device import SHARED, Device
+from ngraph_mxnet.nnp.lower.guesses import Guesses
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Target:
     native_transpose: bool
     elements: float
     bytes: float
+    guesses: Guesses = field(default_factory=Guesses)
 
     def local_memory(self, engine: str) -> str:
         return f"{engine}.{self.local}"

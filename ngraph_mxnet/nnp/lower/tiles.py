@@ -14,8 +14,6 @@ from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, MATMULS, on_grid
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384)
-_ISSUE = 0.5e-6
-"""Seconds that a tile costs beside its bytes: what starts instructions and copies."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,13 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, ta
     table = ways(node)
     axes = _axes(node, box, table, streams)
     best: tuple[float, dict[int, int]] | None = None
+    issue = target.guesses.tile_seconds
     for counts in product(*([*_counts(box.shape[axis], multiples.get(axis, 1))] for axis in axes)):
         ranges = {axis: even(box.shape[axis], count, multiples.get(axis, 1))
                   for axis, count in zip(axes, counts, strict=True)}
         parts = {axis: len(found) for axis, found in ranges.items()}
         tiles = prod(parts.values())
-        if best is not None and tiles * _ISSUE >= best[0]:
+        if best is not None and tiles * issue >= best[0]:
             continue
         sample = box  # the largest tile: one in the middle reads rows on both sides
         for axis, found in ranges.items():
@@ -76,7 +75,7 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, ta
         for order in permutations([axis for axis in axes if parts[axis] > 1]):
             moved = sum(size * prod(parts[axis] for axis in order[: _last(order, own)])
                         for size, own in zip(sizes, depends, strict=True))
-            cost = (moved + sum(sizes)) / target.bytes + tiles * _ISSUE
+            cost = (moved + sum(sizes)) / target.bytes + tiles * issue
             if best is None or cost < best[0]:
                 best = cost, {axis: parts[axis] for axis in order}
     return Tiling(best[1], multiples) if best is not None else None

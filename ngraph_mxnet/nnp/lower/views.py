@@ -13,8 +13,6 @@ from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Buffer, Tile, whole
 from ngraph_mxnet.nnp.quantization import Quantization
 
 VIEWS = ("identity", "dropout", "convert", "reshape", "concat", "slice")
-_MOST_PIECES = 16
-"""Into how many parts a piece may fall when it is reshaped; beyond, the value is put together first."""
 
 
 def is_view(node: Node, quantization: Quantization) -> bool:
@@ -59,23 +57,23 @@ def _reshape(node: Node, places: Places) -> None:
         return
     found: list[Piece] | None = []
     for piece in places.owned(value):
-        parts = _reshaped(piece, value.shape, shape)
+        parts = _reshaped(piece, value.shape, shape, places.target.guesses.pieces)
         found = found + parts if found is not None and parts is not None else None
     if found is None:
-        found = _reshaped(places.together(value), value.shape, shape) or []
+        found = _reshaped(places.together(value), value.shape, shape, places.target.guesses.pieces) or []
     for piece in found:
         places.alias(node.output, piece)
 
 
-def _reshaped(piece: Piece, old: Shape, new: Shape) -> list[Piece] | None:
-    """The piece as boxes of the new shape, None where that takes too many or none will do."""
+def _reshaped(piece: Piece, old: Shape, new: Shape, most: int) -> list[Piece] | None:
+    """The piece as boxes of the new shape, None where that takes more than `most` or none will do."""
     box = _regrouped(piece.box, old, new)
     if box is not None and piece.tile == whole(piece.tile.buffer):
         own = piece.tile.buffer
         return [Piece(box, whole(replace(own, name=f"{own.name}_r", shape=box.shape)), piece.key)]
     lead = max(_leading(piece.box.shape, old), _leading(piece.tile.shape, piece.tile.buffer.shape))
     count = prod(piece.box.shape[:lead])
-    if count > _MOST_PIECES:
+    if count > most:
         return None
     parts = []
     for number in range(count):
