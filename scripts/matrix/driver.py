@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +42,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class Plan:
-    """How models are examined. `pythons`: each library's interpreter; `seconds`: the longest one model may take."""
+    """How models are examined. `pythons`: each library's interpreter; `seconds`: the longest one model may take; `run`:
+    what is to be kept of this run beside the threads: when, of which commit, on which machine."""
 
     pythons: dict[str, str]
     steps: tuple[str, ...]
     threads: int
     seconds: float
     folder: Path
+    run: Mapping[str, str] = field(default_factory=dict)
 
 
 def list_models(plan: Plan, library: str) -> list[Entry]:
@@ -118,7 +120,16 @@ def _with_earlier(plan: Plan, entry: Entry, found: dict[str, Any]) -> dict[str, 
     earlier = json.loads(path.read_text()) if path.exists() else {}
     if "failure" in earlier or "failure" in found or "digest" not in found or earlier.get("digest") != found["digest"]:
         return found
-    return {**earlier, **found, "steps": [*{**dict.fromkeys(earlier["steps"]), **dict.fromkeys(found["steps"])}]}
+    steps = [*{**dict.fromkeys(earlier["steps"]), **dict.fromkeys(found["steps"])}]
+    return {**earlier, **found, "steps": steps, "runs": {**earlier.get("runs", {}), **found["runs"]}}
+
+
+def _runs(plan: Plan) -> dict[str, dict[str, Any]]:
+    """By step, the run that its figures are of. Every step but regions compares outputs, too."""
+    steps = dict.fromkeys(plan.steps)
+    if steps.keys() - {"regions"}:
+        steps["run"] = None
+    return {step: {**plan.run, "threads": plan.threads} for step in steps}
 
 
 class Worker:
@@ -155,7 +166,7 @@ class Worker:
         """What it tells of the model, and why it failed if it did."""
         plan = self._plan
         found: dict[str, Any] = {"library": entry.library, "model": entry.name, "genre": entry.genre,
-                                 "steps": list(plan.steps), "threads": plan.threads, "step": "start"}  # fmt: skip
+                                 "steps": list(plan.steps), "runs": _runs(plan), "step": "start"}  # fmt: skip
         self.served += 1
         start = time.perf_counter()
         assert self._process.stdin is not None

@@ -55,9 +55,10 @@ def resolved(results: Iterable[Result]) -> list[Result]:
 def write_page(results: list[Result], header: str) -> str:
     """The whole page; `header` says on what machine and how."""
     seen = traced(results)
-    parts = [_TITLE, header, "## Summary", _summary(results, seen)]
+    names = runs(seen)
+    parts = [_TITLE, header, "## Runs", _runs_table(names, seen), "## Summary", _summary(results, seen)]
     for genre, rows in _by_genre(seen).items():
-        parts += [f"## {genre[0].upper()}{genre[1:]}", _table(rows)]
+        parts += [f"## {genre[0].upper()}{genre[1:]}", _table(rows, names)]
     parts += ["## What is left to MXNet, and why", _reasons(seen), "## Not examined", _not_examined(results)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -69,18 +70,77 @@ def _by_genre(results: Iterable[Result]) -> dict[str, list[Result]]:
     return dict(sorted(groups.items()))
 
 
+_FIGURES = {"regions": ("regions", "regions"), "run": ("error", "error"), "block": ("block_error", "block"),
+            "time": ("ratio", "time")}  # fmt: skip
+"""By step, the figure that tells that it was done, and the word for it."""
+Run = tuple[tuple[str, Any], ...]
+"""What is known of a run, sorted by name."""
+
+
+def _run(result: Result, step: str) -> Run | None:
+    """The run that the step's figures are of."""
+    found = result.get("runs", {}).get(step)
+    return None if found is None else tuple(sorted(found.items()))
+
+
+def runs(seen: Iterable[Result]) -> dict[Run, str]:
+    """A name for each run, by day, threads, commit and machine."""
+    found = {run for result in seen for step in _FIGURES if (run := _run(result, step)) is not None}
+
+    def place(run: Run) -> tuple[str, ...]:
+        known = dict(run)
+        return tuple(str(known.get(key, "")) for key in ("when", "threads", "commit", "machine"))
+
+    return {run: f"R{number}" for number, run in enumerate(sorted(found, key=place), 1)}
+
+
+def _runs_table(names: dict[Run, str], seen: list[Result]) -> str:
+    heads = ["run", "when", "commit", "machine", "threads", *(word for _, word in _FIGURES.values())]
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---|---|" + "---:|" * (len(heads) - 4)]
+    for run, name in names.items():
+        known = dict(run)
+        cells = [name, *(known.get(key, "unknown") for key in ("when", "commit", "machine", "threads"))]
+        cells += [sum(_run(result, step) == run and key in result for result in seen)
+                  for step, (key, _) in _FIGURES.items()]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def _runs_of(result: Result, names: dict[Run, str]) -> str:
+    """The run of each of the model's figures."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for step, (key, word) in _FIGURES.items():
+        if key in result:
+            run = _run(result, step)
+            found["unknown" if run is None else names[run]].append(word)
+    if len(found) == 1:
+        return next(iter(found))
+    return "; ".join(f"{', '.join(words)}: {name}" for name, words in found.items())
+
+
+def _threads(result: Result) -> Any:
+    """Of either backend when the model was timed."""
+    return result.get("runs", {}).get("time", {}).get("threads", "unknown")
+
+
 def _summary(results: list[Result], seen: list[Result]) -> str:
+    counted = sorted({_threads(result) for result in seen if "ratio" in result}, key=str)
+
+    def median(rows: list[Result], threads: Any) -> list[Any]:
+        timed = sorted(result["ratio"] for result in rows if "ratio" in result and _threads(result) == threads)
+        return [len(timed), f"{timed[len(timed) // 2]:.2f}" if timed else ""]
+
     def row(name: str, rows: list[Result]) -> str:
         run = [result for result in rows if "error" in result]
-        timed = sorted(result["ratio"] for result in run if "ratio" in result)
         counts = [len(rows), sum("same_as" in result for result in rows), sum(map(is_whole, rows)),
-                  sum("failure" in result for result in rows), len(run), sum(map(is_right, run)), len(timed),
-                  sum(map(is_slow, run)),
-                  f"{timed[len(timed) // 2]:.2f}" if timed else ""]  # fmt: skip
+                  sum("failure" in result for result in rows), len(run), sum(map(is_right, run)),
+                  sum(map(is_slow, run)), *(cell for threads in counted for cell in median(run, threads))]
         return f"| {name} | " + " | ".join(map(str, counts)) + " |"
 
-    heads = ("genre", "traced", "of these same graph", "one region, nothing left", "failed", "run", "right", "timed",
-             "over 10 % slower", "median ratio")  # fmt: skip
+    heads = ["genre", "traced", "of these same graph", "one region, nothing left", "failed", "run", "right",
+             "over 10 % slower"]  # fmt: skip
+    for threads in counted:
+        heads += [f"timed, threads: {threads}", "median ratio of these"]
     lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
     lines += [row(genre, rows) for genre, rows in _by_genre(seen).items()]
     lines.append(row("**all**", seen))
@@ -88,9 +148,18 @@ def _summary(results: list[Result], seen: list[Result]) -> str:
     return "\n".join(lines) + f"\n\nOf {len(results)} models {out} can't be had without a download."
 
 
-def _table(rows: list[Result]) -> str:
-    lines = ["| model | input | regions | nodes | left | error | as a block | threads | ours / MKLDNN ms | ratio | |",
-             "|---|---|---:|---:|---|---:|---:|---:|---:|---:|---|"]  # fmt: skip
+def _at_most(result: Result) -> str:
+    """The largest error with which the model is right."""
+    if "error" not in result:
+        return ""
+    most = f"{TOLERANCE[result['kind']]:.0e}"
+    return f"{most}; stages {SAME:.0e}" if "stage_error" in result else most
+
+
+def _table(rows: list[Result], names: dict[Run, str]) -> str:
+    heads = ("model", "input", "regions", "nodes", "left", "error", "at most", "as a block", "threads",
+             "ours / MKLDNN ms", "ratio", "runs", "")  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---:|---|---:|---|---:|---:|---:|---:|---|---|"]
     for result in rows:
         left = Counter[str]()
         for op, _, count in result.get("left", ()):
@@ -99,9 +168,9 @@ def _table(rows: list[Result]) -> str:
         times = f"{result['ours_ms']:.1f} / {result['native_ms']:.1f}" if timed else ""
         note = _note(result)
         cells = (result["model"], _shapes(result), result.get("regions", ""), result.get("taken", ""), _kinds(left),
-                 _figure(result, "error", "{:.0e}"), _figure(result, "block_error", "{:.0e}"),
-                 result["threads"] if timed else "", times,
-                 _figure(result, "ratio", "{:.2f}"), note)  # fmt: skip
+                 _figure(result, "error", "{:.0e}"), _at_most(result), _figure(result, "block_error", "{:.0e}"),
+                 _threads(result) if timed else "", times, _figure(result, "ratio", "{:.2f}"),
+                 _runs_of(result, names), note)  # fmt: skip
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

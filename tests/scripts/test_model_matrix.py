@@ -125,7 +125,18 @@ def test_another_run_adds_its_steps(tmp_path: Path) -> None:
     told(("regions",), digest="a", regions=1)
     found = told(("run",), digest="a", error=0.0)
     assert (found["steps"], found["regions"], found["error"]) == (["regions", "run"], 1, 0.0)
+    assert [found["runs"][step] for step in ("regions", "run")] == [{"threads": 1}] * 2
     assert "regions" not in told(("run",), digest="b", error=0.0)
+
+
+def test_figures_keep_the_run_that_they_are_of(tmp_path: Path) -> None:
+    def told(steps: tuple[str, ...], threads: int, day: str) -> dict[str, Any]:
+        made = plan(tmp_path, "echo '{\"digest\": \"a\", \"done\": true}'")
+        return examine(driver.Plan(made.pythons, steps, threads, 30, tmp_path, {"when": day}))
+
+    first, second = {"when": "first", "threads": 2}, {"when": "second", "threads": 1}
+    assert told(("regions", "time"), 2, "first")["runs"] == {"regions": first, "time": first, "run": first}
+    assert told(("block",), 1, "second")["runs"] == {"regions": first, "time": first, "run": second, "block": second}
 
 
 @pytest.mark.parametrize(("script", "failure"), [
@@ -228,15 +239,20 @@ def test_classes_and_places_are_not_perturbed() -> None:
 
 # ---- report ---------------------------------------------------------------------------------------------
 
+EARLY, LATE = ({"when": f"2026-01-0{day}", "commit": f"c{day}", "machine": "m", "threads": day} for day in (1, 2))
+
+
 def result(model: str, **facts: Any) -> dict[str, Any]:
     return {"library": "gluon_zoo", "model": model, "genre": "toys", "step": "block", "inputs": {"data": [1, 3]},
-            "kind": "values", "finite": True, "regions": 1, "left": [], "taken": 5, "threads": 2, "error": 0.0,
-            **facts}  # fmt: skip
+            "kind": "values", "finite": True, "regions": 1, "left": [], "taken": 5, "error": 0.0,
+            "runs": dict.fromkeys(worker.STEPS, LATE), **facts}  # fmt: skip
 
 
 def test_the_page_has_every_model() -> None:
     results = [
         result("good", ratio=0.5, ours_ms=1.0, native_ms=2.0),
+        result("single", ratio=0.7, ours_ms=1.4, native_ms=2.0, runs={"regions": LATE, "run": EARLY, "time": EARLY}),
+        result("old", ratio=0.9, ours_ms=1.8, native_ms=2.0, runs={}),
         result("slow", ratio=1.5, ours_ms=3.0, native_ms=2.0),
         result("split", regions=2, left=[["sort", "no rule for input 3", 4]]),
         result("wrong", error=0.5),
@@ -246,8 +262,14 @@ def test_the_page_has_every_model() -> None:
         {"library": "gluon_zoo", "model": "broken", "genre": "toys", "step": "trace", "failure": "ValueError: x | y"},
     ]
     page = report.write_page(report.resolved(results), "header")
-    assert "| toys | 6 | 1 | 5 | 0 | 6 | 5 | 3 | 1 | 0.50 |" in page
-    assert "| 2 | 3.0 / 2.0 | 1.50 |" in next(line for line in page.splitlines() if line.startswith("| slow"))
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
+    # of one thread, of two, of an unknown number
+    assert "| toys | 8 | 1 | 7 | 0 | 8 | 7 | 1 | 1 | 0.70 | 3 | 0.50 | 1 | 0.90 |" in page
+    assert "| 1e-03 |  | 2 | 3.0 / 2.0 | 1.50 | R2 |" in rows["slow"]
+    assert "| 1 | 1.4 / 2.0 | 0.70 | regions: R2; error, time: R1 |" in rows["single"]
+    assert "| unknown | 1.8 / 2.0 | 0.90 | unknown |" in rows["old"]
+    assert "| 0e+00; stages 1e-03 |" in rows["tied"]
+    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 1 | 0 | 1 |" in page
     assert "graph of good" in next(line for line in page.splitlines() if line.startswith("| twin"))
     assert "| sort | no rule for input # | 1 | 4 | toys 1 |" in page
     assert "**differs**" in next(line for line in page.splitlines() if line.startswith("| wrong"))
