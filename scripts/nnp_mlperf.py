@@ -21,6 +21,7 @@ from ngraph_mxnet.nnp.serving import Batch
 
 PUBLISHED_OFFLINE = 10_579.5
 PUBLISHED_SERVER = "10,303 to 10,402 requests a second; mean 5.7 to 6.5 ms, least 2.7 ms"
+PUBLISHED_CHIP = "3,600 images/s at 10 W, 360 images/s/W"
 CHIPS = 2
 
 
@@ -80,6 +81,8 @@ def _tables(result: dict[str, Any]) -> list[Table]:
     table.add_row("Server, requests/s", f"{server['rate']:,.0f}; mean {server['mean'] * 1e3:.2f} ms, "
                   f"least {server['least'] * 1e3:.2f} ms, 99 % within {server['percentile99'] * 1e3:.2f} ms",
                   PUBLISHED_SERVER)
+    table.add_row("a chip", f"{offline['images'] / result['chips']:,.0f} images/s; {offline['watts']:.2f} W, "
+                  f"{offline['per_watt']:,.0f} images/s/W", PUBLISHED_CHIP)
     for size, one in enumerate(result["batches"], 1):
         table.add_row(f"batch of {size} an instance", f"{one['seconds'] * 1e3:.2f} ms, every "
                       f"{one['period'] * 1e3:.2f} ms", "")

@@ -24,10 +24,13 @@ _REPEATS = 4
 
 @dataclass(frozen=True)
 class Offline:
-    """`images` a second of all chips; `used` is the part of the grids' peak that this is."""
+    """`images` a second of all chips; `used` is the part of the grids' peak that this is. `watts`: a chip's mean power
+    by the energy that the simulator counts; `per_watt`: images a second and watt."""
 
     images: float
     used: float
+    watts: float
+    per_watt: float
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,9 @@ def runs(program: Program, device: Device) -> Stream:
 def offline(found: Stream, images: int, chips: int) -> Offline:
     """Images a second when all are there from the beginning; `images` are in one run of the program."""
     (element, macs), = found.timeline.macs.items()
-    return Offline(chips * images / found.period, macs / _REPEATS / found.period / found.timeline.device.peak(element))
+    watts = sum(found.timeline.energy.values()) / found.timeline.seconds
+    return Offline(chips * images / found.period, macs / _REPEATS / found.period / found.timeline.device.peak(element),
+                   watts, images / found.period / watts)
 
 
 def server(batches: Sequence[Batch], instances: int, chips: int) -> Server:
