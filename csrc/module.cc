@@ -2,6 +2,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include <pybind11/stl.h>
 
 #include "compile_cache.h"
+#include "content_hash.h"
 #include "cpu_features.h"
 #include "executor.h"
 #include "kernel_library.h"
@@ -141,6 +143,29 @@ std::uintptr_t address(const std::string& symbol) {
   }
 }
 
+ContentHasher::Key hash_key(const py::bytes& key) {
+  const std::string_view bytes(key);
+  ContentHasher::Key words;
+  if (bytes.size() != sizeof words) {
+    throw py::value_error("a key of " + std::to_string(bytes.size()) + " bytes, expected " +
+                          std::to_string(sizeof words));
+  }
+  std::memcpy(words.data(), bytes.data(), sizeof words);
+  return words;
+}
+
+py::bytes hash_content(const py::buffer& data, const py::bytes& key) {
+  const py::buffer_info memory = data.request();
+  std::size_t stride = memory.itemsize;
+  for (std::size_t axis = memory.shape.size(); axis-- > 0; stride *= memory.shape[axis]) {
+    if (memory.shape[axis] > 1 && memory.strides[axis] != static_cast<py::ssize_t>(stride)) {
+      throw py::value_error("the memory is not C-contiguous; hash numpy.ascontiguousarray of it");
+    }
+  }
+  const Hash128 hash = ContentHasher(hash_key(key))(memory.ptr, memory.size * memory.itemsize);
+  return {reinterpret_cast<const char*>(&hash), sizeof hash};
+}
+
 py::dict cache_info() {
   const CompileCache::Info info = CompileCache::instance().info();
   py::dict result;
@@ -227,6 +252,9 @@ void define(py::module_& m) {
         "[(name, address)]: the functions of libmxnet's C interface that are to be called by way of ours.");
   m.def("set_bulk", &mxnet_writers::set_bulk, py::arg("operators"), py::call_guard<py::gil_scoped_release>(),
         "MXEngineSetBulkSize.");
+  m.attr("hash_key_bytes") = sizeof(ContentHasher::Key);
+  m.def("content_hash128", &hash_content, py::arg("data"), py::arg("key"),
+        "16 bytes for the content of a C-contiguous buffer, under a secret, random key of `hash_key_bytes`.");
   m.def("kernel_address", &address, py::arg("symbol"));
   m.def("cpu_features", &features);
   m.def("compile_cache_info", &cache_info);
