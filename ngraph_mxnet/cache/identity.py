@@ -8,22 +8,39 @@ import os
 from pathlib import Path
 
 import ngraph_mxnet
+from ngraph_mxnet.cache.store import open_store
 
 
 @functools.cache
 def package_identity() -> str:
-    """A digest of the name, size and modification time of every module and library of the package.
+    """A digest of the content of every module and library of the package.
 
-    The version alone would not do: while one works on the package it stays the same.
+    To read all of them takes as long as binding a small model, so the store keeps what was read. It is found by size,
+    inode and the times of the last change to content and to the inode, the latter of which no program can set: files
+    of equal size and modification time, as reproducible builds and unpacked archives have them, are told apart.
     """
-    hasher = hashlib.sha256()
     root = str(Path(ngraph_mxnet.__file__).parent)
+    files, statuses = [], []
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             if name.endswith((".py", ".so")):
-                status = os.stat(os.path.join(folder, name))
-                hasher.update(f"{folder.removeprefix(root)}/{name} {status.st_size} {status.st_mtime_ns}\n".encode())
+                path = os.path.join(folder, name)
+                status = os.stat(path)
+                files.append(path)
+                statuses.append((path, status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns,
+                                 status.st_ctime_ns))
+    key = repr(statuses)
+    store = open_store()
+    kept = store.get("identity", key) if store else None
+    if kept is not None:
+        return kept.decode()
+    hasher = hashlib.blake2b(digest_size=32)
+    for path in files:
+        content = Path(path).read_bytes()
+        hasher.update(f"{path.removeprefix(root)} {len(content)}\n".encode() + content)
+    if store:
+        store.put("identity", key, hasher.hexdigest().encode())
     return hasher.hexdigest()
 
 

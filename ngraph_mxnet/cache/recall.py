@@ -10,10 +10,13 @@ from ngraph_mxnet.cache.store import open_store
 
 def recall_bytes(kind: str, key: str, make: Callable[[], bytes | None]) -> bytes | None:
     """What `make` gives, made once for a `kind` and `key`. None is not kept."""
-    store, key = open_store(), f"{package_identity()}\n{key}"
-    content = store.get(kind, key) if store else None
+    store = open_store()
+    if store is None:
+        return make()
+    key = f"{package_identity()}\n{key}"
+    content = store.get(kind, key)
     if content is None:
         content = make()
-        if store and content is not None:
+        if content is not None:
             store.put(kind, key, content)
     return content

@@ -1,19 +1,26 @@
-"""A folder of checked, immutable entries, shared by any number of processes.
+"""A folder of authenticated, immutable entries, shared by any number of the user's processes.
 
-An entry is a file `<kind>/<digest of the package's version and the key>`: a line that names the format, the SHA-256
-of its key and content, the content. It appears by a rename, so nobody reads half of one; one that does not fit its
-checksum is removed and counts as absent. Nothing is locked: two processes that make one entry make the same content.
+An entry is a file `<kind>/<digest of the package's version and the key>`: a line that names the format, a keyed digest
+of its kind, key and content, the content. Only who can read the file `key` of the folder, made at random for it, can
+write an entry that is accepted: none that was damaged, planted or copied from another machine is. Entries appear by a
+rename, so nobody reads half of one. Nothing is locked: two processes that make one entry make the same content.
 
-The entries used longest ago go first when the folder outgrows its bound; a file's modification time is its last use.
+The entries used longest ago go first when the folder outgrows its bounds; a file's modification time is its last use.
+What is in the folder is counted once in a while only: the file `sizes` has the totals of the last count, then the size
+of each entry since. So keeping an entry costs the same whatever is there already.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
+import logging
 import os
+import re
+import secrets
 import stat
-import tempfile
+import struct
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,16 +28,21 @@ from pathlib import Path
 
 import ngraph_mxnet
 from ngraph_mxnet import config
+from ngraph_mxnet.cache.folder import TEMPORARY, UnsafeError, opened_folder, read_file, remove, write_file
 
 logger = config.logger(__name__)
 
-_MAGIC = b"ngraph_mxnet cache 1\n"
+_MAGIC = b"ngraph_mxnet cache 2\n"
 _DIGEST_BYTES = 32
-_TEMPORARY = ".tmp"
+_KEY, _SIZES = "key", "sizes"
+_KEY_BYTES = 32
+_NAME = re.compile(rf"[0-9a-f]{{64}}[-0-9A-Za-z]*({re.escape(TEMPORARY)})?")
+"""Names of entries and of their temporary files. Nothing else in the folder is ours to remove."""
 _STALE_SECONDS = 3600
 """Older temporary files are those of processes that died."""
+_MOST_ENTRIES = 8192
 _REFILL = 0.9
-"""Share of the bound that a clean-up leaves."""
+"""Share of the bounds that a clean-up leaves."""
 
 
 @dataclass(frozen=True)
@@ -42,134 +54,233 @@ class Entry:
     bytes: int
     used: float
 
+    @property
+    def is_temporary(self) -> bool:
+        return self.path.suffix == TEMPORARY
+
 
 class Store:
     """The entries below `root`, of at most `limit` bytes together. It never raises for what the disk does.
 
-    A folder that can't be written to is read; what can't be read is absent.
+    A folder that can't be written to is read; what can't be read is absent. A folder, or a file in it, that somebody
+    else could have written is not used, which is told once.
     """
 
-    def __init__(self, root: Path, limit: int) -> None:
+    def __init__(self, root: Path, limit: int, most_entries: int = _MOST_ENTRIES) -> None:
         self.root = root
         self.limit = limit
+        self.most_entries = most_entries
 
     def get(self, kind: str, key: str) -> bytes | None:
         """The content of an entry, or None."""
-        path = self._path(kind, key)
+        name = _name(key)
         try:
-            data = path.read_bytes()
-        except OSError:
-            return None
-        start = len(_MAGIC) + _DIGEST_BYTES
-        content = data[start:]
-        if data[:start] != _MAGIC + _digest(kind, key, content):
-            logger.warning("%s is damaged: it is made anew", path)
-            with contextlib.suppress(OSError):
-                path.unlink()
-            return None
-        with contextlib.suppress(OSError):
-            os.utime(path)
-        return content
+            with opened_folder(self.root) as root, opened_folder(Path(kind), root) as folder:
+                data, _ = read_file(name, folder)
+                secret = _secret(root)
+                start = len(_MAGIC) + _DIGEST_BYTES
+                content = data[start:]
+                if secret and hmac.compare_digest(data[:start], _MAGIC + _digest(secret, kind, key, content)):
+                    return content
+                logger.warning("%s is damaged, or was not written by this cache: it is made anew",
+                               self.root / kind / name)
+                remove(name, folder)
+        except OSError as error:
+            self._tell_unsafe(error)
+        return None
 
     def put(self, kind: str, key: str, content: bytes) -> bool:
         """Keep `content`; False, with a line in the log, where the folder does not take it."""
-        path = self._path(kind, key)
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(_TEMPORARY, dir=path.parent)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(_MAGIC + _digest(kind, key, content) + content)
-                os.replace(name, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
-        except OSError as error:
-            logger.info("not kept in %s: %s", self.root, error)
+        if not self.fits(kind, len(content)):
             return False
-        self.tidy()
+        try:
+            with opened_folder(self.root, make=True) as root, opened_folder(Path(kind), root, make=True) as folder:
+                secret = _secret(root, make=True)
+                write_file(_name(key), folder, (_MAGIC, _digest(secret, kind, key, content), content))
+                in_bounds = self._count(root, len(_MAGIC) + _DIGEST_BYTES + len(content))
+        except OSError as error:
+            self._not_kept(error)
+            return False
+        if not in_bounds:
+            self.tidy()
         return True
+
+    def fits(self, kind: str, size: int) -> bool:
+        """Whether one entry of `size` bytes can be kept at all; it would drive out all others, and then itself."""
+        if size + len(_MAGIC) + _DIGEST_BYTES <= self.limit:
+            return True
+        tell_once(logging.WARNING, f"NGRAPH_CACHE_MB: what is larger than {self.limit >> 20} MiB, all that {self.root} "
+                                   f"may hold, is not kept: {kind}, {size / 2**20:.1f} MiB")
+        return False
 
     def stem(self, kind: str, key: str) -> str | None:
         """What the paths of entries begin with that somebody else writes; None where the folder can't be made.
 
-        They too appear by a rename, from names that end in `.tmp`, and `tidy` is called after each.
+        They too appear by a rename, from names that end in `.tmp`, and `tidy` is called after each. `derived_key` is
+        for whoever authenticates them.
         """
-        path = self._path(kind, key)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with opened_folder(self.root, make=True) as root, opened_folder(Path(kind), root, make=True):
+                return f"{self.root.absolute() / kind / _name(key)}-"
         except OSError as error:
-            logger.info("not kept in %s: %s", self.root, error)
+            self._not_kept(error)
             return None
-        return f"{path}-"
+
+    def derived_key(self, purpose: str, size: int) -> bytes | None:
+        """`size` secret bytes that are the same in all processes which use this folder; None where it keeps none."""
+        try:
+            with opened_folder(self.root, make=True) as root:
+                return hashlib.shake_256(purpose.encode() + b"\0" + _secret(root, make=True)).digest(size)
+        except OSError as error:
+            self._not_kept(error)
+            return None
 
     def entries(self) -> list[Entry]:
         """All entries, the one used last first."""
-        found = [
-            Entry(path, path.parent.name, status.st_size, status.st_mtime)
-            for path, status in self._files() if path.suffix != _TEMPORARY
-        ]
+        found = (entry for entry in self._files() if not entry.is_temporary)
         return sorted(found, key=lambda entry: (-entry.used, entry.path))
 
     def clear(self) -> int:
         """Remove all entries; how many there were."""
         removed = 0
-        for path, _ in self._files():
-            with contextlib.suppress(OSError):
-                path.unlink()
-                removed += path.suffix != _TEMPORARY
-        return removed
-
-    def _path(self, kind: str, key: str) -> Path:
-        return self.root / kind / hashlib.sha256(f"{ngraph_mxnet.__version__}\n{key}".encode()).hexdigest()
-
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in self.root.glob("*/*"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                if stat.S_ISREG(status.st_mode):
-                    yield path, status
-
-    def tidy(self) -> None:
-        """Remove what processes that died left, and beyond the bound the entries used longest ago."""
-        for path, status in list(self._files()):
-            if path.suffix == _TEMPORARY and time.time() - status.st_mtime > _STALE_SECONDS:
-                with contextlib.suppress(OSError):
-                    path.unlink()
-        entries = self.entries()
-        total = sum(entry.bytes for entry in entries)
-        if total <= self.limit:
-            return
-        for entry in reversed(entries):
+        for entry in self._files():
             with contextlib.suppress(OSError):
                 entry.path.unlink()
-            total -= entry.bytes
-            if total <= _REFILL * self.limit:
-                return
+                removed += not entry.is_temporary
+        with contextlib.suppress(OSError), opened_folder(self.root) as root:
+            remove(_SIZES, root)
+        return removed
+
+    def tidy(self) -> None:
+        """Remove what processes that died left, what is larger than the bound, and beyond the bounds the entries used
+        longest ago."""
+        entries: list[Entry] = []
+        for entry in self._files():
+            if entry.bytes > self.limit or (entry.is_temporary and time.time() - entry.used > _STALE_SECONDS):
+                with contextlib.suppress(OSError):
+                    entry.path.unlink()
+            elif not entry.is_temporary:
+                entries.append(entry)
+        total = sum(entry.bytes for entry in entries)
+        if total > self.limit or len(entries) > self.most_entries:
+            entries.sort(key=lambda entry: -entry.used)
+            while entries and (total > _REFILL * self.limit or len(entries) > _REFILL * self.most_entries):
+                entry = entries.pop()
+                with contextlib.suppress(OSError):
+                    entry.path.unlink()
+                total -= entry.bytes
+        with contextlib.suppress(OSError), opened_folder(self.root) as root:
+            write_file(_SIZES, root, [struct.pack("<2Q", len(entries), total)])
+
+    def is_safe(self) -> bool:
+        """Whether nobody else can have written what is in the folder, so far as its permissions tell."""
+        try:
+            with opened_folder(self.root):
+                return True
+        except UnsafeError as error:
+            self._tell_unsafe(error)
+            return False
+        except OSError:
+            return True  # it is made when the first entry is kept
+
+    def _count(self, root: int, size: int) -> bool:
+        """Note an entry; whether the folder is in its bounds, so far as the notes tell."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(_SIZES, flags, 0o600, dir_fd=root), "rb+", buffering=0) as file:
+            fresh = os.fstat(file.fileno()).st_size == 0
+            file.write(struct.pack("<Q", size))
+            file.seek(0)
+            noted = file.readall()
+        if fresh or len(noted) % 8 or len(noted) < 24:
+            return False
+        count, total, *sizes = struct.unpack(f"<{len(noted) // 8}Q", noted)
+        return count + len(sizes) <= self.most_entries and total + sum(sizes) <= self.limit
+
+    def _files(self) -> Iterator[Entry]:
+        """Those that are ours, temporary ones too."""
+        try:
+            with opened_folder(self.root) as root, os.scandir(root) as kinds:
+                for kind in kinds:
+                    if kind.is_dir(follow_symlinks=False):
+                        yield from self._files_of(kind.name, root)
+        except OSError as error:
+            self._tell_unsafe(error)
+
+    def _files_of(self, kind: str, root: int) -> Iterator[Entry]:
+        with contextlib.suppress(OSError), opened_folder(Path(kind), root) as folder, os.scandir(folder) as files:
+            for file in files:
+                with contextlib.suppress(OSError):
+                    status = file.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and _NAME.fullmatch(file.name):
+                        yield Entry(self.root / kind / file.name, kind, status.st_size, status.st_mtime)
+
+    def _not_kept(self, error: OSError) -> None:
+        self._tell_unsafe(error)
+        logger.info("not kept in %s: %s", self.root, error)
+
+    def _tell_unsafe(self, error: OSError) -> None:
+        if isinstance(error, UnsafeError):
+            tell_once(logging.WARNING, f"NGRAPH_CACHE_DIR: {self.root} is not used: {error}")
 
 
-def _digest(kind: str, key: str, content: bytes) -> bytes:
-    hasher = hashlib.sha256()
+_told: set[str] = set()
+
+
+def tell_once(level: int, message: str) -> None:
+    """Log it, unless this process did."""
+    if message not in _told:
+        _told.add(message)
+        logger.log(level, "%s", message)
+
+
+def _name(key: str) -> str:
+    return hashlib.sha256(_MAGIC + f"{ngraph_mxnet.__version__}\n{key}".encode()).hexdigest()
+
+
+def _digest(secret: bytes, kind: str, key: str, content: bytes) -> bytes:
+    hasher = hashlib.blake2b(key=secret, digest_size=_DIGEST_BYTES)
     for part in (kind.encode(), key.encode(), content):
-        hasher.update(len(part).to_bytes(8, "little") + part)
+        hasher.update(len(part).to_bytes(8, "little"))
+        hasher.update(part)
     return hasher.digest()
 
 
+def _secret(root: int, *, make: bool = False) -> bytes:
+    """The folder's key, made at random if there is none; of no bytes where there is none and it is not to be made.
+
+    Raises:
+        UnsafeError: others may read it.
+        OSError: it can't be read or made.
+    """
+    for _ in range(2):
+        with contextlib.suppress(FileNotFoundError):
+            secret, mode = read_file(_KEY, root)
+            if mode & 0o077:
+                raise UnsafeError(f"others may read its file {_KEY!r} (mode {mode:o}): remove it")
+            if len(secret) == _KEY_BYTES:
+                return secret
+            remove(_KEY, root)  # it appeared whole, and was damaged since
+        if not make:
+            return b""
+        # Of several processes the first one's is everybody's.
+        with contextlib.suppress(FileExistsError):
+            write_file(_KEY, root, [secrets.token_bytes(_KEY_BYTES)], replace=False)
+    raise OSError(f"its file {_KEY!r} can't be made")
+
+
 def open_store() -> Store | None:
-    """The store of NGRAPH_CACHE_DIR and NGRAPH_CACHE_MB; None when it is off or not safe to read code from."""
+    """The store of NGRAPH_CACHE_DIR and NGRAPH_CACHE_MB; None when it is off, not safe to read code from, or below a
+    home folder that this user does not have."""
     wanted = config.get("NGRAPH_CACHE_DIR")
     if wanted == "off":
         return None
-    root = Path(wanted).expanduser() if wanted else _default_root()
     try:
-        mode = root.stat().st_mode
-    except OSError:
-        mode = 0  # it is made when the first entry is kept
-    if mode & stat.S_IWOTH:
-        logger.warning("NGRAPH_CACHE_DIR: not used, as everyone may write to %s; make it your own: chmod o-w", root)
+        root = Path(wanted).expanduser() if wanted else _default_root()
+    except RuntimeError as error:
+        tell_once(logging.WARNING, f"nothing is kept on disk: {error}; NGRAPH_CACHE_DIR may name a folder")
         return None
-    return Store(root, config.get("NGRAPH_CACHE_MB") << 20)
+    store = Store(root, config.get("NGRAPH_CACHE_MB") << 20)
+    return store if store.is_safe() else None
 
 
 def _default_root() -> Path:
