@@ -40,13 +40,6 @@ class AlignedBuffer {
     }
   }
 
-  // A file's content after its first page, to be read only. Throws std::bad_alloc.
-  AlignedBuffer(std::size_t bytes, int file) : bytes_(bytes), rounded_(std::max(rounded(bytes), kMapped)) {
-    void* mapped = mmap(nullptr, rounded_, PROT_READ, MAP_SHARED | MAP_POPULATE, file, kPage);
-    if (mapped == MAP_FAILED) throw std::bad_alloc();
-    data_ = static_cast<char*>(mapped);
-  }
-
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     swap(other);

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "content_hash.h"
+
 namespace ngraph_mxnet {
 
 struct PreparedSet;
@@ -31,7 +33,7 @@ class ArrayHolder {
   struct Look {
     std::shared_ptr<PreparedSet> set;  // prepared from these very contents; else null
     std::vector<bool> trusted;         // of each tensor: nobody writes to it during the call, or between calls unseen
-    std::vector<std::optional<std::uint64_t>> hashes;  // of the tensors that have not been written to since
+    std::vector<std::optional<Hash128>> hashes;  // of the tensors that have not been written to since
     std::uint64_t moment;
   };
 

@@ -322,8 +322,7 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
     check_reads_only_weights(*prepare, cacheable);
     sets_ = PreparedSets::shared(signature(*prepare), cacheable, weights, threads);
     if (!kept.prefix.empty() && prepared_bytes >= kLeastKept) {
-      kept_.emplace(std::move(kept.prefix), prepared_bytes, threads);
-      on_save_ = std::move(kept.on_save);
+      kept_.emplace(std::move(kept), prepared_bytes, cacheable, weights, threads);
     }
     prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
   }
@@ -331,17 +330,11 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
 
 Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs, ArrayHolder* holder) {
   if (prepare_ == nullptr) return nullptr;
-  return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed, const std::vector<std::uint64_t>& hashes) {
+  return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed) {
     if (!kept_) return prepare(fixed);
-    if (Prepared found = kept_->load(hashes)) return found;
-    Prepared prepared = prepare(fixed);
-    if (kept_->save(hashes, *prepared) && on_save_) {
-      try {
-        on_save_();
-      } catch (const std::exception&) {  // tidying up: the weights are there
-      }
-    }
-    return prepared;
+    std::vector<const char*> pointers;
+    for (const InputTensor& input : fixed) pointers.push_back(input.data);
+    return kept_->recall(pointers, [&] { return prepare(fixed); });
   });
 }
 

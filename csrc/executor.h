@@ -115,12 +115,6 @@ class CompiledGraph {
   std::vector<TensorSpec> inputs_, outputs_;
 };
 
-// Where prepared weights are kept (see `KeptWeights`): an empty prefix for nowhere. `on_save` runs after each new file.
-struct KeptWeightsOption {
-  std::string prefix;
-  std::function<void()> on_save;
-};
-
 class Executable : public CompiledGraph {
  public:
   // `prepare` may be null. Throws std::invalid_argument when the Programs refer to what does not exist.
@@ -153,7 +147,6 @@ class Executable : public CompiledGraph {
   std::unique_ptr<ProgramRunner> prepare_;
   std::shared_ptr<PreparedSets> sets_;
   std::optional<KeptWeights> kept_;
-  std::function<void()> on_save_;
   std::atomic<std::size_t> prepare_runs_{0};
 };
 

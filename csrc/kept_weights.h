@@ -1,37 +1,54 @@
-// Prepared weights in files, which processes share.
+// Prepared weights in files.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "aligned_buffer.h"
+#include "content_hash.h"
 
 namespace ngraph_mxnet {
 
-// A file is a page of header (what it is, its size, a checksum of the rest), then the prepared buffer, which is mapped
-// from there: all processes that run a model on the same weights have one copy. Files appear by a rename and are never
-// written to afterwards. What the disk does not do is no error: the weights are prepared as without a file.
+// Where prepared weights are kept: an empty prefix for nowhere.
+struct KeptWeightsOption {
+  std::string prefix;           // what paths begin with; it stands for all but the weights that the content depends on
+  ContentHasher::Key key = {};  // secret, and the same in all processes that share the files
+  // 32 bytes that only who has another such secret can make for a text: a keyed cryptographic hash. May throw.
+  std::function<std::string(const std::string&)> seal;
+  std::function<void()> on_save;  // after each new file; may throw
+};
+
+// A file is a page of header (what it is, its size, a seal of the rest), then the prepared buffer, which is read into
+// memory of the process's own: what becomes of the file later does not matter to it. Names and seals are keyed, so
+// that a file that this user's processes did not write is not accepted. Files appear by a rename and are never written
+// to afterwards. What the disk does not do is no error: the weights are prepared as without a file.
 class KeptWeights {
  public:
-  // Files are named `prefix` and a digest of the weights; the prefix stands for all else that they depend on.
-  KeptWeights(std::string prefix, std::size_t bytes, int threads)
-      : prefix_(std::move(prefix)), bytes_(bytes), threads_(threads) {}
+  using Buffer = std::shared_ptr<const AlignedBuffer>;
 
-  // What was prepared from weights of these hashes, or null. A damaged file is removed, with a warning.
-  std::shared_ptr<const AlignedBuffer> load(const std::vector<std::uint64_t>& hashes) const;
+  // `bytes`: of the prepared buffer; `inputs`: which of a call's inputs are the weights; `sizes`: theirs in bytes.
+  KeptWeights(KeptWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
+              std::vector<std::size_t> sizes, int threads);
 
-  // Whether it is kept now.
-  bool save(const std::vector<std::uint64_t>& hashes, const AlignedBuffer& prepared) const;
+  // What was prepared from these inputs, or what `prepare` makes, which is then kept. A damaged file is removed, with
+  // a warning. Weights that change meanwhile are not kept.
+  Buffer recall(const std::vector<const char*>& inputs, const std::function<Buffer()>& prepare) const;
 
  private:
-  std::string path(const std::vector<std::uint64_t>& hashes) const;
-  std::uint64_t checksum(const char* data) const;
+  std::string path(const std::vector<const char*>& inputs) const;
+  Buffer load(const std::string& path) const;
+  bool save(const std::string& path, const AlignedBuffer& prepared) const;
+  template <class Visit>
+  std::string seal_of_chunks(const std::string& path, Visit chunk) const;
 
-  std::string prefix_;
+  KeptWeightsOption option_;
+  ContentHasher hasher_;
   std::size_t bytes_;
+  std::vector<std::size_t> inputs_, sizes_;
   int threads_;
 };
 

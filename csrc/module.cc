@@ -166,6 +166,25 @@ py::bytes hash_content(const py::buffer& data, const py::bytes& key) {
   return {reinterpret_cast<const char*>(&hash), sizeof hash};
 }
 
+KeptWeightsOption kept_weights(const py::object& kept) {
+  if (kept.is_none()) return {};
+  KeptWeightsOption option;
+  option.prefix = kept.attr("prefix").cast<std::string>();
+  option.key = hash_key(kept.attr("key"));
+  option.seal = [call = share(kept.attr("seal"))](const std::string& text) {
+    std::string seal;
+    with_gil([&] { seal = (*call)(py::bytes(text)).cast<std::string>(); });
+    return seal;
+  };
+  option.on_save = [call = share(kept.attr("on_save"))] { with_gil([&] { (*call)(); }); };
+  return option;
+}
+
+std::string digest(const MXNetGraph& graph, bool with_types) {
+  const py::object hash = py::module_::import("hashlib").attr("sha256")(py::bytes(graph.structure(with_types)));
+  return hash.attr("hexdigest")().cast<std::string>();
+}
+
 py::dict cache_info() {
   const CompileCache::Info info = CompileCache::instance().info();
   py::dict result;
@@ -202,20 +221,16 @@ void define(py::module_& m) {
       .def(py::init([](std::shared_ptr<Program> main, std::shared_ptr<Program> prepare,
                        std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
                        const SpecArgument& inputs, const SpecArgument& outputs, int threads,
-                       const std::string& name, const std::string& kept, py::object on_save) {
-             KeptWeightsOption option{kept, nullptr};
-             if (!on_save.is_none()) {
-               option.on_save = [call = share(std::move(on_save))] { with_gil([&] { (*call)(); }); };
-             }
+                       const std::string& name, const py::object& kept) {
              return std::make_shared<Executable>(std::move(main), std::move(prepare), prepared_bytes,
                                                  std::move(cacheable), to_specs(inputs), to_specs(outputs),
-                                                 threads, name, std::move(option));
+                                                 threads, name, kept_weights(kept));
            }),
            py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("cacheable"),
            py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph",
-           py::arg("kept") = "", py::arg("on_save") = py::none(),
-           "Prepared weights are kept in files whose paths begin with `kept`, if given; after a new one `on_save` is "
-           "called.")
+           py::arg("kept") = py::none(),
+           "Prepared weights are kept in files as `kept` says, if given: its attributes are `prefix`, `key`, `seal` and "
+           "`on_save`, as in csrc/kept_weights.h.")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);
@@ -229,7 +244,8 @@ void define(py::module_& m) {
 
   py::class_<MXNetGraph, std::shared_ptr<MXNetGraph>>(m, "MXNetGraph", "What MXNet hands to the partitioner.")
       .def("json", &MXNetGraph::json)
-      .def("digest", &MXNetGraph::digest, py::arg("with_types"))
+      .def("digest", &digest, py::arg("with_types"),
+           "SHA-256, in hex digits, of what lowering depends on; no names.")
       .def_property_readonly("has_types", &MXNetGraph::has_types)
       .def_property_readonly("nodes", &MXNetGraph::nodes, "[(name, operator)], names as they stand in JSON.")
       .def_property_readonly("arguments", &MXNetGraph::arguments)

@@ -1,10 +1,7 @@
 #include "mxnet_graph.h"
 
-#include <cstdio>
 #include <map>
 #include <unordered_map>
-
-#include "content_hash.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -136,16 +133,7 @@ class StructureText {
 
 std::string MXNetGraph::json() const { return Writer(*graph_).write(); }
 
-std::string MXNetGraph::digest(bool with_types) const {
-  std::string text = StructureText(*graph_, with_types).text();
-  const std::uint64_t low = content_hash(text.data(), text.size());
-  text.insert(0, "second half ");
-  const std::uint64_t high = content_hash(text.data(), text.size());
-  char digits[33];
-  std::snprintf(digits, sizeof digits, "%016llx%016llx", static_cast<unsigned long long>(high),
-                static_cast<unsigned long long>(low));
-  return digits;
-}
+std::string MXNetGraph::structure(bool with_types) const { return StructureText(*graph_, with_types).text(); }
 
 bool MXNetGraph::has_types() const {
   for (std::size_t i = 0; i < graph_->size(); ++i) {

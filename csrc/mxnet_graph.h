@@ -22,9 +22,9 @@ class MXNetGraph {
   // supportedOps are indexed by; toString() sorts by pointers, anew in every run.
   std::string json() const;
 
-  // 32 hex digits for all that lowering depends on: operators, edges, attributes, with or without the types
-  // that MXNet wrote; no names, so that two instances of one model have the same.
-  std::string digest(bool with_types) const;
+  // A text of all that lowering depends on: operators, edges, attributes, with or without the types that MXNet
+  // wrote; no names, so that two instances of one model have the same. No two other graphs have.
+  std::string structure(bool with_types) const;
 
   // Whether MXNet wrote shapes at all: a bind cuts regions out a second time without them.
   bool has_types() const;

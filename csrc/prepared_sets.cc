@@ -81,7 +81,7 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, A
   if (set == nullptr && steady && copies.none()) set = find_or_prepare(hashes, inputs, prepare, &copies);
   if (set == nullptr) {
     std::vector<bool> moving(weights.size(), true);
-    std::vector<std::optional<std::uint64_t>> known(weights.size());
+    std::vector<std::optional<Hash128>> known(weights.size());
     if (copies.none()) {
       moving = look.trusted;
       moving.flip();
@@ -107,12 +107,12 @@ std::size_t PreparedSets::most_sets() const {
 }
 
 PreparedSets::Hashes PreparedSets::all_hashes(const std::vector<InputTensor>& weights,
-                                              const std::vector<std::optional<std::uint64_t>>& known) const {
+                                              const std::vector<std::optional<Hash128>>& known) const {
   Hashes hashes(known.size());
   std::atomic<std::size_t> next{0};
   run_on_team(threads_, [&](int, int) {
     for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
-      hashes[i] = known[i] ? *known[i] : content_hash(weights[i].data, bytes_[i]);
+      hashes[i] = known[i] ? *known[i] : content_hash128(weights[i].data, bytes_[i]);
     }
   });
   return hashes;
@@ -163,7 +163,7 @@ PreparedSets::SetPtr PreparedSets::find_or_prepare(Hashes hashes, const std::vec
     finished_.notify_all();
   };
   try {
-    buffer = prepare(inputs, set->hashes);
+    buffer = prepare(inputs);
   } catch (...) {
     finish(nullptr);
     throw;

@@ -13,11 +13,12 @@
 
 #include "aligned_buffer.h"
 #include "array_holder.h"
+#include "content_hash.h"
 
 namespace ngraph_mxnet {
 
 struct PreparedSet {
-  std::vector<std::uint64_t> hashes;  // of the weights
+  std::vector<Hash128> hashes;  // of the weights
   std::size_t sightings = 0;          // in how many places holders see these weights; the holders' lock guards it
   bool pending = true;
   std::shared_ptr<const AlignedBuffer> buffer;  // null after a failure
@@ -38,9 +39,8 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   // `cacheable`: which inputs are weights; `bytes`: the size of each of those; `threads`: how many may hash.
   PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes, int threads);
 
-  // Makes the buffer from inputs whose weights have these hashes.
-  using Prepare =
-      std::function<Buffer(const std::vector<InputTensor>& inputs, const std::vector<std::uint64_t>& hashes)>;
+  // Makes the buffer from these inputs.
+  using Prepare = std::function<Buffer(const std::vector<InputTensor>& inputs)>;
 
   // The buffer for these weights; `prepare` makes it when there is none. Of several threads that need
   // the same new buffer one prepares and the others wait. `holder` may be null.
@@ -48,11 +48,11 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
 
  private:
   using SetPtr = std::shared_ptr<PreparedSet>;
-  using Hashes = std::vector<std::uint64_t>;
+  using Hashes = std::vector<Hash128>;
 
   std::size_t most_sets() const;
   Hashes all_hashes(const std::vector<InputTensor>& weights,
-                    const std::vector<std::optional<std::uint64_t>>& known) const;
+                    const std::vector<std::optional<Hash128>>& known) const;
   std::vector<AlignedBuffer> copy(const std::vector<bool>& which, std::vector<InputTensor>* weights) const;
   SetPtr find(const Hashes& hashes, std::unique_lock<std::mutex>* lock);
   SetPtr find_or_prepare(Hashes hashes, const std::vector<InputTensor>& inputs, const Prepare& prepare,

@@ -82,7 +82,7 @@ std::string signature(const Program& program) {
   const std::size_t arena = program.arena_bytes();
   append(&arena, 1);
   for (const AlignedBuffer& constant : program.constants()) {
-    const std::uint64_t hash = content_hash(constant.data(), constant.size());
+    const Hash128 hash = content_hash128(constant.data(), constant.size());
     append(&hash, 1);
   }
   for (const Level& level : program.levels()) {

@@ -200,7 +200,7 @@ _VARIABLES = (
     ),
     _switch(
         "NGRAPH_CACHE_WEIGHTS",
-        "1: prepared weights are kept in that folder, too: processes start sooner and share one copy in memory. "
+        "1: prepared weights are kept in that folder, too: processes start sooner. "
         "They are up to twice as big as the model's: choose NGRAPH_CACHE_MB accordingly.",
         compiles=False,
     ),

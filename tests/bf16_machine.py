@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.cpu import precision
+from ngraph_mxnet.cpu import precision, validate
 from ngraph_mxnet.cpu.microkernels import Isa, Variant, target, tiles, variants
 
 _KERNEL = "ng_contraction_"
@@ -27,4 +27,5 @@ def allow_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")  # other processes know no such kernels
     monkeypatch.setattr(precision, "bf16_missing", lambda isa, features: None)
     monkeypatch.setattr(tiles, "variants", with_bf16)
+    monkeypatch.setattr(validate, "variants", with_bf16)
     monkeypatch.setattr(_core, "kernel_address", kernel_address)

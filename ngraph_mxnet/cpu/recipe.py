@@ -15,10 +15,17 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cache import open_store, package_identity
+from ngraph_mxnet.cache import Store, open_store, package_identity
+from ngraph_mxnet.cpu.validate import Validator, count
+from ngraph_mxnet.ir.types import element_type
 
 _LARGE = 1 << 12
 """Bytes of a constant that is worth naming instead of keeping."""
+
+_MOST_THREADS = 1 << 16
+_HEADER_BYTES = 4096
+"""Of a file of prepared weights."""
+_SEAL_KEY_BYTES = 64
 
 Spec = tuple[str, tuple[int, ...]]
 """Element name and shape."""
@@ -58,27 +65,44 @@ class Recipe:
     def bind(self, address: Callable[[str], int], owner: Any = None, *, generated: bool = False) -> Any:
         """The `_core.Executable`, which keeps `owner`, the owner of the kernels' code.
 
-        What `generated` kernels prepare is not kept on disk, for their names do not tell what they do.
+        What `generated` kernels prepare is not kept on disk, for their names do not tell what they do. Without such,
+        every instruction is checked before any runs (see `validate`).
+
+        Raises:
+            ValueError, KeyError: an instruction is not such as its kernel declares, or there is no such kernel.
         """
         from ngraph_mxnet import _core
 
+        if not generated:
+            self.check()
         return _core.Executable(
             self.main.bind(address, owner), self.prepare.bind(address, owner) if self.prepare else None,
             self.prepared_bytes, self.cacheable, self.inputs, self.outputs, self.threads, self.name,
-            *(("", None) if generated else self._kept_weights()),
+            None if generated else self._kept_weights(),
         )
 
-    def _kept_weights(self) -> tuple[str, Callable[[], None] | None]:
-        """Where `_core.Executable` keeps prepared weights, and what it calls after a new file."""
+    def check(self) -> None:
+        """Raises ValueError, which names the instruction, for one that is not such as its kernel declares."""
+        inputs, outputs = ([element_type(element).size * prod(map(count, shape)) for element, shape in specs]
+                           for specs in (self.inputs, self.outputs))
+        validator = Validator(inputs, outputs, count(self.prepared_bytes))
+        for program in (self.main, self.prepare):
+            if program is not None:
+                validator.check(program)
+        if not 1 <= count(self.threads) <= _MOST_THREADS:
+            raise ValueError(f"{self.threads} threads")
+
+    def _kept_weights(self) -> KeptWeights | None:
+        """Where `_core.Executable` keeps prepared weights."""
         store = open_store() if config.get("NGRAPH_CACHE_WEIGHTS") and self.prepare else None
-        if store is None:
-            return "", None
+        if store is None or not store.fits("weights", self.prepared_bytes + _HEADER_BYTES):
+            return None
         assert self.prepare is not None
         program = json.dumps([package_identity(), self.prepare.levels, self.prepared_bytes])
         hasher = hashlib.sha256(program.encode())
         for array in self.prepare.constants:
-            hasher.update(array.tobytes())
-        return store.stem("weights", hasher.hexdigest()) or "", store.tidy
+            hasher.update(array.nbytes.to_bytes(8, "little") + array.tobytes())
+        return kept_weights(store, hasher.hexdigest())
 
     def to_bytes(self, held: Mapping[str, np.ndarray] | None = None) -> bytes:
         """A line of JSON, then the content of all constants but large ones that are among `held`, arrays by name."""
@@ -106,6 +130,13 @@ class Recipe:
     @staticmethod
     def from_bytes(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Recipe:
         """What `to_bytes` gave, with the same `held`; anything else is a ValueError, KeyError or TypeError."""
+        try:
+            return Recipe._decode(content, held)
+        except (AttributeError, RecursionError) as error:
+            raise ValueError(f"no recipe: {error}") from error
+
+    @staticmethod
+    def _decode(content: bytes, held: Mapping[str, np.ndarray] | None) -> Recipe:
         end = content.index(b"\n")
         header = json.loads(content[:end])
         position = end + 1
@@ -116,18 +147,45 @@ class Recipe:
                 return None
             constants = []
             for array in fields["constants"]:
-                dtype, shape = np.dtype(array["dtype"]), tuple(array["shape"])
+                dtype, shape = np.dtype(array["dtype"]), tuple(map(count, array["shape"]))
                 if "held" in array:
                     constants.append(np.ascontiguousarray((held or {})[array["held"]], dtype).reshape(shape))
                     continue
-                count = prod(shape)
-                constants.append(np.frombuffer(content, dtype, count, position).reshape(shape))
-                position += count * dtype.itemsize
+                elements = prod(shape)
+                constants.append(np.frombuffer(content, dtype, elements, position).reshape(shape))
+                position += elements * dtype.itemsize
             return ProgramRecipe(fields["levels"], fields["arena_bytes"], constants)
 
         main, prepare = program(header.pop("main")), program(header.pop("prepare"))
-        assert main is not None
+        if main is None:
+            raise ValueError("no main program")
         return Recipe(main, prepare, **header)
+
+
+@dataclass(frozen=True)
+class KeptWeights:
+    """What `_core.Executable` needs to keep prepared weights; csrc/kept_weights.h says what each is for."""
+
+    prefix: str
+    key: bytes
+    seal: Callable[[bytes], bytes]
+    on_save: Callable[[], None]
+
+
+def kept_weights(store: Store, program: str) -> KeptWeights | None:
+    """Files of `store` for the weights that `program`, a digest, prepares; None where it keeps nothing."""
+    from ngraph_mxnet import _core
+
+    prefix = store.stem("weights", program)
+    secret = store.derived_key("weights", _core.hash_key_bytes + _SEAL_KEY_BYTES)
+    if prefix is None or secret is None:
+        return None
+    seal_key = secret[:_SEAL_KEY_BYTES]
+
+    def seal(text: bytes) -> bytes:
+        return hashlib.blake2b(text, key=seal_key, digest_size=32).digest()
+
+    return KeptWeights(prefix, secret[_SEAL_KEY_BYTES:], seal, store.tidy)
 
 
 def load(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -76,20 +77,64 @@ def test_a_damaged_file_is_made_anew(folder: Path, damage, capfd: pytest.Capture
     assert capfd.readouterr().err == ""
 
 
-def test_what_is_mapped_outlives_its_file(folder: Path):
+@pytest.mark.parametrize("change", [
+    lambda path: path.unlink(),
+    lambda path: os.truncate(path, 0),
+    lambda path: path.open("r+b").write(bytes(path.stat().st_size)),
+], ids=["removed", "truncated", "overwritten"])
+def test_what_becomes_of_the_file_does_not_matter_to_a_running_model(folder: Path, change):
     prepares()
     executable = compile(product(), "CPU")
     x, w = arrays()
     before = executable(x, w)[0]
+    assert executable.native.prepare_runs == 0  # type: ignore[attr-defined]
     for path in folder.iterdir():
-        path.unlink()
+        change(path)
     np.testing.assert_array_equal(executable(x, w)[0], before)
+
+
+def test_a_file_of_other_weights_in_its_place(folder: Path, capfd: pytest.CaptureFixture[str]):
+    assert [prepares(0), prepares(1)] == [1, 1]
+    one, two = folder.iterdir()
+    for path in (one, two):
+        path.rename(path.with_suffix(".old"))
+    one.with_suffix(".old").rename(two)
+    assert prepares(0) + prepares(1) == 2
+    assert "not written by this cache" in capfd.readouterr().err
+
+
+def test_a_file_that_another_cache_sealed(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    """The content hash without a key could be met by whoever chose one word."""
+    prepares()
+    (path,) = folder.iterdir()
+    (tmp_path / "key").write_bytes(bytes(32))
+    assert prepares() == 1
+    (other,) = set(folder.iterdir()) - {path}
+    path.rename(other)
+    assert prepares() == 1
+    assert "not written by this cache" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_others_may_write_to(folder: Path, mode: int):
+    prepares()
+    for path in folder.iterdir():
+        path.chmod(mode)
+    assert prepares() == 1
+
+
+def test_a_link_is_not_followed(folder: Path, tmp_path: Path):
+    prepares()
+    for path in folder.iterdir():
+        path.rename(tmp_path / "elsewhere")
+        path.symlink_to(tmp_path / "elsewhere")
+    assert prepares() == 1
 
 
 def test_the_bound_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("NGRAPH_CACHE_MB", "1")
     assert [prepares(), prepares()] == [1, 1]
-    assert list(folder.iterdir()) == []
+    assert not folder.exists()  # the file was written, and then drove out all others and itself
 
 
 def test_no_folder_no_file(folder: Path):

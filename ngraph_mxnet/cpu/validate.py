@@ -1,0 +1,160 @@
+"""Whether a program's instructions are such as their kernels declare: for what comes from disk, before it runs.
+
+Checked of every instruction: that the kernel is one of the kernel library's, for an instruction set of this CPU; the
+numbers of operands, ints and floats; that what counts is at least 1 and within bounds; the number of tasks; that an
+operand's place exists and is aligned. Of the families in `reach.REACH` and of contractions also that no byte outside an
+operand's memory is read or written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet.cpu.abi import tasks_of
+from ngraph_mxnet.cpu.isa import supported
+from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, INTS, ContractionParams, Operand
+from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
+from ngraph_mxnet.cpu.reach import reach_of
+from ngraph_mxnet.cpu.signatures import CONTRACTIONS, SIGNATURES, Signature
+from ngraph_mxnet.cpu.view import Space
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.cpu.recipe import ProgramRecipe
+
+_SYMBOL = re.compile(r"ng_(\w+?)__([a-z0-9]+)")
+_MOST = 1 << 46
+"""Beyond it no number of an instruction can be right; products of a few stay exact in Python."""
+_SLACK = 64
+"""Bytes after a buffer that may be read: a kernel's last vector."""
+_ALIGNED = (Operand.WEIGHTS, Operand.BIAS, Operand.SCALE2, Operand.SHIFT2)
+_ALIGNMENT = 64
+_ONE_EACH = (Space.ARENA, Space.PREPARED)
+
+
+class Validator:
+    """For the Programs of one executable."""
+
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], prepared: int) -> None:
+        """Bytes of each input and output, and of the prepared buffer."""
+        from ngraph_mxnet import _core
+
+        self._features = _core.cpu_features()
+        self._isas: list[str] = list(supported(self._features))
+        self._kernels: dict[str, tuple[str, Signature, Variant | None]] = {}
+        self._sizes: dict[int, Sequence[int]] = {Space.INPUT: inputs, Space.OUTPUT: outputs, Space.PREPARED: [prepared]}
+
+    def check(self, program: ProgramRecipe) -> None:
+        """Raises ValueError that names the instruction and what is wrong with it."""
+        spaces = {**self._sizes, Space.ARENA: [count(program.arena_bytes)],
+                  Space.CONSTANT: [array.nbytes for array in program.constants]}
+        for level in program.levels:
+            for instruction in level:
+                try:
+                    self._check_instruction(instruction, spaces, program.constants)
+                except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                    name = instruction[0] if isinstance(instruction, list | tuple) and instruction else instruction
+                    raise ValueError(f"instruction {name!r}: {error}") from error
+
+    def _check_instruction(self, instruction: Sequence[Any], spaces: dict[int, Sequence[int]],
+                           constants: Sequence[np.ndarray]) -> None:
+        kernel, operands, numbers, floats, tasks = instruction[:5]
+        if type(kernel) is not str:
+            raise ValueError("no such kernel")
+        if kernel not in self._kernels:
+            self._kernels[kernel] = self._kernel(kernel)
+        name, signature, variant = self._kernels[kernel]
+        if not {int}.issuperset(map(type, numbers)) or (numbers and max(max(numbers), -min(numbers)) > _MOST):
+            raise ValueError(f"{numbers} are no whole numbers within bounds")
+        if len(operands) != signature.operands:
+            raise ValueError(f"{len(operands)} operands, the kernel has {signature.operands}")
+        if len(numbers) < signature.ints:
+            raise ValueError(f"{len(numbers)} ints, the kernel reads {signature.ints}")
+        least_ints, least_floats = signature.counts(name, numbers)
+        if len(numbers) < least_ints or len(floats) < least_floats:
+            raise ValueError(f"{len(numbers)} ints and {len(floats)} floats, the kernel reads {least_ints} and "
+                             f"{least_floats}")
+        if not {float, int}.issuperset(map(type, floats)):
+            raise ValueError(f"floats {floats}")
+        if min(numbers[:signature.sizes]) < 1:
+            raise ValueError(f"sizes {numbers[:signature.sizes]}, each of which must be at least 1")
+        wanted = _tasks(name, numbers)
+        if type(tasks) is not int or tasks != wanted or wanted > _MOST:
+            raise ValueError(f"{tasks} tasks, its ints make {wanted}")
+        room = [_place(operand, spaces) for operand in operands]
+        if name in CONTRACTIONS:
+            second = numbers[INTS.index("flags")] & FLAG_OUTPUT2
+            for operand in _ALIGNED if second else _ALIGNED[:2]:
+                space, _, offset = operands[operand]
+                if offset % _ALIGNMENT and space != Space.INPUT:
+                    raise ValueError(f"operand {operand}: offset {offset} is no multiple of {_ALIGNMENT}")
+        for number, first, last in reach_of(name, numbers, _table(operands, constants), variant) or ():
+            offset, size = room[number]
+            if offset + first < 0 or offset + last > size + (_SLACK if operands[number][0] != Space.OUTPUT else 0):
+                raise ValueError(f"operand {number}: bytes {offset + first} to {offset + last} of {size}")
+
+    def _kernel(self, kernel: str) -> tuple[str, Signature, Variant | None]:
+        match = _SYMBOL.fullmatch(kernel)
+        if match is None or match[1] not in SIGNATURES:
+            raise ValueError("no such kernel")
+        name, isa = match.groups()
+        if isa not in self._isas:
+            raise ValueError("this CPU does not run it")
+        variant = next((v for v in variants(isa) if symbol(v, isa) == kernel), None)  # type: ignore[arg-type]
+        if name in CONTRACTIONS and variant is None:
+            raise ValueError("no such kernel")
+        if variant is not None and variant.bf16:
+            from ngraph_mxnet.cpu import precision
+
+            missing = precision.bf16_missing(isa, self._features)  # type: ignore[arg-type]
+            if missing is not None:
+                raise ValueError(missing)
+        return name, SIGNATURES[name], variant
+
+
+def _tasks(name: str, ints: Sequence[int]) -> int:
+    if name in CONTRACTIONS:
+        params = dict(zip(INTS, ints, strict=False))
+        if params["steps"] < 1 or params["step_block"] < 1:
+            raise ValueError(f"{params['steps']} steps in blocks of {params['step_block']}")
+        return ContractionParams(**params).tasks
+    return tasks_of(name, ints)
+
+
+def count(value: Any) -> int:
+    """The value, if it can be a number of bytes or elements, else ValueError."""
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError(f"{value!r} can't be a number of bytes or elements")
+    return value
+
+
+def _place(operand: Sequence[Any], spaces: dict[int, Sequence[int]]) -> tuple[int, int]:
+    """Offset, and the size of what it is in."""
+    space, index, offset = operand
+    if {int, Space}.issuperset((type(space), type(index), type(offset))) and space in spaces:
+        sizes = spaces[space]
+    else:
+        raise ValueError(f"no such place: {operand}")
+    if space in _ONE_EACH:
+        index = min(index, 0)  # they have no numbers
+    if not 0 <= index < len(sizes):
+        raise ValueError(f"{Space(space).name.lower()} {index} does not exist, there are {len(sizes)}")
+    if not 0 <= offset <= sizes[index]:
+        raise ValueError(f"byte offset {offset} of {sizes[index]}")
+    return offset, sizes[index]
+
+
+def _table(operands: Sequence[Sequence[int]], constants: Sequence[np.ndarray]) -> Callable[[int, int], np.ndarray]:
+    def table(operand: int, count: int) -> np.ndarray:
+        space, index, offset = operands[operand]
+        if space != Space.CONSTANT:
+            raise ValueError(f"operand {operand}: a table must be a constant")
+        memory = constants[index].reshape(-1).view(np.uint8)
+        if offset % 4 or offset + 4 * count > memory.size:
+            raise ValueError(f"operand {operand}: a table of {count} entries at {offset} of {memory.size} bytes")
+        return memory[offset:offset + 4 * count].view(np.int32)
+
+    return table

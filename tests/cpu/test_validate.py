@@ -1,0 +1,228 @@
+"""Programs from disk: what is not as the kernels declare is refused before anything runs."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ngraph_mxnet.cpu import recipe as recipes
+from ngraph_mxnet.cpu.kernels import (
+    ALL_KERNELS,
+    attention,
+    boxes,
+    gather,
+    layout,
+    normalize,
+    ordering,
+    pooling,
+    product,
+    recurrent,
+    reduction,
+    spatial,
+    winograd,
+)
+from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES
+from ngraph_mxnet.cpu.reach import REACH
+from ngraph_mxnet.cpu.recipe import Recipe
+from ngraph_mxnet.cpu.signatures import CONTRACTIONS, ELEMENT_BYTES, SIGNATURES
+from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.runtime.compile import compile
+
+INTS = {
+    "attention": attention.ATTENTION_INTS, "box_nms": boxes.BOX_NMS_INTS, "gather_4": gather.GATHER_INTS,
+    "scatter_4": gather.SCATTER_INTS, "scatter_f64": gather.SCATTER_INTS,
+    "element_positions": gather.ELEMENT_POSITION_INTS, "to_blocked": layout.LAYOUT_INTS,
+    "from_blocked": layout.LAYOUT_INTS, "pack_contraction": layout.PACK_CONTRACTION_INTS,
+    "softmax": normalize.SOFTMAX_INTS, "layer_norm": normalize.LAYER_NORM_INTS, "lrn": normalize.LRN_INTS,
+    "batch_norm_factors": normalize.FACTORS_INTS, "argsort_f32": ordering.AXIS_INTS,
+    "max_pool_blocked": pooling.POOL_INTS, "scale_shift_blocked": pooling.SCALE_SHIFT_INTS,
+    "product_f64": product.PRODUCT_INTS, "lstm_cell": recurrent.CELL_INTS, "reduce_sum": reduction.REDUCE_INTS,
+    "reduce_f64": reduction.REDUCE_INTS, "argmax": reduction.ARG_INTS, "resample_blocked": spatial.RESAMPLE_INTS,
+    "bilinear_sample": spatial.SAMPLE_INTS, "roi_align_blocked": spatial.REGION_INTS,
+    "winograd_input_2": winograd.INPUT_INTS, "winograd_output_4": winograd.OUTPUT_INTS,
+    "pack_winograd": winograd.PACK_INTS,
+}
+
+
+def test_every_kernel_is_declared():
+    rows = {f"depthwise3x3_s{stride}" for stride in STRIDES}
+    assert set(SIGNATURES) == set(ALL_KERNELS) | set(CONTRACTIONS) | rows
+    assert set(REACH) <= set(SIGNATURES)
+
+
+def test_declarations_are_the_kernels_own():
+    for name, record in ALL_KERNELS.items():
+        declared = SIGNATURES[name]
+        if record.expression is not None:
+            sizes = tuple(ELEMENT_BYTES[element] for element in (*record.inputs, record.output))
+            assert (declared.elements, declared.floats) == (sizes, record.parameters), name
+        elif record.family == "wide":
+            assert declared.elements, name
+    for name, ints in INTS.items():
+        assert SIGNATURES[name].ints == len(ints), name
+
+
+def network() -> Graph:
+    """Contractions of both kinds of input, a depthwise one, layouts, elementwise ops, a reduction, a softmax."""
+    b = Builder()
+    x = b.parameter("x", (2, 3, 9, 9))
+    for channels, groups in ((20, 1), (20, 20), (32, 1)):
+        shape = (channels, x.type.shape[1] // groups, 3, 3)
+        weights = np.random.default_rng(channels).uniform(-1, 1, shape).astype(np.float32)
+        x = b.relu(b.convolution(x, b.constant(weights), pads_begin=[1, 1], pads_end=[1, 1], groups=groups))
+    x = b.reshape(b.reduce_mean(x, axes=[2, 3]), shape=[2, 32])
+    return b.results(b.softmax(b.exp(x), axis=1))
+
+
+@pytest.fixture(scope="module")
+def content() -> bytes:
+    kept = compile(network(), "CPU", threads=1).kept()
+    assert kept is not None
+    return kept
+
+
+def fields(content: bytes) -> dict[str, Any]:
+    return json.loads(content[:content.index(b"\n")])
+
+
+def changed(content: bytes, header: dict[str, Any]) -> bytes:
+    return json.dumps(header).encode() + content[content.index(b"\n"):]
+
+
+def instructions(header: dict[str, Any]) -> Iterator[list[Any]]:
+    for program in (header["main"], header["prepare"]):
+        for level in program["levels"] if program else ():
+            yield from level
+
+
+def test_what_was_kept_is_as_declared(content: bytes):
+    kinds = {instruction[0].split("__")[0] for instruction in instructions(fields(content))}
+    assert len(kinds) >= 6 and any("contraction" in kind for kind in kinds), kinds
+    Recipe.from_bytes(content).check()
+    native = recipes.load(content)
+    x = np.ones((2, 3, 9, 9), np.float32)
+    out = np.empty((2, 32), np.float32)
+    native.run([x], [out])
+    np.testing.assert_allclose(out.sum(1), 1, rtol=1e-5)
+
+
+def _set(at: int, value: Any) -> Callable[[list[Any]], None]:
+    return lambda instruction: instruction.__setitem__(at, value)
+
+
+@pytest.mark.parametrize("change", [
+    _set(0, "system"), _set(0, "ng_system__avx2"), _set(0, "ng_exp__sse9"), _set(0, 7), _set(0, "ng_exp"),
+    lambda i: i[1].pop(), lambda i: i[1].append([0, 0, 0]), lambda i: i[1].clear(),
+    lambda i: i[2].pop(), lambda i: i[2].clear(), lambda i: i[2].__setitem__(0, 0),
+    lambda i: i[2].__setitem__(0, -1), lambda i: i[2].__setitem__(2, 1.0), lambda i: i[2].__setitem__(1, 1 << 62),
+    lambda i: i[2].__setitem__(2, None),
+    lambda i: _set(4, i[4] + 1)(i), _set(4, -1), _set(4, float("nan")), _set(4, True),
+    lambda i: i[1][-1].__setitem__(2, -64), lambda i: i[1][-1].__setitem__(2, 1 << 40),
+    lambda i: i[1][-1].__setitem__(0, 9), lambda i: i[1][-1].__setitem__(2, None),
+])
+def test_one_wrong_thing_in_any_instruction(content: bytes, change: Callable[[list[Any]], None]):
+    count = sum(1 for _ in instructions(fields(content)))
+    for number in range(count):
+        header = fields(content)
+        instruction = list(instructions(header))[number]
+        before = copy.deepcopy(instruction)
+        change(instruction)
+        assert json.dumps(instruction) != json.dumps(before)
+        with pytest.raises((ValueError, KeyError, TypeError)):
+            recipes.load(changed(content, header))
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("inputs", [["f32", [float("nan")]]]), ("inputs", [["f32", [-2, 3, 9, 9]]]), ("inputs", []),
+    ("inputs", [["f33", [2]]]),
+    ("outputs", [["f32", [2, 31]]]), ("threads", 0), ("threads", 1 << 30), ("threads", None), ("prepared_bytes", -1),
+    ("main", None),
+])
+def test_wrong_frames(content: bytes, name: str, value: Any):
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        recipes.load(changed(content, fields(content) | {name: value}))
+
+
+@pytest.mark.parametrize("header", [b"", b"\n", b"[]\n", b"{}\n", b"7\n", b"[" * 100000 + b"\n", b"null\n"])
+def test_no_recipe(header: bytes):
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        recipes.load(header)
+
+
+def test_strides_beyond_the_memory(content: bytes):
+    """Each instruction whose reach is known, with one of its numbers larger: nothing outside an operand's memory."""
+    header, refused, tried = fields(content), 0, 0
+    for instruction in instructions(header):
+        name = instruction[0].removeprefix("ng_").rpartition("__")[0]
+        if name not in REACH and name not in CONTRACTIONS:
+            continue
+        ints = instruction[2]
+        for at in range(SIGNATURES[name].sizes, len(ints)):
+            if ints[at] == 0:
+                continue
+            tried, kept = tried + 1, ints[at]
+            for ints[at] in (kept + (1 << 30), -(1 << 30)):
+                try:
+                    Recipe.from_bytes(changed(content, header)).check()
+                except ValueError:
+                    refused += 1
+            ints[at] = kept
+    assert tried > 30
+    assert refused >= 1.2 * tried  # a stride along an axis of one does not matter
+
+
+def mutants(content: bytes, seed: int, count: int) -> Iterator[bytes]:
+    """The recipe with a few numbers of its instructions changed, as a damaged or a chosen one might be."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        header = fields(content)
+        known = [i for i in instructions(header)
+                 if i[0].removeprefix("ng_").rpartition("__")[0] in {*REACH, *CONTRACTIONS}]
+        for instruction in rng.choices(known, k=rng.choice((1, 1, 2))):
+            target = rng.choice((instruction[2], *instruction[1]))
+            at = rng.randrange(len(target))
+            old = target[at]
+            target[at] = rng.choice((0, 1, -1, 2, 64, 1 << 20, old + 1, old * 2, old + 64, -old))
+        yield changed(content, header)
+
+
+def test_mutants_are_refused_or_run(content: bytes, tmp_path: Path):
+    """In a process of its own, which a wild pointer would end."""
+    (tmp_path / "content").write_bytes(content)
+    text = f"""
+import sys; sys.path.append({str(Path(__file__).parent)!r})
+from pathlib import Path
+import numpy as np
+from {__name__} import mutants, recipes
+ran = 0
+for mutant in mutants(Path({str(tmp_path / "content")!r}).read_bytes(), 1, 1500):
+    try:
+        native = recipes.load(mutant)
+    except (ValueError, KeyError, TypeError):
+        continue
+    ran += 1
+    native.run([np.ones((2, 3, 9, 9), np.float32)], [np.empty((2, 32), np.float32)])
+print(ran)
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 10  # not all are refused for a trifle
+
+
+def test_a_program_of_our_own_is_checked_too(content: bytes):
+    recipe = Recipe.from_bytes(content)
+    level = [*recipe.main.levels[0]]
+    level[0] = [*level[0][:4], level[0][4] + 1, *level[0][5:]]
+    wrong = dataclasses.replace(recipe.main, levels=[level, *recipe.main.levels[1:]])
+    with pytest.raises(ValueError, match=r"instruction 'ng_.*tasks"):
+        dataclasses.replace(recipe, main=wrong).bind(lambda name: pytest.fail("too late"))
