@@ -12,11 +12,11 @@ constexpr std::size_t kMaxEntries = 256;
 // A state is created at every call of a dynamic Gluon graph, so a lookup must be cheap: the hash covers
 // what nearly always tells keys apart, and equality decides.
 std::uint64_t hash_of(const CompileKey& key) {
-  std::uint64_t hash = content_hash(key.identity().data(), key.identity().size());
+  std::uint64_t hash = content_hash128(key.identity().data(), key.identity().size()).low;
   for (const auto& shape : key.shapes) {
-    hash = hash * 31 + content_hash(shape.data(), shape.size() * sizeof(shape[0]));
+    hash = hash * 31 + content_hash128(shape.data(), shape.size() * sizeof(shape[0])).low;
   }
-  return hash * 31 + content_hash(key.types.data(), key.types.size() * sizeof(int));
+  return hash * 31 + content_hash128(key.types.data(), key.types.size() * sizeof(int)).low;
 }
 
 }  // namespace
@@ -59,7 +59,7 @@ CompileCache::Result CompileCache::get(CompileKey key,
   try {
     result = compile(entry->key);
     const std::string& graph = entry->key.identity();
-    if (result != nullptr) result->set_graph(content_hash(graph.data(), graph.size()) | 1);
+    if (result != nullptr) result->set_graph(content_hash128(graph.data(), graph.size()).low | 1);
   } catch (const std::exception& failure) {
     error = failure.what();
   }

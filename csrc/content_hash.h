@@ -42,10 +42,4 @@ inline Hash128 content_hash128(const void* data, std::size_t bytes) {
   return ContentHasher::of_process()(data, bytes);
 }
 
-// Without a key: one chosen word can cancel others, so that it must not decide what is the same.
-std::uint64_t content_hash(const void* data, std::size_t bytes);
-
-// A hash of a few words spread over the memory: what changes when it is freed and used for something else.
-std::uint64_t sample_hash(const void* data, std::size_t bytes);
-
 }  // namespace ngraph_mxnet
