@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.runtime.backend import check_options
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.executable import Executable, as_array
 
 if TYPE_CHECKING:
     from ngraph_mxnet.onnx_bridge.executable import ModelExecutable
@@ -37,7 +37,7 @@ def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any
     Raises:
         GraphError, ModelError: the graph or the model is malformed, or a shape does not fit.
         InputError: a weight names no parameter, or has another shape or dtype.
-        ConfigError: no such backend or option.
+        ConfigError: no such backend or option, or an option's value is not allowed; at once, not at the first call.
         UnsupportedError: a node can't be lowered, or the backend does not run it; the text names it and the reason.
     """
     if isinstance(model, Graph):
@@ -58,16 +58,14 @@ def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any],
                     options: Mapping[str, Any]) -> Executable:
     from ngraph_mxnet.mxnet_bridge.importer import import_symbol
 
+    check_options(backend if backend is not None else config.get("NGRAPH_BACKEND"), options)
     try:
         text = model.tojson() if hasattr(model, "tojson") else Path(model).read_text()
     except OSError as error:
         raise ModelError(f"{model}: {error.strerror or error}") from None
-    arrays = {name.removeprefix("arg:").removeprefix("aux:"): _numpy(array) for name, array in weights.items()}
+    arrays = {name.removeprefix("arg:").removeprefix("aux:"): as_array(array, f"weight {name!r}")
+              for name, array in weights.items()}
     graph = import_symbol(text, {**{name: array.shape for name, array in arrays.items()}, **shapes},
                           {name: str(array.dtype) for name, array in arrays.items()})
     held = {parameter.name for parameter in graph.parameters}
     return compile_graph(graph, backend, {name: array for name, array in arrays.items() if name in held}, **options)
-
-
-def _numpy(array: Any) -> np.ndarray:
-    return array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)

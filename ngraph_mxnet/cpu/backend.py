@@ -22,6 +22,7 @@ from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.cpu.openmp import tell_ignored
+from ngraph_mxnet.cpu.options import check_options, read_options
 from ngraph_mxnet.cpu.precision import precision_notice, tell
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.recipe import Recipe
@@ -36,18 +37,11 @@ from ngraph_mxnet.passes.clusters import inline_bodies
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.passes.prepare import Split, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, check_options, input_ports, output_ports
+from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
 from ngraph_mxnet.runtime.trace import recorder, span
 
 if TYPE_CHECKING:
     from ngraph_mxnet.cpu.profile import Profile
-
-OPTIONS = {
-    "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
-    "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
-    "precision": "f32, or bf16 for convolutions and matrix products where the CPU has it (default: NGRAPH_PRECISION)",
-    "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
-}
 
 _WAVE_BYTES = 8 << 20
 """Intermediates of a wave of the prepare Program: what a cache holds."""
@@ -110,19 +104,20 @@ class CPUBackend(Backend):
         notice = precision_notice(config.get("NGRAPH_PRECISION"), choose_isa(features), features)
         return [notice] if notice else []
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        check_options(options)
+
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
-        check_options(self.name, options, OPTIONS)
+        wanted = read_options(options)
         self.require_support(graph)
         from ngraph_mxnet import _core
 
         isa = choose_isa(_core.cpu_features())
-        codegen = _switch(options, "codegen", "NGRAPH_CODEGEN")
-        precision = str(options.get("precision") or config.get("NGRAPH_PRECISION"))
-        notice = precision_notice(precision, isa, _core.cpu_features())
+        notice = precision_notice(wanted.precision, isa, _core.cpu_features())
         if notice:
             tell(notice)
-        target = Target(isa, int(options.get("threads") or config.threads()), Generator(isa) if codegen else None,
-                        config.get("NGRAPH_CPU_WINOGRAD"), bf16=precision == "bf16" and not notice)
+        target = Target(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
+                        config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice)
         trace_executor()
         tell_ignored(os.environ)
         inline_bodies(graph)
@@ -137,7 +132,7 @@ class CPUBackend(Backend):
                 cluster_pass().run(split.main)
         with span("lower", "compile"):
             main, prepare = _lower_both(split, target)
-        if _switch(options, "autotune", "NGRAPH_AUTOTUNE"):
+        if wanted.autotune:
             with span("autotune", "compile"):
                 tune(main.builder, target.threads)
         with span("generate code", "compile"):
@@ -182,14 +177,6 @@ def _lower_both(split: Split, target: Target) -> tuple[Lowering, Lowering]:
     for index, value in enumerate(split.main.results):
         write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
     return main, prepare
-
-
-def _switch(options: Mapping[str, Any], name: str, variable: str) -> bool:
-    """An option that is on or off: the caller's, else the environment's."""
-    value = str(options.get(name, config.get(variable)))
-    if value not in ("0", "1", "False", "True"):
-        raise ConfigError(f"option {name}: found {value!r}, expected 0 or 1")
-    return value in ("1", "True")
 
 
 def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:

@@ -13,23 +13,14 @@ from collections.abc import Mapping
 from ngraph_mxnet import config
 from ngraph_mxnet.cpu.isa import Isa
 from ngraph_mxnet.cpu.layout import CONVOLUTIONS, is_blocked_concat
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.cpu.options import OF_THE_NNP
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-
-PRECISIONS = ("f32", "bf16")
-_OF_THE_NNP = ("f16", "int8")
 
 
 def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool]) -> str | None:
-    """What to tell who wants a precision that there is not; None where there is.
-
-    Raises:
-        ConfigError: there is no such precision at all.
-    """
-    if wanted in _OF_THE_NNP:
+    """What to tell who wants a precision that there is not; None where there is."""
+    if wanted in OF_THE_NNP:
         return f"NGRAPH_PRECISION={wanted}: only the backend NNP has it. The CPU computes in float32."
-    if wanted not in PRECISIONS:
-        raise ConfigError(f"option precision: found {wanted!r}, expected {' or '.join(PRECISIONS)}")
     missing = bf16_missing(isa, features) if wanted == "bf16" else None
     return f"NGRAPH_PRECISION=bf16: {missing}. Everything runs in float32." if missing else None
 

@@ -48,6 +48,11 @@ class HybridBackend(Backend):
     def notices(self) -> list[str]:
         return [notice for backend in _backends(self.devices) for notice in backend.notices()]
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        wanted, backends = self._wanted(options)
+        for backend, passed in zip(backends, wanted.passed, strict=True):
+            backend.check_options(passed)
+
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
         wanted, backends = self._wanted(options)
         plan = self._planned(graph.clone(), wanted, backends)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.cpu.options import MOST_THREADS
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.hybrid.costs import DeviceCosts
-from ngraph_mxnet.runtime.executable import check_options
+from ngraph_mxnet.runtime.options import read_count, read_samples, read_switch, require_known
 
 OPTIONS = {
     "devices": "the two backends, the host's first (default: CPU,NNP)",
@@ -61,28 +62,30 @@ def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, str
             own[name] = value
         else:
             passed[device][name[len(_prefix(devices[device])):]] = value
-    check_options(backend, own, {**OPTIONS, "<device>_<option>": "an option of a device, such as nnp_precision"})
+    require_known(backend, own, {**OPTIONS, "<device>_<option>": "an option of a device, such as nnp_precision"})
     kind = str(own.get("cpu_costs", "modelled"))
     if kind not in ("modelled", "measured"):
         raise ConfigError(f"option cpu_costs: found {kind!r}, expected modelled or measured")
-    threads, samples = own.get("threads"), own.get("calibration", ())
-    if len(samples) and all(isinstance(array, np.ndarray) for array in samples):
-        samples = [samples]
-    return Options(devices, _pins(own.get("pins", {})), _switch(own, "overlap", True) is not False,
-                   _switch(own, "shared_memory", None), kind == "measured", own.get("costs", {}), samples,
-                   int(threads) if threads is not None else None, passed)
+    overlap, costs = read_switch(own, "overlap"), own.get("costs", {})
+    if not isinstance(costs, Mapping):
+        raise ConfigError(f"option costs: found {type(costs).__name__}, expected {{device: hybrid.costs.DeviceCosts}}")
+    return Options(devices, _pins(own.get("pins", {})), overlap is not False, read_switch(own, "shared_memory"),
+                   kind == "measured", costs, read_samples(own),
+                   read_count(own, "threads", MOST_THREADS), passed)
 
 
 def _pair(devices: Any) -> tuple[str, str]:
-    names = devices.split(",") if isinstance(devices, str) else list(devices)
-    if len(names) != 2 or names[0].upper() == names[1].upper():
+    names = devices.split(",") if isinstance(devices, str) else devices
+    if not isinstance(names, (list, tuple)) or len(names) != 2 or names[0].upper() == names[1].upper():
         raise ConfigError(f"option devices: found {devices!r}, expected two backends, such as CPU,NNP")
     return names[0].strip(), names[1].strip()
 
 
 def _pins(pins: Any) -> Mapping[str, str]:
-    if not isinstance(pins, str):
+    if isinstance(pins, Mapping):
         return dict(pins)
+    if not isinstance(pins, str):
+        raise ConfigError(f"option pins: found {pins!r}, expected {{pattern: device}} or PATTERN=DEVICE,...")
     found = {}
     for pin in filter(None, pins.split(",")):
         pattern, separator, device = pin.strip().rpartition("=")
@@ -94,12 +97,3 @@ def _pins(pins: Any) -> Mapping[str, str]:
 
 def _prefix(device: str) -> str:
     return device.split(":")[0].lower() + "_"
-
-
-def _switch(own: Mapping[str, Any], name: str, default: bool | None) -> bool | None:
-    value = own.get(name)
-    if value is None:
-        return default
-    if str(value) not in ("0", "1", "False", "True"):
-        raise ConfigError(f"option {name}: found {value!r}, expected 0 or 1")
-    return str(value) in ("1", "True")

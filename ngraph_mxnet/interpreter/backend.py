@@ -9,7 +9,8 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.executable import Executable, check_options, input_ports, output_ports
+from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
+from ngraph_mxnet.runtime.options import require_known
 
 
 class InterpreterBackend(Backend):
@@ -20,8 +21,11 @@ class InterpreterBackend(Backend):
     def supports(self, node: Node) -> str | None:
         return None if node.op.has_reference else f"op {node.op.name} has no reference"
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        require_known(self.name, options, {})
+
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> InterpreterExecutable:
-        check_options(self.name, options, {})
+        self.check_options(options)
         self.require_support(graph)
         graph.remove_dead()
         return InterpreterExecutable(graph)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
@@ -19,7 +17,7 @@ from ngraph_mxnet.nnp.support import unsupported
 from ngraph_mxnet.passes.clusters import inline_bodies
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.executable import check_options
+from ngraph_mxnet.runtime.options import read_count, read_samples, require_known
 
 OPTIONS = {
     "device": "a product, or product:mode, such as nnp-i-1100:12W (default: that of the backend's name)",
@@ -34,6 +32,7 @@ _USUAL = "nnp-i-1100"
 _UNFUSED = ("attention_fusion", "fuse_scale_shift")
 """Passes that make one op of what the grid and the vector unit do one after the other."""
 _MOST_DEVICES = 1024
+_MODES = ("throughput", "latency")
 _LATENCY_INSTANCES = 2
 """NNP-I's latency mode is "1x2": two instances of batch 1 (Hot Chips 31)."""
 
@@ -59,16 +58,29 @@ class NNPBackend(Backend):
             return next(filter(None, (self.supports(part) for part in _parts(node))), None)
         return unsupported(node, _target(self._device))
 
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        require_known(self.name, options, OPTIONS)
+        device, _ = self.asked(options)
+        if (options.get("mode") or _MODES[0]) not in _MODES:
+            raise ConfigError(f"option mode: found {options['mode']!r}, expected {' or '.join(_MODES)}")
+        read_count(options, "devices", _MOST_DEVICES)
+        read_count(options, "instances", len(_target(device).engines))
+        read_samples(options)
+
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable | NNPCluster:
-        check_options(self.name, options, OPTIONS)
+        self.check_options(options)
         device, element = self.asked(options)
         self.require_support(graph)
         inline_bodies(graph)
         _split_sums(graph)
         optimize(graph, disable=_UNFUSED)
         self.require_support(graph)
-        samples = _samples(options.get("calibration") or (), len(graph.parameters))
-        devices = _count(options, "devices", 1, _MOST_DEVICES)
+        samples = read_samples(options)
+        for sample in samples:
+            if len(sample) != len(graph.parameters):
+                raise ConfigError(f"option calibration: found a sample of {len(sample)} arrays, expected "
+                                  f"{len(graph.parameters)}, one for each input, weights too")
+        devices = read_count(options, "devices", _MOST_DEVICES) or 1
         target, instances = _divided(_target(device), graph, options)
         settings = Settings(target, instances, element == "i8", samples, devices)
         return NNPExecutable(graph, settings) if devices == 1 else NNPCluster(graph, settings)
@@ -101,39 +113,15 @@ def _is_int8(wanted: str, device: Device) -> bool:
     return wanted == "int8"
 
 
-def _samples(given: Any, inputs: int) -> tuple[Sequence[np.ndarray], ...]:
-    """The option `calibration`: one sample, or a list of samples, each an array for each input."""
-    if len(given) and all(isinstance(array, np.ndarray) for array in given):
-        given = [given]
-    for sample in given:
-        if len(sample) != inputs:
-            raise ConfigError(f"option calibration: found a sample of {len(sample)} arrays, expected {inputs}, one for "
-                              "each input, weights too")
-    return tuple(given)
-
-
 def _divided(target: Target, graph: Graph, options: Mapping[str, Any]) -> tuple[Target, int]:
     """The engines that are used, and into how many parts the batch is cut: there is no more than one instance for each
     image, so a small batch leaves the other instances' engines idle."""
     batch = next((p.shape[0] for p in graph.parameters if p.shape and not p.cacheable), 1)
     mode, engines = options.get("mode") or ("throughput" if batch > 1 else ""), len(target.engines)
     usual = {"throughput": engines, "latency": _LATENCY_INSTANCES, "": 1}
-    if mode not in usual:
-        raise ConfigError(f"option mode: found {mode!r}, expected throughput or latency")
-    instances = _count(options, "instances", usual[mode], engines)
+    instances = read_count(options, "instances", engines) or usual[mode]
     used = max(min(instances, batch), 1)
     return target.with_engines(used * (engines // instances)), used
-
-
-def _count(options: Mapping[str, Any], name: str, usual: int, most: int) -> int:
-    """An option that is a number from 1 to `most`."""
-    try:
-        count = int(options.get(name) or usual)
-    except ValueError:
-        count = 0
-    if not 1 <= count <= most:
-        raise ConfigError(f"option {name}: found {options[name]!r}, expected 1 to {most}")
-    return count
 
 
 def _split_sums(graph: Graph) -> None:

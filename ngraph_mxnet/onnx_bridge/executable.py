@@ -27,7 +27,7 @@ from ngraph_mxnet.onnx_bridge.values import (
     TensorSequence,
     parts_of,
 )
-from ngraph_mxnet.runtime.backend import canonical_name, get_backend
+from ngraph_mxnet.runtime.backend import canonical_name, check_options
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, InputError, Submitting, as_array
 
@@ -84,8 +84,7 @@ class ModelExecutable(Submitting):
     def __init__(self, model: Model, backend: str | None, shapes: Shapes | None,
                  options: Mapping[str, Any]) -> None:
         self._backend = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
-        if ":" in self._backend:
-            get_backend(self._backend)  # is there such a variant?
+        check_options(self._backend, options)
         self._model, self._options, self._kept = model, dict(options), KeptPrograms(model, self._backend)
         types = input_types(model)
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
@@ -108,12 +107,12 @@ class ModelExecutable(Submitting):
                 # The first call has the elements.
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        """Run on arrays in the order of `inputs`, or on one dict of arrays by name; DLPack tensors are taken too.
+        """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
 
-        A sequence is a list of arrays, an empty optional None.
+        DLPack tensors and MXNet's NDArrays are taken, too. A sequence is a list of arrays, an empty optional None.
 
         Raises:
-            InputError: one is missing, unknown, or of the wrong shape or dtype.
+            InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
             UnsupportedError, ModelError: the model can't be compiled for these shapes; the text names the node.
         """
         given = self._checked(arrays)
@@ -216,7 +215,7 @@ class ModelExecutable(Submitting):
             return [self._fitting(replace(port, kind="tensor"), element) for element in value]
         if port.kind == "sequence":
             raise InputError(f"input {port.name!r}: found {type(value).__name__}, expected a list of arrays ({port})")
-        array = as_array(value)
+        array = as_array(value, f"input {port.name!r}")
         if array.dtype.newbyteorder("=") != np.dtype(port.dtype):
             raise InputError(f"input {port.name!r}: found dtype {array.dtype}, expected {port.dtype} ({port})")
         dims = port.shape

@@ -23,6 +23,8 @@ _REGISTRY: dict[str, str] = {
 }
 # name: "module:function", from the bytes of `Executable.kept` to the native executable; it imports no compiler.
 _LOADERS: dict[str, str] = {"CPU": "ngraph_mxnet.cpu.recipe:load"}
+# name: "module:function", what `Backend.check_options` does, where that needs no compiler either.
+_CHECKS: dict[str, str] = {"CPU": "ngraph_mxnet.cpu.options:check_options"}
 # Backends with variants, `name:variant`: the class takes the variant's name, empty for the usual one.
 _VARIED: set[str] = {"HYBRID", "NNP"}
 _INSTANCES: dict[str, Backend] = {}
@@ -46,6 +48,14 @@ class Backend(ABC):
     name: str
     devices: tuple[str, ...] = ()
     """Of a backend that places nodes on others: their names. It takes the option `pins`, of devices by node."""
+
+    @abstractmethod
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Refuse what `compile` refuses of its options for every graph.
+
+        Raises:
+            ConfigError: an option is unknown, or its value not allowed.
+        """
 
     @abstractmethod
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
@@ -126,6 +136,20 @@ def load_kept(name: str, content: bytes, held: Mapping[str, np.ndarray] | None =
     """The native executable of backend `name` from what `Executable.kept` gave, for the same `held`."""
     module_name, function_name = _LOADERS[name.partition(":")[0]].split(":")
     return getattr(importlib.import_module(module_name), function_name)(content, held)
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that the backend called `name` does not take, before there is a graph.
+
+    Raises:
+        ConfigError: there is no such backend or variant, an option is unknown, or its value not allowed.
+    """
+    key = canonical_name(name)
+    if key in _CHECKS:
+        module_name, function_name = _CHECKS[key].split(":")
+        getattr(importlib.import_module(module_name), function_name)(options)
+    else:
+        get_backend(key).check_options(options)
 
 
 def get_backend(name: str) -> Backend:

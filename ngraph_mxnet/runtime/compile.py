@@ -31,10 +31,11 @@ def compile(
     Raises:
         GraphError: the graph is malformed.
         InputError: a weight names no parameter, or has another shape or dtype.
-        ConfigError: no such backend or option.
+        ConfigError: no such backend or option, or an option's value is not allowed.
         UnsupportedError: the backend does not run a node of the graph.
     """
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+    chosen.check_options(options)
     with collector_paused(), span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
         verify(graph)
         executable = chosen.compile(bind_weights(graph, weights or {}), options)

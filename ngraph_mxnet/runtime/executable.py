@@ -60,8 +60,9 @@ class Executable(Submitting, ABC):
     * A result never shares memory with an input, a constant, another result or an earlier call's result, even
       where the graph returns a parameter or one value twice; the caller may write to it.
     * Inputs are never written to and not kept after the call.
-    * An input in any strides, byte order or alignment is taken, a DLPack tensor too, by a copy where it has to be. One
-      of another shape or dtype is refused, never converted: that would hide a mistake.
+    * An input in any strides, byte order or alignment is taken, a DLPack tensor or MXNet's NDArray too, by a copy where
+      it has to be. One of another shape or dtype, a list or a number is refused, never converted: that would hide a
+      mistake.
     * A graph without parameters is called with nothing, one without results returns an empty list.
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
@@ -88,7 +89,7 @@ class Executable(Submitting, ABC):
         """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
 
         Raises:
-            InputError: one is missing, unknown, or of the wrong shape or dtype.
+            InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
         """
         return self.run(self._checked(arrays))
 
@@ -138,23 +139,47 @@ class NativeExecutable(Executable):
         return outputs
 
 
-def as_array(value: Any) -> np.ndarray:
-    """A NumPy array of anything that NumPy takes, and of DLPack tensors without a copy where they lie on a CPU."""
-    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+def as_array(value: Any, what: str) -> np.ndarray:
+    """A NumPy array of any other: DLPack tensors without a copy where they lie on a CPU, MXNet's NDArrays and what else
+    has `__array__` by one. Lists and numbers are none: their dtype would be a guess, and to read them all takes long.
+
+    Args:
+        what: for the message.
+
+    Raises:
+        InputError: it is no array, or can't be brought here.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    has = type(value)
+    if hasattr(has, "__dlpack__") and not hasattr(has, "asnumpy"):
         try:
             return np.from_dlpack(value)
         except (BufferError, TypeError, RuntimeError):
-            pass  # a read-only array of an older NumPy, say: then by a copy
-    return np.asarray(value)
+            pass  # a read-only array of an older NumPy, a tensor of a GPU: then by a copy
+    copied = getattr(has, "asnumpy", None) or getattr(has, "__array__", None)
+    if copied is None:
+        raise InputError(f"{what}: found {_kind(value)}, expected an array: NumPy's, MXNet's, or what has __dlpack__ "
+                         "or __array__")
+    try:
+        return np.asarray(copied(value))
+    except Exception as error:  # whatever another framework raises
+        raise InputError(f"{what}: found {_kind(value)}, which gives no array: {error}") from error
+
+
+def _kind(value: Any) -> str:
+    """Its type, and of a list or tuple that of its first element, too."""
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return f"{name} of {_kind(value[0])}" if isinstance(value, (list, tuple)) and value else name
 
 
 def checked_array(port: Port, value: Any, *, what: str = "input") -> np.ndarray:
     """`value` as a C-contiguous array of exactly the port's type.
 
     Raises:
-        InputError: the shape or dtype differs.
+        InputError: it is no array, or its shape or dtype differs.
     """
-    array = as_array(value)
+    array = as_array(value, f"{what} {port.name!r}")
     wanted = port.type.element.numpy
     if array.dtype.newbyteorder("=") != wanted:
         raise InputError(f"{what} {port.name!r}: found dtype {array.dtype}, expected {wanted} ({port.type})")
@@ -163,15 +188,3 @@ def checked_array(port: Port, value: Any, *, what: str = "input") -> np.ndarray:
             f"{what} {port.name!r}: found shape {array.shape}, expected {port.type.shape} ({port.type})"
         )
     return np.require(np.asarray(array, dtype=wanted, order="C"), requirements="A")
-
-
-def check_options(backend: str, options: Mapping[str, Any], known: Mapping[str, str]) -> None:
-    """Refuse options that the backend does not know; `known` maps each name to a line of help.
-
-    Raises:
-        ConfigError: naming the unknown ones and the known.
-    """
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        texts = "; ".join(f"{name}: {text}" for name, text in known.items()) or "none"
-        raise ConfigError(f"backend {backend} has no option {', '.join(unknown)}; its options: {texts}")

@@ -1,0 +1,52 @@
+"""The options of the backend CPU. Importing this module imports no compiler: a program from the disk needs none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.runtime.options import read_count, read_switch, require_known
+
+OPTIONS = {
+    "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
+    "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
+    "precision": "f32, or bf16 for convolutions and matrix products where the CPU has it (default: NGRAPH_PRECISION)",
+    "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
+}
+PRECISIONS = ("f32", "bf16")
+OF_THE_NNP = ("f16", "int8")
+"""Which NGRAPH_PRECISION may say, too: the CPU then computes in float32, and tells so."""
+MOST_THREADS = 4096
+
+
+@dataclass(frozen=True)
+class Options:
+    """All of them, as the caller or the environment says."""
+
+    threads: int
+    codegen: bool
+    precision: str
+    autotune: bool
+
+
+def read_options(given: Mapping[str, Any]) -> Options:
+    """Raises:
+        ConfigError: an option is unknown, or its value is not allowed.
+    """
+    require_known("CPU", given, OPTIONS)
+    threads, codegen = read_count(given, "threads", MOST_THREADS), read_switch(given, "codegen")
+    autotune = read_switch(given, "autotune")
+    precision = str(given.get("precision") or config.get("NGRAPH_PRECISION"))
+    if precision not in (*PRECISIONS, *OF_THE_NNP):
+        raise ConfigError(f"option precision: found {precision!r}, expected {' or '.join(PRECISIONS)}")
+    return Options(config.threads() if threads is None else threads,
+                   config.get("NGRAPH_CODEGEN") if codegen is None else codegen, precision,
+                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune)
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """See `Backend.check_options`."""
+    read_options(given)
