@@ -74,6 +74,10 @@ class CPUExecutable(NativeExecutable):
     def kept(self, held: Mapping[str, np.ndarray] | None = None) -> bytes | None:
         return self._recipe.to_bytes(held) if self._recipe is not None else None
 
+    def constants(self) -> list[np.ndarray]:
+        parts = (self._recipe.main, self._recipe.prepare) if self._recipe is not None else ()
+        return [array for part in parts if part is not None for array in part.constants]
+
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
         from ngraph_mxnet.cpu.peak import measure_peak  # its kernels need a compiler, which running a graph does not
         from ngraph_mxnet.cpu.profile import measure

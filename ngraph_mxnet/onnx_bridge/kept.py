@@ -1,8 +1,9 @@
 """A model's program on disk: a second process runs it without the importer, the passes and the compiler.
 
-The weights stay in the model: what is kept names them. Not kept is what depends on more than the model and its shapes:
-programs for elements of inputs, parts of models whose shapes depend on data, models with external data (which change
-without the model).
+The weights stay in the model: what is kept names them. What passes made of them (a convolution's with the batch norm
+behind it) are entries of their own, named by their content: the programs for all shapes share them. Not kept is what
+depends on more than the model and its shapes: programs for elements of inputs, parts of models whose shapes depend on
+data, models with external data (which change without the model).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import onnx
@@ -26,6 +27,11 @@ from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Port
 from ngraph_mxnet.runtime.trace import recorder, span
 
 logger = config.logger(__name__)
+
+_DERIVED = "constant"
+"""The kind of entry of an array that a pass made."""
+_LARGE = 1 << 12
+"""Bytes of an array that is worth an entry; a program holds the smaller ones itself."""
 
 Made = tuple[Executable, Mapping[str, np.ndarray]]
 """A program, and its weights by name, which are initialisers of the model."""
@@ -44,7 +50,7 @@ class KeptPrograms:
         def content() -> bytes | None:
             nonlocal made
             made = make()
-            return None if made is None else _content(*made)
+            return None if made is None else self._content(*made)
 
         found = None
         if recorder() or open_store() is None or self._digest is None:
@@ -55,6 +61,9 @@ class KeptPrograms:
             try:
                 with span("load", "compile"):
                     return self._load(found)
+            except _GoneError as error:
+                logger.info("a kept program is compiled anew: %s", error)
+                content()  # which keeps what is gone
             except (NGraphError, ArithmeticError, LookupError, TypeError, ValueError) as error:
                 logger.warning("a kept program does not load, it is compiled anew: %r", error)
                 made = make()
@@ -79,19 +88,57 @@ class KeptPrograms:
             return None
         return hasher.hexdigest()
 
+    def _content(self, program: Executable, weights: Mapping[str, np.ndarray]) -> bytes | None:
+        """A line of JSON (ports, and what the arrays kept beside it are), then the program; the arrays are put."""
+        derived = _derived(program.constants(), weights)
+        kept, store = program.kept({**derived, **weights}), open_store()
+        if kept is None or store is None:
+            return None
+        for name, array in derived.items():
+            store.put(_DERIVED, name, array.tobytes())
+        ports = [[(port.name, port.type.element.name, port.type.shape) for port in ports]
+                 for ports in (program.inputs, program.outputs)]
+        arrays = [(name, array.dtype.str, array.shape) for name, array in derived.items()]
+        return json.dumps([*ports, arrays]).encode() + b"\n" + kept
+
     def _load(self, content: bytes) -> Executable:
         end = content.index(b"\n")
+        *both, arrays = json.loads(content[:end])
         inputs, outputs = ([Port(name, TensorType(element_type(element), tuple(shape)))
-                            for name, element, shape in ports] for ports in json.loads(content[:end]))
-        weights = {tensor.name: to_array(tensor, self._model.folder) for tensor in self._model.proto.graph.initializer}
-        return NativeExecutable(inputs, outputs, load_kept(self._backend, content[end + 1:], weights))
+                            for name, element, shape in ports] for ports in both)
+        held = {name: _recalled(name, dtype, shape) for name, dtype, shape in arrays}
+        held |= {tensor.name: to_array(tensor, self._model.folder) for tensor in self._model.proto.graph.initializer}
+        return NativeExecutable(inputs, outputs, load_kept(self._backend, content[end + 1:], held))
 
 
-def _content(program: Executable, weights: Mapping[str, np.ndarray]) -> bytes | None:
-    kept = program.kept(weights)
-    ports = [[(port.name, port.type.element.name, port.type.shape) for port in ports]
-             for ports in (program.inputs, program.outputs)]
-    return None if kept is None else json.dumps(ports).encode() + b"\n" + kept
+class _GoneError(Exception):
+    """The store had no room for all arrays of a program."""
+
+
+def _derived(constants: Iterable[np.ndarray], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The large constants that are no weights, by a name of their content."""
+    own = {_memory(array) for array in weights.values()}  # most are the very arrays: no need to look into them
+    others = [array for array in constants if array.nbytes >= _LARGE and _memory(array) not in own]
+    sizes = {array.nbytes for array in others}
+    equal = {_digest(array) for array in weights.values() if array.nbytes in sizes}
+    return {name: array for name, array in ((_digest(array), array) for array in others) if name not in equal}
+
+
+def _memory(array: np.ndarray) -> tuple[int, int]:
+    return array.__array_interface__["data"][0], array.nbytes
+
+
+def _digest(array: np.ndarray) -> str:
+    """Of its dtype and elements, whatever its shape."""
+    return hashlib.sha256(array.dtype.str.encode() + array.tobytes()).hexdigest()
+
+
+def _recalled(name: str, dtype: str, shape: list[int]) -> np.ndarray:
+    store = open_store()
+    content = store.get(_DERIVED, name) if store else None
+    if content is None:
+        raise _GoneError(f"the store has no {_DERIVED} {name}")
+    return np.frombuffer(content, np.dtype(dtype)).reshape(shape)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:

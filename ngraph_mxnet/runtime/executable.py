@@ -81,6 +81,10 @@ class Executable(Submitting, ABC):
         """
         return None
 
+    def constants(self) -> list[np.ndarray]:
+        """What `kept` gives holds these arrays, unless they are among `held`."""
+        return []
+
     @abstractmethod
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Compute the results; `arrays` fit `inputs` exactly and are C-contiguous."""
