@@ -14,7 +14,8 @@ import onnx
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ModelError, UnsupportedError
-from ngraph_mxnet.ir import Value
+from ngraph_mxnet.ir import TensorType, Value
+from ngraph_mxnet.onnx_bridge.budget import MOST_DECLARED_BYTES, require_type
 from ngraph_mxnet.onnx_bridge.inputs import Dimensions, Shapes, bind_shapes, dimensions, element_name, input_types
 from ngraph_mxnet.onnx_bridge.kept import KeptPrograms, Made
 from ngraph_mxnet.onnx_bridge.model import Model
@@ -98,7 +99,11 @@ class ModelExecutable(Submitting):
         if unknown:
             raise ModelError(f"shapes for {unknown}, which are no inputs, or no tensors; the inputs are {list(types)}")
         if not any(port.is_open for port in self.inputs):
-            bind_shapes(model, fixed)
+            bound = bind_shapes(model, fixed)
+            said = sum(require_type(type_) for name, type_ in bound.items()
+                       if isinstance(type_, TensorType) and name not in fixed)
+            if said > MOST_DECLARED_BYTES:
+                return  # compiled at the first call: whoever brings such arrays has the memory for it
             try:
                 self._stage({port.name: port.shape for port in self.inputs}, {})
             except DataDependentError:

@@ -15,8 +15,9 @@ import onnx
 from onnx import helper
 
 from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
-from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.ir import Graph, TensorType, Value
 from ngraph_mxnet.onnx_bridge.attributes import Attributes
+from ngraph_mxnet.onnx_bridge.budget import BoundedBuilder
 from ngraph_mxnet.onnx_bridge.functions import function_of
 from ngraph_mxnet.onnx_bridge.inputs import Shapes, bind_shapes, element_name
 from ngraph_mxnet.onnx_bridge.model import Model
@@ -64,7 +65,7 @@ class _Importer:
     def __init__(self, model: Model) -> None:
         self._model = model
         self._weights: dict[str, np.ndarray] = {}
-        self._b = Builder(name=model.name)
+        self._b = BoundedBuilder(name=model.name)
         self._statics = Statics()
 
     def run(self, types: Mapping[str, TensorType | list[TensorType] | None], values: Mapping[str, np.ndarray], *,
@@ -137,6 +138,8 @@ class _Importer:
                 raise type(error)(text if text.startswith("node ") else f"{where}: {text}") from None
             except TypeRuleError as error:
                 raise UnsupportedError(f"{where}: {error}") from None
+            except MemoryError as error:
+                raise UnsupportedError(f"{where}: there is not enough memory for its constants: {error}") from error
             except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a damaged file's doing
                 raise ModelError(f"{where}: its inputs or attributes do not fit: {error}") from error
         missing = [output.name for output in graph.output if scope.get(output.name) is None]
@@ -161,6 +164,7 @@ class _Importer:
         return to_array(tensor, self._model.folder)
 
     def _lower_node(self, node: onnx.NodeProto, number: int, scope: Scope, produced: set[str]) -> None:
+        self._b.count_node()
         for name in node.input:
             if name not in scope:
                 reason = ("before the node that computes it: the graph is not sorted, or has a cycle"

@@ -10,6 +10,7 @@ import onnx
 
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir.types import ElementType, TensorType
+from ngraph_mxnet.onnx_bridge.budget import require_type
 from ngraph_mxnet.onnx_bridge.model import Model
 from ngraph_mxnet.onnx_bridge.tensors import element_of, type_of
 
@@ -68,7 +69,8 @@ def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[Ten
     """The type of each input, with the dimensions that the model leaves open taken from `shapes`.
 
     Raises:
-        ModelError: a shape is missing, names no input, or contradicts the model.
+        ModelError: a shape is missing, negative, names no input, or contradicts the model.
+        UnsupportedError: a shape is too large.
     """
     types = input_types(model)
     unknown = sorted(set(shapes) - set(types))
@@ -84,7 +86,16 @@ def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[Ten
             result[name] = given if given is None else [TensorType(type_.element, tuple(shape)) for shape in given]
         else:
             result[name] = TensorType(type_.element, _bound(name, type_.dims, given, symbols))
+        for each in _types(result[name]):
+            try:
+                require_type(each)
+            except UnsupportedError as error:
+                raise UnsupportedError(f"input {name!r}: {error}") from None
     return result
+
+
+def _types(of: TensorType | list[TensorType] | None) -> list[TensorType]:
+    return [of] if isinstance(of, TensorType) else of or []
 
 
 def _bound(name: str, dims: Dimensions | None, given: Sequence[int] | None,
@@ -96,6 +107,8 @@ def _bound(name: str, dims: Dimensions | None, given: Sequence[int] | None,
     if dims is not None and (len(shape) != len(dims) or any(
             isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True))):
         raise ModelError(f"input {name!r}: found shape {shape}, expected {_text(dims)}")
+    if min(shape, default=0) < 0:
+        raise ModelError(f"input {name!r}: found shape {shape}, expected no negative dimension")
     for dim, size in zip(dims or (), shape, strict=False):
         if isinstance(dim, str) and symbols.setdefault(dim, (size, name))[0] != size:
             other = symbols[dim]

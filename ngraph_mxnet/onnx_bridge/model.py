@@ -11,6 +11,7 @@ from google.protobuf.message import DecodeError
 from onnx import inliner, version_converter
 
 from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.onnx_bridge.budget import require_inlinable
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
@@ -45,7 +46,7 @@ def read_model(source: Source) -> Model:
 
     Raises:
         ModelError: there is no such file, it is no ONNX model, or it is damaged.
-        UnsupportedError: it was made for operators that are too old or too new.
+        UnsupportedError: it was made for operators that are too old or too new; its functions come to too many nodes.
     """
     folder = None
     if isinstance(source, onnx.ModelProto):
@@ -66,6 +67,7 @@ def read_model(source: Source) -> Model:
                              "parsed") from None
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError("the model has no graph with outputs: it was cut off, or is no ONNX model")
+    require_inlinable(proto)
     proto = _converted(proto)
     opsets = _opsets(proto)
     if proto.functions:

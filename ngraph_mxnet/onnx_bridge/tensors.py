@@ -11,7 +11,8 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from ngraph_mxnet.errors import ModelError, UnsupportedError
-from ngraph_mxnet.ir.types import ElementType, element_type
+from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
+from ngraph_mxnet.onnx_bridge.budget import require_type
 
 _ELEMENTS: dict[int, str] = {
     TensorProto.BOOL: "bool", TensorProto.FLOAT16: "f16", TensorProto.FLOAT: "f32", TensorProto.DOUBLE: "f64",
@@ -46,12 +47,13 @@ def to_array(tensor: TensorProto, folder: Path | None) -> np.ndarray:
 
     Raises:
         ModelError: the tensor is damaged, or its external data are missing or outside `folder`.
-        UnsupportedError: its element type.
+        UnsupportedError: its element type, or its shape.
     """
     element = element_of(tensor.data_type)
     shape = tuple(tensor.dims)
     if any(size < 0 for size in shape):
         raise ModelError(f"tensor {tensor.name!r}: found shape {shape}, expected no negative dimension")
+    require_type(TensorType(element, shape))
     count = math.prod(shape)
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external(tensor, element, shape, folder)

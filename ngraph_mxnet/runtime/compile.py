@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
+from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.verify import verify
@@ -32,13 +33,18 @@ def compile(
         GraphError: the graph is malformed.
         InputError: a weight names no parameter, or has another shape or dtype.
         ConfigError: no such backend or option, or an option's value is not allowed.
-        UnsupportedError: the backend does not run a node of the graph.
+        UnsupportedError: the backend does not run a node of the graph, or not at its size.
     """
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
     chosen.check_options(options)
     with collector_paused(), span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
         verify(graph)
-        executable = chosen.compile(bind_weights(graph, weights or {}), options)
+        bound = bind_weights(graph, weights or {})
+        try:
+            executable = chosen.compile(bound, options)
+        except (MemoryError, OverflowError) as error:  # of tables that are as large as a tensor
+            raise UnsupportedError(f"backend {chosen.name} can't compile graph {graph.name} for tensors of these "
+                                   f"sizes: {error}") from error
     config.logger(__name__).info(
         "compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
 from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.onnx_bridge.budget import MOST_CONSTANT_BYTES
 from ngraph_mxnet.onnx_bridge.rules.registry import Call
 
 Ints = tuple[int, ...]
@@ -18,6 +20,17 @@ def require_size(count: int) -> None:
     """
     if count > MOST_ELEMENTS:
         raise UnsupportedError(f"asks for a tensor of {count} elements; supported: {MOST_ELEMENTS}")
+
+
+def require_table(shape: Iterable[int], bytes_each: int) -> None:
+    """Before an array of this shape is made: beyond the bound it would be refused as a constant, too late.
+
+    Raises:
+        UnsupportedError: it has too many bytes.
+    """
+    size = prod(shape) * bytes_each
+    if size > MOST_CONSTANT_BYTES:
+        raise UnsupportedError(f"asks for a constant of {size} bytes; supported: {MOST_CONSTANT_BYTES}")
 
 
 def normal_axis(axis: int, rank: int) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from ngraph_mxnet.compositions.tensors import broadcast_to, converted, iota, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import require_size
+from ngraph_mxnet.onnx_bridge.rules.common import require_size, require_table
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of
 
@@ -40,7 +40,7 @@ def range_(b: Builder, call: Call) -> Value:
     start, limit, delta = (call.static(i, name).reshape(()) for i, name in enumerate(("start", "limit", "delta")))
     if not delta:
         raise ModelError("delta is 0")
-    require_size(max(0, int(np.ceil((float(limit) - float(start)) / float(delta)))))
+    require_table([max(0, int(np.ceil((float(limit) - float(start)) / float(delta))))], 8)
     count = max(0, int(np.ceil((limit - start) / delta)))
     values = start + np.arange(count, dtype=start.dtype) * delta
     return b.constant(values.astype(start.dtype))
@@ -53,6 +53,7 @@ def eye_like(b: Builder, call: Call) -> Value:
         raise ModelError(f"found {x.type}, expected rank 2")
     dtype = call.attrs.int("dtype", None)
     element = x.type.element if dtype is None else element_of(dtype)
+    require_table(x.shape, 8)
     return b.constant(np.eye(x.shape[0], x.shape[1], k=call.attrs.int("k", 0)), element)
 
 
@@ -80,6 +81,7 @@ def trilu(b: Builder, call: Call) -> Value:
     """The triangle on and above diagonal k, or on and below it; zeros elsewhere."""
     x = call.input(0)
     diagonal = call.static_ints(1, "k")[0] if call.optional(1) is not None else 0
+    require_table(x.shape[-2:], 1)
     keep = np.ones(x.shape[-2:], bool)
     keep = np.triu(keep, diagonal) if call.attrs.bool("upper", True) else np.tril(keep, diagonal)
     return b.select(b.constant(keep), x, scalar(b, 0, x))
@@ -106,7 +108,7 @@ def affine_grid(b: Builder, call: Call) -> Value:
     theta, size = call.input(0), call.static_ints(1, "size")
     corners = call.attrs.bool("align_corners")
     spans = size[2:]
-    require_size(int(np.prod(size, dtype=object)))
+    require_table((*spans, len(spans) + 1), 8)
     axes = [np.linspace(-1, 1, n) if corners and n > 1 else np.zeros(1) if corners else (2 * np.arange(n) + 1) / n - 1
             for n in spans]
     grids = np.meshgrid(*axes, indexing="ij")

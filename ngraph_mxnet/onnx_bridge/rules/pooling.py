@@ -9,7 +9,7 @@ import numpy as np
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.common import Ints, window
+from ngraph_mxnet.onnx_bridge.rules.common import Ints, require_table, window
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 _MOST_TAPS = 1 << 14
@@ -114,6 +114,7 @@ def _by_taps(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints,
     behind = [max(end - size - begin, 0) for end, size, begin in zip(last, sizes, begins, strict=True)]
     wide = b.pad(x, pads_begin=(0, 0, *begins), pads_end=(0, 0, *behind), value=outside)
     combine = "maximum" if outside else "add"
+    require_table(wide.shape[2:], 4)
     total, divisor = None, np.zeros(counts, np.float32)
     valid = np.zeros([size + begin + more for size, begin, more in zip(sizes, begins, behind, strict=True)], np.float32)
     inside = tuple(slice(0, size + begin + end) if include else slice(begin, begin + size)
@@ -136,6 +137,7 @@ def _with_places(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: I
     sizes = x.shape[2:]
     reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
     counts = _counts(sizes, reach, strides, begins, ends, ceil)
+    require_table(counts, 8)
     planes = np.arange(prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * len(sizes)) * prod(sizes)
     best: Value | None = None
     place: Value | None = None

@@ -10,15 +10,18 @@ import numpy as np
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.onnx_bridge.rules.common import normal_axis
+from ngraph_mxnet.onnx_bridge.rules.common import normal_axis, require_table
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
                 "tf_crop_and_resize", "tf_half_pixel_for_nn")
+_MOST_ROWS = 1 << 16
+"""Of an interpolation's matrix, which is made row by row."""
 
 
 def _places(mode: str, size: int, out: int, scale: float, region: tuple[float, float]) -> np.ndarray:
     """Where in the data each output lies, as ONNX's Resize defines its coordinate transformations."""
+    require_table((out,), 8)
     at = np.arange(out, dtype=np.float64)
     if mode == "align_corners":
         return at * (size - 1) / (size * scale - 1) if size * scale != 1 else np.zeros(out)
@@ -58,6 +61,9 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 def _matrix(places: np.ndarray, size: int, scale: float, call_mode: str, a: float, exclude: bool,
             antialias: bool) -> np.ndarray:
     """[outputs, size]: the weights of linear or cubic interpolation; beyond the ends the nearest element counts."""
+    if len(places) > _MOST_ROWS:
+        raise UnsupportedError(f"resizes an axis to {len(places)} places; supported: {_MOST_ROWS}")
+    require_table((len(places), size), 8)
     stretch = max(1.0, 1 / scale) if antialias else 1.0
     radius = (1 if call_mode == "linear" else 2) * stretch
     matrix = np.zeros((len(places), size))

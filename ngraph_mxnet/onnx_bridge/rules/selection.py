@@ -10,6 +10,7 @@ from ngraph_mxnet.compositions.tensors import broadcast_to, iota, reshaped, scal
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, i64
+from ngraph_mxnet.onnx_bridge.rules.common import require_table
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.values import Item, Ragged
 
@@ -37,6 +38,7 @@ def non_zero(b: Builder, call: Call) -> Item:
     x = x if x.shape else b.reshape(x, shape=(1,))
     flat = b.reshape(x, shape=(x.type.size,))
     order, count = _chosen(b, flat if flat.type.element is boolean else b.not_equal(flat, scalar(b, 0, flat)))
+    require_table((x.type.rank, *x.shape), 8)
     places = np.indices(x.shape, np.int64).reshape(x.type.rank, x.type.size)
     return _first(b, call, b.gather(b.constant(places), order, axis=1) if x.type.size else b.constant(places), count, 1)
 

@@ -1,0 +1,153 @@
+"""How much a model may ask for: functions in functions and loops in loops make work without end of a kilobyte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+import onnx
+
+from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.ir import Builder
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import ElementType, TensorType
+
+MOST_NODES = 1 << 17
+"""Of a model when its functions are inlined, and again when its loops are repeated: the nodes that are lowered, and
+those of the IR that they become."""
+MOST_INLINED_BYTES = 1 << 28
+"""Of what the functions' nodes say, tensors with them, once for each call."""
+MOST_AXES = 32
+"""Of a tensor: NumPy's bound, of versions before 2."""
+MOST_TENSOR_BYTES = 1 << 40
+MOST_CONSTANT_BYTES = 1 << 28
+"""Of what is computed when the model is compiled, beside its weights."""
+MOST_DECLARED_BYTES = 1 << 26
+"""Of inputs for whose shapes a model is compiled because it says so; larger ones the caller has to bring."""
+MOST_VALUE_BYTES = 1 << 36
+"""Of all values together, in one call, ..."""
+MOST_VALUE_FACTOR = 1 << 10
+"""... and as many times the bytes of its inputs and weights."""
+
+_DEFAULT = ("", "ai.onnx")
+_Name = tuple[str, str, str]
+
+
+class BoundedBuilder(Builder):
+    """Counts what it builds.
+
+    Its methods raise UnsupportedError when that is more than a model may ask for.
+    """
+
+    def __init__(self, *, name: str) -> None:
+        super().__init__(name=name)
+        self._nodes = self._constants = self._values = self._given = 0
+
+    def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32", *,
+                  cacheable: bool = False) -> Value:
+        value = super().parameter(name, shape, dtype, cacheable=cacheable)
+        self._given += require_type(value.type)
+        return value
+
+    def node(self, op_name: str, inputs: Sequence[Value], attrs: dict[str, Any]) -> Node:
+        node = super().node(op_name, inputs, attrs)
+        self.count_node()
+        size = sum(require_type(value.type) for value in node.outputs)
+        if op_name == "constant":
+            self._constants += size
+            if self._constants > MOST_CONSTANT_BYTES:
+                raise UnsupportedError(f"the constants up to here have more than {MOST_CONSTANT_BYTES} bytes, "
+                                       "weights aside")
+        else:
+            self._values += size
+            most = MOST_VALUE_BYTES + MOST_VALUE_FACTOR * self._given
+            if self._values > most:
+                raise UnsupportedError(f"the values up to here have more than {most} bytes together, "
+                                       f"of {self._given} bytes of inputs and weights")
+        return node
+
+    def count_node(self) -> None:
+        """One of the model's: repeated, it need not become one of the IR."""
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise UnsupportedError(f"more than {MOST_NODES} nodes, as loops are repeated in the graph")
+
+
+def require_type(type_: TensorType) -> int:
+    """The bytes that its shape asks for. Of an empty tensor these are what the other axes say, which must fit, too.
+
+    Raises:
+        UnsupportedError: they are too many, or it has too many axes.
+    """
+    size = prod(max(size, 1) for size in type_.shape) * type_.element.size
+    if size > MOST_TENSOR_BYTES or type_.rank > MOST_AXES:
+        raise UnsupportedError(f"a tensor of {size} bytes and {type_.rank} axes; supported: {MOST_TENSOR_BYTES} bytes "
+                               f"and {MOST_AXES} axes")
+    return size
+
+
+def require_inlinable(proto: onnx.ModelProto) -> None:
+    """Count what the model's functions come to in place of their calls.
+
+    Raises:
+        ModelError: a function calls itself.
+        UnsupportedError: they come to too much.
+    """
+    functions = {_key(function.domain, function.name, function.overload): function for function in proto.functions}
+    calls = {key: _calls(function.node, functions) for key, function in functions.items()}
+    sizes: dict[_Name, tuple[int, int]] = {}
+    for key in _callees_first(calls):
+        sizes[key] = _size(functions[key].node, calls[key], sizes)
+    nodes, size = _size(proto.graph.node, _calls(proto.graph.node, functions), sizes)
+    if nodes > MOST_NODES or size - proto.graph.ByteSize() > MOST_INLINED_BYTES:
+        raise UnsupportedError(f"its functions come to {nodes} nodes of {size} bytes when they are inlined; supported: "
+                               f"{MOST_NODES} nodes, and {MOST_INLINED_BYTES} bytes more than the graph has")
+
+
+def _key(domain: str, name: str, overload: str) -> _Name:
+    return "" if domain in _DEFAULT else domain, name, overload
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
+    """Those of subgraphs, too."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _all_nodes(graph.node)
+
+
+def _calls(nodes: Iterable[onnx.NodeProto], functions: dict[_Name, onnx.FunctionProto]) -> Counter[_Name]:
+    """How often they call each function."""
+    keys = (_key(node.domain, node.op_type, node.overload) for node in _all_nodes(nodes))
+    return Counter(key for key in keys if key in functions)
+
+
+def _size(nodes: Sequence[onnx.NodeProto], calls: Counter[_Name],
+          sizes: dict[_Name, tuple[int, int]]) -> tuple[int, int]:
+    """Nodes and their bytes, with the called functions' in place."""
+    count, size = sum(1 for _ in _all_nodes(nodes)), sum(node.ByteSize() for node in nodes)
+    for key, times in calls.items():
+        count, size = count + times * sizes[key][0], size + times * sizes[key][1]
+    return count, size
+
+
+def _callees_first(calls: dict[_Name, Counter[_Name]]) -> list[_Name]:
+    done: dict[_Name, None] = {}
+    for first in calls:
+        waiting, open_ = [first], dict.fromkeys([first])  # a chain may be longer than Python's stack
+        while waiting:
+            top = waiting[-1]
+            unknown = [key for key in calls[top] if key not in done]
+            cycle = next((key for key in unknown if key in open_), None)
+            if cycle is not None:
+                raise ModelError(f"the function {cycle[1]!r} of {cycle[0]!r} calls itself")
+            if unknown:
+                waiting.append(unknown[0])
+                open_[unknown[0]] = None
+            else:
+                done[waiting.pop()] = None
+                open_.pop(top, None)
+    return list(done)

@@ -1,0 +1,118 @@
+"""Changes to what the cache keeps: the numbers, words and lists of a recipe's header, and plain bytes."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from math import prod
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import ngraph_mxnet
+from ngraph_mxnet.ir.types import element_type
+
+_INTEGERS = (0, 1, -1, 2, 8, 64, 4096, 1 << 20, (1 << 31) - 1, 1 << 32, (1 << 62), (1 << 63) - 1, 1 << 64, -(1 << 63))
+_OTHERS: tuple[Any, ...] = (None, True, 0.5, 1e308, "", "x", "f32", [], {}, [0], "ng_relu_f32__avx2")
+_MOST_CHANGES = 3
+
+Place = tuple[Any, Any]
+"""A list or dict, and the index or key of an element."""
+
+
+@functools.cache
+def held() -> dict[str, np.ndarray]:
+    """The weights of the seeds."""
+    random = np.random.default_rng(0)
+    return {"w": random.standard_normal((32, 16, 3, 3)).astype(np.float32),
+            "dense": random.standard_normal((64, 32)).astype(np.float32)}
+
+
+def seeds() -> list[bytes]:
+    """Kept programs with a convolution, a pooling, a product, a reduction and elementwise ops."""
+    found = []
+    for batch in (1, 3):
+        b = ngraph_mxnet.Builder()
+        x = b.parameter("x", (batch, 16, 8, 8), "f32")
+        w, dense = (b.parameter(name, array.shape, "f32", cacheable=True) for name, array in held().items())
+        hidden = b.reduce_max(b.maximum(b.convolution(x, w), b.constant(0.0)), axes=(2, 3))
+        graph = b.results(b.matmul(hidden, dense, transpose_b=True), b.reduce_sum(x, axes=(1,)))
+        for weights in (held(), {}):
+            kept = ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).kept(held())
+            assert kept is not None
+            found.append(kept)
+    return found
+
+
+def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
+    """A change of the header's JSON, or of bytes where there is none."""
+    head, line, tail = content.partition(b"\n")
+    try:
+        header = json.loads(head)
+    except ValueError:
+        return mutate_bytes(content, others, random)
+    for _ in range(random.randint(1, _MOST_CHANGES)):
+        places = list(_places(header))
+        if places:
+            _change(*random.choice(places), places, random)
+    if random.random() < 0.2:
+        tail = mutate_bytes(tail, others, random)
+    return json.dumps(header).encode() + line + tail
+
+
+def _places(value: Any) -> Iterator[Place]:
+    waiting = [value]
+    while waiting:
+        top = waiting.pop()
+        keys = list(top) if isinstance(top, dict) else range(len(top))
+        for key in keys:
+            yield top, key
+            if isinstance(top[key], (dict, list)):
+                waiting.append(top[key])
+
+
+def _change(within: Any, key: Any, places: list[Place], random: Random) -> None:
+    kind = random.random()
+    if isinstance(within[key], int) and kind < 0.6:
+        within[key] = random.choice([*_INTEGERS, within[key] + 1, within[key] - 1, within[key] * 2])
+    elif kind < 0.8:
+        other, place = random.choice(places)
+        within[key] = json.loads(json.dumps(other[place]))
+    elif kind < 0.9:
+        del within[key]
+    else:
+        within[key] = random.choice(_OTHERS)
+
+
+def mutate_bytes(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
+    changed = bytearray(content)
+    for _ in range(random.randint(1, _MOST_CHANGES)):
+        at = random.randrange(len(changed) + 1)
+        kind = random.choice(("flip", "insert", "remove", "cut", "double"))
+        if kind == "flip" and at < len(changed):
+            changed[at] ^= 1 << random.randrange(8)
+        elif kind == "insert":
+            changed[at:at] = random.randbytes(random.randint(1, 64))
+        elif kind == "remove":
+            del changed[at : at + random.randint(1, 64)]
+        elif kind == "cut":
+            del changed[at:]
+        else:
+            changed[at:at] = changed[: random.randint(0, 64)]
+    return bytes(changed)
+
+
+def specs(content: bytes, most: int) -> tuple[list[tuple[np.dtype, list[int]]], list[tuple[np.dtype, list[int]]]]:
+    """Types and shapes of a recipe's inputs and outputs.
+
+    Raises:
+        ValueError: they are larger than `most` bytes together.
+    """
+    header = json.loads(content.partition(b"\n")[0])
+    found = [[(element_type(str(element)).numpy, list(map(int, shape))) for element, shape in header[name]]
+             for name in ("inputs", "outputs")]
+    if sum(prod(shape) * dtype.itemsize for ports in found for dtype, shape in ports) > most:
+        raise ValueError("too large to be run")
+    return found[0], found[1]

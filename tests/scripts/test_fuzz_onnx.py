@@ -1,0 +1,103 @@
+"""A few mutants of models and of cache entries; `scripts/fuzz_onnx.py` tries as many as one likes."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import onnx.parser
+import pytest
+from fuzzing import entries, mutants
+from fuzzing.targets import TARGETS, WrongError, try_model, try_store
+
+import ngraph_mxnet.onnx_bridge.model
+from ngraph_mxnet.onnx_bridge import budget
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_onnx.py"
+MODELS = (
+    """g (float[n, 3, 8, 8] x) => (float[n, 4] y) <float[4, 3, 1, 1] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}> {
+        c = Conv<pads = [1, 1, 1, 1]>(x, w)
+        r = Relu(c)
+        p = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r)
+        m = GlobalAveragePool(p)
+        y = Flatten(m)
+    }""",
+    """g (float[2, 6] x) => (z) <int64[1] one = {1}, int64[1] zero = {0}, int64[2] to = {3, -1}, int64[1] k = {2}> {
+        r = Reshape(x, to)
+        s = Slice(r, zero, k, one)
+        v, i = TopK<axis = 1>(s, k)
+        a = Softmax(v)
+        z = Concat<axis = 0>(a, v)
+    }""",
+    """g (float[n, 4] x, bool b) => (y) <int64 trips = {3}> {
+        t = Loop(trips, "", x) <body = body (int64 i, bool go, s) => (bool on, u) {
+            on = Identity(go)
+            u = Mul(s, s)
+        }>
+        y = If(b) <then_branch = yes () => (p) { p = Relu(t) }, else_branch = no () => (q) { q = Neg(t) }>
+    }""",
+    """g (float[2, 3, 4] x) => (y, h) <float[4] s = {1, 2, 3, 4}> {
+        n = LayerNormalization(x, s)
+        y = ReduceMean<keepdims = 0>(n)
+        h = Einsum<equation = "ijk,ijk->ik">(n, n)
+    }""",
+)
+
+
+@pytest.fixture(scope="module")
+def models() -> list[bytes]:
+    head = '<ir_version: 8, opset_import: ["" : 18]> '
+    return [onnx.parser.parse_model(head + text).SerializeToString() for text in MODELS]
+
+
+@pytest.mark.timeout(300)
+def test_mutants_of_models(models: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each compiles, or ends in an error of ours."""
+    monkeypatch.setattr(budget, "MOST_NODES", 1 << 10)  # to come to the bound takes seconds
+    taken = 0
+    for seed in range(250):
+        random = Random(seed)
+        mutant = mutants.mutate(random.choice(models), models, random)
+        taken += try_model(mutant)
+    assert 25 < taken < 225  # else the changes were none, or no model survived them
+
+
+def test_a_mutant_is_repeatable_and_readable(models: list[bytes]) -> None:
+    for seed in range(20):
+        first, second = (mutants.mutate(models[seed % len(models)], models, Random(seed)) for _ in range(2))
+        assert first == second
+        assert onnx.load_model_from_string(first).graph.node
+
+
+def test_what_is_a_finding(models: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    def damaged(*given: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(ngraph_mxnet.onnx_bridge.model, "require_inlinable", damaged)
+    with pytest.raises(KeyError, match="a bug"):
+        try_model(models[0])
+
+
+def test_mutants_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry that somebody changed is absent."""
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
+    (seed,) = TARGETS["store"].seeds()
+    for number in range(50):
+        mutant = entries.mutate_bytes(seed, [], Random(number))
+        assert try_store(mutant) == (mutant == seed)
+    monkeypatch.setattr("ngraph_mxnet.cache.Store.get", lambda *given: b"other")
+    with pytest.raises(WrongError):
+        try_store(seed)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs pip install '.[fuzz]'")
+@pytest.mark.parametrize("target", ["model", "store"])
+def test_the_script(target: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, str(SCRIPT), target, str(tmp_path), "--runs", "300"], capture_output=True,
+                          text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "300 mutants" in done.stdout and "1 processes, 0 findings" in done.stdout
