@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -133,10 +134,11 @@ def test_external_data_may_change(folder: Path, tmp_path: Path) -> None:
     assert len(entries(folder)) == 2  # of the models that hold their weights
 
 
-def test_one_that_does_not_load_is_compiled(folder: Path, imports: list[str], monkeypatch: pytest.MonkeyPatch,
-                                            caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [KeyError("ng_gone__avx2"), RuntimeError("Unable to cast Python instance")])
+def test_one_that_does_not_load_is_compiled(error: Exception, folder: Path, imports: list[str],
+                                            monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     expected = ngraph_mxnet.compile(wide(), "CPU")(images(1))[0]
-    monkeypatch.setattr(kept, "load_kept", lambda *given: {}["ng_gone__avx2"])
+    monkeypatch.setattr(kept, "load_kept", mock.Mock(side_effect=error))
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         np.testing.assert_array_equal(ngraph_mxnet.compile(wide(), "CPU")(images(1))[0], expected)
     assert "does not load, it is compiled anew" in caplog.text and len(imports) == 2
