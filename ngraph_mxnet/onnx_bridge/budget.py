@@ -14,7 +14,7 @@ from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import ElementType, TensorType
 
-MOST_NODES = 1 << 17
+MOST_NODES = 1 << 16
 """Of a model when its functions are inlined, and again when its loops are repeated: the nodes that are lowered, and
 those of the IR that they become."""
 MOST_INLINED_BYTES = 1 << 28
