@@ -43,6 +43,8 @@ from ngraph_mxnet.runtime.trace import recorder, span
 if TYPE_CHECKING:
     from ngraph_mxnet.cpu.profile import Profile
 
+logger = config.logger(__name__)
+
 _WAVE_BYTES = 8 << 20
 """Intermediates of a wave of the prepare Program: what a cache holds."""
 
@@ -72,7 +74,14 @@ class CPUExecutable(NativeExecutable):
         return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
 
     def kept(self, held: Mapping[str, np.ndarray] | None = None) -> bytes | None:
-        return self._recipe.to_bytes(held) if self._recipe is not None else None
+        if self._recipe is None:
+            return None
+        try:
+            self._recipe.check()  # as whoever loads it does
+        except ValueError as error:
+            logger.info("not kept: %s", error)
+            return None
+        return self._recipe.to_bytes(held)
 
     def constants(self) -> list[np.ndarray]:
         parts = (self._recipe.main, self._recipe.prepare) if self._recipe is not None else ()

@@ -65,16 +65,13 @@ class Recipe:
     def bind(self, address: Callable[[str], int], owner: Any = None, *, generated: bool = False) -> Any:
         """The `_core.Executable`, which keeps `owner`, the owner of the kernels' code.
 
-        What `generated` kernels prepare is not kept on disk, for their names do not tell what they do. Without such,
-        every instruction is checked before any runs (see `validate`).
+        What `generated` kernels prepare is not kept on disk, for their names do not tell what they do.
 
         Raises:
-            ValueError, KeyError: an instruction is not such as its kernel declares, or there is no such kernel.
+            KeyError: there is no such kernel.
         """
         from ngraph_mxnet import _core
 
-        if not generated:
-            self.check()
         return _core.Executable(
             self.main.bind(address, owner), self.prepare.bind(address, owner) if self.prepare else None,
             self.prepared_bytes, self.cacheable, self.inputs, self.outputs, self.threads, self.name,
@@ -189,12 +186,17 @@ def kept_weights(store: Store, program: str) -> KeptWeights | None:
 
 
 def load(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
-    """The `_core.Executable` of a kept recipe."""
+    """The `_core.Executable` of a kept recipe.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is damaged, or an instruction is not such as its kernel declares.
+    """
     from ngraph_mxnet import _core
     from ngraph_mxnet.cpu.trace import trace_executor
 
     trace_executor()
     recipe = Recipe.from_bytes(content, held)
+    recipe.check()
     if recipe.notice:
         from ngraph_mxnet.cpu.precision import tell
 

@@ -109,7 +109,7 @@ def try_store(content: bytes) -> bool:
 
 
 def _files() -> list[Path]:
-    return [path for path in Path(os.environ["NGRAPH_CACHE_DIR"]).rglob("*") if path.is_file()]
+    return [path for path in (Path(os.environ["NGRAPH_CACHE_DIR"]) / _KIND).iterdir() if path.is_file()]
 
 
 def _stored() -> list[bytes]:
