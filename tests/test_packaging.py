@@ -25,13 +25,23 @@ def command(*arguments: object, **kwargs: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as pip builds it for a user, from a copy of the sources: nothing of an earlier build is in it."""
-    work = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT, work / "source", ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so"))
-    command(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", work / "dist", work / "source")
-    (built,) = (work / "dist").glob("*.whl")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources: nothing of an earlier build is in it."""
+    copy = tmp_path_factory.mktemp("wheel") / "source"
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so"))
+    return copy
+
+
+def build_wheel(source: Path, folder: Path) -> Path:
+    """As pip builds it for a user, in an environment that is gone afterwards."""
+    command(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, source)
+    (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    return build_wheel(source, source.parent / "dist")
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +70,36 @@ def test_the_wheel_has_all_it_needs_and_no_more(names: set[str]):
     assert files <= names
     extra = {n for n in names - files if ".dist-info/" not in n and not n.endswith(".so")}
     assert extra == {AUTOLOAD}
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+@pytest.mark.slow
+def test_a_checkout_is_built_again_and_compiles_no_kernel_twice(source: Path, wheel: Path, tmp_path: Path):
+    """The first build's CMake and ninja are gone; a module that is gone from the sources is not in the wheel."""
+
+    def objects() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in source.glob("build/cmake-*/*.o")}
+
+    before = objects()
+    (stale,) = source.glob("build/lib*/ngraph_mxnet")
+    (stale / "removed.py").touch()
+    again = build_wheel(source, tmp_path)
+    assert len(before) > 40 and objects() == before
+    assert set(zipfile.ZipFile(again).namelist()) == set(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.mark.slow
+def test_an_editable_install_activates(source: Path, wheel: Path, tmp_path: Path):
+    before = {path: path.stat().st_mtime_ns for path in source.glob("build/cmake-*/*.o")}
+    command(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    command(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "-e", source)
+    assert before == {path: path.stat().st_mtime_ns for path in source.glob("build/cmake-*/*.o")}
+    code = "import sys; print('ngraph_mxnet' in sys.modules, sys.modules['ngraph_mxnet'].__file__)"
+    environment = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH"}
+    environment.pop("PYTHONPATH", None)
+    found = command(python, "-c", code, env=environment, cwd=tmp_path)
+    assert found.split() == ["True", str(source / "ngraph_mxnet" / "__init__.py")]
 
 
 @pytest.mark.slow
@@ -67,7 +107,7 @@ def test_the_metadata(wheel: Path, names: set[str]):
     (path,) = (n for n in names if n.endswith(".dist-info/METADATA"))
     metadata = zipfile.ZipFile(wheel).read(path).decode()
     assert wheel.name.startswith("ngraph_mxnet_backend-0.1.0-")
-    for line in ("Name: ngraph-mxnet-backend", "License: Apache-2.0", "Requires-Dist: mxnet==1.9.1"):
+    for line in ("Name: ngraph-mxnet-backend", "License-Expression: Apache-2.0", "Requires-Dist: mxnet==1.9.1"):
         assert line in metadata.splitlines()
 
 

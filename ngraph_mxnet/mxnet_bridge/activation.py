@@ -60,7 +60,7 @@ def _load_library(mxnet: ModuleType) -> None:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         raise ActivationError(
             f"found no library {os.path.join(folder, '_core*.so')}; reinstall "
-            "ngraph_mxnet, or in a source tree run `python setup.py build_ext --inplace`"
+            "ngraph_mxnet, or in a checkout run `pip install -e .`"
         )
     path = os.path.abspath(spec.origin)
     try:
