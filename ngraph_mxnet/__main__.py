@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import click
+import importlib.util
+import sys
+from pathlib import Path
 
-from ngraph_mxnet.cli import inspection, models
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
-    """A graph compiler for MXNet and ONNX models."""
+NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "rich")
+"""What pyproject.toml names as dependencies."""
 
 
-for command in (models.explain, models.run, models.bench, models.profile, inspection.ops, inspection.env,
-                inspection.cache):
-    main.add_command(command)
+def missing_part() -> str | None:
+    """What keeps the package from running, as in a checkout that is not built, and what to do; None if it is whole."""
+    package = Path(__file__).parent
+    lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if lacking:
+        problem = f"{', '.join(lacking)} can't be imported by {sys.executable}"
+    elif importlib.util.find_spec("ngraph_mxnet._core") is None or not (package / "libngraph_kernels.so").exists():
+        problem = f"{package} is not built"
+    else:
+        return None
+    return (f"{problem}. In a checkout, `pip install -e .` builds it in place, in some minutes; after `pip install .` "
+            "start Python in another folder, so that it finds the installed package.")
+
 
 if __name__ == "__main__":
+    problem = missing_part()
+    if problem is not None:
+        sys.exit(f"Error: {problem}")
+    from ngraph_mxnet.cli.commands import main
+
     main(prog_name="python -m ngraph_mxnet")

@@ -5,6 +5,9 @@ Each message says where (node and framework name), what was found, what was expe
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class NGraphError(Exception):
     """Base of all errors of this package."""
@@ -28,3 +31,12 @@ class ConfigError(NGraphError):
 
 class ModelError(NGraphError):
     """A framework's model file is corrupt or inconsistent."""
+
+
+def listed(names: Iterable[str], near: str = "", most: int = 8) -> str:
+    """At most `most` names for a message, those most like `near` first, and how many more there are."""
+    ordered = list(dict.fromkeys(names))
+    if near:
+        ordered.sort(key=lambda name: -difflib.SequenceMatcher(None, name, near).ratio())
+    shown = ", ".join(ordered[:most])
+    return f"{shown} and {len(ordered) - most} more" if len(ordered) > most else shown

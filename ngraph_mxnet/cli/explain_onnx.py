@@ -53,13 +53,17 @@ class OnnxExplanation:
     plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
 
+    @property
+    def compiles(self) -> bool:
+        return self.reason is None
+
     def to_dict(self) -> dict[str, Any]:
         found = asdict(replace(self, plans=[]))
         found["plans"] = [plan.to_dict() for plan in self.plans]
         for name in ("kernels", "memory"):
             if found[name] is None:
                 del found[name]
-        return {**found, "compiles": self.reason is None}
+        return {**found, "compiles": self.compiles}
 
     def __rich__(self) -> RenderableType:
         count = sum(self.operators.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import click
@@ -13,71 +14,82 @@ from rich.table import Table
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.errors import NGraphError
 
+_UNLIMITED = 10_000
+
+
+def _console() -> Console:
+    """As wide as the terminal; what is piped has each row on one line, so that it can be searched."""
+    return Console(width=None if sys.stdout.isatty() else _UNLIMITED)
+
 
 @click.command()
 @click.argument("name", required=False)
-def ops(name: str | None) -> None:
+@options.json_option
+def ops(name: str | None, as_json: bool) -> None:
     """What is registered for an op of the IR or for an MXNet operator; without NAME, all ops."""
-    from ngraph_mxnet.ir import all_ops
-    from ngraph_mxnet.mxnet_bridge.rules.registry import find_rule
-
-    console = Console()
     if name is None:
-        console.print(_all_ops())
+        rows = _all_ops()
+        if as_json:
+            click.echo(json.dumps(rows, indent=2))
+        else:
+            _console().print(_ops_table(rows))
         return
-    found = False
-    if name in all_ops():
-        console.print(_op(name))
-        found = True
-    rule = find_rule(name)
-    if rule is not None:
-        console.print(_mxnet_rule(name))
-        found = True
+    found = {kind: facts for kind, facts in (("IR op", _op(name)), ("MXNet operator", _mxnet_rule(name))) if facts}
     if not found:
         raise click.ClickException(f"no op of the IR and no MXNet operator with a rule is called {name!r}; "
                                    "`python -m ngraph_mxnet ops` lists the ops")
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for kind, facts in found.items():
+        table = Table(title=f"{kind} {name}", title_justify="left", show_header=False)
+        for fact, value in facts.items():
+            table.add_row(fact, escape(_text(value)))
+        _console().print(table)
 
 
-def _all_ops() -> Table:
+def _all_ops() -> list[dict[str, Any]]:
     from ngraph_mxnet.ir import all_ops
 
-    table = Table("op", "definition", "reference", "CPU kernel")
-    table.columns[0].no_wrap = table.columns[1].no_wrap = True
     kernels = _cpu_rules()
-    for name, op in all_ops().items():
-        table.add_row(name, escape(op.doc.splitlines()[0] if op.doc else ""), _mark(op.has_reference),
-                      _mark(name in kernels))
+    return [{"op": name, "definition": op.doc.splitlines()[0] if op.doc else "", "reference": op.has_reference,
+             "CPU kernel": name in kernels} for name, op in all_ops().items()]
+
+
+def _ops_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(*rows[0])
+    table.columns[0].no_wrap = table.columns[1].no_wrap = True
+    for row in rows:
+        table.add_row(*(escape(_text(value)) for value in row.values()))
     return table
 
 
-def _op(name: str) -> Table:
-    from ngraph_mxnet.ir import get_op
+def _op(name: str) -> dict[str, Any] | None:
+    from ngraph_mxnet.ir import all_ops
 
-    op = get_op(name)
-    table = Table(title=f"IR op {name}", title_justify="left", show_header=False)
-    table.add_row("definition", escape(op.doc))
-    for key, kind in op.schema.items():
-        table.add_row(f"attribute {key}", escape(f"{kind.expects}; default {kind.default!r}"))
-    table.add_row("reference", _mark(op.has_reference))
-    table.add_row("CPU kernel", _mark(name in _cpu_rules()))
-    return table
+    op = all_ops().get(name)
+    if op is None:
+        return None
+    attributes = {f"attribute {key}": f"{kind.expects}; default {kind.default!r}" for key, kind in op.schema.items()}
+    return {"definition": op.doc, **attributes, "reference": op.has_reference, "CPU kernel": name in _cpu_rules()}
 
 
-def _mxnet_rule(name: str) -> Table:
+def _mxnet_rule(name: str) -> dict[str, Any] | None:
     from ngraph_mxnet.mxnet_bridge.rules.registry import find_rule
 
     rule = find_rule(name)
-    assert rule is not None
-    table = Table(title=f"MXNet operator {name}", title_justify="left", show_header=False)
-    table.add_row("names", ", ".join(rule.names))
-    table.add_row("lowered by", f"{rule.lower.__module__}.{rule.lower.__qualname__}")
-    if rule.doc:
-        table.add_row("cases", escape(rule.doc))
-    if rule.parameters:
-        table.add_row("weights", "inputs " + ", ".join(map(str, sorted(rule.parameters))))
-    if rule.ignored:
-        table.add_row("ignored attributes", ", ".join(rule.ignored))
-    return table
+    if rule is None:
+        return None
+    facts = {"names": list(rule.names), "lowered by": f"{rule.lower.__module__}.{rule.lower.__qualname__}",
+             "cases": rule.doc, "inputs that hold weights": sorted(rule.parameters),
+             "ignored attributes": list(rule.ignored)}
+    return {fact: value for fact, value in facts.items() if value}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _cpu_rules() -> Any:
@@ -86,24 +98,29 @@ def _cpu_rules() -> Any:
     return RULES
 
 
-def _mark(present: bool) -> str:
-    return "yes" if present else "no"
-
-
 @click.command()
-def env() -> None:
+@options.json_option
+def env(as_json: bool) -> None:
     """Every environment variable that the package reads, with its value now."""
     from ngraph_mxnet import config
 
-    table = Table("variable", "value", "default", "allowed", "meaning")
+    rows = []
     for variable in config.VARIABLES.values():
+        row = {"variable": variable.name, "value": None, "default": variable.default, "allowed": variable.allowed,
+               "meaning": variable.help}
         try:
-            value = str(variable.get())
+            row["value"] = variable.get()
         except NGraphError as error:
-            value = f"not allowed: {error}"
-        table.add_row(variable.name, escape(value), str(variable.default), escape(variable.allowed),
-                      escape(variable.help))
-    console = Console()
+            row["error"] = str(error)
+        rows.append(row)
+    if as_json:
+        click.echo(json.dumps({"variables": rows, "notices": _notices()}, indent=2))
+        return
+    table = Table("variable", "value", "default", "allowed", "meaning")
+    for row in rows:
+        value = f"not allowed: {row['error']}" if "error" in row else row["value"]
+        table.add_row(*(escape(str(cell)) for cell in (row["variable"], value, *list(row.values())[2:5])))
+    console = _console()
     console.print(table)
     for notice in _notices():
         console.print(notice, style="yellow")
@@ -127,8 +144,7 @@ def cache(action: str, as_json: bool) -> None:
     """Show or clear the folder of generated code and measurements (NGRAPH_CACHE_DIR)."""
     from ngraph_mxnet.cache import open_store
 
-    with options.errors_told():
-        store = open_store()
+    store = open_store()
     if store is None:
         raise click.ClickException("the cache is off: see NGRAPH_CACHE_DIR in `python -m ngraph_mxnet env`")
     if action == "clear":
@@ -148,4 +164,4 @@ def cache(action: str, as_json: bool) -> None:
     table = Table("kind", "entries", "KiB")
     for kind, sums in kinds.items():
         table.add_row(kind, str(sums["entries"]), f"{sums['bytes'] / 1024:.0f}")
-    Console().print(table)
+    _console().print(table)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.api import compile as compile_model
 from ngraph_mxnet.cli.options import is_symbol
-from ngraph_mxnet.errors import ConfigError, ModelError
+from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.onnx_bridge.executable import ModelExecutable
 from ngraph_mxnet.runtime.executable import Executable, Port
 
@@ -50,7 +50,7 @@ def fitting_inputs(exe: Executable | ModelExecutable, arrays: Mapping[str, np.nd
     Raises:
         ModelError: an array or a shape is missing, or belongs to no input. None are made if `shapes` is None.
     """
-    names, expected = [port.name for port in exe.inputs], ", ".join(map(str, exe.inputs))
+    names, expected = [port.name for port in exe.inputs], listed(map(str, exe.inputs))
     given = {}
     for name, array in arrays.items():
         if name.startswith("#"):
@@ -61,10 +61,11 @@ def fitting_inputs(exe: Executable | ModelExecutable, arrays: Mapping[str, np.nd
         given[name] = array
     unknown = sorted({*given, *(shapes or {})} - set(names))
     if unknown:
-        raise ModelError(f"no input is called {', '.join(unknown)}; the inputs: {expected}")
+        near = listed(map(str, exe.inputs), unknown[0])
+        raise ModelError(f"no input is called {listed(unknown)}; the inputs: {near}")
     missing = [str(port) for port in exe.inputs if port.name not in given]
     if missing and shapes is None:
-        raise ModelError(f"no array for {', '.join(missing)}: give each with --input NAME=FILE.npy")
+        raise ModelError(f"no array for {listed(missing)}: give each with --input NAME=FILE.npy")
     random = np.random.default_rng(_SEED)
     return {port.name: given[port.name] if port.name in given else _random(random, port, shapes or {})
             for port in exe.inputs}

@@ -20,6 +20,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.loading import Shapes, fitting_inputs, load_model, named_shapes
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.runtime.backend import get_backend
 
 _WIDTH = 140
 _PICTURE = click.Path(dir_okay=False, path_type=Path)
@@ -58,25 +59,26 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
     """Which parts of a model run on the backend, and why the others do not.
 
     Of an ONNX model all runs, or nothing: then the node that can't be compiled is named. The backend HYBRID also tells
-    where each node goes and why, and what that would take.
+    where each node goes and why, and what that would take. The exit status is 1 when nothing runs on the backend.
     """
     explanation: Any
     if simulate:
         settings["simulate"] = "1"
-    with options.errors_told():
-        if options.is_symbol(model):
-            from ngraph_mxnet.mxnet_bridge.explain import explain as explain_symbol
+    if options.is_symbol(model):
+        from ngraph_mxnet.mxnet_bridge.explain import explain as explain_symbol
 
-            explanation = explain_symbol(model, shapes, dtypes, backend=backend, kernels=kernels, options=settings)
-        else:
-            from ngraph_mxnet.cli.explain_onnx import explain_onnx
+        explanation = explain_symbol(model, shapes, dtypes, backend=backend, kernels=kernels, options=settings)
+    else:
+        from ngraph_mxnet.cli.explain_onnx import explain_onnx
 
-            if dtypes:
-                raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
-            explanation = explain_onnx(model, shapes, backend, kernels=kernels, options=settings)
-        _draw(explanation.plans, svg, "svg")
-        _draw(explanation.plans, timeline, "timeline_svg")
+        if dtypes:
+            raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
+        explanation = explain_onnx(model, shapes, backend, kernels=kernels, options=settings)
+    _draw(explanation.plans, svg, "svg")
+    _draw(explanation.plans, timeline, "timeline_svg")
     _show(explanation, _console(), as_json)
+    if not explanation.compiles:
+        sys.exit(1)
 
 
 def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
@@ -106,10 +108,9 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: str | None, threads: int | None,
         precision: str | None, output: Path | None, as_json: bool) -> None:
     """Run a model once on inputs from files, and show its results in figures."""
-    with options.errors_told():
-        exe = load_model(model, named_shapes(arrays), params, backend, _settings(threads, precision),
-                         needs_weights=True)
-        results = exe(fitting_inputs(exe, arrays, None))
+    exe = load_model(model, named_shapes(arrays), params, backend, _settings(threads, precision),
+                     needs_weights=True)
+    results = exe(fitting_inputs(exe, arrays, None))
     names = [port.name for port in exe.outputs]
     if output is not None:
         try:
@@ -152,13 +153,12 @@ def bench(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str
 
     A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
     """
-    with options.errors_told():
-        start = time.perf_counter()
-        exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, _settings(threads, precision))
-        inputs = fitting_inputs(exe, arrays, shapes)
-        exe(inputs)
-        compiled = time.perf_counter() - start
-        milliseconds = _timed(exe, inputs, rounds)
+    start = time.perf_counter()
+    exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, _settings(threads, precision))
+    inputs = fitting_inputs(exe, arrays, shapes)
+    exe(inputs)
+    compiled = time.perf_counter() - start
+    milliseconds = _timed(exe, inputs, rounds)
     ordered = sorted(milliseconds)
     found = {"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds,
              "first_result_ms": compiled * 1e3, "min_ms": ordered[0], "median_ms": statistics.median(ordered),
@@ -201,18 +201,18 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
     os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    with options.errors_told():
-        if options.is_symbol(model):
-            if not shapes:
-                raise click.UsageError("--shape NAME=D,D,... is missing: a symbol needs those of its data inputs")
-            if arrays:
-                raise click.UsageError("--input is for ONNX models; a symbol is profiled on random inputs")
-            os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
-            from ngraph_mxnet.mxnet_bridge.profile import profile_model
+    if options.is_symbol(model):
+        if not shapes:
+            raise click.UsageError("--shape NAME=D,D,... is missing: a symbol needs those of its data inputs")
+        if arrays:
+            raise click.UsageError("--input is for ONNX models; a symbol is profiled on random inputs")
+        os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
+        get_backend(config.get("NGRAPH_BACKEND"))  # MXNet would run the model alone if there were none
+        from ngraph_mxnet.mxnet_bridge.profile import profile_model
 
-            found = profile_model(model, shapes, params, rounds=rounds)
-        else:
-            exe = load_model(model, shapes, params, "CPU", {})
-            inputs = fitting_inputs(exe, arrays, shapes)
-            found = exe.profile(inputs, rounds=rounds)
+        found = profile_model(model, shapes, params, rounds=rounds)
+    else:
+        exe = load_model(model, shapes, params, "CPU", {})
+        inputs = fitting_inputs(exe, arrays, shapes)
+        found = exe.profile(inputs, rounds=rounds)
     _show(found, _console(), as_json)

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from ngraph_mxnet.errors import NGraphError
-
 SYMBOL_FILE = "-symbol.json"
 Command = Callable[..., Any]
 _FILE = click.Path(exists=True, dir_okay=False)
-
-
-@contextmanager
-def errors_told() -> Iterator[None]:
-    """The package's errors end a command with their text alone."""
-    try:
-        yield
-    except NGraphError as error:
-        raise click.ClickException(str(error)) from None
 
 
 def _shape(context: click.Context, parameter: click.Parameter,

@@ -41,6 +41,7 @@ class HybridBackend(Backend):
     def __init__(self, variant: str = "") -> None:
         self.name = f"HYBRID:{variant}" if variant else "HYBRID"
         self.devices = ("CPU", f"NNP:{variant}" if variant else "NNP")
+        _backends(self.devices)  # is there such a device?
 
     def supports(self, node: Node) -> str | None:
         return _reason(_backends(self.devices), node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ngraph_mxnet.errors import GraphError, TypeRuleError
+from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
 from ngraph_mxnet.ir.attributes import Body, parse_attribute
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Value
@@ -152,7 +152,7 @@ def _all(pattern: re.Pattern[str], text: str, number: int) -> list[tuple[str, ..
 def _type(text: str) -> TensorType:
     element, dims = text.removesuffix("]").split("[")
     if element not in ELEMENT_TYPES:
-        raise GraphError(f"no element type {element!r}; known: {', '.join(ELEMENT_TYPES)}")
+        raise GraphError(f"no element type {element!r}; known: {listed(ELEMENT_TYPES, element)}")
     return TensorType(ELEMENT_TYPES[element], tuple(int(d) for d in dims.split(",") if d))
 
 

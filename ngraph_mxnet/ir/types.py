@@ -7,6 +7,8 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.errors import listed
+
 Shape = tuple[int, ...]
 
 
@@ -58,7 +60,7 @@ def element_type(of: str | np.dtype | type | ElementType) -> ElementType:
     for candidate in ELEMENT_TYPES.values():
         if candidate.numpy == dtype:
             return candidate
-    raise KeyError(f"no element type for {of!r}; known: {', '.join(ELEMENT_TYPES)}")
+    raise KeyError(f"no element type for {of!r}; known: {listed(ELEMENT_TYPES, str(of))}")
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rich.console import Group
 from rich.text import Text
 
+from ngraph_mxnet import config
 from ngraph_mxnet.cpu.describe import Contraction, contractions
 from ngraph_mxnet.cpu.kernel_table import kernel_table, memory_table
 from ngraph_mxnet.cpu.memory import MemoryUse
@@ -19,12 +20,13 @@ from ngraph_mxnet.mxnet_bridge import callbacks, environment
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, review_region
 from ngraph_mxnet.mxnet_bridge.pins import pins_of
+from ngraph_mxnet.mxnet_bridge.symbol_inputs import check_inputs
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
 from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.partition.render import render
 from ngraph_mxnet.partition.report import Partition
 from ngraph_mxnet.partition.support import Verdict
-from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 if TYPE_CHECKING:
@@ -55,6 +57,11 @@ class Explanation:
     memory: list[MemoryUse] | None = None
     plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
+
+    @property
+    def compiles(self) -> bool:
+        """Whether any node runs on the backend."""
+        return bool(self.partition.regions)
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {**self.partition.to_dict(), "exact": self.exact, "notices": list(self.notices)}
@@ -101,27 +108,26 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         options: the backend's own, which its plan of each region depends on.
 
     Raises:
-        ModelError: the file is corrupt, or MXNet finds the shapes inconsistent.
-        ConfigError: no such backend, or `kernels` of one that has none.
+        ModelError: the file is corrupt, an input's name or dtype is wrong, a shape is missing, or MXNet finds the
+            shapes inconsistent.
+        ConfigError: no such backend or option, or `kernels` of one that has none.
     """
     import mxnet as mx
 
     if not isinstance(symbol, mx.symbol.Symbol):
         symbol = load_symbol(Path(symbol))
-    unknown = sorted({*shapes, *(dtypes or {})} - {*symbol.list_arguments(), *symbol.list_auxiliary_states()})
-    if unknown:
-        raise ModelError(f"no input is called {', '.join(unknown)}; the arguments: {symbol.list_arguments()}")
-    chosen = {"ngraph_backend": get_backend(backend).name} if backend else {}
+    planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
+    planner.plan(Graph(), options or {})  # refuses options before any node is judged
+    if kernels and planner.name != "CPU":
+        raise ConfigError(f"the backend {planner.name} has no kernels to tell of; the backend CPU has")
+    check_inputs(symbol, shapes, dtypes)
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
         exact = environment.problem() is None
         symbol = _with_distinct_names(symbol)
-        partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, chosen)
-        if kernels and partition.backend != "CPU":
-            raise ConfigError(f"the backend {partition.backend} has no kernels to tell of; the backend CPU has")
+        partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, planner)
         regions = _regions(symbol, shapes, dtypes or {}, partition)
         compiled = [cast("CPUExecutable", compile_graph(graph, "CPU")) for graph, _ in regions] if kernels else None
-        planner = get_backend(partition.backend)
         plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
@@ -159,7 +165,7 @@ def _with_distinct_names(symbol: Symbol) -> Symbol:
     return partitioner.with_distinct_names(symbol, partitioner.json_of(symbol))[0]
 
 
-def _partition(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[str, str]) -> Partition:
+def _partition(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: Backend) -> Partition:
     """By MXNet's own partitioner; it infers shapes without arrays if the mapping of arrays is not empty."""
     import mxnet as mx
 
@@ -168,10 +174,10 @@ def _partition(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[
     with callbacks.log.listening() as heard:
         partitioner.optimize_for(
             symbol, environment.BACKEND, {"": None}, {"": None}, mx.cpu(), shape_dict=dict(shapes),
-            type_dict=_all_dtypes(symbol, dtypes), **options)
+            type_dict=_all_dtypes(symbol, dtypes), ngraph_backend=backend.name)
     if heard:
         return heard[0]
-    return Partition(get_backend(options.get("ngraph_backend", "CPU")).name, [])
+    return Partition(backend.name, [])
 
 
 def _all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
@@ -183,10 +189,9 @@ def _all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
     return dict(zip(names, [*(arguments or []), *(states or [])], strict=False))
 
 
-def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, options: Mapping[str, str]) -> Partition:
+def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: Backend) -> Partition:
     """By our own grouping."""
     graph = with_types(parse_symbol(symbol.tojson(remove_amp_cast=False)), *_inferred(symbol, shapes, dtypes))
-    backend = get_backend(callbacks.chosen_backend(options))
     reasons, numbers = judge_graph(graph, backend)
     verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
     partition = Partition(backend.name, verdicts)

@@ -66,7 +66,7 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     if len(types) != len(arguments):
         raise ModelError(f"found {len(types)} input types, expected {len(arguments)}: one for each argument")
     b = Builder(name=name)
-    weights = _weights(symbol)
+    weights = weights_of(symbol)
     values: dict[Edge, Value] = {}
     halves = Halves()
     names = _distinct([node.argument for node in arguments])
@@ -188,7 +188,7 @@ def unread_output(node: SymbolNode, output: int) -> str:
     return f"output {output} of {node.origin} is read, which is not computed at inference"
 
 
-def _weights(symbol: SymbolGraph) -> set[int]:
+def weights_of(symbol: SymbolGraph) -> set[int]:
     """Variables that are read, and in parameter slots only, be it rearranged (as projections joined into one are)."""
     readers: dict[int, list[tuple[SymbolNode, int]]] = {}
     for edge, slots in symbol.readers().items():

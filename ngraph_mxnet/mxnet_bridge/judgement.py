@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, TensorType, Value
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
@@ -80,6 +80,8 @@ def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backen
         return _type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
     except (UnsupportedError, ModelError) as error:
         return str(error)
+    except ConfigError:
+        raise  # a setting, which would be told anew of each node
     except Exception as error:
         # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
         logger.warning("the rule for %s failed: %s", node.origin, error, exc_info=True)

@@ -13,6 +13,7 @@ from ngraph_mxnet.cpu.peak import measure_peak
 from ngraph_mxnet.cpu.profile import Profile, measure
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.mxnet_bridge.explain import explain, load_symbol
+from ngraph_mxnet.mxnet_bridge.symbol_inputs import check_inputs
 from ngraph_mxnet.mxnet_bridge.weights import random_weights, read_weights
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def _bind(model: Path, shapes: Mapping[str, Sequence[int]], params: Path | None)
     import mxnet as mx
 
     symbol = load_symbol(model)
+    check_inputs(symbol, shapes)
     try:
         executor = symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in shapes.items()})
     except (mx.base.MXNetError, RuntimeError, ValueError) as error:

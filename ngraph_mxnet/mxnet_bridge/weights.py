@@ -11,6 +11,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.mxnet_bridge.explain import load_symbol
+from ngraph_mxnet.mxnet_bridge.symbol_inputs import check_inputs
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -65,19 +66,10 @@ def load_weighted(model: str | Path, shapes: Mapping[str, Sequence[int]],
     Raises:
         ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
     """
-    import mxnet as mx
-
     symbol = load_symbol(Path(model))
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
-    unknown = sorted(set(shapes) - set(names))
-    if unknown:
-        raise ModelError(f"no input is called {', '.join(unknown)}; the arguments: {symbol.list_arguments()}")
-    try:
-        arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
-    except (mx.base.MXNetError, TypeError) as error:
-        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {error}") from None
-    if arguments is None:
-        raise ModelError(f"the shapes {dict(shapes)} do not say enough; the arguments: {symbol.list_arguments()}")
+    check_inputs(symbol, shapes)
+    arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
     wanted = {name: shape for name, shape in zip(names, [*arguments, *states], strict=True) if name not in shapes}
     weights: dict[str, Any] = random_weights(wanted)
     if params is not None:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir import TensorType, Value
 from ngraph_mxnet.onnx_bridge.budget import MOST_DECLARED_BYTES, require_type
 from ngraph_mxnet.onnx_bridge.inputs import Dimensions, Shapes, bind_shapes, dimensions, element_name, input_types
@@ -97,7 +97,8 @@ class ModelExecutable(Submitting):
         self._lock = threading.Lock()
         unknown = sorted(name for name in fixed if name not in types or types[name].kind != "tensor")
         if unknown:
-            raise ModelError(f"shapes for {unknown}, which are no inputs, or no tensors; the inputs are {list(types)}")
+            raise ModelError(f"shapes for {listed(unknown)}, which are no inputs, or no tensors; the inputs: "
+                             f"{listed(types, unknown[0])}")
         if not any(port.is_open for port in self.inputs):
             bound = bind_shapes(model, fixed)
             said = sum(require_type(type_) for name, type_ in bound.items()
@@ -206,10 +207,11 @@ class ModelExecutable(Submitting):
             given = arrays[0]
             unknown, missing = sorted(set(given) - set(names)), [name for name in names if name not in given]
             if unknown or missing:
-                raise InputError(f"inputs by name: unknown {unknown}, missing {missing}; the inputs are {names}")
+                raise InputError(f"inputs by name: unknown {listed(unknown) or 'none'}, missing "
+                                 f"{listed(missing) or 'none'}; the inputs: {listed(names)}")
             arrays = tuple(given[name] for name in names)
         if len(arrays) != len(names):
-            wanted = ", ".join(map(str, self.inputs)) or "none"
+            wanted = listed(map(str, self.inputs)) or "none"
             raise InputError(f"found {len(arrays)} inputs, expected {len(names)}: {wanted}")
         return {port.name: self._fitting(port, array) for port, array in zip(self.inputs, arrays, strict=True)}
 

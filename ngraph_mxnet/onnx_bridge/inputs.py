@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 
-from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir.types import ElementType, TensorType
 from ngraph_mxnet.onnx_bridge.budget import require_type
 from ngraph_mxnet.onnx_bridge.model import Model
@@ -75,7 +75,7 @@ def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[Ten
     types = input_types(model)
     unknown = sorted(set(shapes) - set(types))
     if unknown:
-        raise ModelError(f"shapes for {unknown}, which are no inputs; the inputs are {list(types)}")
+        raise ModelError(f"shapes for {listed(unknown)}, which are no inputs; the inputs: {listed(types, unknown[0])}")
     symbols: dict[str, tuple[int, str]] = {}
     result: dict[str, TensorType | list[TensorType] | None] = {}
     for name, type_ in types.items():

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, GraphError
+from ngraph_mxnet.errors import ConfigError, GraphError, listed
 from ngraph_mxnet.ir.graph import Graph, Value, count_ops
 from ngraph_mxnet.ir.verify import verify
 
@@ -114,8 +114,7 @@ class PassManager:
         known = list(_names(passes))
         unknown = sorted(set(disable) - set(known))
         if unknown:
-            names = ", ".join(dict.fromkeys(known))
-            raise ConfigError(f"no pass is called {', '.join(unknown)}; there are {names}")
+            raise ConfigError(f"no pass is called {listed(unknown)}; there are {listed(known, unknown[0])}")
         self.passes = tuple(passes)
         self.verify_each = verify_each
         self.disable = frozenset(disable)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.errors import UnsupportedError, listed
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.verify import verify
@@ -60,8 +60,8 @@ def bind_weights(graph: Graph, weights: Mapping[str, Any]) -> Graph:
     bound = graph.clone()
     unknown = sorted(set(weights) - {parameter.name for parameter in bound.parameters})
     if unknown:
-        names = [parameter.name for parameter in bound.parameters]
-        raise InputError(f"weights {unknown} name no parameter of graph {graph.name}; it has {names}")
+        names = listed((parameter.name for parameter in bound.parameters), unknown[0])
+        raise InputError(f"weights {listed(unknown)} name no parameter of graph {graph.name}; it has {names}")
     constants: dict[Value, Value] = {}
     for parameter in bound.parameters:
         if parameter.name in weights:

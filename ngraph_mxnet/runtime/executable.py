@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, NGraphError
+from ngraph_mxnet.errors import ConfigError, NGraphError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.types import TensorType
 
@@ -118,7 +118,7 @@ class Executable(Submitting, ABC):
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             arrays = self._by_name(arrays[0])
         if len(arrays) != len(self.inputs):
-            wanted = ", ".join(map(str, self.inputs)) or "none"
+            wanted = listed(map(str, self.inputs)) or "none"
             raise InputError(f"found {len(arrays)} inputs, expected {len(self.inputs)}: {wanted}")
         return [checked_array(port, array) for port, array in zip(self.inputs, arrays, strict=True)]
 
@@ -126,7 +126,8 @@ class Executable(Submitting, ABC):
         names = [port.name for port in self.inputs]
         unknown, missing = sorted(set(by_name) - set(names)), [name for name in names if name not in by_name]
         if unknown or missing:
-            raise InputError(f"inputs by name: unknown {unknown}, missing {missing}; the inputs are {names}")
+            raise InputError(f"inputs by name: unknown {listed(unknown) or 'none'}, missing "
+                             f"{listed(missing) or 'none'}; the inputs: {listed(names)}")
         return tuple(by_name[name] for name in names)
 
 

@@ -159,7 +159,7 @@ def test_wrong_inputs_are_named(name: str):
         (lambda: run(x), r"found 1 inputs, expected 2: x: f32\[2,3,8,8\]"),
         (lambda: run(x, w.astype(np.float64)), "input 'w': found dtype float64, expected float32"),
         (lambda: run(x[:1], w), r"input 'x': found shape \(1, 3, 8, 8\)"),
-        (lambda: run({"x": x, "v": w}), r"unknown \['v'\], missing \['w'\]"),
+        (lambda: run({"x": x, "v": w}), "unknown v, missing w"),
     ):
         with pytest.raises(InputError, match=text):
             call()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ngraph_mxnet.__main__ import main
 from ngraph_mxnet.cache import Store, open_store, recall_bytes
+from ngraph_mxnet.cli.commands import main
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import ngraph_mxnet
-from ngraph_mxnet.__main__ import main
+from ngraph_mxnet.cli.commands import main
 
 ROOT = Path(ngraph_mxnet.__file__).parents[1]
 
@@ -92,10 +92,13 @@ def test_explain(model: str) -> None:
 
 
 def test_explain_says_why_not(tmp_path: Path) -> None:
-    found = succeeds("explain", save(tmp_path / "a.onnx", "Nonsense", 2), "--json")
-    assert not found["compiles"]
+    result = command("explain", save(tmp_path / "a.onnx", "Nonsense", 2), "--json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1 and not found["compiles"]
     assert found["unknown"] == ["Nonsense"] and "node first Nonsense" in found["reason"]
-    text = succeeds("explain", save(tmp_path / "b.onnx", "LRN", 2, TensorProto.DOUBLE, size=1))
+    result = command("explain", save(tmp_path / "b.onnx", "LRN", 2, TensorProto.DOUBLE, size=1))
+    text = result.output
+    assert result.exit_code == 1
     assert "it does not compile for CPU" in text and "without a rule" not in text
     assert "all 2 nodes" in succeeds("explain", str(tmp_path / "b.onnx"), "--backend", "interpreter")
 

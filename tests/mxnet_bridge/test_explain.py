@@ -11,7 +11,7 @@ from native_runs import mx
 
 import ngraph_mxnet
 from ngraph_mxnet import config
-from ngraph_mxnet.__main__ import main
+from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.mxnet_bridge import environment
 from ngraph_mxnet.partition.render import short

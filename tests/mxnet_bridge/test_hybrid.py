@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from mxnet_helpers import backend, conv_net, mx, needs_library, run_script
 
-from ngraph_mxnet.__main__ import main
+from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.hybrid.backend import HybridBackend
 from ngraph_mxnet.hybrid.plan import Plan
 

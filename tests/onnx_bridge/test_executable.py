@@ -112,7 +112,7 @@ def test_a_shape_that_is_an_input(backend: str) -> None:
 
 def test_wrong_inputs_are_named() -> None:
     exe = ngraph_mxnet.compile(network(), "INTERPRETER")
-    for arrays, text in [((), "found 0 inputs, expected 1"), (({"z": images(1)},), r"unknown \['z'\], missing \['x'\]"),
+    for arrays, text in [((), "found 0 inputs, expected 1"), (({"z": images(1)},), "unknown z, missing x"),
                          ((images(1).astype(np.float64),), "found dtype float64, expected float32"),
                          ((images(1)[0],), "found shape")]:
         with pytest.raises(InputError, match=text):

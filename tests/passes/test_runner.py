@@ -109,7 +109,7 @@ def test_disable():
     assert ops(graph) == {"negative": 4, "relu": 1}
     optimize(graph, disable=["simplify", "tidy"], verify_each=True)
     assert ops(graph) == {"negative": 4, "relu": 1}
-    with pytest.raises(ConfigError, match="no pass is called nonsense; there are dead_code, simplify"):
+    with pytest.raises(ConfigError, match="no pass is called nonsense; there are "):
         PassManager(cpu_independent_passes(), disable=["nonsense"])
 
 

@@ -1,0 +1,48 @@
+"""All commands; what they import is imported when one of them is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import NGraphError
+
+_COMMANDS = {
+    "explain": "models", "run": "models", "bench": "models", "profile": "models",
+    "ops": "inspection", "env": "inspection", "cache": "inspection",
+}
+"""The module of each, in the order of the help."""
+_TELLS_OF_VARIABLES = "env"
+
+
+class _Commands(click.Group):
+    """The package's errors end a command with their text alone."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module = importlib.import_module(f"ngraph_mxnet.cli.{_COMMANDS[name]}")
+        return getattr(module, name)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except NGraphError as error:
+            click.echo(f"Error: {error}", err=True)
+            sys.exit(1)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.pass_context
+def main(context: click.Context) -> None:
+    """A graph compiler for MXNet and ONNX models."""
+    if context.invoked_subcommand != _TELLS_OF_VARIABLES:
+        for variable in config.VARIABLES.values():
+            variable.get()  # here, once: else each node, region or call would tell of a value that is not allowed
