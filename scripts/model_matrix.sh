@@ -8,6 +8,7 @@ set -euo pipefail
 # shellcheck source=scripts/venv.sh
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
+show_help "$@"
 unset PYTHONPATH PYTHONHOME
 
 # with_library NAME: make or update .venv-matrix-NAME with this checkout and the library.

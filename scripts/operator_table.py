@@ -7,10 +7,14 @@ parameters, and the conformance table (`tests/conformance`), whose records are w
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import sys
 from collections import Counter, defaultdict
 from pathlib import Path
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # before what needs the packages installed
 
 ROOT = Path(__file__).resolve().parents[1]
 for folder in (ROOT, ROOT / "tests", ROOT / "tests" / "conformance"):

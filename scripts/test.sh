@@ -1,11 +1,21 @@
 #!/usr/bin/env bash
 # Run all checks against the installed package, set-up included: ruff, mypy, shellcheck where there is one, pytest.
-#     scripts/test.sh [pytest's options and paths]        scripts/test.sh tests/ir -k parse
-# Needs Python 3.10 to 3.12 (PYTHON overrides the choice) and g++. Everything is installed into .venv-test.
+#     scripts/test.sh [--slow-lane] [pytest's options and paths]        scripts/test.sh tests/ir -k parse
+# The first run takes about 15 minutes on two quiet cores, of which six compile the package; later ones nine.
+# --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, another Python.
+# The batch of the zoo and the other Python change from day to day; SLOW_LANE_TURN=N runs those of day N of the year.
+# Needs Python 3.10 to 3.12 (PYTHON overrides the choice) and g++. Everything is installed into .venv-test: nothing
+# outside the checkout is written but pip's cache of downloads.
 set -euo pipefail
 # shellcheck source=scripts/venv.sh
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
 
+show_help "$@"
+slow_lane=false
+if [[ ${1:-} == --slow-lane ]]; then
+    slow_lane=true
+    shift
+fi
 unset PYTHONPATH PYTHONHOME MXNET_SUBGRAPH_BACKEND
 ensure_venv .venv-test '[test,examples]' foolbox==3.3.4
 need_installed_package
@@ -32,6 +42,31 @@ for argument in "$@"; do
     arguments+=("$argument")
 done
 $has_path || arguments+=("$root/tests")
-say "pytest"
 cd "$root/tests"
-exec "$venv/bin/python" -m pytest -c "$root/pyproject.toml" --rootdir "$root" "${arguments[@]}"
+run_pytest() { "$venv/bin/python" -m pytest -c "$root/pyproject.toml" --rootdir "$root" "$@"; }
+say "pytest"
+run_pytest "${arguments[@]}"
+$slow_lane || exit 0
+
+# What changes from day to day is told, so that a failure can be had again.
+turn=$((10#${SLOW_LANE_TURN:-$(date +%j)}))
+batches=(1 3)
+batch=${batches[turn % 2]}
+say "slow lane of SLOW_LANE_TURN=$turn: the zoo at batch $batch; the next turn runs batch ${batches[(turn + 1) % 2]}"
+# The emulator has no wheel for every Linux; its tests are skipped without it.
+"$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[emulate]' ||
+    say "slow lane: no emulator, so AVX-512 is tested only if this CPU has it"
+run_pytest -m slow onnx_bridge/test_suite.py cpu/test_emulated.py test_numpy_versions.py
+run_pytest -m slow mxnet_bridge/test_zoo.py -k "test_every_model and -$batch]"
+
+mapfile -t others < <(other_pythons "$venv/bin/python")
+if ((${#others[@]} == 0)); then
+    say "slow lane: no other Python is at hand"
+    exit 0
+fi
+PYTHON=${others[turn % ${#others[@]}]}
+say "slow lane of SLOW_LANE_TURN=$turn: $PYTHON, of ${others[*]}; each has its turn"
+ensure_venv .venv-test-other '[test]'
+need_installed_package
+run_pytest -m 'slow or not slow' test_numpy_versions.py mxnet_bridge/test_gluon.py mxnet_bridge/test_executor.py \
+    cpu/test_backend.py onnx_bridge/test_suite.py::test_some_nodes

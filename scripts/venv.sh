@@ -11,6 +11,16 @@ package_sources=(pyproject.toml setup.py CMakeLists.txt MANIFEST.in README.md LI
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 
+# show_help ARGUMENT...: print the script's leading comment and stop, if help is among the arguments: nothing is built.
+show_help() {
+    case " $* " in
+    *' -h '* | *' --help '*)
+        sed -n '2,/^set /{ s/^# \{0,1\}//p; }' "$0"
+        exit
+        ;;
+    esac
+}
+
 fail() {
     say "error: $*"
     exit 1
@@ -41,6 +51,15 @@ find_python() {
     done
     fail "no Python 3.10, 3.11 or 3.12 with venv and its C headers found (on Debian: apt-get install python3-venv" \
         "python3-dev); set PYTHON to one"
+}
+
+# Print the suitable Pythons of other versions than that of "$1", one a line.
+other_pythons() {
+    local own candidate
+    own=$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    for candidate in python3.10 python3.11 python3.12; do
+        if [[ $candidate != "python$own" ]] && suitable_python "$candidate"; then command -v "$candidate"; fi
+    done
 }
 
 need_compiler() {
