@@ -74,8 +74,10 @@ def _values(reference: Callable[[], Sequence[Any]]) -> tuple[list[np.ndarray], s
 
 
 def _line(error: BaseException) -> str:
+    """An error in a line: MXNet's end with what matters, others begin with it."""
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[-1][:300]}"
+    line = lines[-1] if type(error).__name__ == "MXNetError" else lines[0]
+    return f"{type(error).__name__}: {line[:300]}"
 
 
 def difference(found: np.ndarray, expected: np.ndarray) -> str | None:
