@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import ngraph_mxnet_autoload
+
 __version__ = "0.1.0"
 
 _LAZY = {
@@ -37,10 +39,4 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def _serve_mxnet() -> None:
-    from ngraph_mxnet.mxnet_bridge import autoload
-
-    autoload.install()
-
-
-_serve_mxnet()
+ngraph_mxnet_autoload.activate()

@@ -1,11 +1,13 @@
 """Every environment variable that this package reads: name, kind, default, allowed values, one line of help.
 
-A value is read when it is asked for, so that a program may set it before the first compile.
+A value is read when it is asked for, so that a program may set it before the first compile. A text that is not allowed
+counts as unset, and one message says so: nothing that a variable holds stops a model.
 `docs_table()` is the documentation's table.
 """
 
 from __future__ import annotations
 
+import difflib
 import logging
 import os
 from collections.abc import Callable
@@ -31,7 +33,7 @@ class Variable:
     parse: Callable[[str], Any]
     compiles: bool = False
 
-    def get(self) -> Any:
+    def checked(self) -> Any:
         """The value; the default when the variable is unset or blank.
 
         Raises:
@@ -44,6 +46,18 @@ class Variable:
             return self.parse(text)
         except ValueError:
             raise ConfigError(f"{self.name}={text!r} is not allowed: expected {self.allowed}") from None
+
+    def get(self) -> Any:
+        """The value; the default also when the text is not allowed, which is told once."""
+        try:
+            return self.checked()
+        except ConfigError as error:
+            if str(error) not in _told:
+                _told.add(str(error))
+                value = int(self.default) if isinstance(self.default, bool) else self.default
+                used = "it counts as unset" if value is None else f"{value} is used"
+                logger(__name__).warning("%s; %s", error, used)
+            return self.default
 
 
 def _choice(
@@ -88,6 +102,9 @@ def _team(text: str) -> int:
     sizes = [_positive(part) for part in text.split(",")]
     return sizes[0]
 
+
+_told: set[str] = set()
+"""What was said of variables."""
 
 _BACKENDS = ("CPU", "HYBRID", "INTERPRETER", "NNP")
 _VARIED_BACKENDS = ("HYBRID", "NNP")
@@ -220,7 +237,6 @@ def get(name: str) -> Any:
 
     Raises:
         KeyError: this module does not declare it.
-        ConfigError: its text is not allowed.
     """
     return VARIABLES[name].get()
 
@@ -231,11 +247,7 @@ def threads() -> int:
 
 
 def compile_settings() -> str:
-    """The settings that what is compiled depends on, as text.
-
-    Raises:
-        ConfigError: as `get`.
-    """
+    """The settings that what is compiled depends on, as text."""
     settings = [f"{v.name}={v.get()}" for v in _VARIABLES if v.compiles]
     return " ".join([*settings, f"threads={threads()}"])
 
@@ -244,10 +256,21 @@ def logger(name: str) -> logging.Logger:
     """The logger `name`, a module of this package, at NGRAPH_LOG_LEVEL or the program's own level."""
     package = logging.getLogger("ngraph_mxnet")
     if package.level == logging.NOTSET:
-        package.setLevel(get("NGRAPH_LOG_LEVEL").upper())
+        package.setLevel(logging.WARNING)  # should the variable itself be told of
         if not logging.getLogger().handlers:  # the program has no logging of its own
             package.addHandler(logging.StreamHandler())
+        package.setLevel(get("NGRAPH_LOG_LEVEL").upper())
     return logging.getLogger(name)
+
+
+def tell_misspelt() -> None:
+    """Warn once of each variable that is set and whose name is nearly one of ours."""
+    for name in sorted(os.environ):
+        if name.startswith("NGRAPH_") and name not in VARIABLES and name not in _told:
+            _told.add(name)
+            meant = difflib.get_close_matches(name, VARIABLES, 1)
+            if meant:
+                logger(__name__).warning("%s is set, but there is no such variable: did you mean %s?", name, meant[0])
 
 
 def docs_table() -> str:

@@ -37,7 +37,7 @@ def test_the_same_result_beside_each_numpy(tmp_path: Path) -> None:
         if done.returncode != 0:
             continue  # no wheel for this Python
         start = folder / "sitecustomize.py"
-        start.write_text("import os; import ngraph_mxnet.mxnet_bridge.autoload\n")
+        start.write_text("import ngraph_mxnet_autoload\n")
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(folder), str(Path(ngraph_mxnet.__file__).parents[1])]),

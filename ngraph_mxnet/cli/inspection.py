@@ -109,7 +109,7 @@ def env(as_json: bool) -> None:
         row = {"variable": variable.name, "value": None, "default": variable.default, "allowed": variable.allowed,
                "meaning": variable.help}
         try:
-            row["value"] = variable.get()
+            row["value"] = variable.checked()
         except NGraphError as error:
             row["error"] = str(error)
         rows.append(row)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -192,9 +193,11 @@ def load(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
         ValueError, KeyError, TypeError: it is damaged, or an instruction is not such as its kernel declares.
     """
     from ngraph_mxnet import _core
+    from ngraph_mxnet.cpu.openmp import tell_ignored
     from ngraph_mxnet.cpu.trace import trace_executor
 
     trace_executor()
+    tell_ignored(os.environ)
     recipe = Recipe.from_bytes(content, held)
     recipe.check()
     if recipe.notice:

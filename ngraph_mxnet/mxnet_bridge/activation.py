@@ -1,10 +1,12 @@
 """Loads the C++ library into MXNet and puts our methods in place of a few of MXNet's.
 
 Cases of `activate`, which may be called any number of times:
-* the library loads: the backend NGRAPH is usable;
-* it does not (file missing, built for another MXNet, refused by libmxnet): one warning says what was found,
-  what was expected and what to do. The patches go in all the same and bind natively, because with
-  `MXNET_SUBGRAPH_BACKEND=NGRAPH` in the environment libmxnet alone would refuse every bind.
+* all goes well: the backend NGRAPH is usable;
+* the library does not load (file missing, built for another MXNet, refused by libmxnet): one warning says what was
+  found, what was expected and what to do. The patches go in all the same and bind natively, because with
+  `MXNET_SUBGRAPH_BACKEND=NGRAPH` in the environment libmxnet alone would refuse every bind;
+* anything else, such as a package that ours depends on and that is not there: `ActivationError`, and who calls installs
+  `native_binds` instead of the patches. Until then nothing is patched.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import os
 import warnings
 from types import ModuleType
 
-from ngraph_mxnet.mxnet_bridge import environment, numpy_shim
+from ngraph_mxnet import config
+from ngraph_mxnet.mxnet_bridge import environment
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -34,9 +37,10 @@ def activate(mxnet: ModuleType) -> None:
     with environment.lock:
         if environment.activated():
             return
-        numpy_shim.install()
         from ngraph_mxnet.mxnet_bridge import gluon_patch, onnx_export, symbol_patch
 
+        for name in NEEDED_BY_BINDS:
+            importlib.import_module(name)
         problem: str | None = None
         try:
             _load_library(mxnet)
@@ -49,9 +53,7 @@ def activate(mxnet: ModuleType) -> None:
         symbol_patch.install()
         gluon_patch.install()
         onnx_export.install()
-        if problem is None:
-            for name in NEEDED_BY_BINDS:
-                importlib.import_module(name)
+    config.tell_misspelt()
 
 
 def _load_library(mxnet: ModuleType) -> None:

@@ -16,7 +16,6 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.mxnet_bridge import environment, partitioner
 
 logger = logging.getLogger("ngraph_mxnet")
@@ -116,12 +115,12 @@ def _try(
     except (MXNetError, TypeError, ValueError) as error:
         return None, f"the types of {outputs} can't be inferred: {error}"
     try:
-        with environment.ngraph_backend():
+        with environment.as_written():
             partitioned = partitioner.partitioned(symbol, text, found)
             if partitioned is None:
                 return None, f"no region of {outputs} is supported; see ngraph_mxnet.explain"
             return _shown_as(held(lambda: bind_it(partitioned)), symbol), None
-    except (NGraphError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:
         logger.warning("MXNet runs %s: compiling it failed: %s", outputs, error)
         return None, f"compiling {outputs} failed"
 

@@ -2,28 +2,45 @@
 
 libmxnet reads it at every bind and compares it with the names of registered backends, case and all. Python
 decides what a bind is to use; for the time of one call libmxnet is shown the name that makes it so:
-* `NGRAPH`: bind a symbol that is partitioned already (there are no names left by which more would be);
-* empty: as if the variable were not set, MXNet's own default;
-* `NONE`: no backend at all.
+* `NGRAPH`: bind the symbol as it is written. A symbol for us is partitioned already, and there are no names left by
+  which more would be;
+* empty: as if the variable were not set, MXNet's own default.
 
 `os.environ` never changes, so a child process sees what the user has set.
+
+The C environment gets one string of ours in place of the user's, once, and from then on only the bytes of that string's
+value change. `putenv` and `setenv` would move the environment's pointers while other threads, libmxnet's among them, walk
+over them in `getenv` to read other variables. Who reads this variable itself holds `lock`, except for binds that do not
+come through Python.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-VARIABLE = "MXNET_SUBGRAPH_BACKEND"
-BACKEND = "NGRAPH"
+from ngraph_mxnet_autoload import BACKEND, VARIABLE
 
 _activated = False
 _problem: str | None = None
 
 #: Held while anything of MXNet's partitioner, which is one object per process, or the variable is in use.
 lock = threading.RLock()
+
+_PREFIX = f"{VARIABLE}=".encode()
+_ROOM = 64
+"""Bytes for a value and the zero after it; names of backends are shorter."""
+
+_libc = ctypes.PyDLL(None)  # with the GIL held, as are Python's own changes of the environment
+_libc.calloc.restype = ctypes.c_void_p
+_libc.getenv.restype = ctypes.c_void_p
+_libc.getenv.argtypes = [ctypes.c_char_p]
+_libc.putenv.argtypes = [ctypes.c_void_p]
+_shown: int | None = None
+"""Address of the string; it is never freed, for the environment may point to it until the process ends."""
 
 
 def names_backend(name: object) -> bool:
@@ -60,19 +77,12 @@ def native_backend() -> Iterator[None]:
 
 
 @contextmanager
-def no_backend() -> Iterator[None]:
-    """libmxnet binds the graph as it is written.
+def as_written() -> Iterator[None]:
+    """libmxnet binds the graph as it is written, be it partitioned by us or not at all.
 
-    Its default backend folds batch norm and drops dropout in a graph bound without gradients, even when that
-    graph is then run in training mode.
+    Its default backend folds batch norm and drops dropout in a graph bound without gradients, even when that graph is
+    then run in training mode. The name NONE would do, but libmxnet tells of it at every bind.
     """
-    with _shown_to_libmxnet("NONE"):
-        yield
-
-
-@contextmanager
-def ngraph_backend() -> Iterator[None]:
-    """libmxnet binds with our backend."""
     with _shown_to_libmxnet(BACKEND):
         yield
 
@@ -80,15 +90,26 @@ def ngraph_backend() -> Iterator[None]:
 @contextmanager
 def _shown_to_libmxnet(value: str) -> Iterator[None]:
     with lock:
-        os.putenv(VARIABLE, value)
         try:
+            _show(value)
             yield
         finally:
-            users = os.environ.get(VARIABLE)
-            if users is None:
-                os.unsetenv(VARIABLE)
-            else:
-                os.putenv(VARIABLE, users)
+            _show(os.environ.get(VARIABLE, ""))
+
+
+def _show(value: str) -> None:
+    global _shown
+    text = os.fsencode(value)
+    if len(text) >= _ROOM:  # the user's own, which names no backend of anybody's
+        os.putenv(VARIABLE, value)
+        return
+    if _shown is None:
+        _shown = _libc.calloc(1, len(_PREFIX) + _ROOM)
+        ctypes.memmove(_shown, _PREFIX, len(_PREFIX))
+    place = _shown + len(_PREFIX)
+    ctypes.memmove(place, text.ljust(_ROOM, b"\0"), _ROOM)
+    if _libc.getenv(VARIABLE.encode()) != place:  # the first time, and after the program has changed the variable
+        _libc.putenv(_shown)
 
 
 def _renew_lock() -> None:

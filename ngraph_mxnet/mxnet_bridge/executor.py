@@ -130,7 +130,7 @@ class NGraphExecutor(Executor):
         return self._twin
 
     def _bind_native_twin(self) -> Executor:
-        with environment.no_backend():
+        with environment.as_written():
             return compiled_bind.stock_bind(
                 self._symbol, self._ctx, self.arg_arrays, self.grad_arrays, self._grad_req, self.aux_arrays
             )

@@ -6,10 +6,8 @@ result that can be read. Inputs are in the framework's own form before `compile`
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,19 +39,6 @@ class Adapter(Protocol):
         """What a reader should know about how the model was taken; raises RuntimeError if it was not."""
 
 
-def _use_numpy_shim() -> None:
-    """Let mxnet import on current NumPy without importing our package, whose memory others should not pay for."""
-    spec = importlib.util.find_spec("ngraph_mxnet")
-    if spec is None or spec.origin is None:
-        raise RuntimeError("ngraph_mxnet can't be imported; install it, as mxnet needs its names for NumPy")
-    path = Path(spec.origin).parent / "mxnet_bridge" / "numpy_shim.py"
-    shim_spec = importlib.util.spec_from_file_location("numpy_shim", path)
-    assert shim_spec is not None and shim_spec.loader is not None
-    shim = importlib.util.module_from_spec(shim_spec)
-    shim_spec.loader.exec_module(shim)
-    shim.install()
-
-
 def _require_precision() -> None:
     """Refuse to measure float32 under another name."""
     from ngraph_mxnet.runtime.backend import get_backend
@@ -77,7 +62,8 @@ class MXNet:
             if os.environ.get("NGRAPH_PRECISION"):
                 _require_precision()
         else:
-            _use_numpy_shim()
+            # mxnet imports on current NumPy, without our package, whose memory others should not pay for.
+            import ngraph_mxnet_autoload  # noqa: F401
         import mxnet
 
         self.mxnet = mxnet

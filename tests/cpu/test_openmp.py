@@ -109,3 +109,22 @@ def test_threads_are_bound_as_openmp_is_told(call):
 def test_threads_are_free_otherwise():
     free = allowed("run()", 2)
     assert len(free) == 2 and all(("-" in cpus or "," in cpus) for cpus in free)
+
+
+CACHED = """
+import numpy as np, ngraph_mxnet
+from ngraph_mxnet.cache import recall_bytes
+from ngraph_mxnet.ir import Builder
+from ngraph_mxnet.runtime.backend import load_kept
+b = Builder()
+graph = b.results(b.relu(b.parameter("x", (2, 3), "f32")))
+load_kept("CPU", recall_bytes("program", "a test", lambda: ngraph_mxnet.compile(graph, backend="CPU").kept()))
+"""
+
+
+def test_it_is_told_in_runs_of_kept_programs_too(tmp_path):
+    environ = {**os.environ, "KMP_BLOCKTIME": "0", "NGRAPH_CACHE_DIR": str(tmp_path / "cache")}
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", CACHED], env=environ, cwd=ROOT, capture_output=True, text=True,
+                              check=True)
+        assert done.stderr.count("KMP_BLOCKTIME=0 has no effect") == 1

@@ -49,6 +49,35 @@ def test_the_variable_stays_as_the_user_wrote_it():
         assert libc.getenv(b"MXNET_SUBGRAPH_BACKEND") == b"nGraph"
 
 
+def test_binds_move_nothing_in_the_c_environment():
+    """Other threads' `getenv` walks over these pointers while we bind."""
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    first = ctypes.POINTER(ctypes.c_void_p).in_dll(libc, "environ")
+
+    def pointers() -> list[int]:
+        found = [ctypes.addressof(first.contents)]
+        while first[len(found) - 1] is not None:
+            found.append(first[len(found) - 1])
+        return found
+
+    with backend("NGRAPH"):
+        conv_net().simple_bind(mx.cpu(), grad_req="null", data=CONV_SHAPE)
+        before, place = pointers(), libc.getenv(b"MXNET_SUBGRAPH_BACKEND")
+        executor = conv_net().simple_bind(mx.cpu(), grad_req="null", data=CONV_SHAPE)
+        executor.forward(is_train=True)
+        conv_net().simple_bind(mx.cpu(), data=CONV_SHAPE).forward()
+        assert (pointers(), libc.getenv(b"MXNET_SUBGRAPH_BACKEND")) == (before, place)
+
+
+def test_training_binds_print_nothing_of_their_own(capfd):
+    for executor in (bound(conv_net(), "NGRAPH", data=CONV_SHAPE), bound(conv_net(), "NGRAPH", "write", data=CONV_SHAPE)):
+        executor.forward(is_train=True)
+        executor.forward()
+        executor.reshape(data=(1, *CONV_SHAPE[1:])).forward(is_train=True)
+    assert "MXNET_SUBGRAPH_BACKEND=NONE is detected" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("as_dict", [True, False])
 def test_bind_with_list_and_dict(as_dict):
     symbol = conv_net()

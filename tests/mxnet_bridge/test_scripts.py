@@ -81,14 +81,7 @@ SCRIPTS = {
 }
 
 PRELUDE = """
-import sys
-try:
-    import mxnet as mx
-except AttributeError:  # current NumPy, and nobody helped: the stock run needs the names that MXNet misses
-    [sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "mxnet"]
-    from ngraph_mxnet.mxnet_bridge import numpy_shim
-    numpy_shim.install()
-    import mxnet as mx
+import mxnet as mx
 import numpy as np
 def show(array):
     print(array.asnumpy().tolist(), flush=True)

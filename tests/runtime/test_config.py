@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import pytest
 import ngraph_mxnet
 from ngraph_mxnet import config
 from ngraph_mxnet.cores import usable_cores
-from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import backends
 
 
@@ -61,10 +61,25 @@ def test_words_in_any_case(monkeypatch, name, text, value):
         ("NGRAPH_LOG_LEVEL", "loud"),
     ],
 )
-def test_wrong_values_are_told(monkeypatch, name, text):
+def test_wrong_values_are_told_once_and_count_as_unset(monkeypatch, caplog, name, text):
+    monkeypatch.setattr(config, "_told", set())
     monkeypatch.setenv(name, text)
-    with pytest.raises(ConfigError, match=f"{name}='{text}' is not allowed: expected "):
-        config.get(name)
+    with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
+        assert config.get(name) == config.get(name) == config.VARIABLES[name].default
+    assert len(caplog.records) == 1
+    assert f"{name}={text!r} is not allowed: expected {config.VARIABLES[name].allowed}; " in caplog.text
+
+
+def test_misspelt_names_are_told_once(monkeypatch, caplog):
+    monkeypatch.setattr(config, "_told", set())
+    monkeypatch.setenv("NGRAPH_BAKEND", "CPU")
+    monkeypatch.setenv("NGRAPH_BACKEND", "CPU")
+    monkeypatch.setenv("NGRAPH_DOCS_OF_SOMEBODY", "on")
+    with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
+        config.tell_misspelt()
+        config.tell_misspelt()
+    first, = caplog.messages
+    assert first == "NGRAPH_BAKEND is set, but there is no such variable: did you mean NGRAPH_BACKEND?"
 
 
 def test_the_table_has_every_variable_and_the_code_no_other():

@@ -1,4 +1,4 @@
-"""Gives current NumPy and Python the names that mxnet 1.9.1 still uses.
+"""Shows MXNet's modules, and nobody else, the names of older NumPy and Python that mxnet 1.9.1 still uses.
 
 Cases:
 * NumPy 1.24 to 1.26: the aliases of Python types (`np.bool`, `np.int`, ...) are gone;
@@ -8,30 +8,75 @@ Cases:
   says where they went stands in;
 * Python 3.12 and later: `distutils.version` is gone.
 
-A name that exists is left alone, so on an older NumPy nothing happens. `install` may run any number of times.
+MXNet uses some of these names when it is imported and others when its functions are called, so its modules keep them:
+`import numpy` gives them a module with NumPy's names and, where NumPy has none, the older ones. NumPy itself stays as it
+is, and so does what other modules import.
 """
 
 from __future__ import annotations
 
 import builtins
-import sys
+import functools
+import importlib
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 PYTHON_TYPES = ("bool", "int", "float", "complex", "object", "str")
 FINANCIAL = ("fv", "ipmt", "irr", "mirr", "nper", "npv", "pmt", "ppmt", "pv", "rate")
 
+_lock = threading.Lock()
+_imports = 0
+_stock_import = builtins.__import__
 
-def install() -> None:
-    import numpy
 
-    for name, value in _replacements(numpy).items():
-        # Not hasattr: NumPy's module __getattr__ warns about each name it removed.
-        if name not in vars(numpy) and value is not None:
-            setattr(numpy, name, value)
-    if sys.version_info >= (3, 12) and not _importable("distutils.version"):
-        _install_distutils_version()
+@contextmanager
+def names_for_mxnet() -> Iterator[None]:
+    """Modules of mxnet whose code runs meanwhile, on any thread, import what this file is about."""
+    global _imports, _stock_import
+    with _lock:
+        if not _imports and builtins.__import__ is not _import:
+            _stock_import, builtins.__import__ = builtins.__import__, _import
+        _imports += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _imports -= 1
+            if not _imports and builtins.__import__ is _import:
+                builtins.__import__ = _stock_import
+
+
+def _import(
+    name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+) -> types.ModuleType:
+    importer = (globals or {}).get("__name__") or ""
+    if level or importer.partition(".")[0] != "mxnet":
+        return _stock_import(name, globals, locals, fromlist, level)
+    try:
+        module = _stock_import(name, globals, locals, fromlist, level)
+    except ModuleNotFoundError:
+        if name == "distutils.version":
+            return _distutils()
+        raise
+    return older_numpy() if module.__name__ == "numpy" else module
+
+
+@functools.cache
+def older_numpy() -> types.ModuleType:
+    """NumPy with the names that it had; NumPy itself where it still has all."""
+    numpy = importlib.import_module("numpy")
+    # Not hasattr: NumPy's module __getattr__ warns about each name it removed.
+    missing = {name: value for name, value in _replacements(numpy).items()
+               if name not in vars(numpy) and value is not None}
+    if not missing:
+        return numpy
+    module = types.ModuleType("numpy", numpy.__doc__)
+    vars(module).update(vars(numpy) | missing)
+    vars(module)["__getattr__"] = functools.partial(getattr, numpy)
+    return module
 
 
 def _replacements(numpy: types.ModuleType) -> dict[str, Any]:
@@ -60,9 +105,7 @@ def _replacements(numpy: types.ModuleType) -> dict[str, Any]:
 
 
 def _msort(array: Any) -> Any:
-    import numpy
-
-    return numpy.sort(array, axis=0)
+    return older_numpy().sort(array, axis=0)
 
 
 def _removed_function(name: str) -> Callable[..., Any]:
@@ -73,16 +116,9 @@ def _removed_function(name: str) -> Callable[..., Any]:
     return removed
 
 
-def _importable(name: str) -> bool:
-    try:
-        __import__(name)
-    except ImportError:
-        return False
-    return True
-
-
-def _install_distutils_version() -> None:
-    """The two version classes that mxnet compares NumPy's version with."""
+@functools.cache
+def _distutils() -> types.ModuleType:
+    """`distutils.version` with the two classes that mxnet compares NumPy's version with."""
 
     class LooseVersion:
         def __init__(self, text: str) -> None:
@@ -114,14 +150,9 @@ def _install_distutils_version() -> None:
         def __str__(self) -> str:
             return self.vstring
 
-    package = types.ModuleType("distutils")
-    package.__path__ = []
     version = types.ModuleType("distutils.version")
-    version.LooseVersion = LooseVersion  # type: ignore[attr-defined]
-    version.StrictVersion = LooseVersion  # type: ignore[attr-defined]
-    package.version = version  # type: ignore[attr-defined]
-    sys.modules.setdefault("distutils", package)
-    sys.modules["distutils.version"] = version
+    vars(version).update(LooseVersion=LooseVersion, StrictVersion=LooseVersion)
+    return version
 
 
 def _leading_number(field: str) -> int:
