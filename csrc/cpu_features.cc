@@ -28,22 +28,36 @@ std::uint64_t saved_state() {
 
 }  // namespace
 
-CpuFeatures cpu_features() {
-  const Registers basic = cpuid(1, 0);
+std::vector<std::pair<std::string, bool>> cpu_features() {
+  const Registers basic = cpuid(1, 0), more = cpuid(7, 0), extended = cpuid(0x80000001, 0);
   const bool os_saves = bit(basic.c, 27);  // OSXSAVE: xgetbv exists
   const std::uint64_t saved = os_saves ? saved_state() : 0;
-  const bool ymm = (saved & 0x6) == 0x6;    // SSE and AVX
-  const bool zmm = (saved & 0xe6) == 0xe6;  // and opmask, both parts of ZMM
-  const Registers extended = cpuid(7, 0);
-
-  CpuFeatures features{};
-  features.fma = ymm && bit(basic.c, 12);
-  features.avx2 = ymm && bit(extended.b, 5);
-  features.avx512 = zmm && bit(extended.b, 16) && bit(extended.b, 30) && bit(extended.b, 17) &&
-                    bit(extended.b, 31);
-  features.avx512_vnni = features.avx512 && bit(extended.c, 11);
-  features.avx512_bf16 = features.avx512 && extended.a >= 1 && bit(cpuid(7, 1).a, 5);
-  return features;
+  const bool ymm = (saved & 0x6) == 0x6 && bit(basic.c, 28);              // SSE and AVX
+  const bool zmm = ymm && (saved & 0xe6) == 0xe6 && bit(more.b, 16);      // and opmask, both parts of ZMM
+  return {
+      {"sse3", bit(basic.c, 0)},
+      {"ssse3", bit(basic.c, 9)},
+      {"cx16", bit(basic.c, 13)},
+      {"sse4.1", bit(basic.c, 19)},
+      {"sse4.2", bit(basic.c, 20)},
+      {"movbe", bit(basic.c, 22)},
+      {"popcnt", bit(basic.c, 23)},
+      {"sahf", bit(extended.c, 0)},
+      {"lzcnt", bit(extended.c, 5)},
+      {"bmi", bit(more.b, 3)},
+      {"bmi2", bit(more.b, 8)},
+      {"avx", ymm},
+      {"fma", ymm && bit(basic.c, 12)},
+      {"f16c", ymm && bit(basic.c, 29)},
+      {"avx2", ymm && bit(more.b, 5)},
+      {"avx512f", zmm},
+      {"avx512dq", zmm && bit(more.b, 17)},
+      {"avx512cd", zmm && bit(more.b, 28)},
+      {"avx512bw", zmm && bit(more.b, 30)},
+      {"avx512vl", zmm && bit(more.b, 31)},
+      {"avx512vnni", zmm && bit(more.c, 11)},
+      {"avx512bf16", zmm && more.a >= 1 && bit(cpuid(7, 1).a, 5)},
+  };
 }
 
 }  // namespace ngraph_mxnet

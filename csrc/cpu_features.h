@@ -1,14 +1,13 @@
 // What the processor and the operating system let kernels use.
 #pragma once
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace ngraph_mxnet {
 
-struct CpuFeatures {
-  bool avx2, fma;
-  bool avx512;  // F, BW, DQ and VL
-  bool avx512_vnni, avx512_bf16;
-};
-
-CpuFeatures cpu_features();
+// (LLVM's name of a feature, whether it is there): those that a compiler may be told of, beyond x86-64's own.
+std::vector<std::pair<std::string, bool>> cpu_features();
 
 }  // namespace ngraph_mxnet

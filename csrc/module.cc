@@ -125,13 +125,8 @@ std::vector<std::pair<std::string, double>> profile(Executable& graph, const py:
 }
 
 py::dict features() {
-  const CpuFeatures cpu = cpu_features();
   py::dict result;
-  result["avx2"] = cpu.avx2;
-  result["fma"] = cpu.fma;
-  result["avx512"] = cpu.avx512;
-  result["avx512_vnni"] = cpu.avx512_vnni;
-  result["avx512_bf16"] = cpu.avx512_bf16;
+  for (const auto& [name, there] : cpu_features()) result[py::str(name)] = there;
   return result;
 }
 
@@ -272,7 +267,7 @@ void define(py::module_& m) {
   m.def("content_hash128", &hash_content, py::arg("data"), py::arg("key"),
         "16 bytes for the content of a C-contiguous buffer, under a secret, random key of `hash_key_bytes`.");
   m.def("kernel_address", &address, py::arg("symbol"));
-  m.def("cpu_features", &features);
+  m.def("cpu_features", &features, "Whether each feature is there, by LLVM's name.");
   m.def("compile_cache_info", &cache_info);
   m.def("limit_compile_cache", [](std::size_t shapes) { CompileCache::instance().limit(shapes); },
         py::arg("shapes"), py::call_guard<py::gil_scoped_release>(),

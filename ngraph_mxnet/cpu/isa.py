@@ -10,13 +10,18 @@ from ngraph_mxnet.errors import ConfigError
 
 Isa = Literal["avx512", "avx2", "baseline"]
 
-_NEEDS: dict[Isa, tuple[str, ...]] = {"avx512": ("avx512", "avx2", "fma"), "avx2": ("avx2", "fma"), "baseline": ()}
-"""CPU features of each instruction set, best first."""
+_V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+
+NEEDS: dict[Isa, tuple[str, ...]] = {"avx512": _V4, "avx2": _V3, "baseline": ()}
+"""CPU features of each instruction set, best first: all that its kernels' compiler is told of, see
+`microkernels.target`. It may use any of them, and a virtual machine may lack any."""
 
 
 def supported(features: Mapping[str, bool]) -> list[Isa]:
     """The instruction sets that a CPU with `features` runs, best first."""
-    return [isa for isa, needs in _NEEDS.items() if all(features.get(need) for need in needs)]
+    return [isa for isa, needs in NEEDS.items() if all(features.get(need) for need in needs)]
 
 
 def choose_isa(features: Mapping[str, bool]) -> Isa:

@@ -27,7 +27,7 @@ def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool]) -> str
 
 def bf16_missing(isa: Isa, features: Mapping[str, bool]) -> str | None:
     """Why there is no bf16 here, or None."""
-    if not features.get("avx512_bf16"):
+    if not features.get("avx512bf16"):
         return "this CPU lacks AVX512_BF16, without which bf16 is no faster than float32"
     if isa != "avx512":
         return f"the kernels for {isa} have no bf16, only those for avx512 (see NGRAPH_CPU_ISA)"

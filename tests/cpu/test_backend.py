@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,8 +12,9 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.cpu.backend import CPUExecutable
-from ngraph_mxnet.cpu.isa import choose_isa, supported
+from ngraph_mxnet.cpu.isa import NEEDS, choose_isa, supported
 from ngraph_mxnet.cpu.memory import MemoryUse
+from ngraph_mxnet.cpu.microkernels import target
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, element_type
 
@@ -261,10 +263,46 @@ def test_what_has_no_kernel_is_refused_with_its_reason() -> None:
 def test_a_forced_instruction_set_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_CPU_ISA", "avx512")
     with pytest.raises(ConfigError, match="this CPU does not have it"):
-        choose_isa({"avx2": True, "fma": True})
+        choose_isa(dict.fromkeys(NEEDS["avx2"], True))
     monkeypatch.setenv("NGRAPH_CPU_ISA", "auto")
     assert choose_isa({}) == "baseline"
-    assert choose_isa({"avx2": True, "fma": True, "avx512": True}) == "avx512"
+    assert choose_isa(dict.fromkeys(NEEDS["avx512"], True)) == "avx512"
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_a_cpu_that_lacks_one_feature_lacks_the_instruction_set(isa: str) -> None:
+    for missing in NEEDS[isa]:
+        features = {name: name != missing for name in NEEDS["avx512"]}
+        assert isa not in supported(features), missing
+
+
+# A function of LLVM's, and whether it compiles to the instruction: by the features that the compiler is told of.
+INSTRUCTIONS = {
+    "lzcnt": ("i64 @f(i64 %x) { %r = call i64 @llvm.ctlz.i64(i64 %x, i1 0) ret i64 %r }",
+              "declare i64 @llvm.ctlz.i64(i64, i1)"),
+    "tzcnt": ("i64 @f(i64 %x) { %r = call i64 @llvm.cttz.i64(i64 %x, i1 0) ret i64 %r }",
+              "declare i64 @llvm.cttz.i64(i64, i1)"),
+    "popcnt": ("i64 @f(i64 %x) { %r = call i64 @llvm.ctpop.i64(i64 %x) ret i64 %r }",
+               "declare i64 @llvm.ctpop.i64(i64)"),
+    "movbe": ("i64 @f(ptr %p) { %x = load i64, ptr %p %r = call i64 @llvm.bswap.i64(i64 %x) ret i64 %r }",
+              "declare i64 @llvm.bswap.i64(i64)"),
+    "shlx": ("i64 @f(i64 %x, i64 %y) { %r = shl i64 %x, %y ret i64 %r }", ""),
+    "vcvtph2ps": ("<8 x float> @f(<8 x half> %x) { %r = fpext <8 x half> %x to <8 x float> ret <8 x float> %r }", ""),
+    "vplzcntd": ("<16 x i32> @f(<16 x i32> %x) { %r = call <16 x i32> @llvm.ctlz.v16i32(<16 x i32> %x, i1 0) "
+                 "ret <16 x i32> %r }", "declare <16 x i32> @llvm.ctlz.v16i32(<16 x i32>, i1)"),
+}
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
+def test_what_the_compiler_is_told_is_what_is_checked(isa: str) -> None:
+    """The same code comes out where the compiler is told of x86-64 and each feature that is checked, by name."""
+    told = target.target_machine(isa)
+    checked = llvm.Target.from_triple(told.triple).create_target_machine(
+        cpu="x86-64", features=",".join(f"+{name}" for name in NEEDS[isa]), opt=3, reloc="pic")
+    for name, (function, declarations) in INSTRUCTIONS.items():
+        texts = [machine.emit_assembly(llvm.parse_assembly(f"{declarations}\ndefine {function}"))
+                 for machine in (told, checked)]
+        assert (name in texts[0]) == (name in texts[1]), (name, texts)
 
 
 def test_memory_is_planned_against_naive() -> None:

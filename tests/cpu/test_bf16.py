@@ -15,7 +15,7 @@ from test_backend import arrays_for, attention_graphs, convolution_graphs, dense
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.cpu import precision
-from ngraph_mxnet.cpu.isa import supported
+from ngraph_mxnet.cpu.isa import NEEDS, supported
 from ngraph_mxnet.cpu.precision import plan_narrow, precision_notice
 from ngraph_mxnet.cpu.recipe import load
 from ngraph_mxnet.errors import ConfigError
@@ -24,7 +24,7 @@ from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.runtime.backend import get_backend
 
 TOLERANCE = 2e-2
-HAS_BF16 = {"avx512": True, "avx2": True, "fma": True, "avx512_bf16": True}
+HAS_BF16 = dict.fromkeys((*NEEDS["avx512"], "avx512bf16"), True)
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_a_concat_is_stored_as_all_its_readers_want() -> None:
 
 def test_without_bf16_there_is_float32_and_a_warning_once(caplog: pytest.LogCaptureFixture,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_core, "cpu_features", lambda: {"avx2": True, "fma": True})
+    monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(NEEDS["avx2"], True))
     monkeypatch.setenv("NGRAPH_CPU_ISA", "baseline")
     precision.tell.cache_clear()
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):

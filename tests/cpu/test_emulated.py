@@ -24,6 +24,7 @@ from test_bf16 import assert_near, kernels_of, residual_block
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.cpu import abi, algorithm
+from ngraph_mxnet.cpu.isa import NEEDS
 from ngraph_mxnet.cpu.kernels import symbol
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.runtime.backend import get_backend
@@ -87,7 +88,7 @@ class EmulatedExecutable:
 def _emulated_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU backend compiles for AVX-512 and runs in the emulator."""
     monkeypatch.setenv("NGRAPH_CPU_ISA", "avx512")
-    monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(("avx512", "avx2", "fma"), True))
+    monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(NEEDS["avx512"], True))
     monkeypatch.setattr(_core, "Program", EmulatedProgram)
     monkeypatch.setattr(_core, "Executable", EmulatedExecutable)
 
@@ -95,7 +96,7 @@ def _emulated_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def _emulated_bf16(_emulated_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same on a CPU that has AVX512_BF16 too."""
-    features = {**_core.cpu_features(), "avx512_bf16": True}
+    features = {**_core.cpu_features(), "avx512bf16": True}
     monkeypatch.setattr(_core, "cpu_features", lambda: features)
     monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
 
