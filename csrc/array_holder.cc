@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "fork_safety.h"
 #include "prepared_sets.h"
 
 namespace ngraph_mxnet {
@@ -26,7 +27,7 @@ struct Range {
 // All that follows is guarded by one lock, for memory that is shared concerns every holder. Never destroyed: MXNet's
 // threads may still run while the process exits.
 struct Shared {
-  std::mutex mutex;
+  ForkSafeMutex mutex;
   std::list<ArrayHolder*> holders;
   std::multimap<std::uintptr_t, Range> outside;  // by begin
   std::size_t longest = 0;                       // of the ranges in `outside`, at least
@@ -69,13 +70,13 @@ thread_local std::vector<std::shared_ptr<ArrayHolder>> entered;
 std::atomic<std::uint64_t> DirectCopies::started{0}, DirectCopies::finished{0};
 
 ArrayHolder::ArrayHolder() {
-  const std::lock_guard<std::mutex> lock(shared().mutex);
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
   shared().holders.push_back(this);
 }
 
 ArrayHolder::~ArrayHolder() {
   forget();
-  const std::lock_guard<std::mutex> lock(shared().mutex);
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
   shared().holders.remove(this);
 }
 
@@ -90,7 +91,7 @@ ArrayHolder::Look ArrayHolder::look(std::uint64_t user, const std::vector<InputT
   Look found;
   found.trusted.resize(tensors.size());
   found.hashes.resize(tensors.size());
-  const std::lock_guard<std::mutex> lock(shared().mutex);
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
   found.moment = shared().added;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     found.trusted[i] = !distrusted_ && tensors[i].version.value_or(0) > 0 &&
@@ -120,7 +121,7 @@ ArrayHolder::Look ArrayHolder::look(std::uint64_t user, const std::vector<InputT
 std::shared_ptr<PreparedSet> ArrayHolder::record(std::uint64_t user, const std::vector<InputTensor>& tensors,
                                                  const std::vector<std::size_t>& bytes, const Look& look,
                                                  std::shared_ptr<PreparedSet> set) {
-  const std::lock_guard<std::mutex> lock(shared().mutex);
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
   Sighting now{tensors, bytes, set};
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     // Somebody outside may have written since the tensor was read.
@@ -147,7 +148,7 @@ std::shared_ptr<PreparedSet> ArrayHolder::record(std::uint64_t user, const std::
 }
 
 void ArrayHolder::forget() {
-  const std::lock_guard<std::mutex> lock(shared().mutex);
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
   for (auto& [user, sightings] : sightings_) {
     for (const Sighting& seen : sightings) {
       if (const auto set = seen.set.lock()) --set->sightings;
@@ -167,7 +168,7 @@ void ArrayHolder::drop_dead_users() {
 
 void OutsideWriters::add(const void* data, std::size_t bytes) {
   const Range range(data, bytes);
-  const std::lock_guard<std::mutex> lock(shared().mutex);
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
   shared().outside.emplace(range.begin, range);
   shared().longest = std::max(shared().longest, bytes);
   shared().latest.push_back(range);
@@ -187,7 +188,7 @@ void OutsideWriters::add(const void* data, std::size_t bytes) {
 
 void OutsideWriters::remove(const void* data, std::size_t bytes) {
   const Range range(data, bytes);
-  const std::lock_guard<std::mutex> lock(shared().mutex);
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
   auto [at, end] = shared().outside.equal_range(range.begin);
   at = std::find_if(at, end, [&](const auto& entry) { return entry.second.end == range.end; });
   if (at != end) shared().outside.erase(at);

@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "content_hash.h"
+#include "interrupted.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -40,10 +41,11 @@ CompileCache& CompileCache::instance() {
 CompileCache::Result CompileCache::get(CompileKey key,
                                        const std::function<Result(const CompileKey&)>& compile) {
   const std::uint64_t hash = hash_of(key);
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (EntryPtr entry = find(key, hash)) {
-    ++hits_;
+  std::unique_lock<ForkSafeMutex> lock(mutex_);
+  while (EntryPtr entry = find(key, hash)) {
     finished_.wait(lock, [&] { return !entry->pending; });
+    if (entry->interrupted) continue;
+    ++hits_;
     if (entry->result == nullptr) throw std::runtime_error(entry->error);
     return entry->result;
   }
@@ -60,6 +62,9 @@ CompileCache::Result CompileCache::get(CompileKey key,
     result = compile(entry->key);
     const std::string& graph = entry->key.identity();
     if (result != nullptr) result->set_graph(content_hash128(graph.data(), graph.size()).low | 1);
+  } catch (const Interrupted& interruption) {
+    entry->interrupted = true;
+    error = interruption.what();
   } catch (const std::exception& failure) {
     error = failure.what();
   }
@@ -76,6 +81,7 @@ CompileCache::Result CompileCache::get(CompileKey key,
 }
 
 CompileCache::EntryPtr CompileCache::find(const CompileKey& key, std::uint64_t hash) {
+  entries_.remove_if([](const EntryPtr& entry) { return entry->pending && entry->generation != fork_generation(); });
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if ((*entry)->hash == hash && (*entry)->key == key) {
       entries_.splice(entries_.begin(), entries_, entry);
@@ -102,19 +108,19 @@ std::list<CompileCache::EntryPtr> CompileCache::evict(const CompileKey& key) {
 }
 
 void CompileCache::limit(std::size_t shapes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
   shapes_ = shapes;
 }
 
 CompileCache::Info CompileCache::info() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
   return {entries_.size(), hits_, misses_};
 }
 
 void CompileCache::clear() {
   std::list<EntryPtr> dropped;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
     dropped.swap(entries_);
     hits_ = misses_ = 0;
   }

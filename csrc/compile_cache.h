@@ -1,17 +1,16 @@
 // The process-wide cache of what MXNet's subgraphs were compiled to.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "executor.h"
+#include "fork_safety.h"
 
 namespace ngraph_mxnet {
 
@@ -41,7 +40,8 @@ class CompileCache {
 
   static CompileCache& instance();
 
-  // Call it without the GIL. A failure to compile reaches every waiting thread and is not remembered.
+  // Call it without the GIL. A failure to compile reaches every waiting thread and is not remembered; after an
+  // `Interrupted`, which concerns one thread only, one of those that wait compiles.
   Result get(CompileKey key, const std::function<Result(const CompileKey&)>& compile);
 
   // At most `shapes` entries for graphs that differ in shapes or types only; at first 16.
@@ -55,6 +55,8 @@ class CompileCache {
     CompileKey key;
     std::uint64_t hash;
     bool pending = true;
+    bool interrupted = false;
+    std::uint64_t generation = fork_generation();  // an older one's pending entry has no thread that compiles it
     Result result;
     std::string error;
   };
@@ -63,8 +65,8 @@ class CompileCache {
   EntryPtr find(const CompileKey& key, std::uint64_t hash);
   std::list<EntryPtr> evict(const CompileKey& key);
 
-  std::mutex mutex_;
-  std::condition_variable finished_;
+  ForkSafeMutex mutex_;
+  ForkSafeCondition finished_;
   std::list<EntryPtr> entries_;  // latest first
   std::size_t shapes_ = 16;
   std::size_t hits_ = 0;

@@ -6,6 +6,7 @@
 #include <list>
 #include <stdexcept>
 
+#include "fork_safety.h"
 #include "team.h"
 #include "trace.h"
 
@@ -90,7 +91,7 @@ class ProgramRunner::IdleFrames {
 
   // A frame of the runner's, or null.
   std::unique_ptr<Frame> take(const ProgramRunner* runner) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
     for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
       if (entry->runner == runner) return remove(entry);
     }
@@ -99,7 +100,7 @@ class ProgramRunner::IdleFrames {
 
   void put(const ProgramRunner* runner, std::unique_ptr<Frame> frame, std::size_t most) {
     std::vector<std::unique_ptr<Frame>> dropped;  // freed after the lock is gone
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
     bytes_ += frame->arena.size();
     entries_.push_front({runner, std::move(frame)});
     const auto own = [&](const Entry& entry) { return entry.runner == runner; };
@@ -137,7 +138,7 @@ class ProgramRunner::IdleFrames {
     return frame;
   }
 
-  std::mutex mutex_;
+  ForkSafeMutex mutex_;
   std::list<Entry> entries_;
   std::size_t bytes_ = 0;
 };

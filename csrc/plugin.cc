@@ -12,6 +12,7 @@
 #include <pybind11/stl.h>
 
 #include "compile_cache.h"
+#include "fork_safety.h"
 #include "mxnet_graph.h"
 #include "python_runtime.h"
 
@@ -58,6 +59,8 @@ MXReturnValue supported_ops(const Graph* graph, std::vector<int>* ids, const Att
     }
     // To MXNet -1 means any region, which would let it grow others than ours.
     for (std::size_t i = 0; i < ids->size(); ++i) (*ids)[i] = regions[i] < 0 ? kUnsupported : regions[i];
+  } catch (const Interrupted&) {
+    ids->assign(ids->size(), kUnsupported);
   } catch (const std::exception& error) {
     ids->assign(ids->size(), kUnsupported);
     log_fallback("the graph was not partitioned", error.what());
@@ -74,6 +77,8 @@ MXReturnValue review_subgraph(const Graph* subgraph, int subgraph_id, bool* acce
       *attrs = verdict[1].cast<Attributes>();
       *accept = verdict[0].cast<bool>();
     });
+  } catch (const Interrupted&) {
+    *accept = false;
   } catch (const std::exception& error) {
     *accept = false;
     log_fallback("subgraph " + std::to_string(subgraph_id) + " was rejected", error.what());
@@ -139,6 +144,7 @@ class SubgraphOp : public CustomStatefulOp {
   MXReturnValue Forward(std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
                         const mxnet::ext::OpResource&) override {
     calls.fetch_add(1, std::memory_order_relaxed);
+    learn_thread();
     return as_op([&] {
       run(*inputs, *outputs);
       return mxnet::ext::MX_SUCCESS;

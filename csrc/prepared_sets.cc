@@ -29,10 +29,10 @@ std::string key_of(const std::string& program, const std::vector<std::size_t>& c
 std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, std::vector<std::size_t> cacheable,
                                                    std::vector<std::size_t> bytes, int threads) {
   // Never destroyed: MXNet's threads may still run while the process exits.
-  static auto* const mutex = new std::mutex;
+  static auto* const mutex = new ForkSafeMutex;
   static auto* const known = new std::map<std::string, std::weak_ptr<PreparedSets>>;
   std::string key = key_of(program, cacheable, bytes);
-  const std::lock_guard<std::mutex> lock(*mutex);
+  const std::lock_guard<ForkSafeMutex> lock(*mutex);
   for (auto entry = known->begin(); entry != known->end();) {
     entry = entry->second.expired() ? known->erase(entry) : std::next(entry);
   }
@@ -59,7 +59,7 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, A
   look.hashes.resize(weights.size());
   if (holder != nullptr) look = holder->look(id_, weights, bytes_);
   if (look.set != nullptr) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<ForkSafeMutex> lock(mutex_);
     finished_.wait(lock, [&] { return !look.set->pending; });
     if (look.set->buffer != nullptr) {
       const auto at = std::find(sets_.begin(), sets_.end(), look.set);
@@ -74,7 +74,7 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, A
   const Hashes hashes = all_hashes(weights, look.hashes);
   SetPtr set;
   {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock<ForkSafeMutex> lock(mutex_);
     set = find(hashes, &lock);
   }
   const bool steady = std::find(look.trusted.begin(), look.trusted.end(), false) == look.trusted.end();
@@ -132,7 +132,8 @@ std::vector<AlignedBuffer> PreparedSets::copy(const std::vector<bool>& which,
 }
 
 // The finished set of these weights, or null.
-PreparedSets::SetPtr PreparedSets::find(const Hashes& hashes, std::unique_lock<std::mutex>* lock) {
+PreparedSets::SetPtr PreparedSets::find(const Hashes& hashes, std::unique_lock<ForkSafeMutex>* lock) {
+  sets_.remove_if([](const SetPtr& set) { return set->pending && set->generation != fork_generation(); });
   for (;;) {
     const auto at = std::find_if(sets_.begin(), sets_.end(), [&](const SetPtr& set) { return set->hashes == hashes; });
     if (at == sets_.end()) return nullptr;
@@ -146,7 +147,7 @@ PreparedSets::SetPtr PreparedSets::find(const Hashes& hashes, std::unique_lock<s
 // Null if, by `copies`, the weights may have changed after they were hashed.
 PreparedSets::SetPtr PreparedSets::find_or_prepare(Hashes hashes, const std::vector<InputTensor>& inputs,
                                                    const Prepare& prepare, const DirectCopies* copies) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  std::unique_lock<ForkSafeMutex> lock(mutex_);
   if (SetPtr set = find(hashes, &lock)) return set;
   const SetPtr set = std::make_shared<PreparedSet>();
   set->hashes = std::move(hashes);
@@ -176,7 +177,7 @@ PreparedSets::SetPtr PreparedSets::find_or_prepare(Hashes hashes, const std::vec
 // Weights are mostly overwritten in place; what was prepared from the old content is then of no more use, and it is as
 // big as the model.
 void PreparedSets::drop(const SetPtr& set) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
   sets_.remove(set);
 }
 

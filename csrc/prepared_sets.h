@@ -1,7 +1,6 @@
 // Remembers what was prepared from which weights.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -14,6 +13,7 @@
 #include "aligned_buffer.h"
 #include "array_holder.h"
 #include "content_hash.h"
+#include "fork_safety.h"
 
 namespace ngraph_mxnet {
 
@@ -21,6 +21,7 @@ struct PreparedSet {
   std::vector<Hash128> hashes;  // of the weights
   std::size_t sightings = 0;          // in how many places holders see these weights; the holders' lock guards it
   bool pending = true;
+  std::uint64_t generation = fork_generation();  // an older one's pending set has no thread that prepares it
   std::shared_ptr<const AlignedBuffer> buffer;  // null after a failure
 };
 
@@ -54,7 +55,7 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   Hashes all_hashes(const std::vector<InputTensor>& weights,
                     const std::vector<std::optional<Hash128>>& known) const;
   std::vector<AlignedBuffer> copy(const std::vector<bool>& which, std::vector<InputTensor>* weights) const;
-  SetPtr find(const Hashes& hashes, std::unique_lock<std::mutex>* lock);
+  SetPtr find(const Hashes& hashes, std::unique_lock<ForkSafeMutex>* lock);
   SetPtr find_or_prepare(Hashes hashes, const std::vector<InputTensor>& inputs, const Prepare& prepare,
                          const DirectCopies* copies);
   void drop(const SetPtr& set);
@@ -63,8 +64,8 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   std::vector<std::size_t> cacheable_;
   std::vector<std::size_t> bytes_;
   int threads_;
-  std::mutex mutex_;
-  std::condition_variable finished_;
+  ForkSafeMutex mutex_;
+  ForkSafeCondition finished_;
   std::list<SetPtr> sets_;  // latest first
 };
 

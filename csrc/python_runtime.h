@@ -7,6 +7,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include "interrupted.h"
+
 namespace ngraph_mxnet {
 
 inline bool python_is_alive() {
@@ -17,15 +19,25 @@ inline bool python_is_alive() {
 #endif
 }
 
+// Whether this thread has a kept exception, and so is on its way back to Python. Call it with the GIL.
+bool is_interrupted();
+
+// Keeps a Python exception that is no failure of what ran but meant for the program, such as KeyboardInterrupt: it is
+// raised as soon as this thread runs Python code again, for libmxnet has returned. False if it is none, or if no Python code
+// waits for this thread. Call it with the GIL.
+bool keep_interruption(const pybind11::error_already_set& error);
+
 // Runs `body` with the GIL held; every Python exception leaves as a std::runtime_error, which may then
-// travel where there is no GIL.
+// travel where there is no GIL. Throws Interrupted at once while this thread is interrupted.
 template <class Body>
 auto with_gil(Body body) {
   if (!python_is_alive()) throw std::runtime_error("the Python interpreter is shutting down");
   const pybind11::gil_scoped_acquire gil;
+  if (is_interrupted()) throw Interrupted("interrupted");
   try {
     return body();
   } catch (pybind11::error_already_set& error) {
+    if (keep_interruption(error)) throw Interrupted(error.what());
     throw std::runtime_error(error.what());
   }
 }

@@ -91,6 +91,9 @@ void after_fork_in_child() {
   busy_threads.store(0, std::memory_order_relaxed);
 }
 
+// When the library is loaded: MXNet's operators, or another library, may have made the forking thread's pool.
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
+
 }  // namespace
 
 void Barrier::wait(int team) {
@@ -117,9 +120,6 @@ void Barrier::wait(int team) {
 }
 
 void run_on_team(int wanted, const TeamBody& body) {
-  static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork_in_child); });
-
   const Lease lease(wanted);
   if (lease.size() == 1) {
     body(0, 1);

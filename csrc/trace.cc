@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "fork_safety.h"
+
 namespace ngraph_mxnet::trace {
 
 std::atomic<bool> detail::on{false};
@@ -47,7 +49,7 @@ class Ring {
 
 using Rings = std::vector<std::shared_ptr<Ring>>;
 
-std::mutex mutex;  // guards the three below
+ForkSafeMutex mutex;  // guards the three below
 std::size_t capacity = 1;
 Rings* rings = new Rings;  // never deleted: threads may outlive static objects
 std::vector<Label>* labels = new std::vector<Label>;
@@ -56,13 +58,10 @@ std::vector<Label>* labels = new std::vector<Label>;
 std::atomic<std::uint64_t> epoch{0};
 std::atomic<std::uint64_t> calls{0};
 
-void before_fork() { mutex.lock(); }
-void after_fork_in_parent() { mutex.unlock(); }
+// The parent's rings stay behind: a thread that has no copy here may hold the mutex of one.
 void after_fork_in_child() {
-  // The parent's rings stay behind: a thread that has no copy here may hold the mutex of one.
   rings = new Rings;
   ++epoch;
-  mutex.unlock();
 }
 
 struct Writer {
@@ -73,7 +72,7 @@ struct Writer {
 
 // The calling thread's ring: that of a thread that has ended, else a new one.
 Writer make_writer() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<ForkSafeMutex> lock(mutex);
   const auto unused =
       std::find_if(rings->begin(), rings->end(), [](const auto& ring) { return ring.use_count() == 1; });
   std::shared_ptr<Ring> ring = unused == rings->end() ? nullptr : *unused;
@@ -85,8 +84,8 @@ Writer make_writer() {
 
 void start(std::size_t events_per_thread) {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); });
-  const std::lock_guard<std::mutex> lock(mutex);
+  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, after_fork_in_child); });
+  const std::lock_guard<ForkSafeMutex> lock(mutex);
   capacity = std::max<std::size_t>(events_per_thread, 1);
   rings->clear();
   ++epoch;
@@ -96,14 +95,14 @@ void start(std::size_t events_per_thread) {
 void stop() { detail::on.store(false); }
 
 Contents take() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<ForkSafeMutex> lock(mutex);
   Contents contents{*labels, {}, 0};
   for (const auto& ring : *rings) ring->move_to(&contents);
   return contents;
 }
 
 std::uint32_t add_labels(const std::vector<Label>& added) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<ForkSafeMutex> lock(mutex);
   const auto first = static_cast<std::uint32_t>(labels->size());
   labels->insert(labels->end(), added.begin(), added.end());
   return first;

@@ -1,9 +1,9 @@
 """Serves every `import mxnet` of a Python in which ngraph_mxnet is installed, in scripts that were never changed.
 
-The `.pth` file of the same name imports this package at interpreter start; `import ngraph_mxnet` does the same where no
-`.pth` file is read (`python -S`, `pip install --target`). From then on a finder waits for mxnet. Cases of an import of it:
+The `.pth` file of the same name imports this package at interpreter start; `import ngraph_mxnet` does the same where
+no `.pth` file is read (`python -S`, `pip install --target`). Then a finder waits for mxnet. Cases of its import:
 * always: it finds the names that it misses in current NumPy and Python, see `numpy_shim`;
-* the environment names our backend, or `ngraph_mxnet` was imported: the import ends with the backend NGRAPH activated;
+* the environment names our backend, or `ngraph_mxnet` was imported: it ends with the backend NGRAPH activated;
 * the environment names a backend that there is not: a warning tells the name that may have been meant.
 
 Cases of `activate`, which `import ngraph_mxnet` calls:

@@ -9,8 +9,8 @@ Cases:
 * Python 3.12 and later: `distutils.version` is gone.
 
 MXNet uses some of these names when it is imported and others when its functions are called, so its modules keep them:
-`import numpy` gives them a module with NumPy's names and, where NumPy has none, the older ones. NumPy itself stays as it
-is, and so does what other modules import.
+`import numpy` gives them a module with NumPy's names and, where NumPy has none, the older ones. NumPy itself stays as
+it is, and so does what other modules import.
 """
 
 from __future__ import annotations

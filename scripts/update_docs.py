@@ -14,8 +14,8 @@ from ngraph_mxnet.nnp.tables import device_tables, lowering_table  # noqa: E402
 
 TEXT = """# Environment variables
 
-Read when needed, so a program may set them before the first bind. A value that is not allowed
-counts as unset, and one message says so. This page is generated: edit `ngraph_mxnet/config.py` and run `scripts/update_docs.py`.
+Read when needed, so a program may set them before the first bind. A value that is not allowed counts as
+unset, and a message says so. This page is generated: edit `ngraph_mxnet/config.py` and run `scripts/update_docs.py`.
 
 {table}
 ## MXNet's own that matter here

@@ -45,4 +45,4 @@ def main(context: click.Context) -> None:
     """A graph compiler for MXNet and ONNX models."""
     if context.invoked_subcommand != _TELLS_OF_VARIABLES:
         for variable in config.VARIABLES.values():
-            variable.get()  # here, once: else each node, region or call would tell of a value that is not allowed
+            variable.checked()  # here, once, as an error

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngraph_mxnet.forks import ForkSafePool
 from ngraph_mxnet.hybrid.extraction import Part
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.nnp.executable import NNPExecutable
@@ -49,9 +50,9 @@ class HybridExecutable(Executable):
         )
         self._results = [places[value] for value in graph.results]
         self._count = len(places)
-        self._pool_of_calls: ThreadPoolExecutor | None = None
+        self._pool_of_calls: ForkSafePool | None = None
         if plan.overlaps and len({step.device for step in self.steps}) == 2:
-            self._pool_of_calls = ThreadPoolExecutor(thread_name_prefix="ngraph-hybrid")
+            self._pool_of_calls = ForkSafePool("ngraph-hybrid")
 
     @property
     def native(self) -> Any:
@@ -116,7 +117,7 @@ class HybridExecutable(Executable):
         for place, result in zip(step.outputs, results, strict=True):
             table[place] = result
 
-    def _run_both(self, table: list[Any], pool: ThreadPoolExecutor) -> None:
+    def _run_both(self, table: list[Any], pool: ForkSafePool) -> None:
         """Each device its steps in order, each step when what it reads is there."""
         makers: dict[int, Future[None]] = {}
         done: dict[Step, Future[None]] = {}

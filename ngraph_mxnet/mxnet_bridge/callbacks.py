@@ -20,7 +20,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.cache import cpu_features, recall_bytes
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir import TensorType
-from ngraph_mxnet.mxnet_bridge import known
+from ngraph_mxnet.mxnet_bridge import interrupts, known
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, judge_region, shared_names
 from ngraph_mxnet.mxnet_bridge.pins import pins_of
@@ -108,6 +108,7 @@ def _add(region: Region, backend: str) -> None:
 
 # ---- which nodes ----------------------------------------------------------------------------------------
 
+@interrupts.told_apart()
 def assign_regions(graph: PartitionedGraph, options: Mapping[str, str]) -> list[int]:
     """For each node the number of its region; ALONE for what stays with MXNet, and for variables. Never raises.
 
@@ -143,6 +144,7 @@ def _judged(graph: PartitionedGraph, backend: str) -> tuple[list[str | None], li
 
 # ---- which regions --------------------------------------------------------------------------------------
 
+@interrupts.told_apart()
 def review_subgraph(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     """Whether the region is to be ours, and the attributes that `compile_subgraph` will get. Never raises."""
     try:
@@ -215,6 +217,7 @@ def describe(region: Region) -> str:
 
 # ---- compiling ------------------------------------------------------------------------------------------
 
+@interrupts.told_apart()
 def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
                      attrs: Mapping[str, str]) -> Any:
     """The `_core.Executable` (or `_core.PythonExecutable`) of a region.

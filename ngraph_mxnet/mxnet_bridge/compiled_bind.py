@@ -16,7 +16,7 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.mxnet_bridge import environment, partitioner
+from ngraph_mxnet.mxnet_bridge import environment, interrupts, partitioner
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -26,6 +26,8 @@ stock_simple_bind = Symbol.simple_bind
 Arrays = Sequence[NDArray | None] | Mapping[str, NDArray] | None
 
 
+@interrupts.delivering
+@interrupts.told_apart()
 def bind(
     symbol: Symbol,
     text: str,
@@ -64,6 +66,8 @@ def bind(
     return executor, reason
 
 
+@interrupts.delivering
+@interrupts.told_apart()
 def simple_bind(
     symbol: Symbol, text: str, ctx: Context, grad_req: Any, shapes: Mapping[str, Any],
     dtypes: Mapping[str, Any] | None, **rest: Any,

@@ -8,8 +8,8 @@ decides what a bind is to use; for the time of one call libmxnet is shown the na
 
 `os.environ` never changes, so a child process sees what the user has set.
 
-The C environment gets one string of ours in place of the user's, once, and from then on only the bytes of that string's
-value change. `putenv` and `setenv` would move the environment's pointers while other threads, libmxnet's among them, walk
+The C environment gets one string of ours in place of the user's, once, and from then on only the bytes of its value
+change. `putenv` and `setenv` would move the environment's pointers while other threads, libmxnet's among them, walk
 over them in `getenv` to read other variables. Who reads this variable itself holds `lock`, except for binds that do not
 come through Python.
 """

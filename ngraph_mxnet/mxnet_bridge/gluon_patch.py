@@ -25,7 +25,7 @@ from mxnet.gluon.block import HybridBlock, _flatten
 from mxnet.ndarray import NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
-from ngraph_mxnet.mxnet_bridge import callbacks, environment, partitioner
+from ngraph_mxnet.mxnet_bridge import callbacks, environment, interrupts, partitioner
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -44,7 +44,7 @@ Signature = tuple[Any, ...]
 
 def install() -> None:
     HybridBlock._build_cache = _build_cache
-    HybridBlock._call_cached_op = _call_cached_op
+    HybridBlock._call_cached_op = interrupts.delivering(_call_cached_op)
     HybridBlock.export = export
 
 

@@ -6,12 +6,13 @@ again only as long as somebody holds that very array: here the arrays of the lat
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
 from mxnet.ndarray import NDArray
+
+from ngraph_mxnet.forks import ForkSafeLock
 
 MOST_LISTS = 4
 """Of arrays that take turns, as a block's parameters in several contexts do."""
@@ -24,7 +25,7 @@ class HeldCachedOp:
         import ngraph_mxnet._core as _core
 
         self._op, self._parameters = op, list(parameters)
-        self._set_bulk, self._holder, self._lock = _core.set_bulk, _core.ArrayHolder(), threading.Lock()
+        self._set_bulk, self._holder, self._lock = _core.set_bulk, _core.ArrayHolder(), ForkSafeLock()
         self._lists: list[list[NDArray]] = []
 
     def __getattr__(self, name: str) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import recall_bytes
+from ngraph_mxnet.forks import ForkSafeLock
 
 logger = config.logger(__name__)
 
@@ -18,7 +18,7 @@ class Memory:
     """A bounded, least-recently-used table, for all threads."""
 
     def __init__(self, size: int = 1024) -> None:
-        self._size, self._lock = size, threading.Lock()
+        self._size, self._lock = size, ForkSafeLock()
         self._found: OrderedDict[Any, Any] = OrderedDict()
 
     def get(self, key: Any) -> Any:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import types
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+
+from ngraph_mxnet.forks import ForkSafeLock
 
 OPSET = 13
 """The newest that MXNet 1.9.1 has converters for."""
@@ -23,7 +24,7 @@ IR_VERSION = 8
 """The first that goes with it and every onnx since."""
 
 _NUMPY_KINDS = ("FLOAT", "FLOAT16", "DOUBLE", "BOOL", "INT8", "UINT8", "INT32", "INT64")
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def install() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.nnp.hazards import order
@@ -86,7 +86,7 @@ class NNPExecutable(Executable):
         self._samples: list[Arrays] = [[checked_array(port, array, what="calibration input") for port, array in
                           zip(self.inputs, sample, strict=True)] for sample in settings.samples]
         self._loaded: OrderedDict[bytes, tuple[Version, FunctionalSimulator]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._timeline: Timeline | None = None
         self._version = None if settings.narrow else self._real_version()
 

@@ -6,13 +6,13 @@ Each memory is one array of bytes; a tile is a view of it. What an instruction c
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.nnp import arithmetic, products
@@ -53,7 +53,7 @@ class FunctionalSimulator:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._memories = {name: np.empty(size, np.uint8) for name, size in program.sizes.items()}
         self._buffers: dict[Buffer, np.ndarray] = {}
         self._inputs = [self._buffer(buffer, "an input") for buffer in program.inputs]

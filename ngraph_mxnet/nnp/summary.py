@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import sys
-import threading
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -15,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ngraph_mxnet import config
+from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.nnp.program import Program
 from ngraph_mxnet.nnp.report import Report, make_report
 from ngraph_mxnet.nnp.timing import simulate
@@ -30,7 +30,7 @@ class Calls:
 
 
 _calls: dict[int, Calls] = {}
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def count_call(program: Program, devices: int = 1) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ import onnx
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir import TensorType, Value
 from ngraph_mxnet.onnx_bridge.budget import MOST_DECLARED_BYTES, require_type
 from ngraph_mxnet.onnx_bridge.inputs import Dimensions, Shapes, bind_shapes, dimensions, element_name, input_types
@@ -94,7 +94,7 @@ class ModelExecutable(Submitting):
         self.outputs = tuple(_output_port(value) for value in model.proto.graph.output)
         self._programs: OrderedDict[Key, _Stage] = OrderedDict()
         self._specialised: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         unknown = sorted(name for name in fixed if name not in types or types[name].kind != "tensor")
         if unknown:
             raise ModelError(f"shapes for {listed(unknown)}, which are no inputs, or no tensors; the inputs: "

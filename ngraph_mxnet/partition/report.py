@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.partition.cost import Cost
 from ngraph_mxnet.partition.support import Verdict
 
@@ -81,7 +82,7 @@ class PartitionLog:
     """The last partitionings of this process. Each thread adds regions to its own latest."""
 
     def __init__(self, size: int = 16) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._kept: deque[Partition] = deque(maxlen=size)
         self._here = threading.local()
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, NGraphError, listed
+from ngraph_mxnet.forks import ForkSafeLock, ForkSafePool
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.types import TensorType
 
@@ -40,17 +40,18 @@ class InputError(NGraphError, ValueError):
 
 
 class Submitting:
-    """`run_async`, of what is called with arrays: one thread for each object, started when it is first asked for."""
+    """`run_async`, of what is called with arrays: one thread for each object in each process, started when it is first
+    asked for."""
 
-    _pool: ThreadPoolExecutor | None = None
-    _starting = threading.Lock()
+    _pool: ForkSafePool | None = None
+    _starting = ForkSafeLock()
 
     def run_async(self, *arrays: Any) -> Future[list[np.ndarray]]:
         """A call on another thread, after those asked for before. The arrays must not change until the result is
         there; what the call raises, the future's `result()` raises."""
         with self._starting:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, thread_name_prefix="ngraph")
+                self._pool = ForkSafePool("ngraph", threads=1)
         return self._pool.submit(self, *arrays)  # type: ignore[arg-type]
 
 

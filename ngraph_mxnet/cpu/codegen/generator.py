@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import threading
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.cpu.codegen.spec import LoopKernel
 from ngraph_mxnet.cpu.isa import Isa
+from ngraph_mxnet.forks import ForkSafeLock
 
 logger = config.logger(__name__)
 
@@ -52,7 +52,7 @@ class Generator:
 
 
 _loaded: OrderedDict[str, Code] = OrderedDict()
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 """Held while code is made: LLVM's contexts and Numba's compiler are not for two threads at once."""
 
 

@@ -1,0 +1,62 @@
+// Locks that a forked child finds free, with what they guard whole.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace ngraph_mxnet {
+
+// How many forks after the library was loaded led to this process. What another thread had begun in an earlier one will
+// never be finished.
+std::uint64_t fork_generation();
+
+// To be called by a thread of MXNet's engine before it takes the GIL: it is then known as no thread of Python's. MXNet's
+// own fork handler ends the engine's threads, after what they are doing, before the process forks, so they must not wait
+// for the fork.
+void learn_thread();
+
+// A mutex that no other thread holds while the process forks: the forking thread first waits for all holders of any of
+// them, and keeps others out. Whoever holds one must not wait for the GIL.
+class ForkSafeMutex {
+ public:
+  void lock();
+  void unlock();
+
+ private:
+  std::mutex mutex_;
+};
+
+// Of the threads that wait here when the process forks, the child has none; the other's state says that they wait. So the
+// child gets a new one.
+class ForkSafeCondition {
+ public:
+  ForkSafeCondition() = default;
+  ~ForkSafeCondition() {
+    if (generation_ != fork_generation()) static_cast<void>(condition_.release());  // its end would wait for waiters
+  }
+
+  // Both are called with the mutex held.
+  template <class Predicate>
+  void wait(std::unique_lock<ForkSafeMutex>& lock, Predicate done) {
+    current().wait(lock, std::move(done));
+  }
+  void notify_all() { current().notify_all(); }
+
+ private:
+  std::condition_variable_any& current() {
+    if (generation_ != fork_generation()) {
+      static_cast<void>(condition_.release());
+      condition_ = std::make_unique<std::condition_variable_any>();
+      generation_ = fork_generation();
+    }
+    return *condition_;
+  }
+
+  std::uint64_t generation_ = fork_generation();
+  std::unique_ptr<std::condition_variable_any> condition_ = std::make_unique<std::condition_variable_any>();
+};
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,66 @@
+"""What a forked child must not take over from threads that it does not have: locks, pools, pauses."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+_forks = 0
+"""How many of them, after the import of this module, led to this process."""
+
+
+class ForkSafeLock:
+    """A lock, for `with`, that a forked child finds free unless the forking thread itself holds it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        _locks.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+
+    def __exit__(self, *_: Any) -> None:
+        self._owner = None
+        self._lock.release()
+
+    def _after_fork(self) -> None:
+        if self._owner != threading.get_ident():
+            self._lock, self._owner = threading.Lock(), None
+
+
+_locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()
+
+
+class ForkSafePool:
+    """A pool of threads, started when first used; a forked child has one of its own."""
+
+    def __init__(self, name: str, threads: int | None = None) -> None:
+        self._threads, self._name = threads, name
+        self._lock = ForkSafeLock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._of = _forks
+
+    def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        """`ThreadPoolExecutor.submit`."""
+        with self._lock:
+            if self._pool is None or self._of != _forks:
+                self._pool, self._of = ThreadPoolExecutor(self._threads, thread_name_prefix=self._name), _forks
+            return self._pool.submit(function, *arguments)
+
+
+def _after_fork_in_child() -> None:
+    global _forks
+    _forks += 1
+    for lock in list(_locks):
+        lock._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

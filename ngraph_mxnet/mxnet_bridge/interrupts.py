@@ -1,0 +1,98 @@
+"""What signals raise while MXNet calls us back: Ctrl-C, SystemExit from a handler of SIGTERM, an alarm's TimeoutError.
+
+An exception can't pass through libmxnet. What is ours ends there: the graph stays with MXNet, or the call fails with
+an MXNetError. What a signal's handler raises was meant for the program: C++ keeps it (csrc/python_runtime.h), calls no
+more Python on this thread, and raises it when libmxnet has returned, as Python does for signals that arrive in C code.
+
+A handler may raise an `Exception`, which on its way through the compiler looks like a failure of ours. So as long as
+our code runs, the handlers' exceptions travel as an `Interruption`, which is none. Cases:
+* `told_apart`, around what MXNet calls: the handlers are replaced by such as raise it;
+* `delivering`, around what calls MXNet: in it the interruption is raised as it is, past every `except Exception`; who
+  called gets what the handler raised.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Interruption(BaseException):
+    """`raised` is what a signal's handler raised."""
+
+    def __init__(self, raised: BaseException) -> None:
+        super().__init__(repr(raised))
+        self.raised = raised
+
+
+class _Within(threading.local):
+    delivering = 0
+    """Calls of `delivering` functions that this thread is in."""
+    told_apart = False
+
+
+_within = _Within()
+
+
+def delivering(function: Function) -> Function:
+    """See the module's text."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _within.delivering += 1
+        try:
+            return function(*args, **kwargs)
+        except Interruption as interruption:
+            if _within.delivering > 1:
+                raise
+            raise interruption.raised from None
+        finally:
+            _within.delivering -= 1
+
+    return call  # type: ignore[return-value]
+
+
+def to_raise(error: BaseException) -> BaseException:
+    """What C++ raises for an exception that it kept, on the thread and at the place where libmxnet has returned."""
+    return error.raised if isinstance(error, Interruption) and not _within.delivering else error
+
+
+@contextmanager
+def told_apart() -> Iterator[None]:
+    """See the module's text. Handlers run on the main thread only."""
+    if _within.told_apart or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    replaced: dict[int, tuple[Callable[..., Any], Callable[..., Any]]] = {}
+    _within.told_apart = True
+    try:
+        for number in signal.valid_signals():
+            handler = signal.getsignal(number)
+            # The usual handler raises KeyboardInterrupt, which is no Exception: most programs have no other.
+            if callable(handler) and handler is not signal.default_int_handler:
+                replaced[number] = handler, _telling(handler)
+                signal.signal(number, replaced[number][1])
+        yield
+    finally:
+        _within.told_apart = False
+        for number, (handler, ours) in replaced.items():
+            if signal.getsignal(number) is ours:  # else it has installed another one
+                signal.signal(number, handler)
+
+
+def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
+    def run(number: int, frame: Any) -> None:
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            if not _within.told_apart:
+                raise
+            raise Interruption(error) from None
+
+    return run

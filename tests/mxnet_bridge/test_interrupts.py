@@ -1,0 +1,182 @@
+"""Signals in the middle of a bind and of Gluon's first call: the program gets what it would get anywhere else."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fill, mx, needs_library
+
+from ngraph_mxnet import _core
+from ngraph_mxnet.mxnet_bridge import callbacks, interrupts, kept_partitions, known
+from ngraph_mxnet.runtime import compile as compile_module
+
+pytestmark = needs_library
+
+
+class AlarmError(Exception):
+    """What looks like any failure."""
+
+
+def raise_alarm(number: int, frame: object) -> None:
+    raise AlarmError(number)
+
+
+def leave(number: int, frame: object) -> None:
+    raise SystemExit(3)
+
+
+SIGNALS = {
+    "Ctrl-C": (signal.SIGINT, signal.default_int_handler, KeyboardInterrupt),
+    "alarm": (signal.SIGALRM, raise_alarm, AlarmError),
+    "termination": (signal.SIGTERM, leave, SystemExit),
+}
+#: Functions in the midst of which the signal arrives: where nodes are judged, regions reviewed, code made.
+PLACES = {"judging": (callbacks, "judge_graph"), "reviewing": (callbacks, "judge_region"),
+          "compiling": (compile_module, "bind_weights")}
+
+
+def forget() -> None:
+    """What this process knows of graphs, so that all is done again."""
+    known.memory._found.clear()
+    kept_partitions._memory._found.clear()
+    _core.clear_compile_cache()
+
+
+@pytest.fixture(params=SIGNALS)
+def arrives(request: pytest.FixtureRequest) -> Iterator[tuple[Callable[[], None], type[BaseException]]]:
+    """Sends the signal to this process from another thread; and what its handler raises."""
+    number, handler, raised = SIGNALS[request.param]
+    before = signal.signal(number, handler)
+
+    def send() -> None:
+        sender = threading.Thread(target=os.kill, args=(os.getpid(), number))
+        sender.start()
+        sender.join()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:  # Python runs the handler between two instructions
+            time.sleep(0.001)
+        raise AssertionError("no handler ran")
+
+    yield send, raised
+    assert signal.getsignal(number) is handler, "it is the program's again"
+    signal.signal(number, before)
+
+
+def bind() -> mx.nd.NDArray:
+    return fill(conv_net().simple_bind(mx.cpu(), grad_req="null", data=CONV_SHAPE)).forward()[0]
+
+
+def call_gluon() -> mx.nd.NDArray:
+    net = mx.gluon.SymbolBlock(conv_net(), mx.sym.Variable("data"))
+    net.initialize(mx.init.One())
+    net.hybridize()
+    return net(mx.nd.ones(CONV_SHAPE) / 8)
+
+
+def bind_partitioned() -> mx.nd.NDArray:
+    """MXNet's own method, of a symbol that has our regions."""
+    data = {"data": mx.nd.ones((2, 3))}
+    symbol = mx.sym.exp(mx.sym.relu(mx.sym.Variable("data"))).optimize_for("NGRAPH", data)
+    with backend(None):
+        return symbol.bind(mx.cpu(), data, grad_req="null").forward()[0]
+
+
+@pytest.mark.parametrize("run", [bind, call_gluon, bind_partitioned])
+@pytest.mark.parametrize("place", PLACES)
+def test_the_program_gets_it_and_may_go_on(run, place, arrives, monkeypatch):
+    send, raised = arrives
+    with backend("NONE"):
+        expected = run() if run is not bind_partitioned else None
+    environment_lock = environment.lock
+    forget()
+    module, name = PLACES[place]
+    with backend("NGRAPH"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, lambda *_, **__: send())
+            with pytest.raises(raised) as caught:
+                run()
+        if raised is SystemExit:
+            assert caught.value.code == 3
+        assert gc.isenabled()
+        assert environment_lock.acquire(blocking=False)
+        environment_lock.release()
+        assert not _core.compile_cache_info()["entries"]
+        calls = _core.op_calls()
+        found = run()
+        found.wait_to_read()
+        assert _core.op_calls() > calls, "compiled the second time"
+        if expected is not None:
+            close(found, expected)
+
+
+def test_a_thread_that_waits_for_an_interrupted_one_compiles(monkeypatch):
+    symbol = mx.sym.exp(mx.sym.relu(mx.sym.Variable("data"))).optimize_for("NGRAPH", {"data": mx.nd.ones((2, 5))})
+    stock, found = callbacks.compile_subgraph, []
+
+    def body() -> None:
+        found.append(symbol.bind(mx.cpu(), {"data": mx.nd.ones((2, 5))}, grad_req="null").forward()[0].asnumpy())
+
+    other = threading.Thread(target=body)
+
+    def interrupted(*arguments: object) -> object:
+        if threading.current_thread() is not threading.main_thread():
+            return stock(*arguments)
+        other.start()
+        time.sleep(0.3)  # so that it waits for this one
+        raise KeyboardInterrupt
+
+    _core.clear_compile_cache()
+    monkeypatch.setattr(callbacks, "compile_subgraph", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        symbol.bind(mx.cpu(), {"data": mx.nd.ones((2, 5))}, grad_req="null")
+    other.join()
+    assert len(found) == 1
+
+
+def test_a_handler_that_raises_nothing_and_one_that_replaces_itself():
+    seen: list[int] = []
+
+    def replaces(number: int, frame: object) -> None:
+        seen.append(number)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
+    before = signal.signal(signal.SIGALRM, replaces)
+    try:
+        with interrupts.told_apart():
+            os.kill(os.getpid(), signal.SIGALRM)
+            time.sleep(0.01)
+        assert seen == [signal.SIGALRM]
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_real_timers_at_any_moment_of_a_bind():
+    """Each ends in the alarm or in a result, never in an error of MXNet's or a fallback."""
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    with backend("NONE"):
+        expected = bind().asnumpy()
+    alarms = 0
+    try:
+        for microseconds in (300, 1000, 3000, 5000, 10_000, 20_000, 40_000, 80_000):
+            forget()
+            with backend("NGRAPH"):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, microseconds / 1e6)
+                    executor = conv_net().simple_bind(mx.cpu(), grad_req="null", data=CONV_SHAPE)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    assert executor._is_compiled
+                except AlarmError:
+                    alarms += 1
+                assert gc.isenabled()
+                close(bind(), expected)
+        assert alarms
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
