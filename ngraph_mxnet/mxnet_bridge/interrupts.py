@@ -81,9 +81,9 @@ def told_apart() -> Iterator[None]:
         yield
     finally:
         _within.told_apart = False
-        for number, (handler, ours) in replaced.items():
-            if signal.getsignal(number) is ours:  # else it has installed another one
-                signal.signal(number, handler)
+        for replaced_number, (handler, ours) in replaced.items():
+            if signal.getsignal(replaced_number) is ours:  # else it has installed another one
+                signal.signal(replaced_number, handler)
 
 
 def _telling(handler: Callable[..., Any]) -> Callable[..., Any]:
