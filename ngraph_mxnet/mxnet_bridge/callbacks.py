@@ -18,11 +18,17 @@ from typing import Any, Protocol
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import cpu_features, recall_bytes
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.errors import NGraphError, UnsupportedError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.mxnet_bridge import interrupts, known
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
-from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, judge_region, shared_names
+from ngraph_mxnet.mxnet_bridge.judgement import (
+    argument_types,
+    crossing_bool,
+    judge_graph,
+    judge_region,
+    shared_names,
+)
 from ngraph_mxnet.mxnet_bridge.pins import pins_of
 from ngraph_mxnet.mxnet_bridge.symbol_json import VARIABLE, mxnet_element, parse_symbol, type_attributes
 from ngraph_mxnet.partition.cost import Cost
@@ -261,6 +267,9 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
                  for number, shape in zip(in_types, in_shapes, strict=True)]
         graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name,
                             data=json.loads(attrs.get(DATA, "[]")))
+    unfit = crossing_bool(graph)
+    if unfit is not None:
+        raise UnsupportedError(unfit)  # now, in the caller's thread: MXNet's own error would come out of its worker
     passed: dict[str, Any] = {
         key.removeprefix(_PREFIX): value
         for key, value in _own_options(attrs).items() if key not in (_BACKEND, _STRUCTURE, DATA)

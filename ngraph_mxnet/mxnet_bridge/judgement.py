@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
-from ngraph_mxnet.ir import Builder, TensorType, Value
+from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.ir.types import boolean
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it, too_small_alone
@@ -17,6 +18,9 @@ from ngraph_mxnet.partition.support import Verdict, backend_reason
 from ngraph_mxnet.runtime.backend import Backend
 
 logger = config.logger("ngraph_mxnet")
+
+BOOL_CROSSES = "a bool would cross a region's border, and MXNet's interface for extensions has no such type"
+_ONE_NAME = "another node outside its region has the same name, and MXNet tells them by name"
 
 
 def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
@@ -34,23 +38,45 @@ def judge_graph(symbol: SymbolGraph, backend: Backend) -> tuple[list[str | None]
     """For each node why it stays with MXNet (None: supported, or a variable), and the number of its region or ALONE.
 
     MXNet is told by name which node belongs where, so nodes of one name (a block that is called twice) must belong
-    to one region, or none does. Beside others that stay, a lone operator must be worth a call.
+    to one region, or none does; so must nodes that hand each other bools. Beside others that stay, a lone operator
+    must be worth a call.
     """
     verdicts = judge(symbol, backend)
     reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
     inputs = [[edge.node for edge in node.inputs] for node in symbol.nodes]
-    alike = shared_names([node.name for node in symbol.nodes])
+    together = [(nodes, _ONE_NAME) for nodes in shared_names([node.name for node in symbol.nodes])]
+    together += [(nodes, BOOL_CROSSES) for nodes in _joined_by_bools(symbol)]
+    for head in symbol.heads:
+        if _is_bool(symbol, head) and head.node in verdicts:
+            reasons[head.node] = reasons[head.node] or BOOL_CROSSES
     while True:
         supported = [node.index in verdicts and reasons[node.index] is None for node in symbol.nodes]
         numbers = grow_regions(inputs, supported)
-        apart = [nodes for nodes in alike if len({numbers[node] for node in nodes}) > 1]
+        apart = [group for group in together if len({numbers[node] for node in group[0]}) > 1]
         small = {} if apart else _too_small(symbol, numbers)
         if not apart and not small:
             return reasons, numbers
-        for node in (node for nodes in apart for node in nodes if numbers[node] != ALONE):
-            reasons[node] = "another node outside its region has the same name, and MXNet tells them by name"
+        for node, why in ((node, why) for nodes, why in apart for node in nodes if numbers[node] != ALONE):
+            reasons[node] = why
         for node, reason in small.items():
             reasons[node] = reason
+
+
+def _joined_by_bools(symbol: SymbolGraph) -> list[list[int]]:
+    """The numbers of nodes that write and read the same bools, directly or through others; variables too."""
+    groups: dict[int, set[int]] = {}
+    for edge, readers in symbol.readers().items():
+        if _is_bool(symbol, edge):
+            nodes = {edge.node, *(reader.index for reader, _ in readers)}
+            whole = nodes.union(*(groups.get(node, ()) for node in nodes))
+            groups.update(dict.fromkeys(whole, whole))
+    return [sorted(group) for group in {id(group): group for group in groups.values()}.values()]
+
+
+def _is_bool(symbol: SymbolGraph, edge: Edge) -> bool:
+    types = symbol.nodes[edge.node].types or ()
+    type_ = types[edge.output] if edge.output < len(types) else None
+    return type_ is not None and type_.element is boolean
 
 
 def _too_small(symbol: SymbolGraph, numbers: Sequence[int]) -> dict[int, str]:
@@ -132,4 +158,11 @@ def judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Back
         graph = lower_graph(symbol, types)
     except (UnsupportedError, ModelError) as error:
         return Cost(), str(error)
-    return graph_cost(graph), backend_reason(backend, graph.nodes) or not_worth_it(graph)
+    reason = crossing_bool(graph) or backend_reason(backend, graph.nodes) or not_worth_it(graph)
+    return graph_cost(graph), reason
+
+
+def crossing_bool(graph: Graph) -> str | None:
+    """Why MXNet can't call a region that is lowered to `graph`, if an input or output is bool; else None."""
+    border = [*graph.parameters, *graph.results]
+    return BOOL_CROSSES if any(value.type.element is boolean for value in border) else None

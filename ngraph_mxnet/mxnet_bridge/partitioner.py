@@ -9,7 +9,7 @@ A bind gets the symbol partitioned already: what `optimize_for` made of it once,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,19 +95,28 @@ def optimize_for(
     args: dict[str, NDArray] | None = None,
     aux: dict[str, NDArray] | None = None,
     ctx: Context | None = None,
+    shape_dict: Mapping[str, Sequence[int]] | None = None,
+    type_dict: Mapping[str, Any] | None = None,
     *rest: Any,
     **kwargs: Any,
 ) -> Symbol:
     """`Symbol.optimize_for`; for our backend in any case of letters, and leaving no names behind."""
     if not environment.names_backend(backend):
-        return stock_optimize_for(self, backend, args, aux, ctx, *rest, **kwargs)
+        return stock_optimize_for(self, backend, args, aux, ctx, shape_dict, type_dict, *rest, **kwargs)
     if environment.problem() is not None:
         raise MXNetError(f"the backend {environment.BACKEND} is not usable: {environment.problem()}")
     wait_until_computed(args)
     wait_until_computed(aux)
+    bools = {name: array for name, array in (args or {}).items() if array is not None and array.dtype == np.bool_}
+    if args and bools:
+        # MXNet's interface for extensions takes no bool arrays; their types are enough.
+        args = {"": None, **{name: array for name, array in args.items() if name not in bools}}
+        shape_dict = {**(shape_dict or {}), **{name: array.shape for name, array in bools.items()}}
+        type_dict = {**(type_dict or {}), **dict.fromkeys(bools, np.bool_)}
     with environment.lock:
         try:
-            return stock_optimize_for(self, environment.BACKEND, args, aux, ctx, *rest, **kwargs)
+            return stock_optimize_for(self, environment.BACKEND, args, aux, ctx, shape_dict, type_dict, *rest,
+                                      **kwargs)
         finally:
             clear_names()
 
