@@ -109,23 +109,27 @@ class NGraphExecutor(Executor):
         return reshaped
 
     def debug_str(self) -> str:
-        """The plan of what inference runs."""
-        twin = self._twin_for(is_train=False)
+        """The plan of what inference runs; the primary's until inference was run, as `Module.bind` asks for it."""
+        twin = self._twin if self._runs_twin(is_train=False) else None
         return super().debug_str() if twin is None else twin.debug_str()
 
     def get_optimized_symbol(self) -> Symbol:
-        """The graph of what inference runs."""
-        twin = self._twin_for(is_train=False)
+        """The graph of what `debug_str` tells the plan of."""
+        twin = self._twin if self._runs_twin(is_train=False) else None
         return super().get_optimized_symbol() if twin is None else twin.get_optimized_symbol()
+
+    def _runs_twin(self, is_train: bool) -> bool:
+        """Whether the twin, bound or not, is the one to run."""
+        wants_compiled = not (is_train or self._refused or self._monitor is not None)
+        return wants_compiled != self._is_compiled
 
     def _twin_for(self, is_train: bool) -> Executor | None:
         """The twin, bound if need be, when it is the one to run; None when the primary is."""
-        wants_compiled = not (is_train or self._refused or self._monitor is not None)
-        if wants_compiled == self._is_compiled:
+        if not self._runs_twin(is_train):
             return None
         with environment.lock:
             if self._twin is None:
-                self._twin = self._bind_compiled_twin() if wants_compiled else self._bind_native_twin()
+                self._twin = self._bind_native_twin() if self._is_compiled else self._bind_compiled_twin()
                 self._refused = self._twin is None
         return self._twin
 

@@ -29,6 +29,7 @@ logger = logging.getLogger("ngraph_mxnet")
 
 # MXNet's numbers for storage types: -1 undefined, 0 default.
 _SPARSE = re.compile(r'"__storage_type__": "(?!0"|-1")')
+_CACHED_OP = '"op": "_CachedOp"'
 
 
 def install() -> None:
@@ -156,6 +157,8 @@ def reason_for_native(
         return f"sparse storage is asked for: {stypes}"
     if _SPARSE.search(text):
         return "a variable has sparse storage"
+    if _CACHED_OP in text:
+        return "a node _CachedOp holds a graph that the symbol's JSON lacks, so that what is remembered can't be loaded"
     for group in arrays:
         for array in group.values() if isinstance(group, Mapping) else group or ():
             if isinstance(array, NDArray) and array.stype != "default":

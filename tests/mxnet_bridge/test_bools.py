@@ -99,8 +99,8 @@ def test_binds_of_floats_and_bools(net):
 
 @pytest.mark.parametrize("flags", STATIC)
 @pytest.mark.parametrize("lower", [
-    lambda F, x: F.np.exp(x * 2 + 1) < 0.5, lambda F, x: F.np.isnan(F.np.exp(x * 2)),
-    lambda F, x: F.npx.softmax(x * 2) > 0.1,
+    lambda f, x: f.np.exp(x * 2 + 1) < 0.5, lambda f, x: f.np.isnan(f.np.exp(x * 2)),
+    lambda f, x: f.npx.softmax(x * 2) > 0.1,
 ], ids=["less", "isnan", "softmax"])
 def test_a_bool_result_ends_the_region_before_it(lower, flags):
     class Small(HybridBlock):

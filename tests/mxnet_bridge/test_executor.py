@@ -13,6 +13,7 @@ from mxnet_helpers import (
     CONV_SHAPE,
     backend,
     bound,
+    classifier,
     close,
     conv_net,
     environment,
@@ -21,6 +22,9 @@ from mxnet_helpers import (
     mx,
     needs_library,
 )
+
+from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
+from ngraph_mxnet.mxnet_bridge import callbacks
 
 pytestmark = needs_library
 
@@ -305,6 +309,40 @@ def test_what_is_not_ours_is_bound_natively_with_a_reason(caplog):
     close(out, np.full((2, 2), 3.0))
     assert "group2ctx" in caplog.text
     assert "csr" in caplog.text
+
+
+def test_a_node_that_json_does_not_describe_is_left_quietly(caplog):
+    """`autograd.get_symbol` gives `_CachedOp` nodes without their graphs: what is remembered of one can't be loaded."""
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(8, activation="relu"), gluon.nn.Dense(8))
+    net.initialize()
+    net.hybridize()
+    x = mx.nd.ones((4, 3))
+    x.attach_grad()
+    with autograd.record():
+        y = mx.nd.exp(mx.nd.tanh(net(x) * 2))
+    symbol = autograd.get_symbol(y)
+    arrays = [x, *(parameter.data() for parameter in net.collect_params().values())]
+    with backend("NGRAPH"), caplog.at_level(logging.INFO, "ngraph_mxnet"):
+        for _ in range(2):
+            close(symbol.bind(mx.cpu(), arrays, grad_req="null").forward()[0], y)
+    assert "_CachedOp" in caplog.text
+    assert all(record.levelno == logging.INFO for record in caplog.records)
+
+
+def test_a_training_bind_compiles_nothing_until_inference_is_run():
+    """`Module.bind` asks for `debug_str`, to log it."""
+    with backend("NGRAPH"):
+        module = mx.mod.Module(classifier())
+        with callbacks.log.listening() as heard:
+            module.bind([("data", (4, 6))], [("softmax_label", (4,))], for_training=True)
+            executor = module._exec_group.execs[0]
+            assert not is_partitioned(executor)
+            assert "NGraphSubgraphOp" not in executor.get_optimized_symbol().tojson()
+        assert not heard
+        executor.forward(is_train=False)
+        assert is_partitioned(executor)
+        assert "NGraphSubgraphOp" in executor.get_optimized_symbol().tojson()
 
 
 @pytest.mark.parametrize("grad_req", ["null", "write"])

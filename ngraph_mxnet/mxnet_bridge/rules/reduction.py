@@ -9,7 +9,7 @@ import numpy as np
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, i64
+from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
 from ngraph_mxnet.mxnet_bridge.attrs import Attrs
 from ngraph_mxnet.mxnet_bridge.rules.common import as_number, at_least_1d, normal_axes, normal_axis
 from ngraph_mxnet.mxnet_bridge.rules.registry import ANY, FLOATS, NUMBERS, Lowering, add_rule, rule
@@ -99,8 +99,13 @@ def multi_sum_squares(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbo
 
 @rule("norm", operands=1, types=FLOATS, result="out_dtype")
 def norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """The 1- and 2-norm over any axes (matrix norms, which two axes mean elsewhere, MXNet does not have)."""
+    """The 1- and 2-norm over any axes (matrix norms, which two axes mean elsewhere, MXNet does not have).
+
+    A float64 norm of anything narrower stays with MXNet, where MXNET_SAFE_ACCUMULATION says what it adds up in.
+    """
     (x,) = inputs
+    if attrs.element("out_dtype", None) is f64 and x.type.element is not f64:
+        raise UnsupportedError(f"out_dtype=float64 of {x.type.element}: MXNET_SAFE_ACCUMULATION says how it adds up")
     order = attrs.choice("ord", "2", ("1", "2"))
     axes, keep = _axes(attrs, len(x.shape)), attrs.bool("keepdims", False)
     total = b.reduce_sum(b.abs(x) if order == "1" else b.square(x), axes=axes, keep_dims=keep)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from math import prod
 
 from hypothesis import strategies as st
-from records import FLOATS, NUMBERS, Case, Draw, Operand, Record, any_axis, dims, maybe, pick, some_axes
+from records import FLOATS, NUMBERS, Case, Draw, Left, Operand, Record, any_axis, dims, maybe, pick, some_axes
 
 
 def _over_axes(*types: str, low: float = -2, high: float = 2, nan: bool = False) -> Callable[[Draw], Case]:
@@ -81,3 +81,5 @@ RECORDS = [
     *(Record(name, _index) for name in ("argmax", "argmin")),
     Record("argmax_channel", lambda draw: Case([Operand(dims(draw, 2, 2), pick(draw, *NUMBERS))])),
 ]
+
+LEFT = [Left("norm", Case([Operand((2, 3))], {"out_dtype": "float64"}), "MXNET_SAFE_ACCUMULATION")]
