@@ -117,6 +117,15 @@ CompileCache::Info CompileCache::info() {
   return {entries_.size(), hits_, misses_};
 }
 
+std::vector<std::pair<CompileKey, CompileCache::Result>> CompileCache::contents() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<std::pair<CompileKey, Result>> found;
+  for (const EntryPtr& entry : entries_) {
+    if (!entry->pending) found.emplace_back(entry->key, entry->result);
+  }
+  return found;
+}
+
 void CompileCache::clear() {
   std::list<EntryPtr> dropped;
   {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "executor.h"
@@ -48,6 +49,10 @@ class CompileCache {
   void limit(std::size_t shapes);
 
   Info info();
+
+  // What is compiled now, the latest first.
+  std::vector<std::pair<CompileKey, Result>> contents();
+
   void clear();
 
  private:

@@ -111,8 +111,13 @@ class CompiledGraph {
   // keep memory for their next runs together.
   virtual void set_graph(std::uint64_t) {}
 
+  // How often MXNet called it.
+  void count_call() { calls_.fetch_add(1, std::memory_order_relaxed); }
+  std::size_t calls() const { return calls_.load(std::memory_order_relaxed); }
+
  private:
   std::vector<TensorSpec> inputs_, outputs_;
+  std::atomic<std::size_t> calls_{0};
 };
 
 class Executable : public CompiledGraph {

@@ -189,6 +189,19 @@ py::dict cache_info() {
   return result;
 }
 
+py::list compiled_regions() {
+  std::vector<std::pair<CompileKey, CompileCache::Result>> contents;
+  {
+    const py::gil_scoped_release released;
+    contents = CompileCache::instance().contents();
+  }
+  py::list regions;
+  for (const auto& [key, graph] : contents) {
+    regions.append(py::make_tuple(key.graph_json, key.shapes, key.types, key.attrs, graph->calls()));
+  }
+  return regions;
+}
+
 py::tuple take_trace() {
   const trace::Contents contents = trace::take();
   py::list labels;
@@ -269,6 +282,8 @@ void define(py::module_& m) {
   m.def("kernel_address", &address, py::arg("symbol"));
   m.def("cpu_features", &features, "Whether each feature is there, by LLVM's name.");
   m.def("compile_cache_info", &cache_info);
+  m.def("compiled_regions", &compiled_regions,
+        "(JSON, input shapes, MXNet's input types, attributes, calls) of each that is compiled now, the latest first.");
   m.def("limit_compile_cache", [](std::size_t shapes) { CompileCache::instance().limit(shapes); },
         py::arg("shapes"), py::call_guard<py::gil_scoped_release>(),
         "How many shapes of each graph the cache keeps from now on.");

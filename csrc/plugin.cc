@@ -145,6 +145,7 @@ class SubgraphOp : public CustomStatefulOp {
                         const mxnet::ext::OpResource&) override {
     calls.fetch_add(1, std::memory_order_relaxed);
     learn_thread();
+    compiled_->count_call();
     return as_op([&] {
       run(*inputs, *outputs);
       return mxnet::ext::MX_SUCCESS;

@@ -21,6 +21,7 @@ _LAZY = {
     "compile": "ngraph_mxnet.api",
     "backends": "ngraph_mxnet.runtime.backend",
     "explain": "ngraph_mxnet.mxnet_bridge.explain",
+    "report": "ngraph_mxnet.mxnet_bridge.report",
     "NGraphError": "ngraph_mxnet.errors",
 }
 

@@ -5,7 +5,8 @@ cuts out; `compile_subgraph` when an op is created and no compiled one fits. Wha
 for has regions without them: `review_subgraph` repeats what it said of the same region before.
 
 The options that `optimize_for` and `hybridize` pass through: `ngraph_backend`, by default NGRAPH_BACKEND, and
-`ngraph_<option>` for an option of that backend. Others are MXNet's and mean nothing here. Our own wrappers pass `DATA`.
+`ngraph_<option>` for an option of that backend. MXNet's own mean nothing here, and there are no others. Our
+wrappers pass `DATA`.
 
 `partitions()` has the last verdicts; the logger `ngraph_mxnet` tells them at level INFO.
 """
@@ -18,9 +19,10 @@ from typing import Any, Protocol
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import cpu_features, recall_bytes
-from ngraph_mxnet.errors import NGraphError, UnsupportedError
+from ngraph_mxnet.errors import ConfigError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir import TensorType
-from ngraph_mxnet.mxnet_bridge import interrupts, known
+from ngraph_mxnet.mxnet_bridge import fallbacks, interrupts, known
+from ngraph_mxnet.mxnet_bridge.fallbacks import Refusal
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import (
     argument_types,
@@ -36,6 +38,7 @@ from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.partition.report import Partition, PartitionLog, Region, count_kinds
 from ngraph_mxnet.partition.support import Verdict
 from ngraph_mxnet.runtime.backend import canonical_name, get_backend, load_kept
+from ngraph_mxnet.runtime.backend import check_options as check_backend_options
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.runtime.trace import recorder, span
@@ -43,7 +46,8 @@ from ngraph_mxnet.runtime.trace import recorder, span
 logger = config.logger("ngraph_mxnet")
 log = PartitionLog()
 
-_PREFIX = "ngraph_"
+PREFIX = "ngraph_"
+_MXNETS_OPTIONS = frozenset({"dedup_subgraph"})
 _BACKEND = "ngraph_backend"
 _STRUCTURE = "ngraph_structure"
 
@@ -104,6 +108,18 @@ def _begin(partition: Partition) -> None:
         logger.info("left to MXNet: %d x %s: %s", count, op, reason)
 
 
+def _tell_failure(what: str, error: Exception) -> None:
+    fallbacks.log.tell(Refusal(what, str(error) or repr(error)), exc_info=not isinstance(error, NGraphError))
+
+
+def left_by_kind(partitions: Sequence[Partition], most: int = 8) -> str:
+    """Which operators are not supported, and why, in one line; empty if all are."""
+    verdicts = [verdict for partition in partitions for verdict in partition.verdicts]
+    kinds = [f"{count} x {op}: {reason}" for (op, reason), count in count_kinds(verdicts).items()]
+    more = [f"and {len(kinds) - most} more kinds"] if len(kinds) > most else []
+    return "; ".join([*kinds[:most], *more])
+
+
 def _add(region: Region, backend: str) -> None:
     number = log.add(region)
     if region.rejected is None:
@@ -124,7 +140,7 @@ def assign_regions(graph: PartitionedGraph, options: Mapping[str, str]) -> list[
         backend = chosen_backend(options)
         reasons, numbers = _judged(graph, backend)
     except Exception as error:
-        logger.warning("MXNet runs the whole graph: %s", error, exc_info=not isinstance(error, NGraphError))
+        _tell_failure("a whole graph", error)
         return [ALONE] * len(graph.nodes)
     verdicts = [Verdict(name, op, reason) for (name, op), reason in zip(_nodes(graph), reasons, strict=True)
                 if op != VARIABLE]
@@ -156,7 +172,7 @@ def review_subgraph(graph: PartitionedGraph, options: Mapping[str, str]) -> Revi
     try:
         return _review(graph, options)
     except Exception as error:
-        logger.warning("MXNet runs a region: %s", error, exc_info=not isinstance(error, NGraphError))
+        _tell_failure("a region", error)
         log.fail()
         return False, {}
 
@@ -271,7 +287,7 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
     if unfit is not None:
         raise UnsupportedError(unfit)  # now, in the caller's thread: MXNet's own error would come out of its worker
     passed: dict[str, Any] = {
-        key.removeprefix(_PREFIX): value
+        key.removeprefix(PREFIX): value
         for key, value in _own_options(attrs).items() if key not in (_BACKEND, _STRUCTURE, DATA)
     }
     devices = get_backend(backend).devices
@@ -300,5 +316,31 @@ def chosen_backend(options: Mapping[str, str]) -> str:
     return canonical_name(options.get(_BACKEND) or config.get("NGRAPH_BACKEND"))
 
 
-def _own_options(options: Mapping[str, str]) -> dict[str, str]:
-    return {key: str(value) for key, value in options.items() if key.startswith(_PREFIX)}
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what `optimize_for` and `hybridize` are given for our backend and nobody knows.
+
+    Raises:
+        ConfigError: an option is unknown, or its value not allowed.
+    """
+    if not options:
+        return
+    try:
+        backend = chosen_backend({_BACKEND: str(options[_BACKEND])} if _BACKEND in options else {})
+        check_backend_options(backend, {})
+    except ConfigError:
+        if _BACKEND in options:
+            raise
+        return  # it is the environment's, and told when something is to be compiled
+    own = {name.removeprefix(PREFIX): value for name, value in _own_options(options).items()
+           if name not in (_BACKEND, DATA)}
+    others = sorted(name for name in options if not name.startswith(PREFIX) and name not in _MXNETS_OPTIONS)
+    try:
+        check_backend_options(backend, {**own, **dict.fromkeys(others)})
+    except ConfigError as error:
+        raise ConfigError(f"{error}. Here names begin with {PREFIX}, and {_BACKEND} chooses the backend") from None
+    if others:
+        raise ConfigError(f"found the option {others[0]}, expected {PREFIX}{others[0]}")
+
+
+def _own_options(options: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in options.items() if key.startswith(PREFIX)}

@@ -6,7 +6,6 @@ The partitioned symbol may have its inputs in another order, and other names of 
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +16,7 @@ from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.mxnet_bridge import environment, interrupts, partitioner
-
-logger = logging.getLogger("ngraph_mxnet")
+from ngraph_mxnet.mxnet_bridge.fallbacks import Refusal, brief
 
 stock_bind = Symbol.bind
 stock_simple_bind = Symbol.simple_bind
@@ -37,8 +35,8 @@ def bind(
     args_grad: Arrays = None,
     grad_req: Any = "null",
     shared_exec: Executor | None = None,
-) -> tuple[Executor | None, str | None]:
-    """An inference executor over these arrays; None and why when nothing comes of it.
+) -> Executor | Refusal:
+    """An inference executor over these arrays; or why nothing comes of it.
 
     Args:
         text: the symbol's JSON.
@@ -47,7 +45,7 @@ def bind(
     named_args = _by_name(args, symbol.list_arguments())
     named_aux = _by_name(aux, symbol.list_auxiliary_states())
     if named_args is None or named_aux is None:
-        return None, "arrays are missing"
+        return Refusal(title(symbol), "arrays are missing", quiet=True)
 
     def types() -> partitioner.Types:
         return {name: (array.shape, array.dtype) for name, array in {**named_args, **named_aux}.items()}
@@ -55,15 +53,15 @@ def bind(
     def bind_it(partitioned: Symbol) -> Executor:
         return stock_bind(partitioned, ctx, named_args, None, "null", named_aux, shared_exec=shared_exec)
 
-    executor, reason = _try(symbol, text, types, bind_it)
-    if executor is not None:
+    executor = _try(symbol, text, types, bind_it)
+    if isinstance(executor, Executor):
         executor._grad_req = copy.deepcopy(grad_req)
         if args_grad is not None:
             names = symbol.list_arguments()
             executor.grad_arrays = symbol._get_ndarray_inputs("args_grad", args_grad, names, True)[1]
         else:
             executor.grad_arrays = None
-    return executor, reason
+    return executor
 
 
 @interrupts.delivering
@@ -71,7 +69,7 @@ def bind(
 def simple_bind(
     symbol: Symbol, text: str, ctx: Context, grad_req: Any, shapes: Mapping[str, Any],
     dtypes: Mapping[str, Any] | None, **rest: Any,
-) -> tuple[Executor | None, str | None]:
+) -> Executor | Refusal:
     """The same over new arrays. `shapes` and `dtypes` are the caller's, `rest` goes to MXNet as it is."""
     types: partitioner.Types = {}
 
@@ -85,10 +83,10 @@ def simple_bind(
         all_dtypes = {name: dtype for name, (_, dtype) in types.items()}
         return stock_simple_bind(partitioned, ctx, "null", all_dtypes, **rest, **all_shapes)
 
-    executor, reason = _try(symbol, text, infer, bind_it)
-    if executor is not None:
+    executor = _try(symbol, text, infer, bind_it)
+    if isinstance(executor, Executor):
         executor._grad_req = copy.deepcopy(grad_req)
-    return executor, reason
+    return executor
 
 
 def inferred_types(symbol: Symbol, shapes: Mapping[str, Any], dtypes: Mapping[str, Any]) -> partitioner.Types:
@@ -112,21 +110,25 @@ def inferred_types(symbol: Symbol, shapes: Mapping[str, Any], dtypes: Mapping[st
 
 def _try(
     symbol: Symbol, text: str, types: Callable[[], partitioner.Types], bind_it: Callable[[Symbol], Executor]
-) -> tuple[Executor | None, str | None]:
-    outputs = ", ".join(symbol.list_outputs()[:3])
+) -> Executor | Refusal:
     try:
         found = types()
     except (MXNetError, TypeError, ValueError) as error:
-        return None, f"the types of {outputs} can't be inferred: {error}"
+        return Refusal(title(symbol), f"the types can't be inferred: {brief(error)}", quiet=True)
     try:
         with environment.as_written():
             partitioned = partitioner.partitioned(symbol, text, found)
             if partitioned is None:
-                return None, f"no region of {outputs} is supported; see ngraph_mxnet.explain"
-            return _shown_as(held(lambda: bind_it(partitioned)), symbol), None
+                return Refusal(title(symbol), "no region is supported; see ngraph_mxnet.explain", quiet=True)
+            return _shown_as(held(lambda: bind_it(partitioned)), symbol)
     except Exception as error:
-        logger.warning("MXNet runs %s: compiling it failed: %s", outputs, error)
-        return None, f"compiling {outputs} failed"
+        return Refusal(title(symbol), f"compiling it failed: {brief(error)}")
+
+
+def title(symbol: Symbol) -> str:
+    """What messages call a symbol: its first outputs."""
+    names: list[str] = symbol.list_outputs()
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
 
 
 def held(bind_it: Callable[[], Executor]) -> Executor:

@@ -26,7 +26,7 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, partitioner, symbol_patch
+from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, fallbacks, partitioner, symbol_patch
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -141,10 +141,11 @@ class NGraphExecutor(Executor):
 
     def _bind_compiled_twin(self) -> Executor | None:
         text = partitioner.json_of(self._symbol)
-        twin, reason = compiled_bind.bind(self._symbol, text, self._ctx, self.arg_arrays, self.aux_arrays)
-        if twin is None:
-            logger.info("inference is run by MXNet itself: %s", reason)
-        return twin
+        found = compiled_bind.bind(self._symbol, text, self._ctx, self.arg_arrays, self.aux_arrays)
+        if isinstance(found, Executor):
+            return found
+        fallbacks.log.tell(found)
+        return None
 
     def _publish(self, computed: list[NDArray]) -> None:
         """Copy the twin's outputs to the primary's arrays; where their kind differs, show the twin's.
@@ -197,12 +198,12 @@ class NGraphExecutor(Executor):
         def stock() -> Executor:
             return compiled_bind.stock_bind(symbol, ctx, args, grads, grad_req, aux, shared_exec=self)
 
-        executor, reason = compiled_bind.bind(
+        found = compiled_bind.bind(
             symbol, partitioner.json_of(symbol), ctx, args, aux, grads, grad_req, shared_exec=self
         )
-        if executor is not None:
-            return NGraphExecutor.adopt(executor, is_compiled=True)
-        executor = symbol_patch.bind_natively(stock, reason)
+        if isinstance(found, Executor):
+            return NGraphExecutor.adopt(found, is_compiled=True)
+        executor = symbol_patch.bind_natively(stock, found)
         return NGraphExecutor.adopt(executor, is_compiled=False, refused=True)
 
 

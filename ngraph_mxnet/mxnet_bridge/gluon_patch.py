@@ -6,7 +6,10 @@ A block keeps its cached graph and cached op as MXNet builds them without a back
   environment variable names ours: the compiled body, if autograd neither records nor is in training mode and
   no operator hook is set;
 * a shape that the body's partition was not made for and that does not compile: a body made for that shape;
-* no region is supported, or that fails too: MXNet's own cached op, and the log says why.
+* no region is supported, or that fails too, whichever exception of ours it was: MXNet's own cached op, and the log says
+  why, once for a block and reason.
+
+Options of the backend that nobody knows are errors of `hybridize` and `optimize_for`.
 
 `export` after an explicit backend writes the partitioned graph, as MXNet does for any backend.
 """
@@ -14,21 +17,23 @@ A block keeps its cached graph and cached op as MXNet builds them without a back
 from __future__ import annotations
 
 import functools
+import inspect
 import json
-import logging
 import warnings
 from typing import Any
 
 from mxnet import autograd
 from mxnet.base import MXNetError
+from mxnet.gluon import Parameter
 from mxnet.gluon.block import HybridBlock, _flatten
 from mxnet.ndarray import NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
-from ngraph_mxnet.mxnet_bridge import callbacks, environment, interrupts, partitioner
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.mxnet_bridge import callbacks, environment, fallbacks, interrupts, partitioner
+from ngraph_mxnet.mxnet_bridge.fallbacks import Refusal, brief
 
-logger = logging.getLogger("ngraph_mxnet")
-
+stock_hybridize = HybridBlock.hybridize
 stock_build_cache = HybridBlock._build_cache
 stock_call_cached_op = HybridBlock._call_cached_op
 stock_export = HybridBlock.export
@@ -43,6 +48,7 @@ Signature = tuple[Any, ...]
 
 
 def install() -> None:
+    HybridBlock.hybridize = hybridize
     HybridBlock._build_cache = _build_cache
     HybridBlock._call_cached_op = interrupts.delivering(_call_cached_op)
     HybridBlock.export = export
@@ -56,36 +62,45 @@ class CompiledBody:
 
     def __init__(self, block: HybridBlock) -> None:
         self._original_graph = self._cached_graph = block._cached_graph
-        self._cached_op_args = block._cached_op_args
+        # By the graph's names: `Block.load` renames neither `Parameter.name`, by which MXNet would look them up among
+        # the arguments of an earlier cached op, nor those in a graph that it loads.
+        arguments = zip(self._original_graph[1].list_inputs(), block._cached_op_args, strict=True)
+        self._parameters = {name: found for name, (is_input, found) in arguments if not is_input}
+        self._cached_op_args: list[tuple[bool, Any]] = []
         self._cached_op = None
         self._in_format, self._out_format = block._in_format, block._out_format
         self._flags = block._flags
         self._backend = environment.BACKEND
         inputs = [variable.name for variable in block._cached_graph[0]]
-        self._backend_opts = {**block._backend_opts, callbacks.DATA: json.dumps(inputs)}
+        self._backend_opts = {**_options(block._backend, block._backend_opts), callbacks.DATA: json.dumps(inputs)}
         self._callback, self._monitor_all = None, False
         self.made_for: Signature | None = None
 
     def _get_graph(self, *args: Any) -> Any:
         return self._original_graph
 
-    def build(self, *args: Any) -> str | None:
-        """Partition for these inputs; returns why nothing came of it."""
-        reason = _reason_for_native(self, args)
+    def collect_params(self) -> dict[str, Parameter]:
+        return self._parameters
+
+    def build(self, name: str, *args: Any) -> Refusal | None:
+        """Partition for these inputs of the block called `name`; returns why nothing came of it."""
+        reason = _reason_for_native(self._parameters, args)
         if reason is not None:
-            return reason
+            return Refusal(name, reason)
         if all(isinstance(arg, NDArray) for arg in args):
             self.made_for = _signature(list(args))
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), callbacks.log.listening() as heard:
                 warnings.simplefilter("ignore")  # MXNet has told about unused inputs for the block itself
                 stock_build_cache(self, *args)
-        except (MXNetError, RuntimeError, ValueError) as error:
-            return f"partitioning failed: {error}"
-        if not partitioner.has_region(self._cached_graph[1]):
-            return "no region is supported; see ngraph_mxnet.explain"
-        hold_parameters(self)
-        return None
+            if partitioner.has_region(self._cached_graph[1]):
+                hold_parameters(self)
+                return None
+        except Exception as error:
+            return Refusal(name, f"partitioning failed: {brief(error)}")
+        left = callbacks.left_by_kind(heard)
+        # Without unsupported operators nothing is amiss: it computes nothing, or what failed was told where it failed.
+        return Refusal(name, f"no region is supported{left and ': ' + left}; see ngraph_mxnet.explain", quiet=not left)
 
 
 def hold_parameters(block: HybridBlock | CompiledBody) -> None:
@@ -106,11 +121,11 @@ class CompiledBodies:
     def __init__(self, block: HybridBlock) -> None:
         self.cached_op = block._cached_op
         self.latest: CompiledBody | None = None
-        self._by_signature: dict[Signature, CompiledBody | None] = {}
-        self._by_kind: dict[Signature, CompiledBody | None] = {}
+        self._by_signature: dict[Signature, CompiledBody | Refusal] = {}
+        self._by_kind: dict[Signature, CompiledBody | Refusal] = {}
 
-    def find(self, block: HybridBlock, args: list[Any]) -> CompiledBody | None:
-        """The body to run for these inputs, made if need be; None: MXNet's own."""
+    def find(self, block: HybridBlock, args: list[Any]) -> CompiledBody | Refusal:
+        """The body to run for these inputs, made if need be; or why MXNet's own."""
         signature = _signature(args)
         try:
             return self._by_signature[signature]
@@ -122,27 +137,56 @@ class CompiledBodies:
                 self._by_kind[kind] = self.build(block, args)
             return self._remember(signature, self._by_kind[kind])
 
-    def after_failure(self, block: HybridBlock, args: list[Any], failed: CompiledBody) -> CompiledBody | None:
-        """The body to run for these inputs now that one has failed on them."""
+    def after_failure(
+        self, block: HybridBlock, args: list[Any], failed: CompiledBody, error: Exception
+    ) -> CompiledBody | Refusal:
+        """The body to run for these inputs now that one has failed on them; or why MXNet's own."""
         with environment.lock:
             signature = _signature(args)
-            made_for_it = failed.made_for == signature
-            return self._remember(signature, None if made_for_it else self.build(block, args))
+            if failed.made_for == signature:
+                return self._remember(signature, Refusal(block.name, f"it does not compile: {brief(error)}"))
+            return self._remember(signature, self.build(block, args))
 
-    def build(self, block: HybridBlock, args: list[Any]) -> CompiledBody | None:
+    def build(self, block: HybridBlock, args: list[Any]) -> CompiledBody | Refusal:
         body = CompiledBody(block)
-        reason = body.build(*args)
-        if reason is not None:
-            logger.info("MXNet itself runs %s: %s", block.name, reason)
-            return None
+        refusal = body.build(block.name, *args)
+        if refusal is not None:
+            return refusal
         self.latest = body
         return body
 
-    def _remember(self, signature: Signature, body: CompiledBody | None) -> CompiledBody | None:
+    def _remember(self, signature: Signature, found: CompiledBody | Refusal) -> CompiledBody | Refusal:
         if len(self._by_signature) >= MOST_SIGNATURES:
             self._by_signature.clear()
-        self._by_signature[signature] = body
-        return body
+        self._by_signature[signature] = found
+        return found
+
+
+def _options(backend: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Those of `hybridize` that are for us. Where the environment variable chose the backend, others are anyone's."""
+    if environment.names_backend(backend):
+        return options
+    ours = backend is None and environment.requested()
+    return {name: value for name, value in options.items() if ours and name.startswith(callbacks.PREFIX)}
+
+
+_hybridize_arguments = inspect.signature(stock_hybridize)
+
+
+@functools.wraps(stock_hybridize)
+def hybridize(self: HybridBlock, *args: Any, **kwargs: Any) -> None:
+    """MXNet's, which also `optimize_for` calls, after it has set the block's options.
+
+    Raises:
+        ConfigError: an option for our backend is unknown, or its value not allowed.
+    """
+    given = _hybridize_arguments.bind(self, *args, **kwargs).arguments
+    try:
+        callbacks.check_options(_options(given.get("backend"), given.get("kwargs") or self._backend_opts))
+    except ConfigError:
+        self._backend_opts = {}
+        raise
+    stock_hybridize(self, *args, **kwargs)
 
 
 @functools.wraps(stock_build_cache)
@@ -156,11 +200,10 @@ def _build_cache(self: HybridBlock, *args: Any) -> None:
     if environment.problem() is not None:
         raise MXNetError(f"the backend {environment.BACKEND} is not usable: {environment.problem()}")
     _build_native(self, *args)
-    flat = _flat(args)
-    if all(isinstance(arg, NDArray) for arg in flat):
-        _bodies(self).find(self, flat)
-    else:
-        _bodies(self).build(self, flat)
+    flat, bodies = _flat(args), _bodies(self)
+    found = (bodies.find if all(isinstance(arg, NDArray) for arg in flat) else bodies.build)(self, flat)
+    if isinstance(found, Refusal):
+        fallbacks.log.tell(found)
 
 
 @functools.wraps(stock_call_cached_op)
@@ -178,14 +221,15 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
         return stock_call_cached_op(self, *args)
     flat = _flat(args)
     bodies = _bodies(self)
-    body = bodies.find(self, flat)
-    while body is not None:
+    found = bodies.find(self, flat)
+    while isinstance(found, CompiledBody):
         try:
-            return stock_call_cached_op(body, *args)
-        except MXNetError as error:
-            logger.info("%s did not compile for %s: %s", self.name, [arg.shape for arg in flat], error)
-            body = bodies.after_failure(self, flat, body)
-    return stock_call_cached_op(self, *args)
+            return stock_call_cached_op(found, *args)
+        except Exception as error:
+            found = bodies.after_failure(self, flat, found, error)
+    result = stock_call_cached_op(self, *args)  # first, as it tells in its own words what is the caller's mistake
+    fallbacks.log.tell(found)
+    return result
 
 
 @functools.wraps(stock_export)
@@ -222,14 +266,14 @@ def _signature(args: list[Any]) -> Signature:
     return tuple((type(arg), arg.dtype, arg.shape) for arg in args)
 
 
-def _reason_for_native(body: CompiledBody, args: tuple[Any, ...]) -> str | None:
+def _reason_for_native(parameters: dict[str, Parameter], args: tuple[Any, ...]) -> str | None:
     """Why a call is not ours at all; None when it is."""
     for arg in args:
         if isinstance(arg, BaseSparseNDArray):
             return f"an input of shape {arg.shape} has storage type {arg.stype}"
         if isinstance(arg, NDArray) and arg.context.device_type != "cpu":
             return f"the device is {arg.context}, the backend runs on cpu"
-    for is_input, parameter in body._cached_op_args:
-        if not is_input and parameter._stype != "default":
-            return f"the parameter {parameter.name} has storage type {parameter._stype}"
+    for name, parameter in parameters.items():
+        if parameter._stype != "default":
+            return f"the parameter {name} has storage type {parameter._stype}"
     return None

@@ -100,11 +100,16 @@ def optimize_for(
     *rest: Any,
     **kwargs: Any,
 ) -> Symbol:
-    """`Symbol.optimize_for`; for our backend in any case of letters, and leaving no names behind."""
+    """`Symbol.optimize_for`; for our backend in any case of letters, and leaving no names behind.
+
+    Raises:
+        ConfigError: an option for our backend is unknown, or its value not allowed.
+    """
     if not environment.names_backend(backend):
         return stock_optimize_for(self, backend, args, aux, ctx, shape_dict, type_dict, *rest, **kwargs)
     if environment.problem() is not None:
         raise MXNetError(f"the backend {environment.BACKEND} is not usable: {environment.problem()}")
+    callbacks.check_options(kwargs)
     wait_until_computed(args)
     wait_until_computed(aux)
     bools = {name: array for name, array in (args or {}).items() if array is not None and array.dtype == np.bool_}

@@ -11,7 +11,6 @@ Cases:
 from __future__ import annotations
 
 import functools
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -21,11 +20,9 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, partitioner
-from ngraph_mxnet.mxnet_bridge.compiled_bind import Arrays, stock_bind, stock_simple_bind
-
-logger = logging.getLogger("ngraph_mxnet")
-
+from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, fallbacks, partitioner
+from ngraph_mxnet.mxnet_bridge.compiled_bind import Arrays, stock_bind, stock_simple_bind, title
+from ngraph_mxnet.mxnet_bridge.fallbacks import Refusal
 
 # MXNet's numbers for storage types: -1 undefined, 0 default.
 _SPARSE = re.compile(r'"__storage_type__": "(?!0"|-1")')
@@ -59,14 +56,13 @@ def bind(
     text = partitioner.json_of(self)
     reason = reason_for_native(self, text, ctx, group2ctx, (args, args_grad, aux_states), None)
     if reason is not None:
-        return bind_natively(stock, reason)
+        return bind_natively(stock, Refusal(title(self), reason, quiet=True))
     if args_grad and wants_gradient(grad_req):
         return NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
-    executor, reason = compiled_bind.bind(self, text, ctx, args, aux_states, args_grad, grad_req, shared_exec)
-    if executor is not None:
-        return NGraphExecutor.adopt(executor, is_compiled=True)
-    # An error of the user's (a missing array, say) is raised here again, by MXNet and in its words.
-    return NGraphExecutor.adopt(bind_natively(stock, reason), is_compiled=False, refused=True)
+    found = compiled_bind.bind(self, text, ctx, args, aux_states, args_grad, grad_req, shared_exec)
+    if isinstance(found, Executor):
+        return NGraphExecutor.adopt(found, is_compiled=True)
+    return NGraphExecutor.adopt(bind_natively(stock, found), is_compiled=False, refused=True)
 
 
 @functools.wraps(stock_simple_bind)
@@ -103,11 +99,10 @@ def simple_bind(
     text = partitioner.json_of(self)
     reason = reason_for_native(self, text, ctx, group2ctx, (), stype_dict)
     if reason is not None:
-        return bind_natively(stock, reason)
+        return bind_natively(stock, Refusal(title(self), reason, quiet=True))
     if grad_req is None or wants_gradient(grad_req):
         return NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
-
-    executor, reason = compiled_bind.simple_bind(
+    found = compiled_bind.simple_bind(
         self,
         text,
         ctx,
@@ -119,9 +114,9 @@ def simple_bind(
         shared_exec=shared_exec,
         shared_buffer=shared_buffer,
     )
-    if executor is not None:
-        return NGraphExecutor.adopt(executor, is_compiled=True)
-    return NGraphExecutor.adopt(bind_natively(stock, reason), is_compiled=False, refused=True)
+    if isinstance(found, Executor):
+        return NGraphExecutor.adopt(found, is_compiled=True)
+    return NGraphExecutor.adopt(bind_natively(stock, found), is_compiled=False, refused=True)
 
 
 def _bind_as_it_is(stock: Callable[[], Executor]) -> Executor:
@@ -129,12 +124,15 @@ def _bind_as_it_is(stock: Callable[[], Executor]) -> Executor:
     return stock() if environment.problem() is not None else compiled_bind.held(stock)
 
 
-def bind_natively(stock: Callable[[], Executor], reason: str | None = None) -> Executor:
-    """MXNet's own executor, with MXNet's default backend; a reason is for the log."""
+def bind_natively(stock: Callable[[], Executor], refusal: Refusal | None = None) -> Executor:
+    """MXNet's own executor, with MXNet's default backend; then it is told why.
+
+    An error of the user's (a missing array, say), which may be behind the refusal, is raised first, in MXNet's words.
+    """
     with environment.native_backend():
         executor = _bind_as_it_is(stock)
-    if reason is not None:
-        logger.info("bound by MXNet itself: %s", reason)
+    if refusal is not None:
+        fallbacks.log.tell(refusal)
     return executor
 
 

@@ -25,7 +25,7 @@ def render(partition: Partition, *, exact: bool = True) -> RenderableType:
     if partition.regions:
         parts.append(_regions(partition.regions))
     if left:
-        parts.append(_left(left))
+        parts.append(left_table(left))
     return Group(*parts)
 
 
@@ -37,12 +37,13 @@ def _regions(regions: list[Region]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for number, region in enumerate(regions, 1):
         cost = region.cost
-        table.add_row(str(number), _ops(region), str(len(region.nodes)), str(len(region.inputs)),
+        table.add_row(str(number), operators_text(region.ops()), str(len(region.nodes)), str(len(region.inputs)),
                       str(len(region.outputs)), short(cost.macs), short(cost.operations), short(cost.bytes))
     return table
 
 
-def _left(left: dict[tuple[str, str], int]) -> Table:
+def left_table(left: dict[tuple[str, str], int]) -> Table:
+    """How many nodes of which operator stay with the framework, and why."""
     table = Table(title="Left to MXNet", title_justify="left")
     table.add_column("operator")
     table.add_column("nodes", justify="right")
@@ -52,8 +53,9 @@ def _left(left: dict[tuple[str, str], int]) -> Table:
     return table
 
 
-def _ops(region: Region) -> Text:
-    ops = list(region.ops().items())
+def operators_text(counts: dict[str, int]) -> Text:
+    """How often each operator occurs, the first few of them."""
+    ops = list(counts.items())
     shown = ", ".join(f"{op} x{count}" if count > 1 else op for op, count in ops[:_MOST_OPS])
     return Text(shown + (f", and {len(ops) - _MOST_OPS} more kinds" if len(ops) > _MOST_OPS else ""))
 

@@ -130,7 +130,7 @@ def test_unsupported_graph_runs_natively_and_says_why(caplog):
         executor = bound(symbol, "NGRAPH", data=(2, 3))
     assert not is_partitioned(executor)
     close(executor.forward()[0], executor.arg_dict["data"] * 2)
-    assert "no region of twice_output is supported" in caplog.text
+    assert "MXNet runs twice_output: no region is supported" in caplog.text
 
 
 def test_training_forward_of_an_inference_bind():
@@ -197,9 +197,9 @@ def test_reshape_down_and_up(grad_req):
         with backend("NGRAPH"):
             reshaped = ours.reshape(allow_up_sizing=True, data=shape)
         values = np.random.default_rng(batch).uniform(size=shape).astype(np.float32)
-        assert is_partitioned(reshaped)
         expected = stock.reshape(allow_up_sizing=True, data=shape)
         close(reshaped.forward(data=mx.nd.array(values))[0], expected.forward(data=mx.nd.array(values))[0])
+        assert is_partitioned(reshaped)
         reshaped.arg_dict["conv_bias"][:] += 0.25
         stock.arg_dict["conv_bias"][:] += 0.25
         close(ours.arg_dict["conv_bias"], stock.arg_dict["conv_bias"])
@@ -381,9 +381,9 @@ def test_threads_bind_and_run_at_once():
         try:
             for _ in range(4):
                 executor = fill(conv_net().simple_bind(mx.cpu(), grad_req=grad_req, data=CONV_SHAPE))
-                assert is_partitioned(executor)
                 for _ in range(5):
                     close(executor.forward()[0], expected)
+                assert is_partitioned(executor)
         except BaseException as error:
             failures.append(error)
 

@@ -148,10 +148,10 @@ def test_the_json_keeps_order_attributes_and_types(monkeypatch):
     symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name='f"c\\d')
     symbol = mx.sym.Activation(symbol, act_type="relu", name="act", attr={"__note__": "a\tb"})
     arrays = {"data": mx.nd.ones((2, 4)), 'f"c\\d_weight': mx.nd.ones((3, 4)), 'f"c\\d_bias': mx.nd.ones(3)}
-    symbol.optimize_for("NGRAPH", arrays, ngraph_option="1")
+    symbol.optimize_for("NGRAPH", arrays, ngraph_threads="1")
     graph, options = seen[0]
     original = json.loads(symbol.tojson())
-    assert options["ngraph_option"] == "1"
+    assert options["ngraph_threads"] == "1"
     for key in ("op", "name", "inputs"):
         assert [node.get(key) for node in graph["nodes"]] == [node.get(key) for node in original["nodes"]]
     assert graph["heads"] == original["heads"]

@@ -1,0 +1,69 @@
+"""What MXNet runs although it was to be compiled: told once, counted, and listed by `ngraph_mxnet.report()`."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+
+from ngraph_mxnet import config
+
+logger = config.logger("ngraph_mxnet")
+
+OWN_ERROR = "NGraphSubgraphOp: "
+"""What the plugin begins its errors with."""
+
+_MOST_LENGTH = 500
+_PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+: ")
+_TRACE = ("Traceback", "File ", "[bt]", "Stack trace")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why MXNet runs `what`: a block's name, or a symbol's outputs.
+
+    `quiet`: nothing is amiss, or it was told elsewhere.
+    """
+
+    what: str
+    reason: str
+    quiet: bool = False
+
+
+class FallbackLog:
+    """The fallbacks of this process, for all threads; those seen longest ago are forgotten."""
+
+    def __init__(self, size: int = 256, warnings: int = 8) -> None:
+        self._size, self._warnings, self._lock = size, warnings, threading.Lock()
+        self._counts: OrderedDict[Refusal, int] = OrderedDict()
+
+    def tell(self, refusal: Refusal, *, exc_info: bool = False) -> None:
+        """Count it, and log it where it is new: as a warning, unless it is quiet or `what` gave many already."""
+        with self._lock:
+            count = self._counts.pop(refusal, 0)
+            self._counts[refusal] = count + 1
+            if count:
+                return
+            loud = Counter(known.what for known in self._counts if not known.quiet)
+            if len(self._counts) > self._size:
+                self._counts.popitem(last=False)
+        level = logging.INFO if refusal.quiet or loud[refusal.what] > self._warnings else logging.WARNING
+        logger.log(level, "MXNet runs %s: %s", refusal.what, refusal.reason, exc_info=exc_info)
+
+    def counts(self) -> dict[Refusal, int]:
+        """How often each was met: at a bind, or at a call of a hybridized block."""
+        with self._lock:
+            return dict(self._counts)
+
+
+log = FallbackLog()
+
+
+def brief(error: BaseException) -> str:
+    """What an error says, without the traces, the times and the list of arguments that MXNet writes around it."""
+    text = str(error).rpartition(OWN_ERROR)[2].partition("\nAt:\n")[0]
+    lines = [_PLACE.sub("", line.strip()) for line in text.splitlines()]
+    said = next((line for line in lines if line and not line.startswith(_TRACE)), "")
+    return (said or repr(error))[:_MOST_LENGTH]
