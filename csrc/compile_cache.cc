@@ -118,7 +118,7 @@ CompileCache::Info CompileCache::info() {
 }
 
 std::vector<std::pair<CompileKey, CompileCache::Result>> CompileCache::contents() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
   std::vector<std::pair<CompileKey, Result>> found;
   for (const EntryPtr& entry : entries_) {
     if (!entry->pending) found.emplace_back(entry->key, entry->result);
