@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from ngraph_mxnet import config
+from ngraph_mxnet.forks import ForkSafeLock
 
 logger = config.logger("ngraph_mxnet")
 
@@ -36,7 +36,7 @@ class FallbackLog:
     """The fallbacks of this process, for all threads; those seen longest ago are forgotten."""
 
     def __init__(self, size: int = 256, warnings: int = 8) -> None:
-        self._size, self._warnings, self._lock = size, warnings, threading.Lock()
+        self._size, self._warnings, self._lock = size, warnings, ForkSafeLock()
         self._counts: OrderedDict[Refusal, int] = OrderedDict()
 
     def tell(self, refusal: Refusal, *, exc_info: bool = False) -> None:
