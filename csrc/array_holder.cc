@@ -7,6 +7,8 @@
 #include <mutex>
 #include <utility>
 
+#include <pthread.h>
+
 #include "fork_safety.h"
 #include "prepared_sets.h"
 
@@ -68,6 +70,18 @@ thread_local std::vector<std::shared_ptr<ArrayHolder>> entered;
 }  // namespace
 
 std::atomic<std::uint64_t> DirectCopies::started{0}, DirectCopies::finished{0};
+
+std::uint64_t DirectCopies::begin() {
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, forget_after_fork);
+  started.fetch_add(1);
+  return fork_generation();
+}
+
+void DirectCopies::end(std::uint64_t begun) {
+  if (begun == fork_generation()) finished.fetch_add(1);
+}
+
+void DirectCopies::forget_after_fork() { finished.store(started.load()); }
 
 ArrayHolder::ArrayHolder() {
   const std::lock_guard<ForkSafeMutex> lock(shared().mutex);

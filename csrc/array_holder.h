@@ -90,8 +90,9 @@ class OutsideWriters {
 // Copies into arrays that MXNet makes on the caller's thread, past its engine: they may run while an op reads.
 class DirectCopies {
  public:
-  static void begin() { started.fetch_add(1); }
-  static void end() { finished.fetch_add(1); }
+  // Returns what `end` is to be told: of copies under way when a process forks, the child knows nothing.
+  static std::uint64_t begin();
+  static void end(std::uint64_t begun);
 
   // Watches from now on.
   DirectCopies() : finished_(finished.load()), started_(started.load()) {}
@@ -100,6 +101,8 @@ class DirectCopies {
   bool none() const { return finished_ == started_ && started.load() == started_; }
 
  private:
+  static void forget_after_fork();
+
   static std::atomic<std::uint64_t> started, finished;
   std::uint64_t finished_, started_;
 };

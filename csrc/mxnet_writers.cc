@@ -47,11 +47,12 @@ void check(bool well) {
 
 // MXNet raises the version first and copies then: whoever reads meanwhile would take what it read for this version's.
 int copy_from_cpu(Handle array, const void* data, std::size_t size) {
-  DirectCopies::begin();
+  const std::uint64_t begun = DirectCopies::begin();
   const int result = mxnet.copy(array, data, size);
   // It counts as over when the version has risen once more, also where the engine does not run what fails.
-  const bool pushed = result == 0 && push_write(array, nothing, nullptr, [](void*) { DirectCopies::end(); });
-  if (!pushed) DirectCopies::end();
+  const auto end = [](void* argument) { DirectCopies::end(reinterpret_cast<std::uintptr_t>(argument)); };
+  const bool pushed = result == 0 && push_write(array, nothing, reinterpret_cast<void*>(begun), end);
+  if (!pushed) DirectCopies::end(begun);
   return result;
 }
 

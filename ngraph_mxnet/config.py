@@ -183,6 +183,15 @@ _VARIABLES = (
         str.lower,
         compiles=True,
     ),
+    _choice(
+        "NGRAPH_INT8",
+        "auto",
+        ("auto", "1", "0"),
+        "Whether MXNet's quantised operators are compiled, on the CPU by float32 kernels. auto: unless the CPU has "
+        "VNNI, where MXNet's own are faster.",
+        str.lower,
+        compiles=True,
+    ),
     _switch(
         "NGRAPH_NNP_REPORT",
         "1: at exit, what the calls of each graph compiled for the NNP would have taken: simulated time, energy, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,14 @@ def usable_cores(root: Path = ROOT) -> int:
 
     Of a quota of 2.5 CPUs 2 are used: threads that wait for each other suffer when all are stopped for the rest of a
     period, because they had more.
+
+    Read once for each affinity: every bind asks.
     """
+    return _usable_cores(root, frozenset(os.sched_getaffinity(0)))
+
+
+@functools.lru_cache(maxsize=16)
+def _usable_cores(root: Path, affinity: frozenset[int]) -> int:
     cores, quota = physical_cores(root), cpu_quota(root)
     return cores if quota is None else max(1, min(cores, int(quota)))
 

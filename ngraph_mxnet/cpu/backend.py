@@ -103,6 +103,7 @@ class CPUBackend(Backend):
     float64 and integers in these, comparisons and logic in bool, positions in i64."""
 
     name = "CPU"
+    computes_int8 = False
 
     def supports(self, node: Node) -> str | None:
         if node.op.name == "fused":

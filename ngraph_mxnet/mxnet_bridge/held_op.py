@@ -18,6 +18,15 @@ MOST_LISTS = 4
 """Of arrays that take turns, as a block's parameters in several contexts do."""
 
 
+class _Held:
+    """A call's arrays, and how many calls run with them."""
+
+    __slots__ = ("arrays", "calls")
+
+    def __init__(self, arrays: list[NDArray]) -> None:
+        self.arrays, self.calls = arrays, 0
+
+
 class HeldCachedOp:
     """Calls `op`, of whose inputs those at `parameters` are a block's parameters, and the others data."""
 
@@ -26,15 +35,13 @@ class HeldCachedOp:
 
         self._op, self._parameters = op, list(parameters)
         self._set_bulk, self._holder, self._lock = _core.set_bulk, _core.ArrayHolder(), ForkSafeLock()
-        self._lists: list[list[NDArray]] = []
+        self._lists: list[_Held] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._op, name)
 
     def __call__(self, *args: NDArray, **kwargs: Any) -> Any:
-        arrays = [args[position] for position in self._parameters]
-        if not any(all(map(is_, arrays, held)) for held in self._lists):
-            self._hold(arrays)
+        held = self._hold([args[position] for position in self._parameters])
         # In a bulk of MXNet's engine versions of arrays do not rise.
         bulk = self._set_bulk(0)
         try:
@@ -43,14 +50,24 @@ class HeldCachedOp:
         finally:
             if bulk:
                 self._set_bulk(bulk)
+            with self._lock:
+                held.calls -= 1
 
-    def _hold(self, arrays: list[NDArray]) -> None:
+    def _hold(self, arrays: list[NDArray]) -> _Held:
+        """Arrays are let go of behind the calls with them, never before another thread has given MXNet its call."""
         with self._lock:
-            while len(self._lists) >= MOST_LISTS:
-                self._holder.release(_handles(self._lists[0]))
-                del self._lists[0]
-            self._holder.hold(_handles(arrays))
-            self._lists.append(arrays)
+            for held in self._lists:
+                if all(map(is_, arrays, held.arrays)):
+                    break
+            else:
+                for old in [held for held in self._lists if not held.calls][:max(len(self._lists) + 1 - MOST_LISTS, 0)]:
+                    self._holder.release(_handles(old.arrays))
+                    self._lists.remove(old)
+                self._holder.hold(_handles(arrays))
+                held = _Held(arrays)
+                self._lists.append(held)
+            held.calls += 1
+        return held
 
 
 def _handles(arrays: list[NDArray]) -> list[int]:

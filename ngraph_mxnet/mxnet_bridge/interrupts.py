@@ -13,6 +13,7 @@ our code runs, the handlers' exceptions travel as an `Interruption`, which is no
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # what `signal` wraps
 import functools
 import signal
 import threading
@@ -72,8 +73,9 @@ def told_apart() -> Iterator[None]:
     replaced: dict[int, tuple[Callable[..., Any], Callable[..., Any]]] = {}
     _within.told_apart = True
     try:
-        for number in signal.valid_signals():
-            handler = signal.getsignal(number)
+        # Not by `signal`, which makes two enums of each of 62 signals: this stands around every callback.
+        for number in _signal.valid_signals():
+            handler = _signal.getsignal(number)
             # The usual handler raises KeyboardInterrupt, which is no Exception: most programs have no other.
             if callable(handler) and handler is not signal.default_int_handler:
                 replaced[number] = handler, _telling(handler)

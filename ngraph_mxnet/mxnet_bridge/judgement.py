@@ -9,6 +9,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.types import boolean
+from ngraph_mxnet.mxnet_bridge import int8
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it, too_small_alone
@@ -100,6 +101,8 @@ def shared_names(names: Sequence[str]) -> list[list[int]]:
 def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend) -> str | None:
     """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
     try:
+        if (left := int8.why_left(symbol, node, backend)) is not None:
+            return left
         b, outputs = _lowered(symbol, node)
         if highest >= len(outputs):
             return unread_output(node, highest)

@@ -48,6 +48,8 @@ class Backend(ABC):
     name: str
     devices: tuple[str, ...] = ()
     """Of a backend that places nodes on others: their names. It takes the option `pins`, of devices by node."""
+    computes_int8 = True
+    """Whether it has kernels for products of 8-bit numbers; where not, a bridge may leave int8 to its framework."""
 
     @abstractmethod
     def check_options(self, options: Mapping[str, Any]) -> None:

@@ -7,17 +7,18 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: Random weights magnify bf16's rounding: on networks of 50 layers OpenVINO is off by up to 1.3e-1, we by 8.7e-2.
+BF16_TOLERANCE = 2e-1
 #: Peers: what is shown, the module that it needs, and the largest relative error that passes.
 KINDS: dict[str, tuple[str, str, float]] = {
     "none": ("MXNet NONE", "mxnet", 1e-4),
     "mkldnn": ("MXNet MKLDNN", "mxnet", 1e-4),
     "onnxruntime": ("ONNX Runtime", "onnxruntime", 1e-4),
     "openvino": ("OpenVINO f32", "openvino", 1e-4),
-    "openvino-bf16": ("OpenVINO bf16", "openvino", 5e-2),
+    "openvino-bf16": ("OpenVINO bf16", "openvino", BF16_TOLERANCE),
     "ngraph": ("NGRAPH", "ngraph_mxnet", 1e-4),
     "ngraph-onnx": ("NGRAPH from ONNX", "ngraph_mxnet", 1e-4),
 }
-BF16_TOLERANCE = 5e-2
 OURS = ("ngraph", "ngraph-onnx")
 #: They read the ONNX file; the others read MXNet's own.
 READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16", "ngraph-onnx")

@@ -14,6 +14,7 @@ import pytest
 from mxnet_helpers import backend, mx, needs_library
 
 from mxnet.contrib import quantization  # isort: skip  # the helpers make it importable
+from ngraph_mxnet.mxnet_bridge import int8  # isort: skip
 from ngraph_mxnet.mxnet_bridge.callbacks import partitions
 
 pytestmark = needs_library
@@ -92,6 +93,19 @@ def test_a_bound_model(net, fused: bool, mode: str, dtype: str) -> None:
     expected, found = run(*model, None), run(*model, "NGRAPH")
     assert_one_region()
     assert_alike(found, expected)
+
+
+@pytest.mark.parametrize(("value", "vnni", "left"), [
+    ("auto", True, int8.FASTER), ("auto", False, None), ("0", False, "NGRAPH_INT8=0"), ("1", True, None),
+])
+def test_where_mxnets_own_is_faster_int8_stays_with_it(value: str, vnni: bool, left: str | None, monkeypatch) -> None:
+    monkeypatch.setenv("NGRAPH_INT8", value)
+    monkeypatch.setattr(int8, "_has_vnni", lambda: vnni)
+    model = quantised(small_net(), fused=True, mode="naive", dtype="auto")
+    expected, found = run(*model, None), run(*model, "NGRAPH")
+    reasons = {verdict.op: verdict.reason for verdict in partitions()[-1].verdicts}
+    assert {reasons[op] for op in ("_contrib_quantize_v2", "_sg_mkldnn_conv", "_sg_mkldnn_fully_connected")} == {left}
+    assert_alike(found, expected, 0 if left else 0.02)
 
 
 def test_a_module() -> None:

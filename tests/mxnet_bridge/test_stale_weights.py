@@ -14,6 +14,8 @@ from mxnet_helpers import backend, mx, needs_library
 from mxnet import gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
 
+from ngraph_mxnet.mxnet_bridge import held_op  # isort: skip
+
 pytestmark = needs_library
 
 INPUTS, UNITS = 512, 16
@@ -238,3 +240,36 @@ def test_weights_that_are_the_same_are_not_read_again():
     finally:
         callbacks.compile_subgraph = compiled
     assert sum(executable.prepare_runs for executable in made) == 1
+
+
+def test_a_call_under_way_keeps_its_arrays(monkeypatch):
+    """Another thread's calls with other arrays come before this one has given MXNet its call."""
+    released: list[int] = []
+
+    class Holder:
+        def hold(self, handles: list[int]) -> None:
+            pass
+
+        def release(self, handles: list[int]) -> None:
+            released.extend(handles)
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    first, *others = (mx.nd.ones(1) for _ in range(2 * held_op.MOST_LISTS))
+
+    def run(array: mx.nd.NDArray) -> None:
+        if array is first:
+            for other in others:
+                op(other)
+            assert len(released) == len(others) - (held_op.MOST_LISTS - 1) and first.handle.value not in released
+
+    op = held_op.HeldCachedOp(run, [0])
+    monkeypatch.setattr(op, "_holder", Holder())
+    op(first)
+    for other in others:
+        op(other)
+    assert first.handle.value in released

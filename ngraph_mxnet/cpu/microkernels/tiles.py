@@ -20,10 +20,11 @@ _L1_SHARE = 20 * 1024
 """Bytes of input that a chunk may keep in L1 while it meets every weight tile."""
 _L2_SHARE = 256 * 1024
 """Bytes of packed weights that may stay in L2 beside the input."""
-_WHOLE_PANEL = 64 * 1024
-"""Bytes of weights of one tile that are read from L2 for every tile of pixels; above, the steps are split."""
+_WHOLE_PANEL: dict[Isa, int] = {"avx512": 512 * 1024, "avx2": 64 * 1024, "baseline": 64 * 1024}
+"""Bytes of weights of one tile that are read from L2 for every tile of pixels; above, the steps are split. CPUs with
+AVX-512 have an L2 of 1 MiB and more."""
 _PANEL_BLOCK = 18 * 1024
-"""Bytes of weights that stay in L1 while a block of steps meets all pixels of a task."""
+"""Bytes of weights of 16 channels that stay in L1 while a block of steps meets all pixels of a task."""
 _SPLIT_CHUNK = 12
 """Tiles that pay for fetching such a block of weights."""
 
@@ -110,7 +111,7 @@ def choose_tiles(
     if best is None:
         raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ''} for {isa}")
     pixel_bytes = pixel_bytes or steps * best[1].variant.lanes * 4
-    return _schedule(best[1], pixel_bytes=pixel_bytes * stride, threads=threads, splits=splits)
+    return _schedule(best[1], isa, pixel_bytes=pixel_bytes * stride, threads=threads, splits=splits)
 
 
 def _cost(choice: TileChoice, vectors: int) -> float:
@@ -125,7 +126,7 @@ def _cost(choice: TileChoice, vectors: int) -> float:
     return choice.oc_groups * max(work + 0.1 * loads, loads)
 
 
-def _schedule(choice: TileChoice, *, pixel_bytes: int, threads: int, splits: bool) -> TileChoice:
+def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, splits: bool) -> TileChoice:
     """Adds task order and size; `pixel_bytes` are those of the input for an output pixel."""
     variant = choice.variant
     tiles, steps = choice.rows * choice.row_tiles, choice.steps
@@ -144,8 +145,9 @@ def _schedule(choice: TileChoice, *, pixel_bytes: int, threads: int, splits: boo
     tile_bytes = -(-choice.row_pixels // choice.row_tiles) * pixel_bytes
     # What a stride skips counts: the lines that are read share few of the caches' sets.
     inputs = tile_bytes * tiles * choice.images
-    if splits and variant.kind == "k16" and panel >= _WHOLE_PANEL and tiles > 2:
-        choice = replace(choice, step_block=_even(steps, steps * _PANEL_BLOCK // panel))
+    if splits and variant.kind == "k16" and panel >= _WHOLE_PANEL[isa] and tiles > 2:
+        block = _PANEL_BLOCK * variant.oc_tile // BLOCK
+        choice = replace(choice, step_block=_even(steps, steps * block // panel))
         if inputs > 2 * _L2_SHARE:
             return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, _SPLIT_CHUNK))
         return replace(choice, chunk_tiles=balanced)

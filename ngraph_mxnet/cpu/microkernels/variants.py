@@ -31,7 +31,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """E.g. `k16_n32_rows`, `depthwise_bf16`."""
+        """E.g. `k1_n8_rows`, `depthwise_bf16`."""
         tile = "" if self.kind == "depthwise" else f"_n{self.oc_tile}"
         return self.kind + tile + ("_rows" if self.rows else "") + ("_bf16" if self.bf16 else "")
 
@@ -53,10 +53,10 @@ class Variant:
         return 8 if self.bf16 else 16
 
 
-# 32 registers of 16 floats: 28 accumulators, 2 weights, 2 broadcasts. Indexed tiles are bounded by the
-# 15 general registers: with more than 10 pixels the compiler groups the broadcasts by pixel, and spills.
+# 32 registers of 16 floats: 20 accumulators, 2 weights, 2 broadcasts. Tiles are bounded by the 15 general registers:
+# with more than 10 pixels the compiler groups the broadcasts by pixel, and spills. A tile of 14 pixels at a constant
+# stride, which needs one register, was slower: L1 has 8 ways, and rows of 4 KiB, or parts of it, fall into one set.
 _AVX512 = (
-    Variant("k16", 32, 14, rows=True),
     Variant("k16", 32, 10),
     Variant("k16", 16, 10),
     Variant("k1", 32, 8),

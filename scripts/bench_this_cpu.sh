@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Measure what depends on this CPU: kernels against its peak for every instruction set that it runs, networks beside
+# their peers with each instruction set and with bf16, the zoo, BERT, and quantised models. About half an hour of an otherwise
+# idle machine; docs/benchmarks.md says what the figures mean and holds those of other CPUs.
+#     scripts/bench_this_cpu.sh FOLDER [PART...]        parts: kernels networks zoo bert quantized; all by default
+# FOLDER gets a text of each part, and the JSON of those that have one. PYTHON_WITH_BENCH names an interpreter that has
+# the package with the extra `bench`; without it everything is installed into .venv-bench.
+set -euo pipefail
+# shellcheck source=scripts/venv.sh
+source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
+
+show_help "$@"
+(($# >= 1)) || fail "name the folder for the results: $0 FOLDER [PART...]"
+folder=$1
+shift
+parts=("$@")
+((${#parts[@]} > 0)) || parts=(kernels networks zoo bert quantized)
+for part in "${parts[@]}"; do
+    [[ $part =~ ^(kernels|networks|zoo|bert|quantized)$ ]] || fail "$part is none of kernels, networks, zoo, bert, quantized"
+done
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+
+unset PYTHONPATH PYTHONHOME MXNET_SUBGRAPH_BACKEND
+if [[ -n ${PYTHON_WITH_BENCH:-} ]]; then
+    python=$PYTHON_WITH_BENCH
+else
+    ensure_venv .venv-bench '[bench]'
+    need_installed_package
+    python=$venv/bin/python
+fi
+threads=${OMP_NUM_THREADS:-$(nproc)}
+
+# record NAME COMMAND...: run it, show its output and keep it; a failure is told, and the parts after it run.
+failed=()
+record() {
+    local name=$1
+    shift
+    say "$name"
+    "$@" 2>&1 | tee "$folder/$name.txt" || failed+=("$name")
+}
+peers() { record "$1" "$python" "$root/scripts/bench_peers.py" --threads "$threads" --save "$folder/$1.json" "${@:2}"; }
+
+{ lscpu; uptime; } >"$folder/machine.txt"
+mapfile -t isas < <("$python" -c '
+from ngraph_mxnet import _core
+from ngraph_mxnet.cpu import isa
+print(*isa.supported(_core.cpu_features()), sep="\n")')
+variants=ngraph
+for isa in "${isas[@]:1}"; do
+    variants+=",ngraph[NGRAPH_CPU_ISA=$isa]"
+done
+# bench_peers leaves bf16 out where the CPU has none.
+variants+=",ngraph[NGRAPH_PRECISION=bf16],openvino-bf16"
+
+for part in "${parts[@]}"; do
+    case $part in
+    kernels)
+        for isa in "${isas[@]}"; do
+            record "kernels-$isa" "$python" "$root/scripts/bench_microkernels.py" --isa "$isa"
+        done
+        ;;
+    networks) peers networks --models resnet50_v2,mobilenetv2_1.0,densenet121 --peers "mkldnn,onnxruntime,openvino,$variants" ;;
+    zoo) peers zoo --models zoo --rounds 8 --burst 3 --peers mkldnn,onnxruntime,openvino,ngraph ;;
+    bert) peers bert --models bert12_128 --rounds 8 --burst 3 --peers "mkldnn,onnxruntime,openvino,$variants" ;;
+    quantized)
+        for model in resnet18_v1 resnet50_v1; do
+            record "quantized-$model" env OMP_NUM_THREADS="$threads" "$python" "$root/scripts/bench_quantized.py" --model "$model"
+        done
+        ;;
+    esac
+done
+((${#failed[@]} == 0)) || fail "failed: ${failed[*]}"
+say "results are in $folder"
