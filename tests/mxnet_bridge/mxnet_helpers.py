@@ -15,7 +15,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from ngraph_mxnet.mxnet_bridge import environment
+from ngraph_mxnet.mxnet_bridge import environment, kept_partitions, known
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
 PTH_NAME = "ngraph_mxnet_autoload.pth"
@@ -37,6 +37,15 @@ def backend(value: str | None) -> Iterator[None]:
         os.environ.pop(environment.VARIABLE, None)
         if before is not None:
             os.environ[environment.VARIABLE] = before
+
+
+def forget_graphs() -> None:
+    """What this process knows of graphs, so that all is done again."""
+    from ngraph_mxnet import _core
+
+    known.memory._found.clear()
+    kept_partitions._memory._found.clear()
+    _core.clear_compile_cache()
 
 
 def conv_net(dropout: float = 0.0) -> mx.sym.Symbol:

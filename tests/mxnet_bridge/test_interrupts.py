@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fill, mx, needs_library
+from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fill, forget_graphs, mx, needs_library
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.mxnet_bridge import callbacks, interrupts, kept_partitions, known
+from ngraph_mxnet.mxnet_bridge import callbacks, interrupts
 from ngraph_mxnet.runtime import compile as compile_module
 
 pytestmark = needs_library
@@ -39,13 +39,6 @@ SIGNALS = {
 #: Functions in the midst of which the signal arrives: where nodes are judged, regions reviewed, code made.
 PLACES = {"judging": (callbacks, "judge_graph"), "reviewing": (callbacks, "judge_region"),
           "compiling": (compile_module, "bind_weights")}
-
-
-def forget() -> None:
-    """What this process knows of graphs, so that all is done again."""
-    known.memory._found.clear()
-    kept_partitions._memory._found.clear()
-    _core.clear_compile_cache()
 
 
 @pytest.fixture(params=SIGNALS)
@@ -94,7 +87,7 @@ def test_the_program_gets_it_and_may_go_on(run, place, arrives, monkeypatch):
     with backend("NONE"):
         expected = run() if run is not bind_partitioned else None
     environment_lock = environment.lock
-    forget()
+    forget_graphs()
     module, name = PLACES[place]
     with backend("NGRAPH"):
         with monkeypatch.context() as patch:
@@ -165,7 +158,7 @@ def test_real_timers_at_any_moment_of_a_bind():
     alarms = 0
     try:
         for microseconds in (300, 1000, 3000, 5000, 10_000, 20_000, 40_000, 80_000):
-            forget()
+            forget_graphs()
             with backend("NGRAPH"):
                 try:
                     signal.setitimer(signal.ITIMER_REAL, microseconds / 1e6)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mxnet_helpers import backend, mx, needs_library
+from mxnet_helpers import backend, forget_graphs, mx, needs_library
 
 from mxnet.contrib import quantization  # isort: skip  # the helpers make it importable
 from ngraph_mxnet.mxnet_bridge import int8  # isort: skip
@@ -101,6 +101,7 @@ def test_a_bound_model(net, fused: bool, mode: str, dtype: str) -> None:
 def test_where_mxnets_own_is_faster_int8_stays_with_it(value: str, vnni: bool, left: str | None, monkeypatch) -> None:
     monkeypatch.setenv("NGRAPH_INT8", value)
     monkeypatch.setattr(int8, "_has_vnni", lambda: vnni)
+    forget_graphs()
     model = quantised(small_net(), fused=True, mode="naive", dtype="auto")
     expected, found = run(*model, None), run(*model, "NGRAPH")
     reasons = {verdict.op: verdict.reason for verdict in partitions()[-1].verdicts}
