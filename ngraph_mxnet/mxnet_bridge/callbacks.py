@@ -13,7 +13,9 @@ wrappers pass `DATA`.
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -302,9 +304,26 @@ def _native(executable: Executable) -> Any:
     native = getattr(executable, "native", None)
     if native is not None:
         return native
+    _finish_before_forks()
     specs = [[(port.type.element.name, port.type.shape) for port in ports]
              for ports in (executable.inputs, executable.outputs)]
     return _core.PythonExecutable(lambda arrays: executable(*arrays), *specs)
+
+
+@functools.cache
+def _finish_before_forks() -> None:
+    """From now on the process does not fork while MXNet's engine runs regions that need Python.
+
+    MXNet waits for its engine's threads before a fork, on the forking thread, which has the GIL: such a region would
+    never end.
+    """
+
+    def finish() -> None:
+        from mxnet import nd
+
+        nd.waitall()
+
+    os.register_at_fork(before=finish)
 
 
 def chosen_backend(options: Mapping[str, str]) -> str:
