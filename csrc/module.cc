@@ -126,7 +126,9 @@ std::vector<std::pair<std::string, double>> profile(Executable& graph, const py:
 
 py::dict features() {
   py::dict result;
-  for (const auto& [name, there] : cpu_features()) result[py::str(name)] = there;
+  // To ask the CPU takes tens of microseconds in a virtual machine.
+  static const auto found = cpu_features();
+  for (const auto& [name, there] : found) result[py::str(name)] = there;
   return result;
 }
 

@@ -44,8 +44,9 @@ def package_identity() -> str:
     return hasher.hexdigest()
 
 
-def cpu_features() -> list[str]:
+@functools.cache
+def cpu_features() -> tuple[str, ...]:
     """Those that this machine's CPU has, by name."""
     from ngraph_mxnet import _core
 
-    return sorted(name for name, there in _core.cpu_features().items() if there)
+    return tuple(sorted(name for name, there in _core.cpu_features().items() if there))

@@ -162,7 +162,8 @@ def _judged(graph: PartitionedGraph, backend: str) -> tuple[list[str | None], li
             return list(judge_graph(symbol, get_backend(backend)))
 
     # The digest knows no names; which nodes share one matters all the same.
-    reasons, numbers = known.recall("verdicts", f"{backend} {graph.digest(with_types=True)} {alike or ''}", make)
+    reasons, numbers = known.recall("verdicts", f"{backend} {graph.digest(with_types=True)} {alike or ''}", make,
+                                    len(graph.nodes))
     return reasons, numbers
 
 
@@ -224,7 +225,7 @@ def _region_facts(graph: PartitionedGraph, backend: str) -> tuple[Cost, str | No
             cost, rejected = judge_region(symbol, types, get_backend(backend))
         return [cost.macs, cost.operations, cost.bytes, rejected, type_attributes(symbol)]
 
-    facts = known.recall("region", f"{backend} {graph.digest(with_types=True)}", make)
+    facts = known.recall("region", f"{backend} {graph.digest(with_types=True)}", make, len(graph.nodes))
     return (Cost(*facts[:3]), facts[3], facts[4]) if facts is not None else None
 
 
@@ -263,7 +264,8 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
         return made.kept()
 
     content = make() if recorder() else recall_bytes(
-        "program", repr((backend, sorted(attrs.items()), in_shapes, in_types, cpu_features())), make)
+        "program", repr((backend, sorted(attrs.items()), in_shapes, in_types, cpu_features())), make,
+        small=subgraph_json.count('"op"') <= known.SMALL_NODES)
     if made is not None:
         return _native(made)
     assert content is not None

@@ -33,6 +33,7 @@ class UnnamedGraph:
         self._places = {name: place for place, name in enumerate(self._names)}
         self.repeats_names = len(self._places) < len(self._names)
         self.structure = _dump(root)
+        self.is_small = len(self._names) <= known.SMALL_NODES
         #: Whether a place tells a name and a name a place.
         self.usable = (not self.repeats_names and "" not in self._places
                        and _MARK not in self.structure + "".join(self._names))
@@ -76,7 +77,7 @@ def recall(graph: UnnamedGraph, facts: str) -> tuple[Partition, str | None] | No
     key = _key(graph, facts)
     content = _memory.get(key)
     if content is None:
-        kept = known.recall_bytes("partition", key, lambda: None)
+        kept = known.recall_bytes("partition", key, lambda: None, small=graph.is_small)
         if kept is None:
             return None
         content = kept.decode()
@@ -96,7 +97,7 @@ def keep(graph: UnnamedGraph, facts: str, partition: Partition, symbol: str | No
     content = record + "\n" + ("" if symbol is None else _dump(_bare(json.loads(symbol), graph)))
     key = _key(graph, facts)
     _memory.put(key, content)
-    known.recall_bytes("partition", key, content.encode)
+    known.recall_bytes("partition", key, content.encode, small=graph.is_small)
 
 
 def _key(graph: UnnamedGraph, facts: str) -> str:

@@ -38,11 +38,16 @@ class Memory:
 memory = Memory()
 
 
-def recall(kind: str, key: str, make: Callable[[], Any]) -> Any:
-    """What `make` gives, plain data that JSON has; made once for a `kind` and `key`. None is not remembered."""
+SMALL_NODES = 16
+"""A graph of so many nodes, variables too, is small: nothing that is found out of it takes long."""
+
+
+def recall(kind: str, key: str, make: Callable[[], Any], nodes: int) -> Any:
+    """What `make` gives, plain data that JSON has; made once for a `kind` and `key`, of a graph of so many nodes. None
+    is not remembered."""
     found = memory.get((kind, key))
     if found is None:
-        content = recall_bytes(kind, key, lambda: _encode(make()))
+        content = recall_bytes(kind, key, lambda: _encode(make()), small=nodes <= SMALL_NODES)
         if content is None:
             return None
         found = json.loads(content)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ngraph_mxnet.cache import Store, open_store, recall_bytes
+from ngraph_mxnet.cache import Store, open_store, recall, recall_bytes
 from ngraph_mxnet.cli.commands import main
 
 
@@ -314,3 +314,14 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert "0 entries" in run(main, ["cache", "clear"]).output
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
     assert "off" in run(main, ["cache"]).output
+
+
+def test_a_process_keeps_few_small_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """One that binds hundreds of small graphs does not fill the folder with them."""
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(recall, "_small", {})
+    for number in range(recall.MOST_SMALL + 5):
+        assert recall_bytes("code", str(number), lambda: b"made", small=True) == b"made"
+    store = open_store()
+    assert store is not None and sum(entry.kind == "code" for entry in store.entries()) == recall.MOST_SMALL
+    assert [recall_bytes("code", "large", lambda made=made: made) for made in (b"first", b"second")] == [b"first"] * 2

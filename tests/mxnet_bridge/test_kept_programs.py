@@ -91,7 +91,7 @@ def test_a_program_that_does_not_load_is_compiled(monkeypatch: pytest.MonkeyPatc
     from ngraph_mxnet.mxnet_bridge import callbacks
 
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(callbacks, "recall_bytes", lambda kind, key, make: b"nonsense")
+    monkeypatch.setattr(callbacks, "recall_bytes", lambda kind, key, make, small: b"nonsense")
     _core.clear_compile_cache()
     arrays = {"x": mx.nd.ones((2, 64)), "fc_weight": mx.nd.ones((64, 64)), "fc_bias": mx.nd.ones(64)}
     net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=64, name="fc").optimize_for("NGRAPH", arrays)
