@@ -61,7 +61,7 @@ class Validator:
 
     def _check_instruction(self, instruction: Sequence[Any], spaces: dict[int, Sequence[int]],
                            constants: Sequence[np.ndarray]) -> None:
-        kernel, operands, numbers, floats, tasks = instruction[:5]
+        kernel, operands, numbers, floats, tasks, origin, operations, touched = instruction
         if type(kernel) is not str:
             raise ValueError("no such kernel")
         if kernel not in self._kernels:
@@ -77,8 +77,11 @@ class Validator:
         if len(numbers) < least_ints or len(floats) < least_floats:
             raise ValueError(f"{len(numbers)} ints and {len(floats)} floats, the kernel reads {least_ints} and "
                              f"{least_floats}")
-        if not {float, int}.issuperset(map(type, floats)):
-            raise ValueError(f"floats {floats}")
+        if not all(map(_is_real, (*floats, operations))):
+            raise ValueError(f"floats {floats}, {operations} operations")
+        if type(origin) is not str:
+            raise ValueError(f"origin {origin!r}")
+        count(touched)
         if min(numbers[:signature.sizes]) < 1:
             raise ValueError(f"sizes {numbers[:signature.sizes]}, each of which must be at least 1")
         wanted = _tasks(name, numbers)
@@ -124,6 +127,10 @@ def _tasks(name: str, ints: Sequence[int]) -> int:
     return tasks_of(name, ints)
 
 
+def _is_real(value: Any) -> bool:
+    return type(value) is float or (type(value) is int and abs(value) <= _MOST)
+
+
 def count(value: Any) -> int:
     """The value, if it can be a number of bytes or elements, else ValueError."""
     if type(value) is not int or not 0 <= value <= _MOST:
@@ -139,7 +146,7 @@ def _place(operand: Sequence[Any], spaces: dict[int, Sequence[int]]) -> tuple[in
     else:
         raise ValueError(f"no such place: {operand}")
     if space in _ONE_EACH:
-        index = min(index, 0)  # they have no numbers
+        index = 0 if 0 <= index <= _MOST else -1  # they have no numbers
     if not 0 <= index < len(sizes):
         raise ValueError(f"{Space(space).name.lower()} {index} does not exist, there are {len(sizes)}")
     if not 0 <= offset <= sizes[index]:

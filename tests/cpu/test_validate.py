@@ -128,6 +128,8 @@ def _set(at: int, value: Any) -> Callable[[list[Any]], None]:
     lambda i: _set(4, i[4] + 1)(i), _set(4, -1), _set(4, float("nan")), _set(4, True),
     lambda i: i[1][-1].__setitem__(2, -64), lambda i: i[1][-1].__setitem__(2, 1 << 40),
     lambda i: i[1][-1].__setitem__(0, 9), lambda i: i[1][-1].__setitem__(2, None),
+    lambda i: i[1][-1].__setitem__(1, 1 << 70), lambda i: i[1][-1].__setitem__(1, -1), lambda i: i[3].append(1 << 70),
+    _set(5, None), _set(6, 1 << 70), _set(6, "1"), _set(7, 1 << 70), _set(7, 0.5), lambda i: i.append(0),
 ])
 def test_one_wrong_thing_in_any_instruction(content: bytes, change: Callable[[list[Any]], None]):
     count = sum(1 for _ in instructions(fields(content)))
