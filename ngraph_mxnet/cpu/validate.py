@@ -51,6 +51,7 @@ class Validator:
         """Raises ValueError that names the instruction and what is wrong with it."""
         spaces = {**self._sizes, Space.ARENA: [count(program.arena_bytes)],
                   Space.CONSTANT: [array.nbytes for array in program.constants]}
+        _check_lists(program.levels, *program.levels)
         for level in program.levels:
             for instruction in level:
                 try:
@@ -62,6 +63,7 @@ class Validator:
     def _check_instruction(self, instruction: Sequence[Any], spaces: dict[int, Sequence[int]],
                            constants: Sequence[np.ndarray]) -> None:
         kernel, operands, numbers, floats, tasks, origin, operations, touched = instruction
+        _check_lists(operands, numbers, floats)
         if type(kernel) is not str:
             raise ValueError("no such kernel")
         if kernel not in self._kernels:
@@ -125,6 +127,11 @@ def _tasks(name: str, ints: Sequence[int]) -> int:
             raise ValueError(f"{params['steps']} steps in blocks of {params['step_block']}")
         return ContractionParams(**params).tasks
     return tasks_of(name, ints)
+
+
+def _check_lists(*values: Any) -> None:
+    if not {list, tuple}.issuperset(map(type, values)):
+        raise ValueError(f"a list is missing: {values}")
 
 
 def _is_real(value: Any) -> bool:

@@ -129,7 +129,8 @@ def _set(at: int, value: Any) -> Callable[[list[Any]], None]:
     lambda i: i[1][-1].__setitem__(2, -64), lambda i: i[1][-1].__setitem__(2, 1 << 40),
     lambda i: i[1][-1].__setitem__(0, 9), lambda i: i[1][-1].__setitem__(2, None),
     lambda i: i[1][-1].__setitem__(1, 1 << 70), lambda i: i[1][-1].__setitem__(1, -1), lambda i: i[3].append(1 << 70),
-    _set(5, None), _set(6, 1 << 70), _set(6, "1"), _set(7, 1 << 70), _set(7, 0.5), lambda i: i.append(0),
+    _set(1, {}), _set(2, {}), _set(3, {}), _set(3, ""), _set(5, None), _set(6, 1 << 70), _set(6, "1"), _set(7, 1 << 70),
+    _set(7, 0.5), lambda i: i.append(0),
 ])
 def test_one_wrong_thing_in_any_instruction(content: bytes, change: Callable[[list[Any]], None]):
     count = sum(1 for _ in instructions(fields(content)))
@@ -147,7 +148,8 @@ def test_one_wrong_thing_in_any_instruction(content: bytes, change: Callable[[li
     ("inputs", [["f32", [float("nan")]]]), ("inputs", [["f32", [-2, 3, 9, 9]]]), ("inputs", []),
     ("inputs", [["f33", [2]]]),
     ("outputs", [["f32", [2, 31]]]), ("threads", 0), ("threads", 1 << 30), ("threads", None), ("prepared_bytes", -1),
-    ("main", None),
+    ("main", None), ("main", {"levels": {}, "arena_bytes": 0, "constants": []}),
+    ("main", {"levels": [{}], "arena_bytes": 0, "constants": []}),
 ])
 def test_wrong_frames(content: bytes, name: str, value: Any):
     with pytest.raises((ValueError, KeyError, TypeError)):
