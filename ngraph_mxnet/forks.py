@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
+from _thread import RLock
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -15,25 +15,19 @@ _forks = 0
 """How many of them, after the import of this module, led to this process."""
 
 
-class ForkSafeLock:
-    """A lock, for `with`, that a forked child finds free unless the forking thread itself holds it."""
+class ForkSafeLock(RLock):  # type: ignore[misc]  # which is final in name only
+    """A lock, for `with`, that a forked child finds free unless the forking thread itself holds it.
+
+    Python's own, for a method in Python that takes a lock would not release it when a signal's handler raises before it
+    returns; and reentrant, since a handler may call what the thread is in.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: int | None = None
         _locks.add(self)
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        self._owner = threading.get_ident()
-
-    def __exit__(self, *_: Any) -> None:
-        self._owner = None
-        self._lock.release()
-
     def _after_fork(self) -> None:
-        if self._owner != threading.get_ident():
-            self._lock, self._owner = threading.Lock(), None
+        if not self._is_owned():  # type: ignore[attr-defined]
+            self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
 _locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()

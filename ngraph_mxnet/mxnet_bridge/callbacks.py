@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import cpu_features, recall_bytes
 from ngraph_mxnet.errors import ConfigError, NGraphError, UnsupportedError
-from ngraph_mxnet.ir import TensorType
+from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.mxnet_bridge import fallbacks, interrupts, known
 from ngraph_mxnet.mxnet_bridge.fallbacks import Refusal
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
@@ -58,6 +58,9 @@ DATA = "ngraph_data"
 slot. A region's attribute of that name lists places among its inputs."""
 
 Review = tuple[bool, dict[str, str]]
+
+_lowered = known.Memory(8)
+"""What the latest reviews lowered, by structure, types and places of data, for the compilation that mostly follows."""
 
 
 def partitions() -> list[Partition]:
@@ -138,17 +141,17 @@ def assign_regions(graph: PartitionedGraph, options: Mapping[str, str]) -> list[
 
     The regions are ours, not MXNet's: left to itself it makes such as read each other's results, and then fails.
     """
+    nodes = _nodes(graph)
+    if all(op == VARIABLE for _, op in nodes):  # a lone one, which makes the partitioner forget the graph before
+        return [ALONE] * len(nodes)
     try:
         backend = chosen_backend(options)
         reasons, numbers = _judged(graph, backend)
     except Exception as error:
         _tell_failure("a whole graph", error)
-        return [ALONE] * len(graph.nodes)
-    verdicts = [Verdict(name, op, reason) for (name, op), reason in zip(_nodes(graph), reasons, strict=True)
-                if op != VARIABLE]
-    # The partitioner also gets a lone variable, to make it forget the graph before.
-    if verdicts:
-        _begin(Partition(backend, verdicts))
+        return [ALONE] * len(nodes)
+    verdicts = [Verdict(name, op, reason) for (name, op), reason in zip(nodes, reasons, strict=True) if op != VARIABLE]
+    _begin(Partition(backend, verdicts))
     return numbers
 
 
@@ -188,7 +191,7 @@ def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     if places:
         attrs[DATA] = json.dumps(places)
     key = ("review", structure, tuple(sorted(options.items())))
-    facts = _region_facts(graph, backend)
+    facts = _region_facts(graph, backend, structure, places)
     if facts is None:
         said = known.memory.get(key)
         if said is None:
@@ -206,7 +209,8 @@ def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     return review
 
 
-def _region_facts(graph: PartitionedGraph, backend: str) -> tuple[Cost, str | None, dict[str, str]] | None:
+def _region_facts(graph: PartitionedGraph, backend: str, structure: str,
+                  data: Sequence[int]) -> tuple[Cost, str | None, dict[str, str]] | None:
     """The region's work, why it is rejected, and its outputs' types as MXNet writes them into a node's attributes; None
     when MXNet has not told the types of all its inputs.
 
@@ -222,7 +226,9 @@ def _region_facts(graph: PartitionedGraph, backend: str) -> tuple[Cost, str | No
         if types is None:
             return None
         with collector_paused():
-            cost, rejected = judge_region(symbol, types, get_backend(backend))
+            cost, rejected, lowered = judge_region(symbol, types, get_backend(backend), data)
+        if lowered is not None and rejected is None:
+            _lowered.put((structure, tuple(types), tuple(data)), lowered)
         return [cost.macs, cost.operations, cost.bytes, rejected, type_attributes(symbol)]
 
     facts = known.recall("region", f"{backend} {graph.digest(with_types=True)}", make, len(graph.nodes))
@@ -282,22 +288,31 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
     from ngraph_mxnet.runtime.compile import compile as compile_graph
 
     with collector_paused(), span("import", "compile"):
-        symbol = parse_symbol(subgraph_json)
-        types = [TensorType(mxnet_element(number), tuple(shape))
-                 for number, shape in zip(in_types, in_shapes, strict=True)]
-        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name,
-                            data=json.loads(attrs.get(DATA, "[]")))
-    unfit = crossing_bool(graph)
-    if unfit is not None:
-        raise UnsupportedError(unfit)  # now, in the caller's thread: MXNet's own error would come out of its worker
+        graph = _region_graph(subgraph_json, in_shapes, in_types, attrs)
     passed: dict[str, Any] = {
         key.removeprefix(PREFIX): value
         for key, value in _own_options(attrs).items() if key not in (_BACKEND, _STRUCTURE, DATA)
     }
     devices = get_backend(backend).devices
     if devices and "pins" not in passed:
-        passed["pins"] = pins_of(symbol, devices)
+        passed["pins"] = pins_of(parse_symbol(subgraph_json), devices)
     return compile_graph(graph, backend, **passed)
+
+
+def _region_graph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+                  attrs: Mapping[str, str]) -> Graph:
+    """The region's IR: the review's, if it was for these types, else lowered anew."""
+    types = [TensorType(mxnet_element(number), tuple(shape))
+             for number, shape in zip(in_types, in_shapes, strict=True)]
+    data = json.loads(attrs.get(DATA, "[]"))
+    graph = _lowered.take((attrs.get(_STRUCTURE, "").partition(" ")[0], tuple(types), tuple(data)))
+    if graph is None:
+        symbol = parse_symbol(subgraph_json)
+        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name, data=data)
+        unfit = crossing_bool(graph)
+        if unfit is not None:
+            raise UnsupportedError(unfit)  # now, in the caller's thread: MXNet's own error would come out of its worker
+    return graph
 
 
 def _native(executable: Executable) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
@@ -152,17 +152,18 @@ def review_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Bac
     nodes = tuple((node.name, node.op) for node in symbol.operators())
     inputs = tuple(node.argument for node in symbol.arguments())
     outputs = tuple(symbol.nodes[head.node].name for head in symbol.heads)
-    return Region(nodes, inputs, outputs, *judge_region(symbol, types, backend))
+    return Region(nodes, inputs, outputs, *judge_region(symbol, types, backend)[:2])
 
 
-def judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> tuple[Cost, str | None]:
-    """The region's work, and why it is rejected."""
+def judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend,
+                 data: Collection[int] = ()) -> tuple[Cost, str | None, Graph | None]:
+    """The region's work, why it is rejected, and what it is lowered to, with `data` as in `lower_graph`."""
     try:
-        graph = lower_graph(symbol, types)
+        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name, data=data)
     except (UnsupportedError, ModelError) as error:
-        return Cost(), str(error)
+        return Cost(), str(error), None
     reason = crossing_bool(graph) or backend_reason(backend, graph.nodes) or not_worth_it(graph)
-    return graph_cost(graph), reason
+    return graph_cost(graph), reason, graph
 
 
 def crossing_bool(graph: Graph) -> str | None:

@@ -27,6 +27,11 @@ class Memory:
                 self._found.move_to_end(key)
             return self._found.get(key)
 
+    def take(self, key: Any) -> Any:
+        """`get`, once."""
+        with self._lock:
+            return self._found.pop(key, None)
+
     def put(self, key: Any, found: Any) -> None:
         with self._lock:
             self._found[key] = found

@@ -96,7 +96,7 @@ def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(judgement, "_reason", by_name)
     monkeypatch.setattr(cost, "LEAST_ALONE", 0)
-    monkeypatch.setattr(known, "recall", lambda kind, key, make: make())
+    monkeypatch.setattr(known, "recall", lambda kind, key, make, nodes: make())
 
 
 def check(symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Partition:

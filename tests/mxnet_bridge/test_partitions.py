@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mxnet_helpers import backend, close, fill, mx, needs_library
 
-from ngraph_mxnet.mxnet_bridge import callbacks, kept_partitions, known, partitioner
+from ngraph_mxnet.mxnet_bridge import callbacks, judgement, kept_partitions, known, partitioner
 from ngraph_mxnet.mxnet_bridge.kept_partitions import UnnamedGraph
 from ngraph_mxnet.partition.cost import Cost
 from ngraph_mxnet.partition.report import Partition, Region
@@ -275,3 +275,36 @@ def test_arrays_are_computed_before_the_partitioner_sees_them(how: str, monkeypa
         net = mx.sym.exp(mx.sym.Variable("x"))
         net.optimize_for("NGRAPH", {"x": slow})
     assert all(computed) and computed
+
+
+@pytest.mark.parametrize("how", ["bind", "block"])
+def test_a_region_is_lowered_once(partitioned: list[object], how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the review lowered is compiled, and is what lowering the region anew gives."""
+    from ngraph_mxnet import _core
+
+    _core.clear_compile_cache()
+    lowered, compiled = [], []
+    anew, region_graph = judgement.lower_graph, callbacks._region_graph
+    monkeypatch.setattr(judgement, "lower_graph",
+                        lambda *args, **rest: lowered.append(anew(*args, **rest)) or lowered[-1])
+
+    def taken(*args):
+        compiled.append((region_graph(*args), args))
+        return compiled[-1][0]
+
+    monkeypatch.setattr(callbacks, "_region_graph", taken)
+    monkeypatch.setattr(callbacks, "lower_graph", lambda *args, **rest: pytest.fail("lowered anew"))
+    if how == "bind":
+        with backend("NGRAPH"):
+            fill(two_regions("once_").simple_bind(mx.cpu(), grad_req="null", once_data=SHAPE, once_other=(2, 4, 6, 6)))
+    else:
+        net = mx.gluon.nn.HybridSequential()
+        net.add(mx.gluon.nn.Conv2D(4, 3, in_channels=3), mx.gluon.nn.BatchNorm(in_channels=4), mx.gluon.nn.Dense(3))
+        net.initialize()
+        net.hybridize(backend="NGRAPH")
+        net(mx.nd.ones(SHAPE)).wait_to_read()
+    monkeypatch.setattr(callbacks, "lower_graph", anew)
+    assert len(lowered) == len(compiled) == (2 if how == "bind" else 1)
+    for graph, args in compiled:
+        assert any(graph is one for one in lowered)
+        assert str(graph) == str(region_graph(*args))

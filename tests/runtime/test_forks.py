@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -66,7 +68,7 @@ def test_locks_of_other_threads_are_free_and_those_of_its_own_are_not():
     with Holding(lock):
         assert forked(lambda: acquired(lock)) == 0
     with lock:
-        assert forked(lambda: lock._lock.locked()) == 0
+        assert forked(lock._is_owned) == 0
     assert acquired(lock)
 
 
@@ -201,3 +203,34 @@ def test_while_threads_call() -> None:
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def test_an_interrupt_never_leaves_a_lock_taken():
+    """A signal's handler may raise right after the lock was taken, before the body of `with`."""
+    lock, taken = ForkSafeLock(), []
+
+    class InterruptedError(Exception):
+        pass
+
+    def raise_it(*_: object) -> None:
+        raise InterruptedError
+
+    def take() -> None:
+        with lock:
+            taken.append(True)
+
+    before = signal.signal(signal.SIGALRM, raise_it)
+    try:
+        for round_ in range(400):
+            with contextlib.suppress(InterruptedError):
+                signal.setitimer(signal.ITIMER_REAL, 1e-4 + 1e-6 * (round_ % 50))
+                while True:
+                    with lock:
+                        pass
+            other = threading.Thread(target=take, daemon=True)
+            other.start()
+            other.join(20)
+            assert len(taken) == round_ + 1, "another thread waits for the lock for ever"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
