@@ -1,12 +1,14 @@
-"""The order in which the packages may import each other, and the size of modules."""
+"""The order in which the packages may import each other, the size of modules, and that none keeps lists of ops."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+
+from ngraph_mxnet.ir import all_ops
 
 PACKAGE = Path(__file__).parent.parent / "ngraph_mxnet"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -100,6 +102,98 @@ def test_modules_are_short(module: Path):
 def test_modules_say_what_they_are_for(module: Path):
     tree = ast.parse(module.read_text())
     assert ast.get_docstring(tree) or len(tree.body) <= 1  # a package's __init__ may be empty
+
+
+# ---- no lists of ops ---------------------------------------------------------------------------------------
+
+# What bridges name are the frameworks' operators, many of them spelled as ops are.
+FRAMEWORKS = ("mxnet_bridge/aliases.py", "mxnet_bridge/rules/", "onnx_bridge/rules/")
+# Tables from op to implementation whose values are plain data, and why they are such.
+TABLES = {
+    ("cpu/abi.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
+    ("cpu/abi.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
+    ("cpu/abi.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
+    ("cpu/signatures.py", "EXPRESSIONS"): "what each compiled kernel takes",
+    ("cpu/signatures.py", "_STRIDED"): "what each compiled kernel takes",
+    ("cpu/signatures.py", "_OTHERS"): "what each compiled kernel takes",
+    ("cpu/kernels/elementwise.py", "LIBM"): "the functions of libm that compute the ops",
+}
+
+
+def _names(elements: Iterable[ast.expr | None]) -> set[str]:
+    known = all_ops().keys()
+    return {e.value for e in elements if isinstance(e, ast.Constant) and isinstance(e.value, str)} & known
+
+
+def _implements(value: ast.expr) -> bool:
+    return any(isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Lambda)) for node in ast.walk(value))
+
+
+def _lists(node: ast.AST, place: str = "") -> Iterator[tuple[int, str, set[str]]]:
+    """Line, enclosing name and ops of every collection of three or more op names, unless it maps them to functions."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        place = place or node.name
+    elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+        target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+        place = place or ast.unparse(target)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return  # a docstring
+    found = set()
+    if isinstance(node, (ast.Set, ast.List, ast.Tuple)):
+        found = _names(node.elts)
+    elif isinstance(node, ast.Dict):
+        found = _names(key for key, value in zip(node.keys, node.values, strict=True) if not _implements(value))
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        words = node.value.split()
+        found = _names(map(ast.Constant, words))
+        found = found if 2 * len(found) >= len(words) else set()
+    if len(found) >= 3 and place != "__all__":
+        yield getattr(node, "lineno", 0), place, found
+    children = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "dict.fromkeys" and _implements(node.args[-1]):
+        children.remove(node.args[0])
+    for child in children:
+        yield from _lists(child, place)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=_id)
+def test_facts_about_ops_stand_with_the_ops(module: Path):
+    """A neighbour asks for an op's facts (ir/facts.py); only tables from op to implementation name ops."""
+    if _part(module) == "ops" or _id(module).startswith(FRAMEWORKS):
+        return
+    found = [
+        f"{_id(module)}:{line}: {place} lists {', '.join(sorted(names))}: ask for a fact of these ops (ir/facts.py)"
+        for line, place, names in _lists(ast.parse(module.read_text())) if (_id(module), place) not in TABLES
+    ]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("source", [
+    "KEEPS = frozenset({'abs', 'floor', 'relu'})",
+    "def f(node):\n    return node.op.name in ('reshape', 'concat', 'slice', 'other')",
+    "_UNARY = 'abs floor relu exp'.split()",
+    "_CODES = _numbered('reduce_sum reduce_max reduce_min')",
+    "COUNTS = {'abs': {'simple': 1}, 'exp': {'hard': 1}, 'divide': {'divide': 1}}",
+    "COUNTS = dict.fromkeys(('abs', 'floor', 'relu'), 1)",
+])  # fmt: skip
+def test_lists_of_ops_are_found(source: str):
+    assert len(list(_lists(ast.parse(source)))) == 1
+
+
+@pytest.mark.parametrize("source", [
+    "TABLE = {'abs': absolute, 'floor': lambda x: x, 'relu': make('relu')}",
+    "TABLE = {**dict.fromkeys(('abs', 'floor', 'relu'), rule), 'exp': exp}",
+    "def f():\n    'abs floor relu'",
+    "raise ValueError('found abs or floor or relu, and expected something that can be computed')",
+    "PAIR = ('abs', 'relu')",
+])  # fmt: skip
+def test_tables_of_implementations_are_no_lists(source: str):
+    assert not list(_lists(ast.parse(source)))
+
+
+def test_every_table_that_may_name_ops_does():
+    found = {(_id(module), place) for module in MODULES for _, place, _ in _lists(ast.parse(module.read_text()))}
+    assert TABLES.keys() <= found
 
 
 def test_test_files_have_names_of_their_own():

@@ -9,12 +9,6 @@ from ngraph_mxnet.cpu.phases import Phases, cut
 from ngraph_mxnet.cpu.view import BLOCK, Halo
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
-CONVOLUTIONS = ("convolution", "convolution_bias", "convolution_bias_add", "convolution_bias_add_scale_shift")
-POOLS = ("max_pool", "avg_pool")
-RESAMPLED = ("resize", "adaptive_avg_pool", "roi_align", "roi_max_pool")
-BLOCKED_PRODUCERS = frozenset((*CONVOLUTIONS, *POOLS, *RESAMPLED, "scale_shift", "concat"))
-"""Ops that always write the blocked layout (concat where it can be blocked)."""
-
 
 @dataclass(frozen=True)
 class LayoutPlan:
@@ -32,7 +26,7 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
     halo: dict[Value, Halo] = {}
     placement: dict[Value, tuple[Value, int]] = {}
     for node in graph.nodes:
-        if node.op.name in CONVOLUTIONS:
+        if node.op.kind == "convolution":
             data = node.inputs[0]
             halo[data] = halo.get(data, Halo()).cover(convolution_halo(node))
         if is_blocked_concat(node):
@@ -60,7 +54,7 @@ def plan_gates(graph: Graph) -> dict[Node, Node]:
             readers.setdefault(operand, []).append(node)
     gates = {}
     for node in graph.nodes:
-        reader = readers.get(node.outputs[0], []) if node.op.name in CONVOLUTIONS and len(node.outputs) == 1 else []
+        reader = readers.get(node.outputs[0], []) if node.op.kind == "convolution" and len(node.outputs) == 1 else []
         if len(reader) == 1 and reader[0].op.name == "hard_swish" and node.outputs[0] not in graph.results:
             gates[node] = reader[0]
     return gates
@@ -89,7 +83,9 @@ def phases_of(node: Node) -> Phases | None:
 
 
 def is_blocked_producer(node: Node) -> bool:
-    return node.op.name in BLOCKED_PRODUCERS and (node.op.name != "concat" or is_blocked_concat(node))
+    """Whether the node is always lowered to write the blocked layout."""
+    images = node.op.kind in ("convolution", "pool", "resampling") or node.op.name == "scale_shift"
+    return images or is_blocked_concat(node)
 
 
 def is_blocked_concat(node: Node) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cpu.isa import Isa
-from ngraph_mxnet.cpu.layout import CONVOLUTIONS, is_blocked_concat
+from ngraph_mxnet.cpu.layout import is_blocked_concat
 from ngraph_mxnet.cpu.options import OF_THE_NNP
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
@@ -48,7 +48,8 @@ def plan_narrow(graph: Graph) -> frozenset[Value]:
     results, readers = set(graph.results), _readers(graph)
     narrow: set[Value] = set()
     for node in reversed(graph.nodes):
-        if node.op.name not in (*CONVOLUTIONS, "avg_pool", "scale_shift") and not is_blocked_concat(node):
+        may_store = node.op.kind == "convolution" or node.op.name in ("avg_pool", "scale_shift")
+        if not may_store and not is_blocked_concat(node):
             continue
         for value in node.outputs:
             found = readers.get(value, [])
@@ -70,12 +71,11 @@ def _readers(graph: Graph) -> dict[Value, list[tuple[Node, int]]]:
 
 def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
     """Whether `node` takes its operand `at` in bf16; `narrow` knows what follows `node`."""
-    name = node.op.name
-    if name in CONVOLUTIONS:
+    if node.op.kind == "convolution":
         return at in (0, 3)  # data and residual
-    if name in ("max_pool", "avg_pool", "scale_shift"):
+    if node.op.kind == "pool" or node.op.name == "scale_shift":
         return at == 0
-    if name == "reduce_mean":
+    if node.op.name == "reduce_mean":
         rank = node.inputs[0].type.rank
         return rank > 2 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(2, rank))
     return is_blocked_concat(node) and node.output in narrow

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ngraph_mxnet.cpu.abi import REDUCE_CODES
+from ngraph_mxnet.cpu.abi import REDUCE_CODES, WIDE_CODES
 from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, DepthwiseParams
 from ngraph_mxnet.cpu.microkernels.params import FLOATS, INTS, Operand
 from ngraph_mxnet.cpu.microkernels.variants import ISAS, Variant, variants
@@ -41,20 +41,28 @@ class Signature:
         return self.ints, self.floats
 
 
-_STRIDED: dict[str, tuple[str, int]] = {
+EXPRESSIONS: dict[str, tuple[str, int]] = {
     **dict.fromkeys(
-        "abs ceiling erf exp expm1 floor gelu identity log log1p negative reciprocal relu round rsqrt sigmoid sign "
-        "softplus softsign sqrt square tanh trunc acos acosh asin asinh atan atanh cbrt cos cosh log10 log2 sin sinh "
-        "tan".split(), ("f32 f32", 0)),
+        "abs ceiling erf exp expm1 floor gelu log log1p negative reciprocal relu round rsqrt sigmoid sign softplus "
+        "softsign sqrt square tanh trunc".split(), ("f32 f32", 0)),
     "elu": ("f32 f32", 1),
     "leaky_relu": ("f32 f32", 1),
     "clamp": ("f32 f32", 2),
     "hard_swish": ("f32 f32", 4),
-    **dict.fromkeys("add divide maximum minimum mod multiply power subtract".split(), ("f32 f32 f32", 0)),
-    **dict.fromkeys("equal greater greater_equal less less_equal not_equal".split(), ("f32 f32 bool", 0)),
+    **dict.fromkeys("add divide maximum minimum multiply subtract".split(), ("f32 f32 f32", 0)),
+    **dict.fromkeys(WIDE_CODES["compare_f64"], ("f32 f32 bool", 0)),
     **dict.fromkeys("logical_and logical_or logical_xor".split(), ("bool bool bool", 0)),
     "logical_not": ("bool bool", 0),
     "select": ("bool f32 f32 f32", 0),
+}
+"""Elements of the operands, the output's last, and how many `floats`, of the kernels that are named as their ops and
+compute without a call of libm, which no loop around it survives as vector code."""
+
+_STRIDED: dict[str, tuple[str, int]] = {
+    **EXPRESSIONS,
+    **dict.fromkeys("acos acosh asin asinh atan atanh cbrt cos cosh log10 log2 sin sinh tan identity".split(),
+                    ("f32 f32", 0)),
+    **dict.fromkeys(("mod", "power"), ("f32 f32 f32", 0)),
     "unary_f64": ("f64 f64", 2),
     "unary_i64": ("i64 i64", 2),
     "binary_f64": ("i64 f64 f64 f64", 0),
@@ -71,7 +79,7 @@ _STRIDED: dict[str, tuple[str, int]] = {
        for pair in ("f32_bf16 bf16_f32 f16_f32 f32_f16 i16_i64 u16_i64 u32_i64 i64_i16 u64_f64 u64_f32 "
                     "f64_u64").split()},
 }
-"""Elements of the operands, the output's last, and how many `floats`."""
+"""Likewise, of all kernels on the strided convention."""
 
 _OTHERS: dict[str, tuple[int, int, int, int]] = {
     "attention": (5, 23, 2, 7),

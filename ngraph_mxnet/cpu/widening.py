@@ -13,7 +13,6 @@ from ngraph_mxnet.ir.types import TensorType, f16, f32, f64, i8, i16, u8, u16
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 _EXACT_IN_F32 = frozenset({i8, i16, u8, u16})
-_SOFTMAX = frozenset({"softmax", "log_softmax"})
 _BECOMES = {"batch_norm": "scale_shift"}
 """Ops without a kernel that a pass always turns into another."""
 
@@ -50,7 +49,7 @@ def _wide(node: Node, type_: TensorType) -> TensorType:
 
 
 def _is_double_softmax(node: Node) -> bool:
-    return node.op.name in _SOFTMAX and node.inputs[0].type.element is f64
+    return node.op.name in ("softmax", "log_softmax") and node.inputs[0].type.element is f64
 
 
 def _widened(node: Node, rw: Rewriter) -> Answer:

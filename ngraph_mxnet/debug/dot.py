@@ -10,11 +10,6 @@ from ngraph_mxnet.ir.attributes import format_attribute
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import value_names
 
-# Colours by what a node costs: contractions, the rest, what moves data only.
-_CONTRACTIONS = ("convolution", "matmul")
-_MOVEMENT = ("reshape", "transpose", "slice", "concat", "pad", "broadcast", "identity", "convert", "gather",
-             "gather_elements", "gather_nd", "scatter_nd")
-
 
 def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = False) -> str:
     """The text for `dot -Tsvg`. An edge is labelled with its type; nodes in `highlight` are outlined.
@@ -51,9 +46,8 @@ def _label(node: Node) -> str:
 
 
 def _colour(node: Node) -> str:
-    if node.op.name.startswith(_CONTRACTIONS):
-        return "lightsalmon"
-    return "lightgrey" if node.op.name in _MOVEMENT else "lightblue"
+    """By what the node costs: contractions, the rest, what computes nothing."""
+    return "lightsalmon" if node.op.contraction else "lightblue" if node.op.computes else "lightgrey"
 
 
 def _quote(text: str) -> str:

@@ -21,15 +21,12 @@ from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.nnp.backend import NNPBackend
 from ngraph_mxnet.passes.clusters import inline_bodies
-from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.passes.pipelines import COMBINING, optimize
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
 from ngraph_mxnet.runtime.trace import span
 
 Backends = tuple[Backend, Backend]
-
-_APART = ("attention_fusion", "fuse_scale_shift")
-"""Passes that make one op of what only some devices run as one: these do it themselves."""
 
 
 class HybridBackend(Backend):
@@ -144,7 +141,7 @@ def _optimized(graph: Graph, pins: Mapping[str, str]) -> Graph:
     """
     found = graph.clone()
     with span("passes", "compile"):
-        optimize(found, disable=_APART)
+        optimize(found, disable=COMBINING)
     for node in found.nodes:
         if len({pins.get(pin_on(origin, pins) or "") for origin in origins(node)}) > 1:
             return graph

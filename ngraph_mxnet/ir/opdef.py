@@ -2,7 +2,7 @@
 
 An op is declared once, in `ops/<family>.py`:
 
-    @register_op("softmax", attrs={"axis": Int()}, operands=1)
+    @register_op("softmax", attrs={"axis": Int()}, operands=1, kind="row")
     def softmax(types, attrs):            # the type rule
         ...
         return types[0]
@@ -13,13 +13,15 @@ An op is declared once, in `ops/<family>.py`:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.errors import NGraphError, TypeRuleError
 from ngraph_mxnet.ir.attributes import REQUIRED, Attribute, PerAxis
+from ngraph_mxnet.ir.facts import Facts, Kind, Shapes
 from ngraph_mxnet.ir.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -28,15 +30,15 @@ Reference = Callable[[Sequence[np.ndarray], Attrs], "np.ndarray | Sequence[np.nd
 Arity = int | tuple[int, int | None]
 
 
-class OpDef:
-    """One op: name, number of operands, attribute schema, type rule, NumPy reference.
+class OpDef(Facts):
+    """One op: name, number of operands, attribute schema, type rule, NumPy reference, and its facts.
 
     `operands` is a count, or (least, most) with `most=None` for any number.
-    `commutative` says that the two operands may be swapped.
     """
 
-    def __init__(self, name: str, operands: Arity, attrs: Mapping[str, Attribute], rule: TypeRule, *,
-                 commutative: bool = False) -> None:
+    def __init__(self, name: str, operands: Arity, attrs: Mapping[str, Attribute], rule: TypeRule,
+                 **facts: Any) -> None:
+        super().__init__(**facts)
         self.name = name
         self.least, self.most = operands if isinstance(operands, tuple) else (operands, operands)
         self.schema = dict(attrs)
@@ -44,7 +46,6 @@ class OpDef:
                           for key, kind in attrs.items()}
         self._per_axis = [(key, kind) for key, kind in attrs.items() if isinstance(kind, PerAxis)]
         self.rule = rule
-        self.commutative = commutative
         self.doc = (rule.__doc__ or "").strip()
         self._reference: Reference | None = None
 
@@ -101,6 +102,16 @@ class OpDef:
         result = self._reference(inputs, attrs)
         return [result] if isinstance(result, np.ndarray) else [np.asarray(r) for r in _as_sequence(result)]
 
+    def operations(self, operands: Shapes, results: Shapes, attrs: Attrs) -> Counter[str]:
+        """Elementary operations by class, for tensors of these shapes.
+
+        Raises:
+            NGraphError: the op does not say.
+        """
+        if self.work is None:
+            raise NGraphError(f"no count of operations for op {self.name!r}: register it with `work`")
+        return Counter(self.work(operands, results, attrs))
+
     def __repr__(self) -> str:
         return f"OpDef({self.name})"
 
@@ -113,13 +124,13 @@ _REGISTRY: dict[str, OpDef] = {}
 
 
 def register_op(name: str, *, operands: Arity, attrs: Mapping[str, Attribute] | None = None,
-                commutative: bool = False) -> Callable[[TypeRule], OpDef]:
-    """Decorator for a type rule: declares op `name`. Registering a name twice is an error."""
+                **facts: Any) -> Callable[[TypeRule], OpDef]:
+    """Decorator for a type rule: declares op `name` with its `Facts`. Registering a name twice is an error."""
 
     def declare(rule: TypeRule) -> OpDef:
         if name in _REGISTRY:
             raise ValueError(f"op {name} is registered twice")
-        _REGISTRY[name] = OpDef(name, operands, attrs or {}, rule, commutative=commutative)
+        _REGISTRY[name] = OpDef(name, operands, attrs or {}, rule, **facts)
         return _REGISTRY[name]
 
     return declare
@@ -130,6 +141,11 @@ def all_ops() -> dict[str, OpDef]:
     import ngraph_mxnet.ops  # noqa: F401  (registers them)
 
     return dict(sorted(_REGISTRY.items()))
+
+
+def ops_of(*kinds: Kind) -> list[str]:
+    """The names of all ops of these kinds."""
+    return [name for name, op in all_ops().items() if op.kind in kinds]
 
 
 def get_op(name: str) -> OpDef:

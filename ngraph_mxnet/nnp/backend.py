@@ -15,7 +15,7 @@ from ngraph_mxnet.nnp.executable import NNPExecutable, Settings
 from ngraph_mxnet.nnp.lower.target import Target, target_of
 from ngraph_mxnet.nnp.support import unsupported
 from ngraph_mxnet.passes.clusters import inline_bodies
-from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.passes.pipelines import COMBINING, optimize
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.options import read_count, read_samples, require_known
 
@@ -29,8 +29,6 @@ OPTIONS = {
     "instances": "into how many parts the batch is cut, each on engines of its own (default: by mode)",
 }
 _USUAL = "nnp-i-1100"
-_UNFUSED = ("attention_fusion", "fuse_scale_shift")
-"""Passes that make one op of what the grid and the vector unit do one after the other."""
 _MOST_DEVICES = 1024
 _MODES = ("throughput", "latency")
 _LATENCY_INSTANCES = 2
@@ -73,7 +71,7 @@ class NNPBackend(Backend):
         self.require_support(graph)
         inline_bodies(graph)
         _split_sums(graph)
-        optimize(graph, disable=_UNFUSED)
+        optimize(graph, disable=COMBINING)
         self.require_support(graph)
         samples = read_samples(options)
         for sample in samples:

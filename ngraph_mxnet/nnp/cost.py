@@ -15,12 +15,8 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.nnp.device import Device
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, MATMULS, on_grid
-from ngraph_mxnet.nnp.vector_work import vector_work
+from ngraph_mxnet.nnp.quantization import on_grid
 from ngraph_mxnet.nnp.work import GridWork, convolution_grid, matmul_grid, matmul_shape, vector_seconds
-
-FREE = ("bitcast", "constant", "dropout", "reshape")
-"""Ops whose result is what lies in memory already."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,8 @@ def node_seconds(node: Node, device: Device, precision: str) -> float:
     """
     if precision not in device.grids:
         raise ConfigError(f"{device.name} has no precision {precision!r}; it has {', '.join(device.grids)}")
-    if node.op.name in FREE or not any(value.type.size for value in node.outputs):
+    in_place = node.op.same_bytes and node.op.name != "identity"  # which converts to another element of the device
+    if in_place or node.op.kind == "constant" or not any(value.type.size for value in node.outputs):
         return 0.0
     share = _grid_share(node, device, precision) if on_grid(node) else _vector_share(node, device, precision)
     moved = sum(_bytes(value, precision) for value in (*dict.fromkeys(node.inputs), *node.outputs))
@@ -73,7 +70,7 @@ def _is_known(value: Value) -> bool:
 
 def _vector_share(node: Node, device: Device, precision: str) -> _Share:
     shapes = [value.shape for value in node.inputs], [value.shape for value in node.outputs]
-    counts: Mapping[str, float] = vector_work(node.op.name, node.attrs, *shapes)
+    counts: Mapping[str, float] = node.op.operations(*shapes, node.attrs)
     if node.op.name == "transpose" and device.native_transpose:
         counts = {"move": counts["gather"]}
     values = (*dict.fromkeys(node.inputs), *node.outputs)
@@ -87,8 +84,7 @@ def _grid_share(node: Node, device: Device, precision: str) -> _Share:
     element = precision
     if precision == "i8" and not _is_known(node.inputs[1]) and "f16" in device.grids:
         element = "f16"
-    splits = _convolution_splits if node.op.name in CONVOLUTIONS else _matmul_splits
-    assert node.op.name in (*CONVOLUTIONS, *MATMULS)
+    splits = _convolution_splits if node.op.kind == "convolution" else _matmul_splits
     size, written = ELEMENT_BYTES[element], _bytes(node.output, precision)
     near = device.memories[device.local[0]].bandwidth
     shares = []

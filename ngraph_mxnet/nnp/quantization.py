@@ -16,8 +16,6 @@ from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.nnp.formats import FORMATS, dequantized, quantized
 
-CONVOLUTIONS = ("convolution", "convolution_bias", "convolution_bias_add")
-MATMULS = ("matmul", "matmul_bias")
 _LEAST_F16, _LARGEST_F16 = 2.0**-14, 65504.0
 
 
@@ -63,9 +61,9 @@ class Quantization:
 
 def on_grid(node: Node) -> bool:
     """Whether the grid runs the node; the vector unit does the rest."""
-    if node.op.name in CONVOLUTIONS:
-        return node.output.type.element.is_float and all(step == 1 for step in node.attrs["data_dilations"])
-    return node.op.name in MATMULS and node.output.type.element.is_float
+    if not node.op.contraction or len(node.outputs) != 1 or not node.output.type.element.is_float:
+        return False
+    return all(step == 1 for step in node.attrs.get("data_dilations", ()))
 
 
 def readers(graph: Graph) -> dict[Value, list[tuple[Node, int]]]:

@@ -24,7 +24,6 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.nnp.calibration import LARGEST, Histogram, observe
 from ngraph_mxnet.nnp.quantization import (
-    CONVOLUTIONS,
     Quantization,
     convert_operands,
     known_arrays,
@@ -36,8 +35,6 @@ from ngraph_mxnet.nnp.reference import quantized_reference
 
 METHODS = ("largest", "least_error")
 """How the scale of an activation is chosen."""
-_MOVES = ("max_pool", "reshape", "transpose", "slice", "concat", "identity", "dropout", "broadcast")
-_SMOOTH = ("avg_pool", "reduce_mean", "scale_shift", "clamp", "relu", "add")
 
 
 def quantize(
@@ -145,7 +142,7 @@ def _products(graph: Graph, known: Mapping[Value, np.ndarray], keep: Collection[
 
 def _channel_axis(node: Node) -> int:
     """The axis of the weights that the output channels are along."""
-    if node.op.name in CONVOLUTIONS:
+    if node.op.kind == "convolution":
         return 0
     return node.inputs[1].type.rank - (2 if node.attrs["transpose_b"] else 1)
 
@@ -176,13 +173,13 @@ def _reads_i8(node: Node, at: int, products: set[Node], narrow: set[Value]) -> b
         return False
     if name == "scale_shift" and at > 0:
         return False
-    return name in (*_MOVES, *_SMOOTH) and node.output in narrow
+    return (node.op.selects or node.op.tolerant) and node.output in narrow
 
 
 def _share(graph: Graph, narrow: set[Value], histograms: dict[Value, Histogram]) -> None:
     """One histogram, and so one scale, for operands and result of what only moves elements."""
     for node in graph.nodes:
-        if node.op.name not in _MOVES or node.output not in narrow:
+        if not node.op.selects or node.output not in narrow:
             continue
         for value in node.inputs:
             mine, other = histograms[node.output], histograms.get(value)

@@ -15,7 +15,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.nnp import arithmetic, products
 from ngraph_mxnet.nnp.formats import FORMATS
 from ngraph_mxnet.nnp.functional import evaluate, narrowed, widened
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization, last_reads, on_grid
+from ngraph_mxnet.nnp.quantization import Quantization, last_reads, on_grid
 
 __all__ = ["quantized_reference"]
 
@@ -74,7 +74,7 @@ _PRODUCTS: dict[str, arithmetic.Product] = {
 
 
 def _grid(node: Node, q: Quantization, stored: Mapping[Value, np.ndarray]) -> np.ndarray:
-    integer, convolution = node in q.products, node.op.name in CONVOLUTIONS
+    integer, convolution = node in q.products, node.op.kind == "convolution"
     along = (-1, *(1,) * (node.output.type.rank - 2)) if convolution else (-1,)
     reals = [FORMATS[q.elements[v]].to_float32(stored[v]) for v in node.inputs]
     data, weights, *rest = reals

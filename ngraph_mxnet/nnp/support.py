@@ -7,13 +7,12 @@ from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.nnp.lower.access import read, ways
 from ngraph_mxnet.nnp.lower.boxes import full
 from ngraph_mxnet.nnp.lower.target import Target
+from ngraph_mxnet.nnp.lower.views import VIEWS
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, MATMULS
 
 _WIDE = ("i64", "u64")
-_MOVES_WIDE = frozenset("""argmax argmin argsort broadcast concat convert equal gather gather_elements gather_nd greater
-    greater_equal identity less less_equal not_equal pad reshape scatter_nd select slice transpose""".split())
-"""What takes 64-bit integers: movement, comparisons, and indices."""
+_TAKES_WIDE = ("constant", "copy", "movement", "indexing", "position", "comparison", "choice")
+"""Kinds of op that take 64-bit integers: they compute nothing, or compare."""
 _SHARE = 0.9
 """Of an engine's memory, what one instruction's tiles may take."""
 
@@ -25,9 +24,10 @@ def unsupported(node: Node, target: Target) -> str | None:
     values = [*node.inputs, *node.outputs]
     if any(value.type.element.name == "f64" for value in values):
         return "the device has no float64"
-    if any(value.type.element.name in _WIDE for value in values) and node.op.name not in (*_MOVES_WIDE, "constant"):
+    takes_wide = node.op.kind in _TAKES_WIDE and node.op.name != "bitcast"
+    if not takes_wide and any(value.type.element.name in _WIDE for value in values):
         return "the device computes with integers of at most 32 bits; those of 64 are positions"
-    if node.op.name in (*CONVOLUTIONS, *MATMULS) and not node.inputs[0].type.element.is_float:
+    if node.op.contraction and not node.inputs[0].type.element.is_float:
         return "the matrix grid multiplies real numbers only"
     if node.op.name == "bitcast" and any(value.type.element.is_float for value in values):
         return f"real numbers are stored in {target.element}, whose bits are others"
@@ -56,7 +56,7 @@ def stored_bytes(type_: TensorType, target: Target) -> int:
 
 def least_bytes(node: Node, target: Target) -> int:
     """Operands and results of the smallest instruction that is part of the node; nothing for what only moves."""
-    if node.op.name in ("reshape", "concat", "slice", "identity", "dropout"):
+    if node.op.name in VIEWS and node.op.name != "convert":
         return 0
     box = full(node.outputs[0].shape)
     if not box.size:

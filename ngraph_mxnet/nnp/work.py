@@ -14,11 +14,11 @@ from functools import cache
 from math import ceil, prod
 from typing import Any
 
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.nnp.device import Device, owner
 from ngraph_mxnet.nnp.instructions import attributes, operands
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Instruction, Tile
-from ngraph_mxnet.nnp.vector_work import vector_work
 
 Route = tuple[tuple[str, float], ...]
 """The ports and links that a transfer uses, with the bytes in each for a byte of it."""
@@ -126,7 +126,7 @@ def _vector(instruction: Instruction, device: Device) -> Work:
     tiles = (*instruction.writes, *instruction.reads)
     shapes = [tile.shape for tile in instruction.reads], [tile.shape for tile in instruction.writes]
     name, attrs = _vector_op(instruction)
-    counts: Mapping[str, float] = vector_work(name, attrs, *shapes)
+    counts: Mapping[str, float] = get_op(name).operations(*shapes, attrs)
     if name == "transpose" and device.native_transpose:
         counts = {"move": counts["gather"]}
     traffic = _traffic(tiles)

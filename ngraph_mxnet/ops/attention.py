@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from math import prod
 
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Float
-from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.facts import Rates, Shapes
+from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ops.common import (
     FLOAT,
     broadcast_shape,
@@ -20,7 +22,14 @@ from ngraph_mxnet.ops.common import (
 )
 
 
-@register_op("attention", operands=(3, 4), attrs={"scale": Float(1.0), "fill": Float(-math.inf), "zeroed": Bool(False)})
+def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    queries, keys, values = operands[:3]
+    scores = prod(queries[:-1]) * keys[-2]
+    return {"simple": scores * (queries[-1] + values[-1] + 5), "transcendental": scores}
+
+
+@register_op("attention", operands=(3, 4), attrs={"scale": Float(1.0), "fill": Float(-math.inf), "zeroed": Bool(False)},
+             work=_work)
 def attention(types, attrs):
     """queries T[..., M, D], keys T[..., N, D], values T[..., N, E], mask -> T[..., M, E]: softmax(scores) @ values.
 

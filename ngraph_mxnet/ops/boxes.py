@@ -6,10 +6,12 @@ A box is four numbers in a row: `corner` is (left, top, right, bottom), `center`
 from __future__ import annotations
 
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Choice, Float, Int, Ints
+from ngraph_mxnet.ir.facts import Rates, Shapes, by_result
 from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ops.common import (
@@ -24,6 +26,12 @@ from ngraph_mxnet.ops.common import (
 )
 
 BOX_FORMATS = ("corner", "center")
+
+
+def _nms_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    images, boxes = prod(operands[0][:-2]), operands[0][-2]
+    kept = boxes if attrs["topk"] < 0 else min(boxes, attrs["topk"])
+    return {"sort": images * boxes, "simple": images * kept * kept * 10, "move": prod(results[0])}
 
 
 @register_op(
@@ -41,6 +49,7 @@ BOX_FORMATS = ("corner", "center")
         "format": Choice("corner", BOX_FORMATS),
         "in_place": Bool(False),
     },
+    work=_nms_work,
 )
 def box_nms(types, attrs):
     """T[N, B, D] -> same: of each N the rows that are kept, by falling score, then rows of -1.
@@ -150,6 +159,8 @@ def _regions_type(types: Types, sizes: tuple[int, ...]) -> TensorType:
     "roi_align",
     operands=2,
     attrs={"sizes": Ints(), "scale": Float(1.0), "samples": Int(-1), "offset": Float(0.0)},
+    kind="resampling",
+    work=by_result(gather=16, simple=16),
 )
 def roi_align(types, attrs):
     """T[N, C, H, W], regions T[R, 5] -> T[R, C, *sizes]: means over bins of each region.
@@ -205,7 +216,8 @@ def _points(start, span, bins: int, size: int, samples: int, real: type) -> np.n
     return matrix
 
 
-@register_op("roi_max_pool", operands=2, attrs={"sizes": Ints(), "scale": Float(1.0)})
+@register_op("roi_max_pool", operands=2, attrs={"sizes": Ints(), "scale": Float(1.0)}, kind="resampling",
+             work=by_result(gather=16, simple=16))
 def roi_max_pool(types, attrs):
     """T[N, C, H, W], regions T[R, 5] -> T[R, C, *sizes]: the greatest element of each bin of each region; 0 if empty.
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Body
+from ngraph_mxnet.ir.facts import Rates, Shapes
 from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ops.common import require
 
 
-@register_op("fused", operands=(0, None), attrs={"body": Body()})
+def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    total: Counter[str] = Counter()
+    for node in attrs["body"].nodes:
+        total += node.op.operations([v.shape for v in node.inputs], [v.shape for v in node.outputs], node.attrs)
+    return total
+
+
+@register_op("fused", operands=(0, None), attrs={"body": Body()}, work=_work)
 def fused(types, attrs):
     """What the graph `body` computes: its parameters are the operands, its results the outputs."""
     wanted = [parameter.type for parameter in attrs["body"].parameters]

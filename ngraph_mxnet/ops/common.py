@@ -37,7 +37,7 @@ def declare(
     *,
     operands: Arity = 1,
     attrs: Mapping[str, Attribute] | None = None,
-    commutative: bool = False,
+    **facts: Any,
 ) -> OpDef:
     """Register an op of a table whose rows share a type rule; the row has its own `doc`."""
 
@@ -45,7 +45,7 @@ def declare(
         return rule(types, attrs)
 
     own_rule.__doc__ = doc
-    op = register_op(name, operands=operands, attrs=attrs, commutative=commutative)(own_rule)
+    op = register_op(name, operands=operands, attrs=attrs, **facts)(own_rule)
     op.reference(reference)
     return op
 

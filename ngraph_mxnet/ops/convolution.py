@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Attribute, Int, PerAxis
+from ngraph_mxnet.ir.facts import Work
 from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
@@ -117,7 +119,12 @@ def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     return total.reshape(batch, outputs, *sizes)
 
 
-@register_op("convolution", operands=2, attrs=CONVOLUTION_ATTRS)
+def convolution_work(extra: int) -> Work:
+    """A multiply-add counts once; `extra` operations follow for each element."""
+    return lambda operands, results, attrs: {"simple": prod(results[0]) * (prod(operands[1][1:]) + extra)}
+
+
+@register_op("convolution", operands=2, attrs=CONVOLUTION_ATTRS, kind="convolution", work=convolution_work(0))
 def convolution(types, attrs):
     """T[N, C, *S], T[O, C/groups, *K] -> T[N, O, *R], one to three spatial axes.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ngraph_mxnet.ir.facts import DIVIDE, FINITE, ORDINAL, RATIO, SIMPLE, TOLERANT, TRANSCENDENTAL, FactsOf
 from ngraph_mxnet.ir.opdef import Attrs, Reference, TypeRule, register_op
 from ngraph_mxnet.ir.types import TensorType, boolean
 from ngraph_mxnet.ops.common import (
@@ -50,23 +51,24 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 
 
-# name: (domain, commutative, formula, function); T[A], T[B] -> T[broadcast(A, B)]
-ARITHMETIC: dict[str, tuple[str, bool, str, Function]] = {
-    "add": (NUMBER, True, "a + b; integers wrap", np.add),
-    "subtract": (NUMBER, False, "a - b; integers wrap", np.subtract),
-    "multiply": (NUMBER, True, "a * b; integers wrap", np.multiply),
-    "divide": (NUMBER, False, "a / b; integers truncate towards 0, and x / 0 is 0", _divide),
-    "power": (NUMBER, False, "a to the power b; integers wrap, 1 / a^-b is truncated, and 1 / 0 is 0", _power),
-    "maximum": (NUMBER, True, "the greater; NaN if either is", np.maximum),
-    "minimum": (NUMBER, True, "the lesser; NaN if either is", np.minimum),
-    "mod": (NUMBER, False, "a - b floor(a / b): the sign follows b; a mod 0 is 0 (MXNet's)", _mod),
-    "atan2": (FLOAT, False, "the angle of the point (b, a), in (-pi, pi]", np.arctan2),
-    "bitwise_and": (INTEGER, True, "a & b", np.bitwise_and),
-    "bitwise_or": (INTEGER, True, "a | b", np.bitwise_or),
-    "bitwise_xor": (INTEGER, True, "a ^ b", np.bitwise_xor),
-    "logical_and": (BOOL, True, "a and b", np.logical_and),
-    "logical_or": (BOOL, True, "a or b", np.logical_or),
-    "logical_xor": (BOOL, True, "a or b, not both", np.logical_xor),
+# name: (domain, commutative, facts, formula, function); T[A], T[B] -> T[broadcast(A, B)]
+ARITHMETIC: dict[str, tuple[str, bool, FactsOf, str, Function]] = {
+    "add": (NUMBER, True, SIMPLE | FINITE | TOLERANT, "a + b; integers wrap", np.add),
+    "subtract": (NUMBER, False, SIMPLE | FINITE, "a - b; integers wrap", np.subtract),
+    "multiply": (NUMBER, True, SIMPLE | FINITE, "a * b; integers wrap", np.multiply),
+    "divide": (NUMBER, False, DIVIDE, "a / b; integers truncate towards 0, and x / 0 is 0", _divide),
+    "power": (NUMBER, False, TRANSCENDENTAL,
+              "a to the power b; integers wrap, 1 / a^-b is truncated, and 1 / 0 is 0", _power),
+    "maximum": (NUMBER, True, SIMPLE | FINITE | ORDINAL, "the greater; NaN if either is", np.maximum),
+    "minimum": (NUMBER, True, SIMPLE | FINITE | ORDINAL, "the lesser; NaN if either is", np.minimum),
+    "mod": (NUMBER, False, RATIO, "a - b floor(a / b): the sign follows b; a mod 0 is 0 (MXNet's)", _mod),
+    "atan2": (FLOAT, False, TRANSCENDENTAL, "the angle of the point (b, a), in (-pi, pi]", np.arctan2),
+    "bitwise_and": (INTEGER, True, SIMPLE, "a & b", np.bitwise_and),
+    "bitwise_or": (INTEGER, True, SIMPLE, "a | b", np.bitwise_or),
+    "bitwise_xor": (INTEGER, True, SIMPLE, "a ^ b", np.bitwise_xor),
+    "logical_and": (BOOL, True, SIMPLE, "a and b", np.logical_and),
+    "logical_or": (BOOL, True, SIMPLE, "a or b", np.logical_or),
+    "logical_xor": (BOOL, True, SIMPLE, "a or b, not both", np.logical_xor),
 }
 
 # name: (commutative, formula, function); T[A], T[B] -> bool[broadcast(A, B)]
@@ -98,16 +100,16 @@ def _reference(function: Function) -> Reference:
     return in_f32(lambda inputs, attrs: np.asarray(function(*inputs)))
 
 
-for _name, (_domain, _commutative, _doc, _function) in ARITHMETIC.items():
-    declare(
-        _name, _doc, _arithmetic_rule(_domain), _reference(_function), operands=2, commutative=_commutative
-    )
+for _name, (_domain, _commutative, _facts, _doc, _function) in ARITHMETIC.items():
+    declare(_name, _doc, _arithmetic_rule(_domain), _reference(_function), operands=2, commutative=_commutative,
+            kind="logical" if _domain == BOOL else "arithmetic", **_facts)
 
 for _name, (_commutative, _doc, _function) in COMPARISONS.items():
-    declare(_name, _doc, _comparison_rule, _reference(_function), operands=2, commutative=_commutative)
+    declare(_name, _doc, _comparison_rule, _reference(_function), operands=2, commutative=_commutative,
+            kind="comparison", **SIMPLE | ORDINAL)
 
 
-@register_op("select", operands=3)
+@register_op("select", operands=3, kind="choice", **SIMPLE)
 def select(types, attrs):
     """bool[C], T[A], T[B] -> T[broadcast(C, A, B)]: a where the condition holds, else b."""
     require_domain(types[:1], BOOL)

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Float
+from ngraph_mxnet.ir.facts import by_result
 from ngraph_mxnet.ir.opdef import register_op
 from ngraph_mxnet.ops.common import (
     CLAMP,
@@ -24,8 +25,8 @@ from ngraph_mxnet.ops.common import (
     require_rank,
     require_shape,
 )
-from ngraph_mxnet.ops.convolution import CONVOLUTION_ATTRS, convolution_array, convolution_type
-from ngraph_mxnet.ops.linear import MATMUL_ATTRS, matmul_array, matmul_type
+from ngraph_mxnet.ops.convolution import CONVOLUTION_ATTRS, convolution_array, convolution_type, convolution_work
+from ngraph_mxnet.ops.linear import MATMUL_ATTRS, matmul_array, matmul_type, matmul_work
 from ngraph_mxnet.ops.normalization import require_channel_vectors
 
 
@@ -48,7 +49,8 @@ def _convolution_bias(inputs, attrs) -> np.ndarray:
     return convolution_array(inputs, attrs) + along_axis(inputs[2], 1, inputs[0].ndim)
 
 
-@register_op("convolution_bias", operands=3, attrs={**CONVOLUTION_ATTRS, **CLAMP})
+@register_op("convolution_bias", operands=3, attrs={**CONVOLUTION_ATTRS, **CLAMP}, kind="convolution",
+             work=convolution_work(3))
 def convolution_bias(types, attrs):
     """clamp(convolution(data, weights) + bias[O])."""
     return _convolution_bias_type(types, attrs)
@@ -60,7 +62,8 @@ def _(inputs, attrs):
     return _clamped(_convolution_bias(inputs, attrs), attrs)
 
 
-@register_op("convolution_bias_add", operands=4, attrs={**CONVOLUTION_ATTRS, **CLAMP})
+@register_op("convolution_bias_add", operands=4, attrs={**CONVOLUTION_ATTRS, **CLAMP}, kind="convolution",
+             work=convolution_work(4))
 def convolution_bias_add(types, attrs):
     """clamp(convolution(data, weights) + bias[O] + residual), the residual of the result's type."""
     return _convolution_bias_type(types, attrs)
@@ -81,6 +84,8 @@ def _(inputs, attrs):
         "lower2": Float(-math.inf),
         "upper2": Float(math.inf),
     },
+    kind="convolution",
+    work=convolution_work(7),
 )
 def convolution_bias_add_scale_shift(types, attrs):
     """(sum, clamp2(sum * scale[O] + shift[O])).
@@ -106,7 +111,7 @@ def _(inputs, attrs):
     return [total, clamp_array(total * scale + shift, attrs["lower2"], attrs["upper2"])]
 
 
-@register_op("matmul_bias", operands=3, attrs={**MATMUL_ATTRS, **CLAMP})
+@register_op("matmul_bias", operands=3, attrs={**MATMUL_ATTRS, **CLAMP}, kind="product", work=matmul_work(3))
 def matmul_bias(types, attrs):
     """clamp(matmul(a, b) + bias[N]), N the last axis of the product."""
     require_domain(types, FLOAT)
@@ -122,7 +127,7 @@ def _(inputs, attrs):
     return _clamped(matmul_array(inputs, attrs) + inputs[2], attrs)
 
 
-@register_op("scale_shift", operands=3, attrs=CLAMP)
+@register_op("scale_shift", operands=3, attrs=CLAMP, work=by_result(simple=3), tolerant=True)
 def scale_shift(types, attrs):
     """T[N, C, ...], T[C], T[C] -> T[N, C, ...]: clamp(data * scale + shift), per channel on axis 1."""
     require_rank(types[0], 2)

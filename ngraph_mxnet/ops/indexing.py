@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Choice, Int
+from ngraph_mxnet.ir.facts import by_operand, by_result
 from ngraph_mxnet.ir.opdef import register_op
 from ngraph_mxnet.ir.types import Shape, TensorType, i64
 from ngraph_mxnet.ops.common import (
@@ -34,7 +35,7 @@ def _inside(indices: np.ndarray, size: int, mode: str) -> np.ndarray:
     return np.mod(indices.astype(np.int64), size) if mode == "wrap" else np.clip(indices, 0, size - 1).astype(np.int64)
 
 
-@register_op("gather", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE})
+@register_op("gather", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE}, kind="indexing", work=by_result(gather=1))
 def gather(types, attrs):
     """T[A, D, B], integer I -> T[A, I, B]: the slices of data at the indices along `axis`.
 
@@ -53,7 +54,8 @@ def _(inputs, attrs):
     return np.take(data, _inside(indices, data.shape[attrs["axis"]], attrs["mode"]), axis=attrs["axis"])
 
 
-@register_op("gather_elements", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE})
+@register_op("gather_elements", operands=2, attrs={"axis": Int(0), "mode": OUTSIDE}, kind="indexing",
+             work=by_result(gather=1))
 def gather_elements(types, attrs):
     """T[A, D, B], integer [A, K, B] -> T[A, K, B]: of each line of data along `axis`, the elements at its indices.
 
@@ -90,7 +92,7 @@ def _coordinates(indices: np.ndarray, shape: Shape) -> tuple[np.ndarray, ...]:
     return tuple(np.clip(line, 0, size - 1) for line, size in zip(at, shape, strict=False))
 
 
-@register_op("gather_nd", operands=2)
+@register_op("gather_nd", operands=2, kind="indexing", work=by_result(gather=1))
 def gather_nd(types, attrs):
     """T[S, B], integer [M, I] -> T[I, B] with M dimensions in S: the slices of data at coordinates [:, i].
 
@@ -111,7 +113,8 @@ def _(inputs, attrs):
 REDUCTIONS = {"none": None, "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-@register_op("scatter_nd", operands=3, attrs={"reduction": Choice("none", tuple(REDUCTIONS))})
+@register_op("scatter_nd", operands=3, attrs={"reduction": Choice("none", tuple(REDUCTIONS))}, kind="indexing",
+             work=by_result(gather=1))
 def scatter_nd(types, attrs):
     """T[S, B], integer [M, I], T[I, B] -> T[S, B]: data with the updates in place of its slices at coordinates [:, i].
 
@@ -138,7 +141,8 @@ def _(inputs, attrs):
     return result
 
 
-@register_op("argsort", operands=1, attrs={"axis": Int(-1), "descending": Bool(False), "count": Int(0)})
+@register_op("argsort", operands=1, attrs={"axis": Int(-1), "descending": Bool(False), "count": Int(0)},
+             kind="position", work=by_operand(sort=1), ordinal=True)
 def argsort(types, attrs):
     """T[A, D, B] -> i64[A, K, B]: the positions along `axis` in the order of their elements.
 
@@ -164,7 +168,7 @@ def _(inputs, attrs):
     return np.take(order, np.arange(attrs["count"] or keys.shape[axis]), axis=axis)
 
 
-@register_op("cumsum", operands=1, attrs={"axis": Int(0)})
+@register_op("cumsum", operands=1, attrs={"axis": Int(0)}, work=by_result(simple=1))
 def cumsum(types, attrs):
     """T[A] -> T[A]: the sums of the elements up to and with each along `axis`; integers wrap."""
     require_domain(types, NUMBER)

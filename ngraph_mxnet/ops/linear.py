@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Attribute, Bool
+from ngraph_mxnet.ir.facts import Rates, Shapes, Work
 from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
@@ -47,7 +50,17 @@ def matmul_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     return np.matmul(a, b)
 
 
-@register_op("matmul", operands=2, attrs=MATMUL_ATTRS)
+def matmul_work(extra: int) -> Work:
+    """A multiply-add counts once; `extra` operations follow for each element."""
+
+    def work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+        inner = operands[0][-2 if attrs.get("transpose_a") else -1]
+        return {"simple": prod(results[0]) * (inner + extra)}
+
+    return work
+
+
+@register_op("matmul", operands=2, attrs=MATMUL_ATTRS, kind="product", work=matmul_work(0))
 def matmul(types, attrs):
     """T[..., M, K], T[..., K, N] -> T[..., M, N]; leading axes broadcast.
 

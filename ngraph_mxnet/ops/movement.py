@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Choice, Element, Float, Int, Ints, PerAxis
+from ngraph_mxnet.ir.facts import by_result
 from ngraph_mxnet.ir.opdef import register_op
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ops.common import (
@@ -21,7 +22,8 @@ from ngraph_mxnet.ops.common import (
 )
 
 
-@register_op("reshape", operands=1, attrs={"shape": Ints()})
+@register_op("reshape", operands=1, attrs={"shape": Ints()}, kind="movement", work=by_result(move=1),
+             selects=True, same_bytes=True)
 def reshape(types, attrs):
     """The elements in row-major order as `shape`, which holds no -1: shapes are static."""
     shape = attrs["shape"]
@@ -39,7 +41,7 @@ def _(inputs, attrs):
     return inputs[0].reshape(attrs["shape"])
 
 
-@register_op("bitcast", operands=1, attrs={"element": Element()})
+@register_op("bitcast", operands=1, attrs={"element": Element()}, kind="copy", work=by_result(move=1), same_bytes=True)
 def bitcast(types, attrs):
     """The bits of each element as an element of type `element`, which has as many; neither is bool."""
     own, element = types[0].element, attrs["element"]
@@ -57,7 +59,7 @@ def _(inputs, attrs):
     return contiguous(inputs[0]).view(attrs["element"].numpy)
 
 
-@register_op("transpose", operands=1, attrs={"order": Ints()})
+@register_op("transpose", operands=1, attrs={"order": Ints()}, kind="movement", work=by_result(gather=1), selects=True)
 def transpose(types, attrs):
     """Axis i of the result is axis order[i] of the operand; `order` is a permutation of 0..rank-1."""
     order = attrs["order"]
@@ -75,7 +77,7 @@ def _(inputs, attrs):
     return contiguous(inputs[0].transpose(attrs["order"]))
 
 
-@register_op("concat", operands=(1, None), attrs={"axis": Int()})
+@register_op("concat", operands=(1, None), attrs={"axis": Int()}, kind="movement", work=by_result(move=1), selects=True)
 def concat(types, attrs):
     """The operands one after the other along `axis`; the other dimensions agree."""
     common_element(types)
@@ -95,7 +97,8 @@ def _(inputs, attrs):
     return np.concatenate(inputs, axis=attrs["axis"])
 
 
-@register_op("slice", operands=1, attrs={"begin": Ints(), "end": Ints(), "strides": PerAxis(fill=1)})
+@register_op("slice", operands=1, attrs={"begin": Ints(), "end": Ints(), "strides": PerAxis(fill=1)}, kind="movement",
+             work=by_result(move=1), selects=True)
 def slice_(types, attrs):
     """Elements begin, begin + stride, ... before `end`, on each axis.
 
@@ -131,6 +134,8 @@ def _(inputs, attrs):
         "mode": Choice("constant", ("constant", "edge", "reflect")),
         "value": Float(0.0),
     },
+    kind="movement",
+    work=by_result(move=1),
 )
 def pad(types, attrs):
     """Elements added at both ends of each axis: `value`, the nearest element, or the mirror image about it.
@@ -164,7 +169,7 @@ def _(inputs, attrs):
     return np.pad(x, width, mode=attrs["mode"])
 
 
-@register_op("broadcast", operands=1, attrs={"shape": Ints()})
+@register_op("broadcast", operands=1, attrs={"shape": Ints()}, kind="movement", work=by_result(move=1), selects=True)
 def broadcast(types, attrs):
     """The operand repeated to `shape`, right-aligned, dimensions of 1 stretched."""
     shape = attrs["shape"]

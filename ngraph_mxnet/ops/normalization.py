@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Float, Int
-from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.facts import Rates, Shapes, by_operand, by_result
+from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ops.common import (
     FLOAT,
     along_axis,
@@ -28,7 +29,7 @@ def require_channel_vectors(types, axis):
         require_shape(type_, (types[0].shape[axis],), position=position)
 
 
-@register_op("batch_norm", operands=5, attrs={"epsilon": Float(1e-5)})
+@register_op("batch_norm", operands=5, attrs={"epsilon": Float(1e-5)}, work=by_result(simple=2))
 def batch_norm(types, attrs):
     """T[N, C, ...], gamma, beta, mean, variance each T[C] -> T[N, C, ...].
 
@@ -48,7 +49,7 @@ def _(inputs, attrs):
     return (data - mean) / np.sqrt(variance + epsilon) * gamma + beta
 
 
-@register_op("batch_norm_factors", operands=4, attrs={"epsilon": Float(1e-5)})
+@register_op("batch_norm_factors", operands=4, attrs={"epsilon": Float(1e-5)}, work=by_result(divide=1, simple=4))
 def batch_norm_factors(types, attrs):
     """gamma, beta, mean, variance each T[C] -> scale T[C], shift T[C]: batch_norm(x) is x * scale + shift.
 
@@ -67,7 +68,8 @@ def _(inputs, attrs):
     return [scale, beta - mean * scale]
 
 
-@register_op("layer_norm", operands=3, attrs={"axis": Int(-1), "epsilon": Float(1e-5)})
+@register_op("layer_norm", operands=3, attrs={"axis": Int(-1), "epsilon": Float(1e-5)}, kind="row",
+             work=by_operand(simple=6))
 def layer_norm(types, attrs):
     """T[S], gamma T[D], beta T[D] -> T[S], D the size along `axis`.
 
@@ -94,7 +96,7 @@ def _softmax_type(types, attrs):
     return types[0]
 
 
-@register_op("softmax", operands=1, attrs={"axis": Int(-1)})
+@register_op("softmax", operands=1, attrs={"axis": Int(-1)}, kind="row", work=by_operand(simple=4, transcendental=1))
 def softmax(types, attrs):
     """e^(x - m) / sum of e^(x - m) along `axis`, m the greatest along it."""
     return _softmax_type(types, attrs)
@@ -108,7 +110,8 @@ def _(inputs, attrs):
     return powers / powers.sum(axis=attrs["axis"], keepdims=True)
 
 
-@register_op("log_softmax", operands=1, attrs={"axis": Int(-1)})
+@register_op("log_softmax", operands=1, attrs={"axis": Int(-1)}, kind="row",
+             work=by_operand(simple=4, transcendental=1))
 def log_softmax(types, attrs):
     """x - m - log(sum of e^(x - m)) along `axis`, m the greatest along it."""
     return _softmax_type(types, attrs)
@@ -122,7 +125,8 @@ def _(inputs, attrs):
     return centred - np.log(np.exp(centred).sum(axis=attrs["axis"], keepdims=True))
 
 
-@register_op("dropout", operands=1, attrs={"rate": Float(0.5)})
+@register_op("dropout", operands=1, attrs={"rate": Float(0.5)}, kind="copy", work=by_result(move=1),
+             selects=True, same_bytes=True)
 def dropout(types, attrs):
     """At inference, the operand. `rate` in [0, 1] is the share that training drops."""
     require(0 <= attrs["rate"] <= 1, "rate", attrs["rate"], "a number from 0 to 1")
@@ -134,6 +138,10 @@ def _(inputs, attrs):
     return inputs[0]
 
 
+def _lrn_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    return by_result(simple=attrs["size"] + 3, transcendental=1)(operands, results, attrs)
+
+
 @register_op(
     "lrn",
     operands=1,
@@ -143,6 +151,7 @@ def _(inputs, attrs):
         "beta": Float(0.75),
         "bias": Float(2.0),
     },
+    work=_lrn_work,
 )
 def lrn(types, attrs):
     """T[N, C, ...] -> same: data * (bias + alpha / size * s)^-beta (MXNet's LRN, whose defaults these are).

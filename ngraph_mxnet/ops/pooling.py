@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Attribute, Bool, Choice, Ints, PerAxis
+from ngraph_mxnet.ir.facts import Rates, Shapes
 from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
@@ -105,7 +107,11 @@ def divisors(sizes: Shape, attrs: Attrs) -> np.ndarray:
     return reduce(np.multiply.outer, counts)
 
 
-@register_op("max_pool", operands=1, attrs=POOL_ATTRS)
+def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    return {"simple": prod(results[0]) * prod(attrs["kernel"])}
+
+
+@register_op("max_pool", operands=1, attrs=POOL_ATTRS, kind="pool", work=_work, selects=True, ordinal=True)
 def max_pool(types, attrs):
     """T[N, C, *S] -> T[N, C, *R]: the greatest element of each window, padding aside; NaN if one is."""
     require_domain(types, NUMBER)
@@ -120,7 +126,8 @@ def _(inputs, attrs):
     return reduce(np.maximum, _taps(data, attrs, lowest)).copy()
 
 
-@register_op("avg_pool", operands=1, attrs={**POOL_ATTRS, "include_pad": Bool(True)})
+@register_op("avg_pool", operands=1, attrs={**POOL_ATTRS, "include_pad": Bool(True)}, kind="pool", work=_work,
+             tolerant=True)
 def avg_pool(types, attrs):
     """T[N, C, *S] -> T[N, C, *R]: the sum of each window's elements over its divisor (see `divisors`)."""
     require_domain(types, FLOAT)

@@ -5,10 +5,13 @@ With G gates (LSTM 4, GRU 3, else 1), H units and R the size of the hidden state
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Choice
-from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.facts import Rates, Shapes, by_result
+from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ops.common import (
     FLOAT,
     common_element,
@@ -28,7 +31,13 @@ def _units(columns: int, cell: str) -> int:
     return columns // GATES[cell]
 
 
-@register_op("rnn", operands=(4, 6), attrs={"cell": Choice("lstm", tuple(GATES)), "reverse": Bool(False)})
+def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    steps, (gates, inner) = prod(operands[0][:2]), operands[1]
+    projection = prod(operands[5]) if len(operands) == 6 else 0
+    return {"simple": steps * (gates * (inner + 2) + projection), "transcendental": steps * gates * 1.25}
+
+
+@register_op("rnn", operands=(4, 6), attrs={"cell": Choice("lstm", tuple(GATES)), "reverse": Bool(False)}, work=_work)
 def rnn(types, attrs):
     """x T[S, N, G*H], weights T[G*H, R], bias T[G*H], h T[N, R] -> hidden states T[S, N, R], the last one T[N, R].
 
@@ -99,7 +108,7 @@ def _cell_types(types, cell):
     require_shape(types[2], (types[0].shape[0], _units(types[0].shape[1], cell)), position=2)
 
 
-@register_op("lstm_cell", operands=3)
+@register_op("lstm_cell", operands=3, work=by_result(transcendental=5, simple=7))
 def lstm_cell(types, attrs):
     """x T[N, 4H], p T[N, 4H], c T[N, H] -> h T[N, H], c' T[N, H]: one step of an LSTM after both products.
 
@@ -115,7 +124,7 @@ def _(inputs, attrs):
     return list(_lstm(*inputs))
 
 
-@register_op("gru_cell", operands=3)
+@register_op("gru_cell", operands=3, work=by_result(transcendental=3, simple=7))
 def gru_cell(types, attrs):
     """x T[N, 3H], p T[N, 3H], h T[N, H] -> h' T[N, H]: one step of a GRU after both products.
 

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Int, Ints
+from ngraph_mxnet.ir.facts import ORDINAL, TOLERANT, FactsOf, by_operand
 from ngraph_mxnet.ir.opdef import Attrs, Reference, TypeRule
 from ngraph_mxnet.ir.types import Shape, TensorType, i64
 from ngraph_mxnet.ops.common import (
@@ -36,13 +37,13 @@ def _accumulate_in_f64(function: Function) -> Function:
     return reduce
 
 
-# name: (domain, needs an element, formula, function); T[S] -> T[S without axes]
-REDUCTIONS: dict[str, tuple[str, bool, str, Function]] = {
-    "reduce_sum": (NUMBER, False, "sum over `axes`; 0 of none", _accumulate_in_f64(np.sum)),
-    "reduce_mean": (FLOAT, True, "mean over `axes`", _accumulate_in_f64(np.mean)),
-    "reduce_prod": (NUMBER, False, "product over `axes`; 1 of none", _accumulate_in_f64(np.prod)),
-    "reduce_max": (NUMBER, True, "greatest over `axes`; NaN if one is", np.max),
-    "reduce_min": (NUMBER, True, "least over `axes`; NaN if one is", np.min),
+# name: (domain, needs an element, facts, formula, function); T[S] -> T[S without axes]
+REDUCTIONS: dict[str, tuple[str, bool, FactsOf, str, Function]] = {
+    "reduce_sum": (NUMBER, False, {}, "sum over `axes`; 0 of none", _accumulate_in_f64(np.sum)),
+    "reduce_mean": (FLOAT, True, TOLERANT, "mean over `axes`", _accumulate_in_f64(np.mean)),
+    "reduce_prod": (NUMBER, False, {}, "product over `axes`; 1 of none", _accumulate_in_f64(np.prod)),
+    "reduce_max": (NUMBER, True, ORDINAL, "greatest over `axes`; NaN if one is", np.max),
+    "reduce_min": (NUMBER, True, ORDINAL, "least over `axes`; NaN if one is", np.min),
 }
 
 # name: (formula, function); T[S] -> i64[S without axis]
@@ -101,16 +102,10 @@ def _arg_reference(function: Function) -> Reference:
     return reference
 
 
-for _name, (_domain, _needs, _doc, _function) in REDUCTIONS.items():
-    declare(
-        _name,
-        _doc,
-        _rule(_domain, _needs),
-        _reference(_function),
-        attrs={"axes": Ints(), "keep_dims": Bool(False)},
-    )
+for _name, (_domain, _needs, _facts, _doc, _function) in REDUCTIONS.items():
+    declare(_name, _doc, _rule(_domain, _needs), _reference(_function),
+            attrs={"axes": Ints(), "keep_dims": Bool(False)}, kind="reduction", work=by_operand(simple=1), **_facts)
 
 for _name, (_doc, _function) in ARG_REDUCTIONS.items():
-    declare(
-        _name, _doc, _arg_rule, _arg_reference(_function), attrs={"axis": Int(), "keep_dims": Bool(False)}
-    )
+    declare(_name, _doc, _arg_rule, _arg_reference(_function), attrs={"axis": Int(), "keep_dims": Bool(False)},
+            kind="position", work=by_operand(simple=2), **ORDINAL)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Choice, Ints
-from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ir.facts import Rates, Shapes, by_operand, by_result
+from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ops.common import (
     FLOAT,
@@ -73,10 +74,17 @@ def _image_type(types: Types, sizes: tuple[int, ...]) -> TensorType:
     return data.with_shape((*data.shape[:2], *sizes))
 
 
+def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    taps = 4 if attrs["mode"] == "bilinear" else 1
+    return by_result(gather=taps, simple=taps)(operands, results, attrs)
+
+
 @register_op(
     "resize",
     operands=1,
     attrs={"sizes": Ints(), "mode": Choice("bilinear", ("bilinear", "nearest")), "corners": Bool(False)},
+    kind="resampling",
+    work=_work,
 )
 def resize(types, attrs):
     """T[N, C, H, W] -> T[N, C, *sizes], each axis by itself.
@@ -95,7 +103,7 @@ def _(inputs, attrs):
     return _resampled(data, *(resize_taps(size, out, attrs["mode"], attrs["corners"]) for size, out in pairs))
 
 
-@register_op("adaptive_avg_pool", operands=1, attrs={"sizes": Ints()})
+@register_op("adaptive_avg_pool", operands=1, attrs={"sizes": Ints()}, kind="resampling", work=by_operand(simple=1))
 def adaptive_avg_pool(types, attrs):
     """T[N, C, H, W] -> T[N, C, *sizes]: on each axis output i of R is the mean over [floor(i S/R), ceil((i+1) S/R))."""
     return _image_type(types, attrs["sizes"])
@@ -108,7 +116,7 @@ def _(inputs, attrs):
     return _resampled(data, *(adaptive_taps(*pair) for pair in zip(data.shape[2:], attrs["sizes"], strict=True)))
 
 
-@register_op("bilinear_sample", operands=2)
+@register_op("bilinear_sample", operands=2, work=by_result(gather=4, simple=8))
 def bilinear_sample(types, attrs):
     """T[N, C, H, W], grid T[N, 2, P, Q] -> T[N, C, P, Q]: the data at (x, y) = grid[n, :, p, q], linear between pixels.
 

@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Element, Float
+from ngraph_mxnet.ir.facts import DIVIDE, FINITE, RATIO, ROUNDS, SIMPLE, TOLERANT, TRANSCENDENTAL, FactsOf, by_result
 from ngraph_mxnet.ir.opdef import Reference, register_op
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ops.common import (
@@ -79,47 +80,47 @@ def _gelu(x: np.ndarray) -> np.ndarray:
     return x * 0.5 * (1 + erf(x / math.sqrt(2)))
 
 
-# name: (domain, formula, function)
-UNARY: dict[str, tuple[str, str, Function]] = {
-    "abs": (NUMBER, "|x|", np.abs),
-    "acos": (FLOAT, "arc cosine; NaN outside [-1, 1]", np.arccos),
-    "acosh": (FLOAT, "inverse hyperbolic cosine; NaN below 1", np.arccosh),
-    "asin": (FLOAT, "arc sine; NaN outside [-1, 1]", np.arcsin),
-    "asinh": (FLOAT, "inverse hyperbolic sine", np.arcsinh),
-    "atan": (FLOAT, "arc tangent", np.arctan),
-    "atanh": (FLOAT, "inverse hyperbolic tangent; NaN outside [-1, 1]", np.arctanh),
-    "cbrt": (FLOAT, "cube root, negative for negative x", np.cbrt),
-    "ceiling": (NUMBER, "the least whole number not below x", _rounding(np.ceil)),
-    "cos": (FLOAT, "cosine", np.cos),
-    "cosh": (FLOAT, "hyperbolic cosine", np.cosh),
-    "erf": (FLOAT, "2/sqrt(pi) times the integral of exp(-t^2) from 0 to x", erf),
-    "erfinv": (FLOAT, "the y with erf(y) = x; infinite at -1 and 1, NaN outside", _erfinv),
-    "exp": (FLOAT, "e^x", np.exp),
-    "expm1": (FLOAT, "e^x - 1, exact near 0", np.expm1),
-    "floor": (NUMBER, "the greatest whole number not above x", _rounding(np.floor)),
-    "gamma": (FLOAT, "the gamma function; infinite at 0, NaN at negative whole numbers", _gamma),
-    "gelu": (FLOAT, "x/2 (1 + erf(x / sqrt(2)))", _gelu),
-    "lgamma": (FLOAT, "log |gamma(x)|; infinite at 0 and negative whole numbers", _lgamma),
-    "log": (FLOAT, "natural logarithm; -inf at 0, NaN below", np.log),
-    "log10": (FLOAT, "logarithm to base 10", np.log10),
-    "log1p": (FLOAT, "log(1 + x), exact near 0", np.log1p),
-    "log2": (FLOAT, "logarithm to base 2", np.log2),
-    "negative": (NUMBER, "-x; unsigned integers wrap", np.negative),
-    "reciprocal": (FLOAT, "1/x", lambda x: 1 / x),
-    "relu": (NUMBER, "max(x, 0); NaN stays NaN", lambda x: np.maximum(x, x.dtype.type(0))),
-    "round": (NUMBER, "the nearest whole number, halves to the even one", _rounding(np.rint)),
-    "rsqrt": (FLOAT, "1/sqrt(x)", lambda x: 1 / np.sqrt(x)),
-    "sigmoid": (FLOAT, "1/(1 + e^-x)", _sigmoid),
-    "sign": (NUMBER, "-1, 0 or 1; NaN stays NaN", np.sign),
-    "sin": (FLOAT, "sine", np.sin),
-    "sinh": (FLOAT, "hyperbolic sine", np.sinh),
-    "softplus": (FLOAT, "log(1 + e^x), without overflow", lambda x: np.logaddexp(x, x.dtype.type(0))),
-    "softsign": (FLOAT, "x/(1 + |x|)", _softsign),
-    "sqrt": (FLOAT, "square root; NaN below 0", np.sqrt),
-    "square": (NUMBER, "x^2; integers wrap", np.square),
-    "tan": (FLOAT, "tangent", np.tan),
-    "tanh": (FLOAT, "hyperbolic tangent", np.tanh),
-    "trunc": (NUMBER, "the whole part of x", _rounding(np.trunc)),
+# name: (domain, facts, formula, function)
+UNARY: dict[str, tuple[str, FactsOf, str, Function]] = {
+    "abs": (NUMBER, SIMPLE | FINITE, "|x|", np.abs),
+    "acos": (FLOAT, TRANSCENDENTAL, "arc cosine; NaN outside [-1, 1]", np.arccos),
+    "acosh": (FLOAT, TRANSCENDENTAL, "inverse hyperbolic cosine; NaN below 1", np.arccosh),
+    "asin": (FLOAT, TRANSCENDENTAL, "arc sine; NaN outside [-1, 1]", np.arcsin),
+    "asinh": (FLOAT, TRANSCENDENTAL, "inverse hyperbolic sine", np.arcsinh),
+    "atan": (FLOAT, TRANSCENDENTAL, "arc tangent", np.arctan),
+    "atanh": (FLOAT, TRANSCENDENTAL, "inverse hyperbolic tangent; NaN outside [-1, 1]", np.arctanh),
+    "cbrt": (FLOAT, TRANSCENDENTAL, "cube root, negative for negative x", np.cbrt),
+    "ceiling": (NUMBER, SIMPLE | FINITE | ROUNDS, "the least whole number not below x", _rounding(np.ceil)),
+    "cos": (FLOAT, TRANSCENDENTAL, "cosine", np.cos),
+    "cosh": (FLOAT, TRANSCENDENTAL, "hyperbolic cosine", np.cosh),
+    "erf": (FLOAT, TRANSCENDENTAL, "2/sqrt(pi) times the integral of exp(-t^2) from 0 to x", erf),
+    "erfinv": (FLOAT, TRANSCENDENTAL, "the y with erf(y) = x; infinite at -1 and 1, NaN outside", _erfinv),
+    "exp": (FLOAT, TRANSCENDENTAL, "e^x", np.exp),
+    "expm1": (FLOAT, TRANSCENDENTAL, "e^x - 1, exact near 0", np.expm1),
+    "floor": (NUMBER, SIMPLE | FINITE | ROUNDS, "the greatest whole number not above x", _rounding(np.floor)),
+    "gamma": (FLOAT, TRANSCENDENTAL, "the gamma function; infinite at 0, NaN at negative whole numbers", _gamma),
+    "gelu": (FLOAT, {"work": by_result(transcendental=1, simple=3)}, "x/2 (1 + erf(x / sqrt(2)))", _gelu),
+    "lgamma": (FLOAT, TRANSCENDENTAL, "log |gamma(x)|; infinite at 0 and negative whole numbers", _lgamma),
+    "log": (FLOAT, TRANSCENDENTAL, "natural logarithm; -inf at 0, NaN below", np.log),
+    "log10": (FLOAT, TRANSCENDENTAL, "logarithm to base 10", np.log10),
+    "log1p": (FLOAT, TRANSCENDENTAL, "log(1 + x), exact near 0", np.log1p),
+    "log2": (FLOAT, TRANSCENDENTAL, "logarithm to base 2", np.log2),
+    "negative": (NUMBER, SIMPLE | FINITE, "-x; unsigned integers wrap", np.negative),
+    "reciprocal": (FLOAT, DIVIDE, "1/x", lambda x: 1 / x),
+    "relu": (NUMBER, SIMPLE | FINITE | TOLERANT, "max(x, 0); NaN stays NaN", lambda x: np.maximum(x, x.dtype.type(0))),
+    "round": (NUMBER, SIMPLE | FINITE | ROUNDS, "the nearest whole number, halves to the even one", _rounding(np.rint)),
+    "rsqrt": (FLOAT, DIVIDE, "1/sqrt(x)", lambda x: 1 / np.sqrt(x)),
+    "sigmoid": (FLOAT, TRANSCENDENTAL | FINITE, "1/(1 + e^-x)", _sigmoid),
+    "sign": (NUMBER, SIMPLE | FINITE, "-1, 0 or 1; NaN stays NaN", np.sign),
+    "sin": (FLOAT, TRANSCENDENTAL, "sine", np.sin),
+    "sinh": (FLOAT, TRANSCENDENTAL, "hyperbolic sine", np.sinh),
+    "softplus": (FLOAT, TRANSCENDENTAL, "log(1 + e^x), without overflow", lambda x: np.logaddexp(x, x.dtype.type(0))),
+    "softsign": (FLOAT, RATIO | FINITE, "x/(1 + |x|)", _softsign),
+    "sqrt": (FLOAT, DIVIDE | FINITE, "square root; NaN below 0", np.sqrt),
+    "square": (NUMBER, SIMPLE | FINITE, "x^2; integers wrap", np.square),
+    "tan": (FLOAT, TRANSCENDENTAL, "tangent", np.tan),
+    "tanh": (FLOAT, TRANSCENDENTAL | FINITE, "hyperbolic tangent", np.tanh),
+    "trunc": (NUMBER, SIMPLE | ROUNDS, "the whole part of x", _rounding(np.trunc)),
 }
 
 
@@ -128,15 +129,19 @@ def _reference(function: Function) -> Reference:
     return in_f32(lambda inputs, attrs: np.asarray(function(inputs[0])).astype(inputs[0].dtype, copy=False))
 
 
-for _name, (_domain, _doc, _function) in UNARY.items():
-    declare(_name, _doc, same_type(_domain), _reference(_function))
+for _name, (_domain, _facts, _doc, _function) in UNARY.items():
+    declare(_name, _doc, same_type(_domain), _reference(_function), kind="arithmetic", **_facts)
 
-declare("identity", "x", same_type(ANY), lambda inputs, attrs: inputs[0])
-declare("bitwise_not", "every bit of x inverted", same_type(INTEGER), lambda inputs, attrs: np.invert(inputs[0]))
-declare("logical_not", "not x; bool", same_type(BOOL), lambda inputs, attrs: np.logical_not(inputs[0]))
+declare("identity", "x", same_type(ANY), lambda inputs, attrs: inputs[0],
+        kind="copy", work=by_result(move=1), selects=True, same_bytes=True)
+declare("bitwise_not", "every bit of x inverted", same_type(INTEGER), lambda inputs, attrs: np.invert(inputs[0]),
+        kind="arithmetic", **SIMPLE)
+declare("logical_not", "not x; bool", same_type(BOOL), lambda inputs, attrs: np.logical_not(inputs[0]),
+        kind="logical", **SIMPLE)
 
 
-@register_op("clamp", operands=1, attrs={"lower": Float(), "upper": Float()})
+@register_op("clamp", operands=1, attrs={"lower": Float(), "upper": Float()}, kind="arithmetic",
+             work=by_result(simple=2), ordinal=True, keeps_finite=True, tolerant=True)
 def clamp(types, attrs):
     """min(max(x, lower), upper); NaN stays NaN. For integers the bounds are rounded inwards and saturate."""
     require_domain(types, NUMBER)
@@ -153,7 +158,8 @@ def _(inputs, attrs):
 assert list(clamp.schema) == list(CLAMP)  # the fused ops' bounds, there with defaults
 
 
-@register_op("leaky_relu", operands=1, attrs={"slope": Float(0.25)})
+@register_op("leaky_relu", operands=1, attrs={"slope": Float(0.25)}, kind="arithmetic",
+             work=by_result(simple=2), keeps_finite=True)
 def leaky_relu(types, attrs):
     """x where x > 0, else slope * x. The default is MXNet's."""
     return same_type(FLOAT)(types, attrs)
@@ -166,7 +172,8 @@ def _(inputs, attrs):
     return np.where(x > 0, x, x * x.dtype.type(attrs["slope"]))
 
 
-@register_op("elu", operands=1, attrs={"alpha": Float(1.0)})
+@register_op("elu", operands=1, attrs={"alpha": Float(1.0)}, kind="arithmetic",
+             work=by_result(transcendental=1, simple=2), keeps_finite=True)
 def elu(types, attrs):
     """x where x > 0, else alpha * (e^x - 1)."""
     return same_type(FLOAT)(types, attrs)
@@ -180,7 +187,8 @@ def _(inputs, attrs):
 
 
 @register_op("hard_swish", operands=1,
-             attrs={"slope": Float(1 / 6), "offset": Float(0.5), "scale": Float(1.0), "shift": Float(0.0)})  # fmt: skip
+             attrs={"slope": Float(1 / 6), "offset": Float(0.5), "scale": Float(1.0), "shift": Float(0.0)},
+             kind="arithmetic", work=by_result(simple=4), keeps_finite=True)
 def hard_swish(types, attrs):
     """x * min(max(x * slope + offset, 0), 1) * scale + shift; the defaults are those of MobileNet v3."""
     return same_type(FLOAT)(types, attrs)
@@ -194,7 +202,7 @@ def _(inputs, attrs):
     return x * clamp_array(x * slope + offset, 0.0, 1.0) * scale + shift
 
 
-@register_op("convert", operands=1, attrs={"element": Element()})
+@register_op("convert", operands=1, attrs={"element": Element()}, kind="copy", work=by_result(move=1))
 def convert(types, attrs):
     """x as element type `element`: floats truncate to integers, non-zero is true.
 

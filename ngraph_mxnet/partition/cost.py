@@ -20,12 +20,6 @@ class Cost:
         return Cost(self.macs + other.macs, self.operations + other.operations, self.bytes + other.bytes)
 
 
-# These ops move elements or compute nothing at all.
-MOVEMENT = frozenset({
-    "broadcast", "concat", "constant", "convert", "dropout", "gather", "gather_elements", "gather_nd", "identity",
-    "pad", "reshape", "scatter_nd", "slice", "transpose",
-})
-
 
 def graph_cost(graph: Graph) -> Cost:
     """The cost of running `graph` once; unread parameters (labels) cost nothing."""
@@ -39,9 +33,9 @@ def node_cost(node: Node) -> Cost:
     """The arithmetic of one node, counted as its definition does it, whatever a kernel makes of it."""
     out = sum(value.type.size for value in node.outputs)
     name = node.op.name
-    if name.startswith("convolution"):
+    if node.op.kind == "convolution":
         return Cost(macs=out * prod(node.inputs[1].shape[1:]) // prod(node.attrs["data_dilations"]))
-    if name.startswith("matmul"):
+    if node.op.kind == "product":
         return Cost(macs=out * node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1])
     if name == "attention":
         queries, keys = node.inputs[:2]
@@ -50,9 +44,9 @@ def node_cost(node: Node) -> Cost:
     if name == "rnn":
         steps, rows = node.inputs[0].shape[:2]
         return Cost(macs=steps * rows * node.inputs[1].type.size, operations=node.inputs[0].type.size)
-    if name in MOVEMENT:
+    if not node.op.computes:
         return Cost()
-    if name in ("max_pool", "avg_pool"):
+    if node.op.kind == "pool":
         return Cost(operations=out * prod(node.attrs["kernel"]))
     if name == "lrn":
         return Cost(operations=out * node.attrs["size"])

@@ -7,7 +7,7 @@ computed in the prepare graph, once for each set of weights; weights that are co
 from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.passes.contraction import CONVOLUTIONS, MATMULS, bias_of, closed, with_bias
+from ngraph_mxnet.passes.contraction import bias_of, closed, with_bias
 from ngraph_mxnet.passes.pattern import Rewriter
 
 
@@ -47,8 +47,8 @@ def fold_affine(host: Node, scale: Value | None, shift: Value | None, outer: Nod
 def _scaled(host: Node, scale: Value, rw: Rewriter) -> Value:
     """The weights times `scale` along their output channels (of a scale_shift: its scale)."""
     weights = host.inputs[1]
-    if host.op.name in CONVOLUTIONS:
+    if host.op.kind == "convolution":
         scale = rw.reshape(scale, (*scale.shape, *(1,) * (weights.type.rank - 1)))
-    elif host.op.name in MATMULS and host.attrs["transpose_b"]:
+    elif host.op.kind == "product" and host.attrs["transpose_b"]:
         scale = rw.reshape(scale, (*scale.shape, 1))
     return rw.make("multiply", weights, scale, origin=(host,))

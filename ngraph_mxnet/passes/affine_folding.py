@@ -5,11 +5,11 @@ from __future__ import annotations
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.passes.affine import fold_affine
 from ngraph_mxnet.passes.contraction import (
-    HOSTS,
     NO_CLAMP,
     channel_axis,
     channel_vector,
     closed,
+    host_of,
     varies_by_channel_only,
     with_bias,
 )
@@ -24,7 +24,7 @@ def add_bias(node: Node, rw: Rewriter) -> Answer:
     """
     answer: Answer = None
     for x, other in (node.inputs, node.inputs[::-1]):
-        host = rw.producer(x, *HOSTS)
+        host = host_of(x, rw)
         if host is None or not varies_by_channel_only(other, x, channel_axis(host)):
             continue
         if other.shape == node.output.shape and not rw.static(other):
@@ -69,7 +69,7 @@ def divide_weights(node: Node, rw: Rewriter) -> Answer:
 
 
 def _host_and_vector(x: Value, other: Value, rw: Rewriter) -> tuple[Node, Value] | None:
-    host = rw.producer(x, *HOSTS)
+    host = host_of(x, rw)
     if host is None or not x.type.element.is_float or not rw.static(other):
         return None
     vector = channel_vector(other, x, channel_axis(host), rw)

@@ -7,7 +7,7 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import f64
 from ngraph_mxnet.passes.affine import fold_affine
-from ngraph_mxnet.passes.contraction import HOSTS, MATMULS, NO_CLAMP
+from ngraph_mxnet.passes.contraction import NO_CLAMP, host_of
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
@@ -31,10 +31,10 @@ def scale_shift_into_host(node: Node, rw: Rewriter) -> Answer:
     matmul of rank above 2, whose bias runs along the last axis and not along axis 1, nor into a convolution
     *after* the scale_shift: its padding would have to be shifted too.
     """
-    host = rw.producer(node.inputs[0], *HOSTS)
+    host = host_of(node.inputs[0], rw)
     if host is None:
         return None
-    if host.op.name in MATMULS and host.output.type.rank != 2:
+    if host.op.kind == "product" and host.output.type.rank != 2:
         return "channels are not the last axis of the product"
     return fold_affine(host, node.inputs[1], node.inputs[2], node, rw)
 

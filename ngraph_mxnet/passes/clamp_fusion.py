@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.passes.algebraic import merge_bounds
-from ngraph_mxnet.passes.contraction import HOSTS, bias_of, with_bias
+from ngraph_mxnet.passes.contraction import bias_of, host_of, with_bias
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
@@ -14,7 +14,7 @@ def clamp_into_host(node: Node, rw: Rewriter) -> Answer:
     A contraction without bias gets one of zeros: only the ops with bias have bounds.
     Not when the unclamped value has other readers, nor for integers.
     """
-    host = rw.producer(node.inputs[0], *HOSTS)
+    host = host_of(node.inputs[0], rw)
     if host is None:
         return None
     if not rw.single(host.output):
@@ -31,7 +31,7 @@ def clamp_before_pool(node: Node, rw: Rewriter) -> Answer:
     A clamp is monotonic and every window holds an element, so the order does not matter.
     """
     pool = rw.producer(node.inputs[0], "max_pool")
-    host = rw.producer(pool.inputs[0], *HOSTS) if pool else None
+    host = host_of(pool.inputs[0], rw) if pool else None
     if pool is None or host is None:
         return None
     if not rw.single(pool.output) or not rw.single(host.output):

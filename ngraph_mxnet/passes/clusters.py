@@ -21,9 +21,6 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.passes.pattern import join_origins
 
-REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_max")
-ROW_OPS = ("softmax", "log_softmax", "layer_norm")
-
 
 @dataclass(eq=False)
 class _Cluster:
@@ -49,7 +46,7 @@ class Clusters:
 
     Args:
         elementwise: whether a node is an elementwise op that may be fused.
-        reduces: whether a node is one of `REDUCTIONS` or `ROW_OPS` that may be fused.
+        reduces: whether a node is a reduction, or an op on rows, that may be fused.
         apart: the values of a graph that no cluster with a reduction may read or make.
         most_row: the most elements of a row.
     """
@@ -76,7 +73,7 @@ class Clusters:
 def _rows_of(node: Node) -> int | None:
     """How many trailing axes the node reduces; None unless its axes are the last ones."""
     shape = node.inputs[0].shape
-    if node.op.name in REDUCTIONS:
+    if node.op.kind == "reduction":
         axes = sorted(axis % len(shape) for axis in node.attrs["axes"])
         count = len(axes)
         fits = count > 0 and axes == list(range(len(shape) - count, len(shape)))
@@ -127,7 +124,7 @@ class _Forming:
         inside = [v for v in node.inputs if v.node in cluster.nodes]
         if node.output.shape == cluster.shape:
             return all(v.shape in (cluster.shape, *cluster.row_shapes[:1]) for v in inside)
-        if node.op.name in REDUCTIONS:
+        if node.op.kind == "reduction":
             return True
         return all(v.shape == node.output.shape for v in inside)
 

@@ -11,16 +11,19 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.passes.pattern import Rewriter
 
-CONVOLUTIONS = ("convolution", "convolution_bias", "convolution_bias_add")
-MATMULS = ("matmul", "matmul_bias")
-HOSTS = (*CONVOLUTIONS, *MATMULS, "scale_shift")
-
 NO_CLAMP: dict[str, Any] = {"lower": -math.inf, "upper": math.inf}
+
+
+def host_of(value: Value, rw: Rewriter) -> Node | None:
+    """The contraction or scale_shift whose only result `value` is."""
+    node = rw.producer(value)
+    fits = node is not None and len(node.outputs) == 1 and (node.op.contraction or node.op.name == "scale_shift")
+    return node if fits else None
 
 
 def channel_axis(host: Node) -> int:
     """The axis that a bias runs along: the last of a product, axis 1 elsewhere."""
-    return host.output.type.rank - 1 if host.op.name in MATMULS else 1
+    return host.output.type.rank - 1 if host.op.kind == "product" else 1
 
 
 def closed(host: Node, rw: Rewriter) -> str | None:

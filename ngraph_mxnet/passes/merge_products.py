@@ -23,7 +23,7 @@ class MergeProducts:
     def run(self, graph: Graph) -> bool:
         groups: dict[Hashable, list[Node]] = {}
         for node in graph.nodes:
-            if node.op.name in ("matmul", "matmul_bias") and _is_narrow(node):
+            if node.op.kind == "product" and _is_narrow(node):
                 others = tuple(map(id, node.inputs[1:]))
                 groups.setdefault((node.op.name, *node.attrs.values(), others), []).append(node)
         changed = False

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.opdef import all_ops, ops_of
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
-from ngraph_mxnet.ops.elementwise import ARITHMETIC, COMPARISONS
-from ngraph_mxnet.ops.reduction import REDUCTIONS, reduced_shape
+from ngraph_mxnet.ops.reduction import reduced_shape
 from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter
 
 
@@ -26,8 +26,8 @@ def reshape_of_reduction(node: Node, rw: Rewriter) -> Answer:
 
     Any other reshape stays, and so does one after a reduction that has other readers: it would run twice.
     """
-    inner = rw.producer(node.inputs[0], *REDUCTIONS)
-    if inner is None:
+    inner = rw.producer(node.inputs[0])
+    if inner is None or inner.op.kind != "reduction":
         return None
     x, keep = inner.inputs[0], not inner.attrs["keep_dims"]
     if node.output.shape != reduced_shape(x.shape, normal_axes(inner.attrs["axes"], x.type.rank), keep):
@@ -127,9 +127,9 @@ def reduce_nothing(node: Node, rw: Rewriter) -> Answer:
 
 def movement() -> RewritePass:
     """The pass."""
-    elementwise = [*ARITHMETIC, *COMPARISONS, "select"]
-    table: dict[str, list[Rewrite]] = {name: [implicit_broadcast] for name in elementwise}
-    table |= {name: [reduce_nothing] for name in REDUCTIONS}
+    broadcasting = [name for name, op in all_ops().items() if op.elementwise and op.least > 1]
+    table: dict[str, list[Rewrite]] = {name: [implicit_broadcast] for name in broadcasting}
+    table |= {name: [reduce_nothing] for name in ops_of("reduction")}
     return RewritePass("movement", {
         **table,
         "reshape": [same_type, reshape_of_reshape, reshape_of_reduction],

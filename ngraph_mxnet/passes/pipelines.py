@@ -28,6 +28,9 @@ from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
 from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
+COMBINING = ("attention_fusion", "fuse_scale_shift")
+"""Passes that make one op of what only some devices run as one: the others leave them out."""
+
 
 def cpu_independent_passes() -> list[Pass | FixedPoint]:
     """What every backend with the fused ops wants. Why this order:"""

@@ -17,8 +17,6 @@ from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 Bounds = tuple[float, float]
 
 _FLOATS = ("f32", "f64")
-_MOVES = frozenset({"reshape", "transpose", "slice", "broadcast", "max_pool", "identity", "concat"})
-"""Each of their results' elements is one of the operands'. A max pool pads with nothing."""
 _DEEP = 8
 """How many operators an answer looks through."""
 
@@ -32,7 +30,7 @@ def _whole(value: Value, rw: Rewriter, depth: int = _DEEP) -> Bounds | None:
     if name == "convert":
         room = _room(node.inputs[0])
         return room and (_nearest(room[0], value), _nearest(room[1], value))
-    if name in _MOVES:
+    if node.op.selects:
         parts = [_whole(operand, rw, depth - 1) for operand in node.inputs]
         known = [part for part in parts if part is not None]
         if not parts or len(known) < len(parts):

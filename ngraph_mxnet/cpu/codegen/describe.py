@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from ngraph_mxnet.cpu.codegen.clusters import ELEMENTWISE, PARAMETERS
 from ngraph_mxnet.cpu.codegen.spec import REDUCTIONS, Step
+from ngraph_mxnet.cpu.signatures import EXPRESSIONS
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.types import Shape
 
 
@@ -37,6 +38,11 @@ class Description:
         return self.shape[: len(self.shape) - self.rows]
 
 
+def has_steps(op: OpDef) -> bool:
+    """Whether elementwise steps compute the op, each an expression of a kernel or a conversion."""
+    return op.name in EXPRESSIONS or op.name in ("convert", "scale_shift")
+
+
 def describe(body: Graph) -> Description | None:
     """The description of a body as `passes.clusters` makes them; None for another."""
     space = _space(body)
@@ -59,7 +65,7 @@ def _space(body: Graph) -> tuple[Shape, int] | None:
         rank = node.inputs[0].type.rank if node.inputs else 0
         if node.op.name in REDUCTIONS:
             return node.inputs[0].shape, len(node.attrs["axes"])
-        if node.op.name in _ROW_OPS:
+        if node.op.kind == "row":
             return (node.inputs[0].shape, 1) if rank else None
     shapes = {node.output.shape for node in body.nodes if node.op.name != "constant" and len(node.outputs) == 1}
     return (shapes.pop(), 0) if len(shapes) == 1 else None
@@ -84,9 +90,9 @@ class _Describing:
             self.made[node.output] = self._step("constant", parameters=(float(value.reshape(-1)[0]),),
                                                 element=node.output.type.element.name)
             return True
-        if name in _ROW_OPS or name in REDUCTIONS:
+        if node.op.kind == "row" or name in REDUCTIONS:
             return self._add_row_op(node)
-        if name not in ELEMENTWISE or node.output.shape not in self._shapes():
+        if not has_steps(node.op) or node.output.shape not in self._shapes():
             return False
         args = [self._operand(value, self._seen(node, position)) for position, value in enumerate(node.inputs)]
         if None in args:
@@ -94,7 +100,7 @@ class _Describing:
         if name == "scale_shift":
             self.made[node.output] = self._scale_shift(node, *args)
         else:
-            parameters = tuple(float(node.attrs[key]) for key in PARAMETERS.get(name, ()))
+            parameters = () if name == "convert" else tuple(float(node.attrs[key]) for key in node.op.schema)
             self.made[node.output] = self._step(name, *args, parameters=parameters,
                                                 element=node.output.type.element.name)
         return True
@@ -150,9 +156,9 @@ class _Describing:
             if gamma is None or beta is None:
                 return False
             self.made[node.output] = self._layer_norm(x, gamma, beta, node.attrs["epsilon"])
-        else:
+        elif node.op.name in ("softmax", "log_softmax"):
             self.made[node.output] = self._softmax(x, logarithm=node.op.name == "log_softmax")
-        return True
+        return node.output in self.made
 
     def _layer_norm(self, x: int, gamma: int, beta: int, epsilon: float) -> int:
         centred = self._step("subtract", x, self._step("reduce_mean", x))
@@ -167,6 +173,3 @@ class _Describing:
         if logarithm:
             return self._step("subtract", shifted, self._step("log", total))
         return self._step("multiply", power, self._step("reciprocal", total))
-
-
-_ROW_OPS = ("softmax", "log_softmax", "layer_norm")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from math import inf
 
 from llvmlite import ir
 
@@ -18,10 +17,8 @@ _I1, _I8, _I64 = ir.IntType(1), ir.IntType(8), ir.IntType(64)
 _F32, _F64 = ir.FloatType(), ir.DoubleType()
 _PTR = ir.PointerType()
 _TYPES = {"f32": _F32, "bool": _I8}
+_SCALARS = {**_TYPES, "f64": _F64}
 _ALIGN = {"f32": 4, "bool": 1}
-COMPARISONS = ("equal", "greater", "greater_equal", "less", "less_equal", "not_equal")
-_TRUTH = (*COMPARISONS, "logical_and", "logical_or", "logical_xor", "logical_not")
-"""Their expressions give one bit."""
 _LOOP = "ng_loop"
 
 
@@ -54,7 +51,7 @@ class _Kernel:
         """The steps that do not vary along the row, in the present row."""
         self.slots = {number: self._alloca(step.element, kernel.sizes[-1])
                       for number, step in enumerate(kernel.steps) if number in self.saved}
-        self.totals = {number: self._alloca("f32" if step.op == "reduce_max" else "f64", 1)
+        self.totals = {number: self._alloca(REDUCTIONS[step.op][0], 1)
                        for number, step in enumerate(kernel.steps) if step.op in REDUCTIONS}
         self.scopes = self._alias_scopes()
 
@@ -79,7 +76,7 @@ class _Kernel:
         ir.IRBuilder(self.entry).branch(start)
 
     def _alloca(self, element: str, count: int) -> ir.Value:
-        kind = {**_TYPES, "f64": _F64}[element]
+        kind = _SCALARS[element]
         slot = ir.IRBuilder(self.entry).alloca(kind, size=_I64(count))
         slot.align = 64
         return slot
@@ -204,8 +201,8 @@ class _Kernel:
         b, kernel = self.b, self.kernel
         totals = [n for n, step in enumerate(kernel.steps) if step.op in REDUCTIONS and self.phase[n] == phase + 1]
         for number in totals:
-            start = _F32(-inf) if kernel.steps[number].op == "reduce_max" else _F64(0.0)
-            b.store(start, self.totals[number])
+            element, start = REDUCTIONS[kernel.steps[number].op]
+            b.store(_SCALARS[element](start), self.totals[number])
         with self._loop(_I64(0), columns, mark=bool(totals)) as j:
             made: dict[int, ir.Value] = {}
 
@@ -262,7 +259,7 @@ class _Kernel:
         if step.op == "convert":
             return self._convert(args[0], kind)
         values = [*args, *(_F32(p) for p in step.parameters)]
-        returned = _I1 if step.op in _TRUTH else kind
+        returned = _I1 if step.element == "bool" else kind  # the expression of a truth gives one bit
         function = self._external(expression_name(step.op), returned, [v.type for v in values])
         result = b.call(function, values)
         return b.zext(result, _I8) if returned is _I1 else result

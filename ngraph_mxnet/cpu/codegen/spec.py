@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 
 from ngraph_mxnet.cpu.abi import GRAIN, merged_dims
 
@@ -37,8 +37,8 @@ class Step:
     element: str = "f32"
 
 
-REDUCTIONS = ("reduce_sum", "reduce_mean", "reduce_max")
-"""Of all elements of a row. Sums accumulate in float64."""
+REDUCTIONS = {"reduce_sum": ("f64", 0.0), "reduce_mean": ("f64", 0.0), "reduce_max": ("f32", -inf)}
+"""Of all elements of a row: what accumulates them, and from which number on."""
 
 
 @dataclass(frozen=True)

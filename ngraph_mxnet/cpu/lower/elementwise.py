@@ -5,25 +5,10 @@ from __future__ import annotations
 from ngraph_mxnet.cpu.lower import wide
 from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.cpu.signatures import SIGNATURES
 from ngraph_mxnet.cpu.view import BLOCK, View
 from ngraph_mxnet.ir.graph import Node, Value
-
-UNARY = (
-    "abs acos acosh asin asinh atan atanh cbrt ceiling cos cosh erf exp expm1 floor gelu log log10 log1p log2 "
-    "negative reciprocal relu round rsqrt sigmoid sign sin sinh softplus softsign sqrt square tan tanh trunc "
-    "clamp leaky_relu elu hard_swish"
-).split()
-BINARY = "add subtract multiply divide power maximum minimum mod".split()
-COMPARISON = "equal not_equal greater greater_equal less less_equal".split()
-LOGICAL = "logical_and logical_or logical_xor logical_not".split()
-
-_PARAMETERS = {"clamp": ("lower", "upper"), "leaky_relu": ("slope",), "elu": ("alpha",),
-               "hard_swish": ("slope", "offset", "scale", "shift")}
-"""Attributes that the kernels take as floats."""
-KEEPS_FINITE = {"abs", "ceiling", "floor", "negative", "relu", "round", "clamp", "leaky_relu", "elu", "sigmoid",
-                "hard_swish", "tanh", "square", "sqrt", "add", "subtract", "multiply", "maximum", "minimum", "sign",
-                "softsign"}
-"""Ops that make finite values of the zeros in padding lanes, so that later zero weights cancel them."""
+from ngraph_mxnet.ir.opdef import ops_of
 
 
 def check_f32(node: Node) -> str | None:
@@ -32,20 +17,21 @@ def check_f32(node: Node) -> str | None:
 
 
 def _check_arithmetic(node: Node) -> str | None:
-    element = node.inputs[0].type.element
-    return None if _has_own_kernel(node) else wide.missing(node.op.name, element)
+    return None if _has_own_kernel(node) else wide.missing(node.op, node.inputs[0].type.element)
 
 
 def _has_own_kernel(node: Node) -> bool:
     """Whether the op runs in float32 as it is; others are computed in a wider type."""
-    return node.inputs[0].type.element.name == "f32" and node.op.name not in wide.DOUBLE_ONLY
+    return node.inputs[0].type.element.name == "f32" and node.op.name in SIGNATURES
 
 
 def _check_bool(node: Node) -> str | None:
+    if node.op.name not in SIGNATURES:
+        return f"{node.op.name} has no CPU kernel"
     return None if all(v.type.element.name == "bool" for v in node.inputs) else "logical ops take bool on the CPU"
 
 
-@lowers(*UNARY, *BINARY, *wide.DOUBLE_ONLY, *wide.INTEGER_ONLY, check=_check_arithmetic)
+@lowers(*ops_of("arithmetic"), check=_check_arithmetic)
 def arithmetic(ctx: Lowering, node: Node) -> None:
     """float32 in the blocked layout when an operand is there and the others fit, else plain."""
     if not _has_own_kernel(node):
@@ -53,7 +39,7 @@ def arithmetic(ctx: Lowering, node: Node) -> None:
         return
     if ctx.has_blocked(node.output):
         return  # a hard swish that its convolution computed
-    floats = [node.attrs[name] for name in _PARAMETERS.get(node.op.name, ())]
+    floats = [node.attrs[name] for name in node.op.schema]
     operands = _blocked_operands(ctx, node)
     if operands is None:
         _plain(ctx, node, floats)
@@ -68,8 +54,8 @@ def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, 
     shape = node.output.shape
     if len(shape) < 3 or not any(ctx.has_blocked(v) and v.shape == shape for v in node.inputs):
         return None
-    if shape[1] % BLOCK and node.op.name not in KEEPS_FINITE:
-        return None
+    if shape[1] % BLOCK and not node.op.keeps_finite:
+        return None  # what stands in the lanes beyond the channels must stay finite: later zero weights cancel it
     kinds = [_kind(v, shape) for v in node.inputs]
     if None in kinds or ("channel" in kinds and shape[1] % BLOCK):
         return None
@@ -101,7 +87,7 @@ def _plain(ctx: Lowering, node: Node, floats: list[float], kernel: str = "") -> 
     ctx.set_plain(node.output, out)
 
 
-@lowers(*COMPARISON, check=_check_arithmetic)
+@lowers(*ops_of("comparison"), check=_check_arithmetic)
 def comparison(ctx: Lowering, node: Node) -> None:
     """Of any element type, to bool."""
     if _has_own_kernel(node):
@@ -110,7 +96,7 @@ def comparison(ctx: Lowering, node: Node) -> None:
         wide.elementwise(ctx, node)
 
 
-@lowers(*LOGICAL, check=_check_bool)
+@lowers(*ops_of("logical"), check=_check_bool)
 def logical(ctx: Lowering, node: Node) -> None:
     """bool to bool."""
     _plain(ctx, node, [])

@@ -8,10 +8,10 @@ from ngraph_mxnet.cpu.codegen.describe import Description, Read, describe
 from ngraph_mxnet.cpu.codegen.generator import Generator
 from ngraph_mxnet.cpu.codegen.spec import SCRATCH_BYTES, LoopKernel, Tensor, collapse, saved, tile_of
 from ngraph_mxnet.cpu.lower.context import RULES, Lowering, blocked_dims, blocked_strides, lowers
-from ngraph_mxnet.cpu.lower.elementwise import KEEPS_FINITE
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.cpu.view import BLOCK, PlainView, View, contiguous_strides, images_of
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.opdef import get_op
 from ngraph_mxnet.ir.types import TensorType
 
 Strides = tuple[int, ...]
@@ -100,7 +100,8 @@ def _blocked_reads(ctx: Lowering, node: Node, description: Description) -> list[
     if any(value.type.element.name != "f32" for value in (*node.inputs, *node.outputs)):
         return None
     ragged = shape[1] % BLOCK != 0
-    if ragged and not all(step.op in (*KEEPS_FINITE, "load", "constant") for step in description.steps):
+    if ragged and not all(step.op in ("load", "constant") or get_op(step.op).keeps_finite
+                          for step in description.steps):
         return None
     placed = [_blocked_read(ctx, node.inputs[read.parameter], read, description, ragged) for read in description.reads]
     return None if None in placed else placed  # type: ignore[return-value]

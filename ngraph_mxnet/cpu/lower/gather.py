@@ -48,7 +48,7 @@ def scatter_nd(ctx: Lowering, node: Node) -> None:
     how, view = str(own.size), ctx.plain(data)
     rows, floats = ctx.contiguous(updates), []
     if reduction != "none":
-        element = computing_element("", own)
+        element = computing_element(own)
         ordered = reduction in ("max", "min")
         view, rows = (read(ctx, value, element, ordered=ordered) for value in (data, updates))
         how, rows, floats = element.name, ctx.dense(rows), [float(abi.SCATTER_CODES[reduction])]

@@ -43,5 +43,5 @@ def cumsum(ctx: Lowering, node: Node) -> None:
 
 
 def _operand(ctx: Lowering, node: Node) -> tuple[PlainView, ElementType]:
-    element = computing_element(node.op.name, node.inputs[0].type.element)
-    return ctx.dense(read(ctx, node.inputs[0], element, ordered=node.op.name == "argsort")), element
+    element = computing_element(node.inputs[0].type.element)
+    return ctx.dense(read(ctx, node.inputs[0], element, ordered=node.op.ordinal)), element

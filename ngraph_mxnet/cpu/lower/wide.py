@@ -19,42 +19,35 @@ from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.abi import REDUCE_CODES, WIDE_CODES
 from ngraph_mxnet.cpu.lower.context import Lowering
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.cpu.signatures import SIGNATURES
 from ngraph_mxnet.cpu.view import PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, boolean, f16, f32, f64, i16, i32, i64, u16, u32, u64
 
-DOUBLE_ONLY = frozenset({"atan2", "erfinv", "gamma", "lgamma"})
-"""Ops that are computed in float64 whatever their element type."""
-INTEGER_ONLY = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"})
-COMPARISONS = frozenset(WIDE_CODES["compare_f64"])
-_WHOLE = frozenset({"ceiling", "floor", "round", "trunc"})
-"""Ops that leave integers as they are."""
-_PARAMETERS = {"leaky_relu": "slope", "elu": "alpha"}
-
-_ORDERED = frozenset({"maximum", "minimum", "reduce_max", "reduce_min", "clamp", "argmax", "argmin", "argsort",
-                      *COMPARISONS})
-"""Ops that depend on the order of numbers."""
 _UNSIGNED = {"divide": "divide_unsigned", "mod": "mod_unsigned"}
 _RARE = frozenset({i16, u16, u32})
 _SAME_BITS = {u64: i64, u32: i32, u16: i16}
 
 
-def computing_element(name: str, element: ElementType) -> ElementType:
-    """The element type in which the op `name` is computed for operands of `element`."""
-    if name in DOUBLE_ONLY:
-        return f64
+def computing_element(element: ElementType) -> ElementType:
+    """The element type in which operands of `element` are computed."""
     return {"f": f32 if element in (f16, f32) else f64}.get(element.numpy.kind, i64)
 
 
-def missing(name: str, element: ElementType) -> str | None:
-    """Why there is no kernel for the elementwise op `name` of `element` here; None when there is."""
-    integer = computing_element(name, element) is i64
-    known = {"clamp", *COMPARISONS, *(_WHOLE if integer else ())}
-    tables = ("unary_i64", "binary_i64") if integer else ("unary_f64", "binary_f64")
-    found = name in known or any(name in WIDE_CODES[table] for table in tables)
-    if element is u64 and name == "power":
+def _elementwise_element(op: OpDef, element: ElementType) -> ElementType:
+    """The same for the elementwise `op`: float64 where it has no kernel of float32."""
+    found = computing_element(element)
+    return f64 if found is f32 and op.name not in SIGNATURES else found
+
+
+def missing(op: OpDef, element: ElementType) -> str | None:
+    """Why there is no kernel for the elementwise `op` of `element` here; None when there is."""
+    tables = [codes for kernel, codes in WIDE_CODES.items() if kernel.endswith("f64" if element.is_float else "i64")]
+    found = op.name == "clamp" or (op.rounds and not element.is_float) or any(op.name in codes for codes in tables)
+    if element is u64 and op.name == "power":
         found = False
-    return None if found else f"{name} of {element} has no CPU kernel"
+    return None if found else f"{op.name} of {element} has no CPU kernel"
 
 
 # ---- conversion ------------------------------------------------------------------------------------------
@@ -125,32 +118,32 @@ def _finish(ctx: Lowering, value: Value, view: PlainView, *, ordered: bool = Fal
 def elementwise(ctx: Lowering, node: Node) -> None:
     """Any elementwise op that `missing` does not refuse."""
     name, own = node.op.name, node.inputs[0].type.element
-    element, ordered = computing_element(name, own), name in _ORDERED
+    element, ordered = _elementwise_element(node.op, own), node.op.ordinal
     views = [read(ctx, value, element, ordered=ordered) for value in node.inputs]
     shape = node.output.shape
     if element is f32:  # of float16
-        floats = [node.attrs[key] for key in ("lower", "upper", "slope", "alpha") if key in node.attrs]
-        kernel_out = boolean if name in COMPARISONS else f32
+        floats = [node.attrs[key] for key in node.op.schema]
+        kernel_out = boolean if node.op.kind == "comparison" else f32
         out = ctx.new_plain(TensorType(kernel_out, shape))
         ctx.strided(name, shape, [(view, broadcast_strides(view, shape)) for view in views], (out, out.strides), floats)
     elif name == "clamp":
         out = _clamp(ctx, node, views[0])
     elif len(views) == 2:
         out = _binary(ctx, _UNSIGNED.get(name, name) if own is u64 else name, views, shape)
-    elif element is i64 and (name in _WHOLE or (own is u64 and name in ("abs", "relu"))):
+    elif element is i64 and (node.op.rounds or (own is u64 and name in ("abs", "relu"))):
         out = views[0]
     elif own is u64 and name == "sign":
         out = converted(ctx, views[0], boolean)
     else:
         out = ctx.new_plain(TensorType(element, shape))
-        floats = [WIDE_CODES[f"unary_{element}"][name], node.attrs.get(_PARAMETERS.get(name, ""), 0.0)]
+        floats = [WIDE_CODES[f"unary_{element}"][name], next(iter(node.attrs.values()), 0.0)]
         ctx.strided(f"unary_{element}", shape, [(views[0], views[0].strides)], (out, out.strides), floats)
     _finish(ctx, node.output, out, ordered=ordered)
 
 
 def _binary(ctx: Lowering, name: str, views: Sequence[PlainView], shape: Shape) -> PlainView:
     element = views[0].type.element
-    kind = "compare" if name in COMPARISONS else "binary"
+    kind = "compare" if name in WIDE_CODES["compare_f64"] else "binary"
     code = _constant(ctx, np.asarray(WIDE_CODES[f"{kind}_{element}"][name], np.int64))
     out = ctx.new_plain(TensorType(boolean if kind == "compare" else element, shape))
     reads = [(view, broadcast_strides(view, shape)) for view in (code, *views)]
@@ -185,7 +178,7 @@ def _constant(ctx: Lowering, array: np.ndarray) -> PlainView:
 def reduction(ctx: Lowering, node: Node, axes: Sequence[int]) -> None:
     """`axes` are normal and sorted."""
     name = node.op.name
-    element, ordered = computing_element(name, node.inputs[0].type.element), name in _ORDERED
+    element, ordered = computing_element(node.inputs[0].type.element), node.op.ordinal
     source = read(ctx, node.inputs[0], element, ordered=ordered)
     kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
     out = ctx.new_plain(TensorType(element, node.output.shape))
@@ -197,7 +190,7 @@ def reduction(ctx: Lowering, node: Node, axes: Sequence[int]) -> None:
 
 def position(ctx: Lowering, node: Node) -> None:
     """argmax and argmin."""
-    element = computing_element(node.op.name, node.inputs[0].type.element)
+    element = computing_element(node.inputs[0].type.element)
     source = ctx.dense(read(ctx, node.inputs[0], element, ordered=True))
     out = ctx.new_plain(node.output.type)
     kernel = node.op.name if element is f32 else f"{node.op.name}_{element}"
@@ -210,7 +203,7 @@ def position(ctx: Lowering, node: Node) -> None:
 
 def product(ctx: Lowering, node: Node) -> None:
     """matmul and matmul_bias of float64 and integers."""
-    element = computing_element(node.op.name, node.inputs[0].type.element)
+    element = computing_element(node.inputs[0].type.element)
     *batch, rows, columns = node.output.shape
     views = []
     for value in node.inputs[:2]:

@@ -12,15 +12,6 @@ from typing import Any
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.nnp.lower.boxes import Box, full
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, MATMULS
-
-_UNARY = """abs acos acosh asin asinh atan atanh bitwise_not cbrt ceiling clamp convert cos cosh dropout elu erf erfinv
-    exp expm1 floor gamma gelu hard_swish identity leaky_relu lgamma log log10 log1p log2 logical_not negative
-    reciprocal relu round rsqrt sigmoid sign sin sinh softplus softsign sqrt square tan tanh trunc bitcast""".split()
-_BROADCASTING = """add atan2 bitwise_and bitwise_or bitwise_xor divide equal greater greater_equal less less_equal
-    logical_and logical_or logical_xor maximum minimum mod multiply not_equal power subtract select broadcast""".split()
-_REDUCTIONS = "reduce_max reduce_mean reduce_min reduce_prod reduce_sum".split()
-_ALONG = "softmax log_softmax layer_norm cumsum".split()
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class Way:
 
 def ways(node: Node) -> dict[int, Way]:
     """By axis of the first output: how the node is cut along it; what changes with windows and groups is not said."""
-    rule = _WAYS.get(node.op.name)
+    rule = _right_aligned if node.op.elementwise else _BY_KIND.get(node.op.kind) or _BY_NAME.get(node.op.name)
     found = rule(node) if rule is not None else {}
     return {axis: way for axis, way in found.items() if node.outputs[0].shape[axis] > 1}
 
@@ -68,9 +59,9 @@ def read(node: Node, box: Box) -> Read:
         attrs["end"] = tuple(
             inputs[0].shape[axis] if axis in table else end for axis, end in enumerate(node.attrs["end"])
         )
-    if node.op.name in CONVOLUTIONS:
+    if node.op.kind == "convolution":
         _convolution(node, box, inputs, attrs)
-    elif node.op.name in ("max_pool", "avg_pool"):
+    elif node.op.kind == "pool":
         for axis in range(len(node.attrs["kernel"])):
             if box.shape[2 + axis] != node.outputs[0].shape[2 + axis]:
                 _window(node, box, axis, node.attrs["kernel"][axis], inputs, attrs)
@@ -105,7 +96,7 @@ def _window(node: Node, box: Box, axis: int, reach: int, inputs: list[Box], attr
 
 def granule(node: Node, axis: int) -> int:
     """What a cut of `axis` must be a multiple of: for channels of a grouped convolution, whole groups."""
-    if node.op.name in CONVOLUTIONS and axis == 1 and node.attrs["groups"] > 1:
+    if node.op.kind == "convolution" and axis == 1 and node.attrs["groups"] > 1:
         return node.inputs[1].shape[0] // node.attrs["groups"]
     return 1
 
@@ -270,20 +261,17 @@ def _steps(node: Node) -> dict[int, Way]:
     return {1: Way((1, *(0 for _ in node.outputs[1:])), states)}
 
 
-_WAYS: dict[str, Rule] = {
-    **dict.fromkeys(_UNARY, _right_aligned),
-    **dict.fromkeys(_BROADCASTING, _right_aligned),
-    **dict.fromkeys(_REDUCTIONS, _reduction),
-    **dict.fromkeys(_ALONG, _except),
+_BY_KIND: dict[str, Rule] = {
+    "reduction": _reduction, "row": _except, "convolution": _convolution_ways, "product": _product_ways, "pool": _pool,
+}
+_BY_NAME: dict[str, Rule] = {
     **dict.fromkeys(("argmax", "argmin"), _choice),
     **dict.fromkeys(("scale_shift", "batch_norm"), _channels),
-    **dict.fromkeys(CONVOLUTIONS, _convolution_ways),
-    **dict.fromkeys(MATMULS, _product_ways),
-    **dict.fromkeys(("max_pool", "avg_pool"), _pool),
     **dict.fromkeys(("adaptive_avg_pool", "resize"), _first_two),
     **dict.fromkeys(("lstm_cell", "gru_cell", "batch_norm_factors", "bilinear_sample", "box_nms", "lrn"), _first),
-    "argsort": _except,
+    **dict.fromkeys(("argsort", "cumsum"), _except),
     "attention": _attention,
+    "broadcast": _right_aligned,
     "concat": _concat,
     "gather": _gather,
     "gather_elements": _gather_elements,

@@ -6,19 +6,20 @@ from collections.abc import Iterator
 
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.nnp.lower.views import VIEWS
 from ngraph_mxnet.nnp.quantization import Quantization
 
 
 def convert_views(graph: Graph, quantization: Quantization) -> None:
-    """Insert an `identity` before every reshape, concat or slice whose operand is stored in another element, or with
-    another scale, than its result; in place. The numbers stay what they are."""
+    """Insert an `identity` before every view that moves elements and whose operand is stored in another element, or
+    with another scale, than its result; in place. The numbers stay what they are."""
     elements, scales = quantization.elements, quantization.scales
 
     def stored_as(value: Value, result: Value) -> bool:
         return elements[value] == elements[result] and scales.get(value) == scales.get(result)
 
     def with_conversions(node: Node) -> Iterator[Node]:
-        if node.op.name in ("reshape", "concat", "slice"):
+        if node.op.name in VIEWS and node.op.kind == "movement":
             for position, value in enumerate(node.inputs):
                 if not stored_as(value, node.output):
                     conversion = make_node("identity", [value], {}, node.origin)

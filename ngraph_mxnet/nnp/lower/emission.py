@@ -12,7 +12,7 @@ from ngraph_mxnet.nnp.lower.boxes import Box
 from ngraph_mxnet.nnp.lower.places import Held, NoRoomError, Piece, Places, part_of
 from ngraph_mxnet.nnp.lower.tiles import Streams, Tiling
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Tile, whole
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization, on_grid
+from ngraph_mxnet.nnp.quantization import Quantization, on_grid
 
 
 class Work:
@@ -148,7 +148,7 @@ class Work:
 
     def _product(self, part: Read, reads: list[Tile], writes: list[Tile]) -> None:
         node, scales = self.node, self.scales
-        convolution = node.op.name in CONVOLUTIONS
+        convolution = node.op.kind == "convolution"
         names = ("strides", "dilations", "pads_begin", "pads_end", "groups") if convolution else (
             "transpose_a", "transpose_b")
         attrs = {key: part.attrs[key] for key in names}

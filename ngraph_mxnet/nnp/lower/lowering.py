@@ -17,7 +17,7 @@ from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.lower.tiles import Tiling, choose
 from ngraph_mxnet.nnp.lower.views import is_view, lower_view
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Buffer, Program, Tile, whole
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, Quantization
+from ngraph_mxnet.nnp.quantization import Quantization
 
 
 @dataclass
@@ -157,7 +157,7 @@ class Lowering:
     def _scale(self, node: Node) -> Value:
         """What an i8 product's sums are multiplied with, for each channel of the output."""
         if node not in self._scales:
-            channels = node.output.shape[1 if node.op.name in CONVOLUTIONS else -1]
+            channels = node.output.shape[1 if node.op.kind == "convolution" else -1]
             self._scales[node] = Value(TensorType(f32, (channels,)))
         return self._scales[node]
 

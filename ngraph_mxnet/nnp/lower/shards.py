@@ -12,7 +12,7 @@ from ngraph_mxnet.nnp.lower.boxes import Box, cut, full
 from ngraph_mxnet.nnp.lower.places import Places
 from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, on_grid
+from ngraph_mxnet.nnp.quantization import on_grid
 from ngraph_mxnet.nnp.work import convolution_grid, matmul_grid, matmul_shape
 
 Shard = tuple[str, Box]
@@ -101,10 +101,10 @@ def work(node: Node, found: Read, box: Box, target: Target, element: str) -> flo
     it knows nothing.
     """
     if not on_grid(node):
-        each = prod(found.inputs[1].shape[1:]) if node.op.name in CONVOLUTIONS else 1
+        each = prod(found.inputs[1].shape[1:]) if node.op.kind == "convolution" else 1
         return each * max(box.size, *(0, *(value.type.size for value in node.inputs[:1]))) / target.elements
     data, weights = (part.shape for part in found.inputs[:2])
-    if node.op.name in CONVOLUTIONS:
+    if node.op.kind == "convolution":
         done = convolution_grid(target.device, element, data, weights, box.shape, found.attrs["groups"])
     else:
         done = matmul_grid(target.device, element, *matmul_shape(data, weights, box.shape, found.attrs["transpose_a"]))

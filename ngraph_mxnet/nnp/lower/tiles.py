@@ -11,7 +11,7 @@ from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.nnp.lower.access import Read, granule, read, ways
 from ngraph_mxnet.nnp.lower.boxes import Box, cut, even
 from ngraph_mxnet.nnp.lower.target import Target
-from ngraph_mxnet.nnp.quantization import CONVOLUTIONS, MATMULS, on_grid
+from ngraph_mxnet.nnp.quantization import on_grid
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
@@ -83,8 +83,8 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, ta
 
 def _multiples(node: Node, columns: int) -> dict[int, int]:
     """What tiles' sizes along an axis should be multiples of: the grid's columns for output channels."""
-    channels = {1} if node.op.name in CONVOLUTIONS else {len(node.outputs[0].shape) - 1}
-    if node.op.name not in (*CONVOLUTIONS, *MATMULS):
+    channels = {1} if node.op.kind == "convolution" else {len(node.outputs[0].shape) - 1}
+    if not node.op.contraction:
         channels = set()
     found = {axis: granule(node, axis) for axis in range(len(node.outputs[0].shape))}
     for axis in channels:
@@ -100,7 +100,7 @@ def _axes(node: Node, box: Box, table: dict, streams: Streams) -> list[int]:
     useful = [axis for axis in axes if any(size and axis in own for size, own in zip(sizes, depends, strict=True))]
     if len(useful) <= 3:
         return useful
-    last = useful[-2:] if node.op.name in MATMULS else []
+    last = useful[-2:] if node.op.kind == "product" else []
     largest = sorted((axis for axis in useful if axis not in last), key=lambda axis: -box.shape[axis])
     return sorted([*largest[: 3 - len(last)], *last])
 
@@ -121,9 +121,9 @@ def _depends(node: Node, table: dict, parts: dict[int, int]) -> list[set[int]]:
     """For each operand and output the axes along which its part changes."""
     found = [{axis for axis in parts if table[axis].inputs[position] is not None}
              for position in range(len(node.inputs))]
-    if node.op.name in (*CONVOLUTIONS, "max_pool", "avg_pool"):
+    if node.op.kind in ("convolution", "pool"):
         found[0] |= {2} & parts.keys()
-        if node.op.name in CONVOLUTIONS and node.attrs["groups"] > 1:
+        if node.op.kind == "convolution" and node.attrs["groups"] > 1:
             found[0] |= {1} & parts.keys()
     outputs = [{axis for axis in parts if table[axis].outputs[position] is not None}
                for position in range(len(node.outputs))]

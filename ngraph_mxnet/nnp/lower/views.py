@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import Shape
-from ngraph_mxnet.nnp.lower.boxes import Box, full
+from ngraph_mxnet.nnp.lower.boxes import Box
 from ngraph_mxnet.nnp.lower.places import Piece, Places
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Buffer, Tile, whole
 from ngraph_mxnet.nnp.quantization import Quantization
-
-VIEWS = ("identity", "dropout", "convert", "reshape", "concat", "slice")
 
 
 def is_view(node: Node, quantization: Quantization) -> bool:
@@ -29,26 +28,29 @@ def is_view(node: Node, quantization: Quantization) -> bool:
 
 def lower_view(node: Node, places: Places) -> None:
     """Enter the pieces of the node's output."""
-    name, output = node.op.name, node.output
-    places.pieces[output] = ()
-    if name == "reshape":
-        _reshape(node, places)
-    elif name == "concat":
-        axis, begin = node.attrs["axis"] % len(output.shape), 0
-        for value in node.inputs:
-            for piece in places.owned(value):
-                box = piece.box.along(axis, piece.box.begin[axis] + begin, piece.box.shape[axis])
-                places.alias(output, Piece(box, piece.tile, piece.key))
-            begin += value.shape[axis]
-    else:
-        wanted = Box(node.attrs["begin"], output.shape) if name == "slice" else full(output.shape)
-        for piece in places.owned(node.inputs[0]):
-            common = piece.box.meet(wanted)
-            if common is not None:
-                at = common.shifted(piece.box.begin)
-                inside = tuple(a + b for a, b in zip(piece.tile.begin, at.begin, strict=True))
-                tile = Tile(piece.tile.buffer, inside, common.shape)
-                places.alias(output, Piece(common.shifted(wanted.begin), tile, piece.key))
+    places.pieces[node.output] = ()
+    VIEWS[node.op.name](node, places)
+
+
+def _concat(node: Node, places: Places) -> None:
+    axis, begin = node.attrs["axis"] % len(node.output.shape), 0
+    for value in node.inputs:
+        for piece in places.owned(value):
+            box = piece.box.along(axis, piece.box.begin[axis] + begin, piece.box.shape[axis])
+            places.alias(node.output, Piece(box, piece.tile, piece.key))
+        begin += value.shape[axis]
+
+
+def _box(node: Node, places: Places) -> None:
+    """Of a slice its part of the operand, of others all of it."""
+    wanted = Box(node.attrs.get("begin", (0,) * len(node.output.shape)), node.output.shape)
+    for piece in places.owned(node.inputs[0]):
+        common = piece.box.meet(wanted)
+        if common is not None:
+            at = common.shifted(piece.box.begin)
+            inside = tuple(a + b for a, b in zip(piece.tile.begin, at.begin, strict=True))
+            tile = Tile(piece.tile.buffer, inside, common.shape)
+            places.alias(node.output, Piece(common.shifted(wanted.begin), tile, piece.key))
 
 
 def _reshape(node: Node, places: Places) -> None:
@@ -63,6 +65,11 @@ def _reshape(node: Node, places: Places) -> None:
         found = _reshaped(places.together(value), value.shape, shape, places.target.guesses.pieces) or []
     for piece in found:
         places.alias(node.output, piece)
+
+
+VIEWS: dict[str, Callable[[Node, Places], None]] = {
+    "identity": _box, "dropout": _box, "convert": _box, "slice": _box, "reshape": _reshape, "concat": _concat,
+}
 
 
 def _reshaped(piece: Piece, old: Shape, new: Shape, most: int) -> list[Piece] | None:
