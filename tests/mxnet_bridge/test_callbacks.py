@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mxnet_helpers import needs_library
 from native_runs import all_shapes, mx, random_arrays, run_native
 
-from ngraph_mxnet.mxnet_bridge import callbacks, environment, judgement, known
+from ngraph_mxnet.mxnet_bridge import callbacks, judgement, known
 from ngraph_mxnet.mxnet_bridge.symbol_json import parse_symbol
 from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.runtime.backend import get_backend
 
 sym = mx.sym
 INTERPRETER = {"ngraph_backend": "interpreter"}
-needs_library = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 
 
 def model() -> mx.sym.Symbol:
