@@ -68,7 +68,7 @@ class Executable(Submitting, ABC):
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
 
-    A backend implements `run`, and `measured` if it has kernels whose time it can tell.
+    A backend implements `run`, and `measured` and `listing` if it has kernels to tell of.
     """
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -114,6 +114,14 @@ class Executable(Submitting, ABC):
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Any:
         """What `profile` returns; `arrays` are as those of `run`."""
         raise ConfigError("profiles tell of kernels, which only the backend CPU has")
+
+    def listing(self) -> str:
+        """The instructions as text, for people.
+
+        Raises:
+            ConfigError: the backend has none.
+        """
+        raise ConfigError("instructions are those of kernels, which only the backend CPU has")
 
     def _checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
