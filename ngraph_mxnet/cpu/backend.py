@@ -53,7 +53,8 @@ class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
     `main` and `prepare` are the builders, kept for `explain` and tests. `generated`: the Program calls kernels that
-    were made for it, so that no other process could run it.
+    were made for it, so that no other process could run it. `target`: the instruction set and the
+    threads that it was lowered for.
     """
 
     def __init__(self, graph: Graph, split: Split, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
@@ -64,7 +65,7 @@ class CPUExecutable(NativeExecutable):
         self.prepare = prepare
         self._recipe = recipe
         self._generated = generated
-        self._target = target
+        self.target = target
 
     @property
     def memory(self) -> MemoryUse:
@@ -98,8 +99,8 @@ class CPUExecutable(NativeExecutable):
 
         if recorder() is not None:
             raise ConfigError("NGRAPH_PROFILE is set: a process has one recorder; unset it")
-        found = measure(lambda: self.run(arrays), self._target.threads, rounds)
-        return replace(found, isa=self._target.isa, peak=measure_peak(self._target.isa, self._target.threads),
+        found = measure(lambda: self.run(arrays), self.target.threads, rounds)
+        return replace(found, isa=self.target.isa, peak=measure_peak(self.target.isa, self.target.threads),
                        memory=(self.memory,))
 
 

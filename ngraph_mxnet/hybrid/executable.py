@@ -84,7 +84,7 @@ class HybridExecutable(Executable):
             InputError: an array of a sample does not fit.
         """
         spare = [None] * (self._count - len(self.inputs))
-        tables: list[list[Any]] = [[*self._checked(tuple(sample)), *spare] for sample in samples]
+        tables: list[list[Any]] = [[*self.checked(tuple(sample)), *spare] for sample in samples]
         for step, part in zip(self.steps, self.parts, strict=True):
             inputs = [[table[place] for place in step.inputs] for table in tables]
             reference = step.executable

@@ -209,10 +209,10 @@ def test_the_switch_and_what_else_is_computed_directly(monkeypatch: pytest.Monke
     assert not direct(deep())
     assert direct(deep(cacheable=False))
     assert direct(deep(size=3, channels=16))
-    before = callbacks._settings("graph")
+    before = callbacks.settings_key("graph")
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
     assert direct(deep())
-    assert callbacks._settings("graph") != before  # no compiled graph of the other setting is reused
+    assert callbacks.settings_key("graph") != before  # no compiled graph of the other setting is reused
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -158,9 +158,9 @@ def test_names_do_not_matter_to_the_digest(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("name", ["NGRAPH_CODEGEN", "NGRAPH_AUTOTUNE"])
 def test_settings_are_part_of_the_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(name, raising=False)
-    before = callbacks._settings("digest")
+    before = callbacks.settings_key("digest")
     monkeypatch.setenv(name, "1")
-    assert callbacks._settings("digest") != before
+    assert callbacks.settings_key("digest") != before
 
 
 def test_names_are_as_the_user_wrote_them() -> None:
