@@ -28,7 +28,7 @@ IR_FILE = ".ngraph"
 STAGES = {
     "imported": "the IR as the bridge makes it",
     "optimised": "the IR after the backend's passes",
-    "lowered": "the CPU's instructions by level",
+    "lowered": "the instructions: the CPU's by level, or the NNP's",
     "placed": "where HYBRID runs each node, and why",
 }
 _USUAL_BACKEND = {"placed": "HYBRID"}

@@ -68,7 +68,8 @@ class Executable(Submitting, ABC):
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
 
-    A backend implements `run`, and `measured` and `listing` if it has kernels to tell of.
+    A backend implements `run`, `measured` if it has kernels whose time it can tell, and `listing` if it has
+    instructions to show.
     """
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -121,7 +122,7 @@ class Executable(Submitting, ABC):
         Raises:
             ConfigError: the backend has none.
         """
-        raise ConfigError("instructions are those of kernels, which only the backend CPU has")
+        raise ConfigError("the backend has no instructions to show; CPU, NNP and HYBRID have")
 
     def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
         """What a call was given, as `run` takes it; as it is, where it can be. Raises InputError as a call does."""

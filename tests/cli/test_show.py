@@ -76,6 +76,13 @@ def test_all_kinds_at_all_stages(kind: str, request: pytest.FixtureRequest) -> N
     assert "on CPU in" in found["placed"] and "Where each node goes" in found["placed"]
 
 
+def test_instructions_of_other_devices(text: list[str]) -> None:
+    program = shown(*text, "--stage", "lowered", "--backend", "NNP", "--option", "devices=2")
+    assert program.startswith('program "small" for "nnp-i-1100') and "0: host.dma0 copy" in program
+    pinned = shown(*text, "--stage", "lowered", "--backend", "HYBRID", "--option", "pins=*=CPU")
+    assert pinned.startswith("step 1 on CPU") and "level 0" in pinned
+
+
 def test_a_symbols_weights_become_constants(symbol: list[str], tmp_path: Path) -> None:
     params = "--params", tmp_path / "model-0000.params"
     assert "%dense_weight: f32[4,3] cacheable" in shown(*symbol, *params, "--stage", "imported")
@@ -143,7 +150,7 @@ def test_pictures(text: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (["--dump", "x", "--stage", "placed"], 2, "the stage is optimised"),
     (["--stage", "lowered", "--svg", "x"], 2, "there is text alone"),
     (["--stage", "melted"], 2, "'melted' is not one of"),
-    (["--stage", "lowered", "--backend", "NNP"], 1, "only the backend CPU has"),
+    (["--stage", "lowered", "--backend", "interpreter"], 1, "no instructions to show; CPU, NNP and HYBRID have"),
     (["--stage", "placed", "--backend", "CPU"], 1, "the backend CPU places nothing; HYBRID does"),
     (["--stage", "placed", "--option", "pins=nothing"], 1, "option pins"),
     (["--backend", "toaster"], 1, "no backend 'toaster'"),
