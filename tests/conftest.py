@@ -1,13 +1,43 @@
 """Settings that all tests share.
 
 The default profile is small and repeatable. `HYPOTHESIS_PROFILE=thorough` searches with fresh seeds.
+
+With TESTS_REQUIRE_LIBRARY=1, which scripts/test.sh sets, a skip is a failure unless `LEGITIMATE_SKIPS` has its
+reason: a library that was not built, or does not load, must not look like success.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import sysconfig
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+REQUIRED = "TESTS_REQUIRE_LIBRARY"
+SITE_PACKAGES = Path(sysconfig.get_paths()["purelib"])
+LEGITIMATE_SKIPS = {
+    # What the CPU or the system has, which no installation changes.
+    "the CPU has no AVX2": "kernels of AVX2",
+    "the CPU has AVX-512": "the message where there is none",
+    "only AVX2 has half blocks": "blocks of 8 channels",
+    "one CPU": "binding of threads to CPUs needs two",
+    "needs glibc 2.33": "mallinfo2, which tells what malloc has handed out",
+    "root writes everywhere": "folders without write permission",
+    "only root gives files away": "folders of another user",
+    "mxnet alone needs distutils, gone from Python 3.12": "MXNet without us",
+    # What takes an extra that scripts/test.sh does not install: no wheels everywhere, or large ones.
+    "no emulator: install the extra `emulate`": "AVX-512 on CPUs without it; the slow lane installs the emulator",
+    "onnxruntime of the extra bench is not installed": "trained ONNX models",
+    "could not import 'matplotlib'": "charts of the benchmarks",
+    "needs pip install '.[fuzz]'": "a short run of the fuzzers",
+    "no models: ": "trained ONNX models, which a package registry has",
+}
+"""Beginning of the reason: what is not tested then."""
 
 # What a test breaks on purpose must not be found again by the next run, nor by the user.
 os.environ.setdefault("NGRAPH_CACHE_DIR", "off")
@@ -26,3 +56,42 @@ settings.register_profile(
 )
 settings.register_profile("thorough", max_examples=300, deadline=None, suppress_health_check=_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_sessionstart() -> None:
+    """Nothing is worth running where the installation to be tested is not whole."""
+    if not os.environ.get(REQUIRED):
+        return
+    from ngraph_mxnet.__main__ import missing_part
+
+    problem = missing_part()
+    pth = SITE_PACKAGES / "ngraph_mxnet_autoload.pth"
+    if problem is None and not pth.exists():
+        problem = f"there is no {pth}: the package is not installed, so nothing activates it"
+    if problem is not None:
+        pytest.exit(f"{REQUIRED} is set, and {problem}", returncode=1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, Any, Any]:
+    """Of a whole module, as `importorskip` skips it."""
+    report = yield
+    _refuse_skip(report)
+    return report
+
+
+def _refuse_skip(report: Any) -> None:
+    if not os.environ.get(REQUIRED) or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = re.sub(r"^Skipped: ", "", report.longrepr[2])
+    if not reason.startswith(tuple(LEGITIMATE_SKIPS)):
+        report.outcome = "failed"
+        report.longrepr = (f"skipped, though {REQUIRED} is set: {reason}\nIf nothing that can be installed would help, "
+                           "list the reason in LEGITIMATE_SKIPS of tests/conftest.py.")

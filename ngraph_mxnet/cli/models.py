@@ -19,6 +19,7 @@ from rich.table import Table
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.loading import Shapes, fitting_inputs, load_model, named_shapes
+from ngraph_mxnet.cli.writing import write_whole
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import get_backend
 
@@ -26,7 +27,7 @@ _WIDTH = 140
 _PICTURE = click.Path(dir_okay=False, path_type=Path)
 
 
-def _console() -> Console:
+def console() -> Console:
     """As wide as the terminal; what is piped keeps its tables' rows whole. NO_COLOR is respected."""
     return Console(width=None if sys.stdout.isatty() else _WIDTH)
 
@@ -38,7 +39,7 @@ def _show(found: Any, console: Console, as_json: bool) -> None:
         console.print(found)
 
 
-def _settings(threads: int | None, precision: str | None) -> dict[str, Any]:
+def settings_of(threads: int | None, precision: str | None) -> dict[str, Any]:
     """Options of the backend; the interpreter has none."""
     return {name: value for name, value in (("threads", threads), ("precision", precision)) if value is not None}
 
@@ -76,7 +77,7 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
         explanation = explain_onnx(model, shapes, backend, kernels=kernels, options=settings)
     _draw(explanation.plans, svg, "svg")
     _draw(explanation.plans, timeline, "timeline_svg")
-    _show(explanation, _console(), as_json)
+    _show(explanation, console(), as_json)
     if not explanation.compiles:
         sys.exit(1)
 
@@ -89,10 +90,7 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
         raise ConfigError(f"{path} is not drawn: the backend has no plan to draw; HYBRID has")
     for number, plan in enumerate(plans, 1):
         file = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
-        try:
-            file.write_text(getattr(plan, picture)(), encoding="utf-8")
-        except OSError as error:
-            raise click.ClickException(f"{file}: {error.strerror}") from None
+        write_whole(file, getattr(plan, picture)())
 
 
 @click.command()
@@ -108,7 +106,7 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: str | None, threads: int | None,
         precision: str | None, output: Path | None, as_json: bool) -> None:
     """Run a model once on inputs from files, and show its results in figures."""
-    exe = load_model(model, named_shapes(arrays), params, backend, _settings(threads, precision),
+    exe = load_model(model, named_shapes(arrays), params, backend, settings_of(threads, precision),
                      needs_weights=True)
     results = exe(fitting_inputs(exe, arrays, None))
     names = [port.name for port in exe.outputs]
@@ -126,7 +124,7 @@ def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: 
     for row in rows:
         numbers = ("-" if row[key] is None else f"{row[key]:.6g}" for key in ("min", "mean", "max"))
         table.add_row(row["name"], row["dtype"], str(tuple(row["shape"])), *numbers, str(row["not_finite"]))
-    _console().print(table)
+    console().print(table)
 
 
 def _figures(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -154,7 +152,7 @@ def bench(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str
     A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
     """
     start = time.perf_counter()
-    exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, _settings(threads, precision))
+    exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, settings_of(threads, precision))
     inputs = fitting_inputs(exe, arrays, shapes)
     exe(inputs)
     compiled = time.perf_counter() - start
@@ -170,7 +168,7 @@ def bench(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str
     table.add_row(str(found["model"]), str(found["threads"]),
                   *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms")),
                   f"{found['per_second']:.1f}")
-    _console().print(table)
+    console().print(table)
 
 
 def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int) -> list[float]:
@@ -215,4 +213,4 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
         exe = load_model(model, shapes, params, "CPU", {})
         inputs = fitting_inputs(exe, arrays, shapes)
         found = exe.profile(inputs, rounds=rounds)
-    _show(found, _console(), as_json)
+    _show(found, console(), as_json)

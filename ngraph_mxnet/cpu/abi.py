@@ -288,7 +288,7 @@ def region_ints(source: BlockedView, out: BlockedView, samples: int) -> list[int
 
 def tasks_of(kernel: str, ints: Ints) -> int:
     """Number of tasks that `ints` make for `kernel`."""
-    return _TASKS.get(kernel, _strided_tasks)(ints)
+    return TASKS.get(kernel, _strided_tasks)(ints)
 
 
 def _strided_tasks(ints: Ints) -> int:
@@ -321,7 +321,7 @@ def _depthwise_tasks(ints: Ints) -> int:
     return images * blocks * -(-height // chunk_rows)
 
 
-_TASKS: dict[str, Callable[[Ints], int]] = {
+TASKS: dict[str, Callable[[Ints], int]] = {  # of kernels that are not strided loops
     "depthwise3x3_s1": _depthwise_tasks,
     "depthwise3x3_s2": _depthwise_tasks,
     "to_blocked": _layout_tasks,

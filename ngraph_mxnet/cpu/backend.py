@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.cpu.codegen.generator import Code, Generator
 from ngraph_mxnet.cpu.isa import choose_isa
+from ngraph_mxnet.cpu.listing import listing
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.memory import MemoryUse
@@ -32,9 +33,9 @@ from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
 from ngraph_mxnet.cpu.widening import runs_widened, unlowered, widening
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.passes.base import PassRecord
-from ngraph_mxnet.passes.clusters import inline_bodies
-from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
+from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.pipelines import cpu_independent_passes
 from ngraph_mxnet.passes.prepare import Split, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
@@ -51,18 +52,20 @@ _WAVE_BYTES = 8 << 20
 class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
-    `main` and `prepare` are the builders, kept for `explain` and tests. `recipe` is None if
-    the Program calls generated kernels.
+    `main` and `prepare` are the builders, kept for `explain` and tests. `generated`: the Program calls kernels that
+    were made for it, so that no other process could run it. `target`: the instruction set and the
+    threads that it was lowered for.
     """
 
     def __init__(self, graph: Graph, split: Split, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
-                 recipe: Recipe | None, target: Target) -> None:
+                 recipe: Recipe, generated: bool, target: Target) -> None:
         super().__init__(input_ports(graph), output_ports(graph), native)
         self.split = split
         self.main = main
         self.prepare = prepare
         self._recipe = recipe
-        self._target = target
+        self._generated = generated
+        self.target = target
 
     @property
     def memory(self) -> MemoryUse:
@@ -74,7 +77,7 @@ class CPUExecutable(NativeExecutable):
         return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
 
     def kept(self, held: Mapping[str, np.ndarray] | None = None) -> bytes | None:
-        if self._recipe is None:
+        if self._generated:
             return None
         try:
             self._recipe.check()  # as whoever loads it does
@@ -84,8 +87,11 @@ class CPUExecutable(NativeExecutable):
         return self._recipe.to_bytes(held)
 
     def constants(self) -> list[np.ndarray]:
-        parts = (self._recipe.main, self._recipe.prepare) if self._recipe is not None else ()
+        parts = () if self._generated else (self._recipe.main, self._recipe.prepare)
         return [array for part in parts if part is not None for array in part.constants]
+
+    def listing(self) -> str:
+        return listing(self._recipe)
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
         from ngraph_mxnet.cpu.peak import measure_peak  # its kernels need a compiler, which running a graph does not
@@ -93,8 +99,8 @@ class CPUExecutable(NativeExecutable):
 
         if recorder() is not None:
             raise ConfigError("NGRAPH_PROFILE is set: a process has one recorder; unset it")
-        found = measure(lambda: self.run(arrays), self._target.threads, rounds)
-        return replace(found, isa=self._target.isa, peak=measure_peak(self._target.isa, self._target.threads),
+        found = measure(lambda: self.run(arrays), self.target.threads, rounds)
+        return replace(found, isa=self.target.isa, peak=measure_peak(self.target.isa, self.target.threads),
                        memory=(self.memory,))
 
 
@@ -121,6 +127,10 @@ class CPUBackend(Backend):
     def check_options(self, options: Mapping[str, Any]) -> None:
         check_options(options)
 
+    def pipeline(self) -> Sequence[Pass | FixedPoint]:
+        """Widening comes twice: fusion may make narrow nodes, too."""
+        return [InlineBodies(), widening(), *cpu_independent_passes(), widening()]
+
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
         wanted = read_options(options)
         self.require_support(graph)
@@ -134,11 +144,8 @@ class CPUBackend(Backend):
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice)
         trace_executor()
         tell_ignored(os.environ)
-        inline_bodies(graph)
-        widening().run(graph)
         with span("passes", "compile"):
-            optimize(graph, observer=_record_pass)
-        widening().run(graph)  # what fusion made of narrow nodes
+            PassManager(self.pipeline(), observer=_record_pass).run(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         split = split_prepare(graph)
         if target.generator is not None:
@@ -166,8 +173,7 @@ class CPUBackend(Backend):
             )
             native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
                                  generated=bool(code.addresses))
-        kept = None if code.addresses else recipe
-        return CPUExecutable(graph, split, native, main.builder, prepare.builder, kept, target)
+        return CPUExecutable(graph, split, native, main.builder, prepare.builder, recipe, bool(code.addresses), target)
 
 
 def _record_pass(record: PassRecord, graph: Graph) -> None:

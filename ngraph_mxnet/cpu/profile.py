@@ -113,10 +113,10 @@ def measure(forward: Callable[[], Any], threads: int, rounds: int) -> Profile:
     finally:
         _core.trace_stop()
         spans = Spans.take()
-    return _sorted(spans, limits, threads)
+    return profile_of(spans, limits, threads)
 
 
-def _sorted(spans: Spans, limits: Sequence[tuple[int, int]], threads: int) -> Profile:
+def profile_of(spans: Spans, limits: Sequence[tuple[int, int]], threads: int) -> Profile:
     """Medians over the rounds, which last from one limit to the other, in nanoseconds."""
     events = spans.events
     busy = np.zeros((len(limits), len(spans.labels)))

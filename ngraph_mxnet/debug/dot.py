@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Collection
 
 import numpy as np
 
+from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.attributes import format_attribute
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import value_names
@@ -35,6 +38,25 @@ def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = 
         if result in ids:
             lines.append(f"  {ids[result]} -> r{index} [label={_quote(str(result.type))}];")
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def to_svg(graph: Graph) -> str:
+    """The picture that Graphviz makes of `to_dot`.
+
+    Raises:
+        ConfigError: Graphviz is not installed, or failed.
+    """
+    program = shutil.which("dot")
+    if program is None:
+        raise ConfigError("drawing a graph takes Graphviz, whose program dot is not there: install it (on Debian: "
+                          "apt-get install graphviz), or name a file .dot, which is what Graphviz reads")
+    try:
+        done = subprocess.run([program, "-Tsvg"], input=to_dot(graph), capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise ConfigError(f"{program}: {error.strerror}") from None
+    if done.returncode != 0:
+        raise ConfigError(f"{program} failed with status {done.returncode}: {done.stderr.strip()[:400]}")
+    return done.stdout
 
 
 def _label(node: Node) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +20,9 @@ from ngraph_mxnet.hybrid.problem import HOST
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.nnp.backend import NNPBackend
-from ngraph_mxnet.passes.clusters import inline_bodies
-from ngraph_mxnet.passes.pipelines import COMBINING, optimize
+from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
+from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.pipelines import cpu_independent_passes
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
 from ngraph_mxnet.runtime.trace import span
@@ -50,6 +51,10 @@ class HybridBackend(Backend):
         wanted, backends = self._wanted(options)
         for backend, passed in zip(backends, wanted.passed, strict=True):
             backend.check_options(passed)
+
+    def pipeline(self) -> Sequence[Pass | FixedPoint]:
+        """What is placed went through these; the devices' own follow."""
+        return [InlineBodies(), *cpu_independent_passes(combine=False)]
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
         wanted, backends = self._wanted(options)
@@ -91,9 +96,9 @@ class HybridBackend(Backend):
             if reason is not None:
                 raise UnsupportedError(f"backend {self.name} does not run {node}: {reason}\n"
                                        f"{neighbourhood(graph, node)}")
-        inline_bodies(graph)
+        InlineBodies().run(graph)
         graph.remove_dead()
-        graph = _optimized(graph, wanted.pins)
+        graph = _optimized(graph, wanted.pins, self.pipeline())
         with span("place", "compile"):
             costs = _costs(backends[0], graph, wanted, 0), _costs(backends[1], graph, wanted, 1)
             shared = wanted.shared_memory
@@ -134,14 +139,14 @@ def _backends(names: tuple[str, str]) -> Backends:
     return get_backend(names[0]), get_backend(names[1])
 
 
-def _optimized(graph: Graph, pins: Mapping[str, str]) -> Graph:
+def _optimized(graph: Graph, pins: Mapping[str, str], passes: Sequence[Pass | FixedPoint]) -> Graph:
     """A graph with the nodes whose costs tell most of what the devices' own passes will make of them.
 
     Where a pinned node became part of one that is not pinned alike, the graph stays as it is.
     """
     found = graph.clone()
     with span("passes", "compile"):
-        optimize(found, disable=COMBINING)
+        PassManager(passes).run(found)
     for node in found.nodes:
         if len({pins.get(pin_on(origin, pins) or "") for origin in origins(node)}) > 1:
             return graph

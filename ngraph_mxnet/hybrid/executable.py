@@ -75,6 +75,11 @@ class HybridExecutable(Executable):
                 self.plan.simulated[number] = executable.timeline.seconds
         return self.plan
 
+    def listing(self) -> str:
+        """That of each region, in the order of the plan."""
+        return "".join(f"step {number} on {self.plan.devices[step.device]}\n{step.executable.listing()}"
+                       for number, step in enumerate(self.steps, 1))
+
     def calibrate(self, samples: Sequence[Sequence[np.ndarray]]) -> None:
         """Let the NNP's regions take their scales for i8 from `samples`, each an array for each input, weights too.
 
@@ -84,7 +89,7 @@ class HybridExecutable(Executable):
             InputError: an array of a sample does not fit.
         """
         spare = [None] * (self._count - len(self.inputs))
-        tables: list[list[Any]] = [[*self._checked(tuple(sample)), *spare] for sample in samples]
+        tables: list[list[Any]] = [[*self.checked(tuple(sample)), *spare] for sample in samples]
         for step, part in zip(self.steps, self.parts, strict=True):
             inputs = [[table[place] for place in step.inputs] for table in tables]
             reference = step.executable

@@ -185,7 +185,7 @@ def review_subgraph(graph: PartitionedGraph, options: Mapping[str, str]) -> Revi
 
 def _review(graph: PartitionedGraph, options: Mapping[str, str]) -> Review:
     backend, structure = chosen_backend(options), graph.digest(with_types=False)
-    attrs = {**_own_options(options), _BACKEND: backend, _STRUCTURE: _settings(structure)}
+    attrs = {**_own_options(options), _BACKEND: backend, _STRUCTURE: settings_key(structure)}
     data = set(json.loads(attrs.pop(DATA, "[]")))
     places = [place for place, name in enumerate(map(_unescaped, graph.arguments)) if name in data]
     if places:
@@ -235,7 +235,7 @@ def _region_facts(graph: PartitionedGraph, backend: str, structure: str,
     return (Cost(*facts[:3]), facts[3], facts[4]) if facts is not None else None
 
 
-def _settings(structure: str) -> str:
+def settings_key(structure: str) -> str:
     """What, beside shapes and types, a compiled region depends on: its structure and the CPU settings."""
     return f"{structure} {config.compile_settings()}"
 

@@ -35,7 +35,7 @@ class NGraphExecutor(Executor):
     """See the module's text."""
 
     outputs: list[NDArray]
-    _is_compiled: bool
+    is_compiled: bool
     _refused: bool
     _twin: Executor | None
     _monitor: tuple[Any, bool] | None
@@ -48,7 +48,7 @@ class NGraphExecutor(Executor):
         `is_compiled` tells what the executor's handle is, `refused` that compiling it was tried in vain.
         """
         executor.__class__ = cls
-        executor._is_compiled = is_compiled
+        executor.is_compiled = is_compiled
         executor._refused = refused
         executor._twin = None
         executor._monitor = None
@@ -57,7 +57,7 @@ class NGraphExecutor(Executor):
 
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
         twin = self._twin_for(is_train)
-        self._native_is_stale = self._is_compiled == (twin is None)
+        self._native_is_stale = self.is_compiled == (twin is None)
         # The twin is bound over the same arrays.
         kwargs = {name: array for name, array in kwargs.items() if not _set_quickly(self.arg_dict.get(name), array)}
         if twin is None:
@@ -98,7 +98,7 @@ class NGraphExecutor(Executor):
     def reshape(
         self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any
     ) -> NGraphExecutor:
-        if self._is_compiled:
+        if self.is_compiled:
             reshaped = self._reshape_compiled(partial_shaping, allow_up_sizing, kwargs)
         else:
             with environment.native_backend():
@@ -121,7 +121,7 @@ class NGraphExecutor(Executor):
     def _runs_twin(self, is_train: bool) -> bool:
         """Whether the twin, bound or not, is the one to run."""
         wants_compiled = not (is_train or self._refused or self._monitor is not None)
-        return wants_compiled != self._is_compiled
+        return wants_compiled != self.is_compiled
 
     def _twin_for(self, is_train: bool) -> Executor | None:
         """The twin, bound if need be, when it is the one to run; None when the primary is."""
@@ -129,7 +129,7 @@ class NGraphExecutor(Executor):
             return None
         with environment.lock:
             if self._twin is None:
-                self._twin = self._bind_native_twin() if self._is_compiled else self._bind_compiled_twin()
+                self._twin = self._bind_native_twin() if self.is_compiled else self._bind_compiled_twin()
                 self._refused = self._twin is None
         return self._twin
 

@@ -174,13 +174,13 @@ def _partition(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: Backend)
     with callbacks.log.listening() as heard:
         partitioner.optimize_for(
             symbol, environment.BACKEND, {"": None}, {"": None}, mx.cpu(), shape_dict=dict(shapes),
-            type_dict=_all_dtypes(symbol, dtypes), ngraph_backend=backend.name)
+            type_dict=all_dtypes(symbol, dtypes), ngraph_backend=backend.name)
     if heard:
         return heard[0]
     return Partition(backend.name, [])
 
 
-def _all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
+def all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
     """Of every input: the partitioner takes float32 for those that it is not told."""
     if not dtypes:
         return {}

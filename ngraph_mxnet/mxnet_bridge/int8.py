@@ -23,7 +23,7 @@ def why_left(symbol: SymbolGraph, node: SymbolNode, backend: Backend) -> str | N
     wanted = config.get("NGRAPH_INT8")
     if wanted == "0":
         return "NGRAPH_INT8=0"
-    return FASTER if wanted == "auto" and _has_vnni() else None
+    return FASTER if wanted == "auto" and has_vnni() else None
 
 
 def _on_quantised_data(symbol: SymbolGraph, node: SymbolNode) -> bool:
@@ -35,7 +35,7 @@ def _on_quantised_data(symbol: SymbolGraph, node: SymbolNode) -> bool:
     return any(type_ is not None and type_.element in (i8, u8) for type_ in types)
 
 
-def _has_vnni() -> bool:
+def has_vnni() -> bool:
     from ngraph_mxnet import _core
 
     return bool(_core.cpu_features()["avx512vnni"])

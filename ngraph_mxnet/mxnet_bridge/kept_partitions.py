@@ -20,7 +20,7 @@ from ngraph_mxnet.partition.support import Verdict
 _MARK = "\x7f"
 _PLACE = re.compile(f"{_MARK}([0-9]+){_MARK}")
 
-_memory = known.Memory(32)  # about 100 KiB each
+memory = known.Memory(32)  # about 100 KiB each
 
 
 class UnnamedGraph:
@@ -75,13 +75,13 @@ def recall(graph: UnnamedGraph, facts: str) -> tuple[Partition, str | None] | No
     if not graph.usable:
         return None
     key = _key(graph, facts)
-    content = _memory.get(key)
+    content = memory.get(key)
     if content is None:
         kept = known.recall_bytes("partition", key, lambda: None, small=graph.is_small)
         if kept is None:
             return None
         content = kept.decode()
-        _memory.put(key, content)
+        memory.put(key, content)
     record, _, symbol = graph.with_names(content).partition("\n")
     return _partition(json.loads(record)), symbol or None
 
@@ -96,7 +96,7 @@ def keep(graph: UnnamedGraph, facts: str, partition: Partition, symbol: str | No
     record = _dump(_record(partition, graph.without_names))
     content = record + "\n" + ("" if symbol is None else _dump(_bare(json.loads(symbol), graph)))
     key = _key(graph, facts)
-    _memory.put(key, content)
+    memory.put(key, content)
     known.recall_bytes("partition", key, content.encode, small=graph.is_small)
 
 

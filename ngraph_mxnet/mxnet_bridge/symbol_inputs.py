@@ -46,6 +46,13 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
                          f"--shape {wanted[0]}=1,3,224,224")
 
 
+def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Of every input, from those that `check_inputs` found to be enough."""
+    arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    return dict(zip(names, [*arguments, *states], strict=True))
+
+
 def _is_whole(shape: Sequence[int] | None) -> bool:
     """MXNet marks dimensions that it does not know with 0, and with -1 where 0 is a size (`mx.util.is_np_shape`)."""
     import mxnet as mx

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet.errors import ModelError
-from ngraph_mxnet.mxnet_bridge.explain import load_symbol
-from ngraph_mxnet.mxnet_bridge.symbol_inputs import check_inputs
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.mxnet_bridge.explain import all_dtypes, load_symbol
+from ngraph_mxnet.mxnet_bridge.importer import import_symbol
+from ngraph_mxnet.mxnet_bridge.symbol_inputs import check_inputs, inferred_shapes
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -56,6 +58,31 @@ def read_weights(path: Path, wanted: Mapping[str, Sequence[int]]) -> dict[str, N
     return {name: found[name] for name in wanted if name in found}
 
 
+def load_graph(model: str | Path, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str],
+               params: str | Path | None) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph of a whole symbol in a file, and those of its parameters that `params` holds.
+
+    Args:
+        shapes: of the data inputs, by name.
+        dtypes: by name; float32 where not given.
+
+    Raises:
+        ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
+        UnsupportedError: a node can't be lowered; the text names it and the reason.
+    """
+    symbol = load_symbol(Path(model))
+    check_inputs(symbol, shapes, dtypes)
+    found = inferred_shapes(symbol, shapes)
+    wanted = {name: shape for name, shape in found.items() if name not in shapes}
+    weights = {} if params is None else {
+        name: array.asnumpy() for name, array in read_weights(Path(params), wanted).items()}
+    types = {name: str(np.dtype(dtype)) for name, dtype in all_dtypes(symbol, dtypes).items()}
+    types.update({name: str(array.dtype) for name, array in weights.items()})
+    graph = import_symbol(symbol.tojson(remove_amp_cast=False), found, types)
+    held = {parameter.name for parameter in graph.parameters}
+    return graph, {name: array for name, array in weights.items() if name in held}
+
+
 def load_weighted(model: str | Path, shapes: Mapping[str, Sequence[int]],
                   params: str | Path | None) -> tuple[Symbol, dict[str, Any]]:
     """The symbol in a file, and its weights from `params`, or random ones.
@@ -67,10 +94,8 @@ def load_weighted(model: str | Path, shapes: Mapping[str, Sequence[int]],
         ModelError: a file can't be read or does not fit, or MXNet can't infer the model's shapes.
     """
     symbol = load_symbol(Path(model))
-    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     check_inputs(symbol, shapes)
-    arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
-    wanted = {name: shape for name, shape in zip(names, [*arguments, *states], strict=True) if name not in shapes}
+    wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
     weights: dict[str, Any] = random_weights(wanted)
     if params is not None:
         weights.update(read_weights(Path(params), wanted))

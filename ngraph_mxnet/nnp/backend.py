@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngraph_mxnet import config
@@ -14,8 +14,9 @@ from ngraph_mxnet.nnp.device import Device, load_device
 from ngraph_mxnet.nnp.executable import NNPExecutable, Settings
 from ngraph_mxnet.nnp.lower.target import Target, target_of
 from ngraph_mxnet.nnp.support import unsupported
-from ngraph_mxnet.passes.clusters import inline_bodies
-from ngraph_mxnet.passes.pipelines import COMBINING, optimize
+from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
+from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.pipelines import cpu_independent_passes
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.options import read_count, read_samples, require_known
 
@@ -65,13 +66,14 @@ class NNPBackend(Backend):
         read_count(options, "instances", len(_target(device).engines))
         read_samples(options)
 
+    def pipeline(self) -> Sequence[Pass | FixedPoint]:
+        return [InlineBodies(), _SplitSums(), *cpu_independent_passes(combine=False)]
+
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable | NNPCluster:
         self.check_options(options)
         device, element = self.asked(options)
         self.require_support(graph)
-        inline_bodies(graph)
-        _split_sums(graph)
-        optimize(graph, disable=COMBINING)
+        PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
         samples = read_samples(options)
         for sample in samples:
@@ -122,19 +124,24 @@ def _divided(target: Target, graph: Graph, options: Mapping[str, Any]) -> tuple[
     return target.with_engines(used * (engines // instances)), used
 
 
-def _split_sums(graph: Graph) -> None:
-    """Make convolution and scale_shift again of what a pass made one op of."""
-    nodes: list[Node] = []
-    replaced: dict[Value, Value] = {}
-    for node in graph.nodes:
-        if node.op.name == "convolution_bias_add_scale_shift":
-            total, scaled = _parts(node)
-            replaced |= {node.outputs[0]: total.output, node.outputs[1]: scaled.output}
-            nodes += [total, scaled]
-        else:
-            nodes.append(node)
-    graph.nodes = nodes
-    graph.replace(replaced)
+class _SplitSums:
+    """A pass: convolution and scale_shift again of what another pass made one op of."""
+
+    name = "split_sums"
+
+    def run(self, graph: Graph) -> bool:
+        nodes: list[Node] = []
+        replaced: dict[Value, Value] = {}
+        for node in graph.nodes:
+            if node.op.name == "convolution_bias_add_scale_shift":
+                total, scaled = _parts(node)
+                replaced |= {node.outputs[0]: total.output, node.outputs[1]: scaled.output}
+                nodes += [total, scaled]
+            else:
+                nodes.append(node)
+        graph.nodes = nodes
+        graph.replace(replaced)
+        return bool(replaced)
 
 
 def _parts(node: Node) -> tuple[Node, Node]:

@@ -42,6 +42,10 @@ class NNPCluster(Executable):
         """Of one device: the others do the same at the same time."""
         return self.part.report()
 
+    def listing(self) -> str:
+        """Of one device: the others run the same."""
+        return self.part.listing()
+
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         slices = self._slices(arrays)
         self.part.calibrate(slices)

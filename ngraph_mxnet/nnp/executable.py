@@ -12,6 +12,7 @@ import numpy as np
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.nnp.assembler import print_program
 from ngraph_mxnet.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.nnp.hazards import order
 from ngraph_mxnet.nnp.lower.conversions import convert_views
@@ -122,6 +123,10 @@ class NNPExecutable(Executable):
             ConfigError: precision int8 before the first call.
         """
         return make_report(self.timeline)
+
+    def listing(self) -> str:
+        """The Program of the latest weights; of constants their places only."""
+        return print_program(self.program, elide=True)
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         version, device = self._device(arrays)

@@ -213,7 +213,7 @@ def check(program: Program) -> None:
         if buffer.offset < 0 or buffer.end > size:
             raise NGraphError(f"buffer {buffer.name} lies at bytes {buffer.offset} to {buffer.end} of {buffer.memory}, "
                               f"which has {size}")
-    ended = _ended_before(program.instructions)
+    ended = ended_before(program.instructions)
     accesses: dict[str, list[tuple[int, Tile, bool]]] = {}
     for index, instruction in enumerate(program.instructions):
         for tile in (*instruction.reads, *instruction.writes):
@@ -251,7 +251,7 @@ def _buffers(program: Program) -> Iterable[Buffer]:
     return dict.fromkeys([*program.inputs, *program.outputs, *program.constants, *(tile.buffer for tile in tiles)])
 
 
-def _ended_before(instructions: Sequence[Instruction]) -> list[int]:
+def ended_before(instructions: Sequence[Instruction]) -> list[int]:
     """For each instruction the set, as bits, of those that have ended when it begins, whatever the times."""
     found: list[int] = []
     last: dict[str, int] = {}

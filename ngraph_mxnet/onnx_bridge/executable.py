@@ -121,7 +121,7 @@ class ModelExecutable(Submitting):
             InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
             UnsupportedError, ModelError: the model can't be compiled for these shapes; the text names the node.
         """
-        given = self._checked(arrays)
+        given = self.checked(arrays)
         flat = _flat(given)
         stage = self._stage({name: _shape(value) for name, value in given.items()}, flat)
         found = stage.program({port.name: flat[port.name] for port in stage.program.inputs})
@@ -141,7 +141,7 @@ class ModelExecutable(Submitting):
             InputError, UnsupportedError, ModelError: as for a call.
             ConfigError: the backend has no kernels to tell of.
         """
-        given = self._checked(arrays)
+        given = self.checked(arrays)
         program = self.program(given)
         flat = _flat(given)
         return program.profile({port.name: flat[port.name] for port in program.inputs}, rounds=rounds)
@@ -201,7 +201,8 @@ class ModelExecutable(Submitting):
 
         return import_model(self._model, shapes, values, partly=partly)
 
-    def _checked(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
+    def checked(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
+        """What a call was given, by name; as it is, where it can be. Raises InputError as a call does."""
         names = [port.name for port in self.inputs]
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             given = arrays[0]

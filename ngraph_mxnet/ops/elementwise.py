@@ -46,9 +46,9 @@ def _mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
         return np.power(a, b)
-    odd = np.where(b & 1, a, a.dtype.type(1))
-    inverse = np.where(np.abs(a) == 1, odd, a.dtype.type(0))
-    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+    zero, one = a.dtype.type(0), a.dtype.type(1)  # plain numbers would make int64 of what has no dimensions in NumPy 1
+    inverse = np.where(np.abs(a) == one, np.where(b & one, a, one), zero)
+    return np.where(b < zero, inverse, np.power(a, np.maximum(b, zero)))
 
 
 # name: (domain, commutative, facts, formula, function); T[A], T[B] -> T[broadcast(A, B)]

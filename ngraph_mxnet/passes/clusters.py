@@ -195,6 +195,17 @@ def _body(nodes: list[Node], results: list[Value]) -> tuple[Graph, list[Value]]:
     return body, operands
 
 
+class InlineBodies:
+    """A pass: `inline_bodies`, for a graph that was given with `fused` nodes of another's making."""
+
+    name = "inline_bodies"
+
+    def run(self, graph: Graph) -> bool:
+        has_any = any(node.op.name == "fused" for node in graph.nodes)
+        inline_bodies(graph)
+        return has_any
+
+
 def inline_bodies(graph: Graph) -> None:
     """Put the nodes of its body in the place of every `fused` node."""
     replaced: dict[Value, Value] = {}

@@ -28,13 +28,13 @@ from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
 from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
-COMBINING = ("attention_fusion", "fuse_scale_shift")
-"""Passes that make one op of what only some devices run as one: the others leave them out."""
+_COMBINING = ("attention_fusion", "fuse_scale_shift")
+"""Passes that make one op of what only some devices run as one."""
 
 
-def cpu_independent_passes() -> list[Pass | FixedPoint]:
-    """What every backend with the fused ops wants. Why this order:"""
-    return [
+def cpu_independent_passes(*, combine: bool = True) -> list[Pass | FixedPoint]:
+    """What every backend with the fused ops wants; others do not `combine`. Why this order:"""
+    passes: list[Pass | FixedPoint] = [
         # What no result needs must not count as a reader: most fusions ask for a single reader.
         DeadCode(),
         # No-ops between two ops hide patterns, and each of these passes uncovers work for the others.
@@ -69,6 +69,7 @@ def cpu_independent_passes() -> list[Pass | FixedPoint]:
         # Last, so that it can be left out: it needs residual and clamp in place.
         fuse_scale_shift(),
     ]
+    return [each for each in passes if combine or each.name not in _COMBINING]
 
 
 def optimize(graph: Graph, *, verify_each: bool = False, disable: Collection[str] = (),

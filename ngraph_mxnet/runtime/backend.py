@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,10 @@ class Backend(ABC):
     @abstractmethod
     def supports(self, node: Node) -> str | None:
         """None when this backend runs the node, else the reason why not, as a phrase for people."""
+
+    def pipeline(self) -> Sequence[Any]:
+        """The passes (`passes.base.Pass`, `FixedPoint`) that make of a graph what is then compiled, in order."""
+        return ()
 
     def plan(self, graph: Graph, options: Mapping[str, Any]) -> Any:
         """What the backend would do with a verified graph, which it may rewrite, where there is something to tell:

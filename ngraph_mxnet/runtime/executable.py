@@ -68,7 +68,8 @@ class Executable(Submitting, ABC):
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
 
-    A backend implements `run`, and `measured` if it has kernels whose time it can tell.
+    A backend implements `run`, `measured` if it has kernels whose time it can tell, and `listing` if it has
+    instructions to show.
     """
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -96,7 +97,7 @@ class Executable(Submitting, ABC):
         Raises:
             InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
         """
-        return self.run(self._checked(arrays))
+        return self.run(self.checked(arrays))
 
     def profile(self, *arrays: Any, rounds: int = 20) -> Any:
         """Run `rounds` times, after a few that do not count, and tell where the time goes, kernel by kernel.
@@ -109,13 +110,22 @@ class Executable(Submitting, ABC):
             InputError: as for a call.
             ConfigError: the backend has no kernels to tell of.
         """
-        return self.measured(self._checked(arrays), rounds)
+        return self.measured(self.checked(arrays), rounds)
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Any:
         """What `profile` returns; `arrays` are as those of `run`."""
         raise ConfigError("profiles tell of kernels, which only the backend CPU has")
 
-    def _checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
+    def listing(self) -> str:
+        """The instructions as text, for people.
+
+        Raises:
+            ConfigError: the backend has none.
+        """
+        raise ConfigError("the backend has no instructions to show; CPU, NNP and HYBRID have")
+
+    def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
+        """What a call was given, as `run` takes it; as it is, where it can be. Raises InputError as a call does."""
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             arrays = self._by_name(arrays[0])
         if len(arrays) != len(self.inputs):

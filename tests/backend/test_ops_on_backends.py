@@ -1,29 +1,33 @@
 """Every op record on every backend, compared with the op's reference.
 
-A backend leaves out a case only by giving a reason in `supports`; the reasons are printed.
+A backend leaves out a case only by giving a reason in `supports`, and only where `refusals.py` lists it.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import Phase, assume, find, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
 from op_records import RECORDS, array_of, tolerance_for
+from refusals import PLACED, REFUSALS, entries, may_refuse
 
-from ngraph_mxnet.ir import Builder, all_ops
-from ngraph_mxnet.runtime.backend import _REGISTRY, backends, get_backend
+from ngraph_mxnet.ir import Builder, Node, all_ops
+from ngraph_mxnet.runtime.backend import Backend, backends, get_backend
 from ngraph_mxnet.runtime.compile import compile
 
+MANY = 60
+"""Cases of an op that all backends are asked about."""
+MOST_DRAWS = 5000
+"""In search of a case that a backend refuses. The rarest that is listed comes once in some hundred."""
 
-def backend_named(name: str):
-    """The backend; a test is skipped only where the installation has no such module at all."""
-    module = _REGISTRY[name].split(":")[0]
-    if find_spec(module) is None:
-        pytest.skip(f"backend {name}: no module {module}")
+
+def backend_named(name: str) -> Backend:
+    """The backend, if it is one that compiles anything."""
     problem = _first_compile(name)
     if problem is not None:
         pytest.fail(f"backend {name} compiles nothing: {problem}", pytrace=False)
@@ -70,32 +74,79 @@ def assert_close(found: np.ndarray, expected: np.ndarray, tolerance: float, text
     )
 
 
+def node_of(op: str, draw: st.DrawFn, cacheable: bool = False) -> tuple[Builder, Node]:
+    """A node of the op's record that reads parameters alone."""
+    types, attrs = RECORDS[op].case(draw)
+    b = Builder(name=op)
+    operands = [b.parameter(f"x{i}", t.shape, t.element, cacheable=cacheable and i > 0) for i, t in enumerate(types)]
+    return b, b.node(op, operands, attrs)
+
+
+def refusal(backend_name: str, node: Node) -> str | None:
+    """Why the backend does not run the node. What the manifest does not have of it is a failure."""
+    reason, op = get_backend(backend_name).supports(node), node.op.name
+    if backend_name in PLACED:
+        parts = {name: get_backend(name).supports(node) for name in PLACED[backend_name]}
+        expected = None if None in parts.values() else "; ".join(f"{name}: {why}" for name, why in parts.items())
+        assert reason == expected, f"{backend_name} is to refuse what {', '.join(parts)} all refuse"
+    elif reason is not None and not may_refuse(backend_name, op, reason):
+        pytest.fail(f"{backend_name} refuses {node}: {reason}. If rightly so, list it in tests/backend/refusals.py")
+    return reason
+
+
 def test_every_op_has_a_record():
     assert set(all_ops()) - {"constant"} == set(RECORDS)
+
+
+def test_the_manifest_knows_every_backend():
+    assert {*REFUSALS, *PLACED} == set(backends())
+    assert {op for _, op, _ in entries()} <= set(RECORDS)
+
+
+@pytest.mark.parametrize(("backend_name", "op", "reason"), entries())
+def test_what_is_listed_is_refused(backend_name: str, op: str, reason: str):
+    """Drawn until there is such a case: an entry that nothing needs any more would hide the next refusal."""
+    backend = get_backend(backend_name)
+
+    @st.composite
+    def reasons(draw: st.DrawFn) -> str:
+        return backend.supports(node_of(op, draw)[1]) or ""
+
+    try:
+        find(reasons(), lambda found: found.startswith(reason), random=Random(0),
+             settings=settings(max_examples=MOST_DRAWS, phases=[Phase.generate]))
+    except NoSuchExample:
+        pytest.fail(f"{backend_name} refuses {op} with {reason!r} no more: take it off the list", pytrace=False)
+
+
+@pytest.mark.parametrize("op", RECORDS)
+def test_nothing_else_is_refused(op: str):
+    """Asking costs little, so of many more cases than run."""
+
+    @settings(max_examples=MANY)
+    @given(st.data())
+    def check(data: st.DataObject):
+        _, node = node_of(op, data.draw)
+        for name in backends():
+            refusal(name, node)
+
+    check()
 
 
 @pytest.mark.parametrize("backend_name", backends())
 @pytest.mark.parametrize("op", RECORDS)
 def test_op(op: str, backend_name: str):
-    record, backend = RECORDS[op], backend_named(backend_name)
-    reasons: set[str] = set()
+    record = RECORDS[op]
+    backend_named(backend_name)
 
     @given(st.data(), st.integers(0, 2**32 - 1), st.booleans())
-    def check(data, seed, weights_are_cacheable):
-        types, attrs = record.case(data.draw)
-        b = Builder(name=op)
-        operands = [
-            b.parameter(f"x{i}", t.shape, t.element, cacheable=weights_are_cacheable and i > 0)
-            for i, t in enumerate(types)
-        ]
-        node = b.node(op, operands, attrs)
+    def check(data: st.DataObject, seed: int, weights_are_cacheable: bool):
+        b, node = node_of(op, data.draw, weights_are_cacheable)
+        # Another case is drawn then, so that as many run, whatever is refused; none at all is an error.
+        assume(refusal(backend_name, node) is None)
         graph = b.results(*node.outputs)
-        reason = backend.supports(node)
-        if reason is not None:
-            reasons.add(reason)
-            return
         rng = np.random.default_rng(seed)
-        arrays = [as_stored(backend_name, array_of(t, rng, record.low, record.high)) for t in types]
+        arrays = [as_stored(backend_name, array_of(v.type, rng, record.low, record.high)) for v in node.inputs]
         expected = node.op.evaluate(arrays, node.attrs)
         found = compile(graph, backend_name)(*arrays)
         for value, one, other in zip(node.outputs, found, expected, strict=True):
@@ -104,5 +155,3 @@ def test_op(op: str, backend_name: str):
             assert_close(one, as_stored(backend_name, other), tolerance, str(graph))
 
     check()
-    for reason in sorted(reasons):
-        print(f"{backend_name} left out {op}: {reason}")

@@ -145,4 +145,4 @@ def test_what_is_missing_is_looked_for_under_its_name() -> None:
 def test_the_help_imports_no_compiler() -> None:
     done = as_a_user("--help", NGRAPH_LOG_LEVEL="warning")
     assert done.returncode == 0
-    assert all(name in done.stdout for name in ("explain", "run", "bench", "profile", "ops", "env", "cache"))
+    assert all(name in done.stdout for name in ("explain", "show", "run", "bench", "profile", "ops", "env", "cache"))

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from packing_references import round_bf16_reference
 
 import ngraph_mxnet
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import symbol
-from ngraph_mxnet.cpu.microkernels import round_bf16_reference
 
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64

@@ -10,4 +10,4 @@ from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES
 def test_kernels_outside_the_strided_convention_have_a_task_count() -> None:
     rows = {f"depthwise3x3_s{stride}" for stride in STRIDES}
     strided = {name for name, record in ALL_KERNELS.items() if record.expression or record.family == "wide"}
-    assert set(abi._TASKS) == rows | (set(ALL_KERNELS) - strided)
+    assert set(abi.TASKS) == rows | (set(ALL_KERNELS) - strided)

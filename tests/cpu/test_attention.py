@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.cpu.lower.attention import MOST_KEYS, _task_rows
+from ngraph_mxnet.cpu.lower.attention import MOST_KEYS, task_rows
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.runtime.compile import compile
 
@@ -80,7 +80,7 @@ def test_agrees_with_the_interpreter(codegen: int, graph: Graph, seed: int) -> N
 
 @given(st.integers(1, 10**4), st.integers(1, MOST_KEYS))
 def test_scores_of_a_task_fit_its_stack(queries: int, keys: int) -> None:
-    assert min(_task_rows(queries, keys), -(-queries // 6) * 6) * -(-keys // 16) * 16 <= 12_288
+    assert min(task_rows(queries, keys), -(-queries // 6) * 6) * -(-keys // 16) * 16 <= 12_288
 
 
 def test_more_keys_stay_apart() -> None:

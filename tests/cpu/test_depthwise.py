@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, Blocked, close, every_isa, images, run
+from packing_references import pack_depthwise_reference
 
 from ngraph_mxnet import compile
-from ngraph_mxnet.cpu.microkernels import pack_depthwise_reference
 from ngraph_mxnet.cpu.microkernels.depthwise_params import DepthwiseParams
 from ngraph_mxnet.ir import Builder, Graph
 

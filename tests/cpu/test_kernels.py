@@ -18,17 +18,17 @@ from kernel_library import (
     run,
     strided,
 )
-
-from ngraph_mxnet.cpu import abi
-from ngraph_mxnet.cpu.kernels import reduction
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
-from ngraph_mxnet.cpu.microkernels import (
+from packing_references import (
     pack_channels_reference,
     pack_depthwise_reference,
     pack_pairs_reference,
     pack_weights_reference,
-    super_groups,
 )
+
+from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.kernels import reduction
+from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.microkernels import super_groups
 
 IMAGE = st.tuples(
     st.integers(1, 2),

@@ -20,11 +20,11 @@ from kernel_library import (
     strided,
     widened,
 )
+from packing_references import round_bf16_reference
 
 from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS, elementwise
 from ngraph_mxnet.cpu.kernels.elementwise import CONVERTED
-from ngraph_mxnet.cpu.microkernels import round_bf16_reference
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import packing_references as references
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,9 +45,9 @@ class Blocked:
         padded[:, :c] = values
         blocked = padded.reshape(n, self.blocks, 16, h, w).transpose(0, 1, 3, 4, 2)
         whole = np.full((n, self.blocks, rows, columns, 16), halo_value, np.float32)
-        self.buffer = aligned(mk.round_bf16_reference(whole) if bf16 else whole)
+        self.buffer = aligned(references.round_bf16_reference(whole) if bf16 else whole)
         self.inside = self.buffer[:, :, halo[0] : halo[0] + h, halo[1] : halo[1] + w]
-        self.inside[...] = mk.round_bf16_reference(blocked) if bf16 else blocked
+        self.inside[...] = references.round_bf16_reference(blocked) if bf16 else blocked
         pixel = 32 if bf16 else 64
         self.plane = mk.Plane(columns * pixel, pixel, self.blocks * rows * columns * pixel)
         self.block_stride = rows * columns * pixel
@@ -212,21 +213,21 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         lanes = 16
     if case.kind == "depthwise":
         supers, group_stride, step_channels = -(-oc // 16), channel, (1, 0)
-        packed = mk.pack_depthwise_reference(weights)
+        packed = references.pack_depthwise_reference(weights)
         oc_groups, out_blocks, vectors = (
             1,
             1,
-            [mk.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift)],
+            [references.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift)],
         )
     else:
         supers = mk.super_groups(case.groups, ic, oc, lanes)
-        packed = mk.pack_weights_reference(weights, groups=case.groups, oc_tile=variant.oc_tile, lanes=lanes)
+        packed = references.pack_weights_reference(weights, groups=case.groups, oc_tile=variant.oc_tile, lanes=lanes)
         if case.bf16 and lanes == 16:
-            packed = mk.pack_pairs_reference(packed)
-            weights = widened(mk.round_bf16_reference(weights))
+            packed = references.pack_pairs_reference(packed)
+            weights = widened(references.round_bf16_reference(weights))
         oc_groups, out_blocks = packed.shape[1], -(-oc // supers // 16)
         vectors = [
-            mk.pack_channels_reference(v, groups=supers, oc_tile=variant.oc_tile)
+            references.pack_channels_reference(v, groups=supers, oc_tile=variant.oc_tile)
             for v in (bias, scale, shift)
         ]
         blocks = -(-ic // supers // lanes)
@@ -346,7 +347,7 @@ def test_bf16_rounds_to_nearest_even(kernels: mk.Isa, isa: mk.Isa) -> None:
                                   chunk_tiles=1, steps=1, out_block_stride=32, flags=mk.FLAG_OUTPUT_BF16)
     tensors = [a.ctypes.data for a in (source, weights, bias, out, source, pixels, steps, source, source, source)]
     run(target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)], isa, tensors, params, [], True)
-    np.testing.assert_array_equal(out.reshape(-1, 16)[0], mk.round_bf16_reference(values))
+    np.testing.assert_array_equal(out.reshape(-1, 16)[0], references.round_bf16_reference(values))
 
 
 @pytest.mark.parametrize(("kernels", "isa"), TARGETS)

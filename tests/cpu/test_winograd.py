@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, Blocked, every_isa, images, run
+from packing_references import pack_weights_reference
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.cpu import abi, algorithm
 from ngraph_mxnet.cpu.isa import supported
 from ngraph_mxnet.cpu.lower import winograd as lowering
-from ngraph_mxnet.cpu.microkernels import ISAS, pack_weights_reference
+from ngraph_mxnet.cpu.microkernels import ISAS
 from ngraph_mxnet.cpu.view import Halo, blocked_view
 from ngraph_mxnet.cpu.winograd import POINTS, Strip, cut, weight_matrix
 from ngraph_mxnet.ir import Builder, Graph, TensorType
@@ -209,10 +210,10 @@ def test_the_switch_and_what_else_is_computed_directly(monkeypatch: pytest.Monke
     assert not direct(deep())
     assert direct(deep(cacheable=False))
     assert direct(deep(size=3, channels=16))
-    before = callbacks._settings("graph")
+    before = callbacks.settings_key("graph")
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
     assert direct(deep())
-    assert callbacks._settings("graph") != before  # no compiled graph of the other setting is reused
+    assert callbacks.settings_key("graph") != before  # no compiled graph of the other setting is reused
 
 
 @pytest.mark.parametrize("isa", ISAS)

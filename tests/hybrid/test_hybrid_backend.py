@@ -293,7 +293,7 @@ def test_options_are_passed_on():
     with pytest.raises(ConfigError, match="expected two backends"):
         place(net(), contractions_away(), devices="CPU")
     found = place(net(), contractions_away(), cpu_threads=1)
-    assert {step.executable._target.threads for step in found.steps if step.device == 0} == {1}
+    assert {step.executable.target.threads for step in found.steps if step.device == 0} == {1}
 
 
 def test_plans_as_pictures_and_json():

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from itertools import product
 
+import mxnet as mx
 import numpy as np
 import pytest
 
-import ngraph_mxnet  # noqa: F401  (makes `import mxnet` work)
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.runtime.compile import compile
-
-mx = pytest.importorskip("mxnet")
 
 
 def run(op: str, *arrays: np.ndarray, **attrs) -> np.ndarray:

@@ -43,8 +43,8 @@ def forget_graphs() -> None:
     """What this process knows of graphs, so that all is done again."""
     from ngraph_mxnet import _core
 
-    known.memory._found.clear()
-    kept_partitions._memory._found.clear()
+    known.memory = known.Memory()
+    kept_partitions.memory = known.Memory()
     _core.clear_compile_cache()
 
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mxnet_helpers import needs_library
 from native_runs import all_shapes, mx, random_arrays, run_native
 
-from ngraph_mxnet.mxnet_bridge import callbacks, environment, judgement, known
+from ngraph_mxnet.mxnet_bridge import callbacks, judgement, known
 from ngraph_mxnet.mxnet_bridge.symbol_json import parse_symbol
 from ngraph_mxnet.partition.regions import ALONE
 from ngraph_mxnet.runtime.backend import get_backend
 
 sym = mx.sym
 INTERPRETER = {"ngraph_backend": "interpreter"}
-needs_library = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 
 
 def model() -> mx.sym.Symbol:
@@ -158,9 +158,9 @@ def test_names_do_not_matter_to_the_digest(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("name", ["NGRAPH_CODEGEN", "NGRAPH_AUTOTUNE"])
 def test_settings_are_part_of_the_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(name, raising=False)
-    before = callbacks._settings("digest")
+    before = callbacks.settings_key("digest")
     monkeypatch.setenv(name, "1")
-    assert callbacks._settings("digest") != before
+    assert callbacks.settings_key("digest") != before
 
 
 def test_names_are_as_the_user_wrote_them() -> None:

@@ -91,7 +91,7 @@ def test_bind_with_list_and_dict(as_dict):
     aux = stock.aux_dict if as_dict else stock.aux_arrays
     with backend("NGRAPH"):
         ours = symbol.bind(mx.cpu(), args, aux_states=aux)
-    assert ours._is_compiled, "without gradient arrays the default grad_req asks for none"
+    assert ours.is_compiled, "without gradient arrays the default grad_req asks for none"
     close(ours.forward()[0], stock.forward()[0])
 
 

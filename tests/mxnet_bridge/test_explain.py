@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from mxnet_helpers import needs_library
 from native_runs import mx
 
 import ngraph_mxnet
@@ -17,7 +18,6 @@ from ngraph_mxnet.mxnet_bridge import environment
 from ngraph_mxnet.partition.render import short
 
 sym = mx.sym
-needs_library = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 SHAPES = {"data": (2, 3, 8, 8)}
 
 

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mxnet_helpers import needs_library
 from native_runs import mx
 
 import ngraph_mxnet
 from ngraph_mxnet.cpu.recipe import ProgramRecipe, Recipe
-from ngraph_mxnet.mxnet_bridge import environment
-
-needs_library = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 
 SCRIPT = """
 import sys

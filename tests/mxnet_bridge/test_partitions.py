@@ -29,7 +29,7 @@ def partitioned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]
     """What is given to MXNet's partitioner, beginning with nothing known."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(known, "memory", known.Memory())
-    monkeypatch.setattr(kept_partitions, "_memory", known.Memory())
+    monkeypatch.setattr(kept_partitions, "memory", known.Memory())
     given: list[object] = []
     stock = partitioner.stock_optimize_for
 
@@ -98,7 +98,7 @@ def test_the_second_instance_is_not_partitioned(partitioned: list[object], monke
     assert len(partitioned) == 2, "one for each batch"
     for prefix in ("a_", "other_", "", 'näm"e_', "10"):
         check(prefix)
-    monkeypatch.setattr(kept_partitions, "_memory", known.Memory())
+    monkeypatch.setattr(kept_partitions, "memory", known.Memory())
     check("from_disk_")
     assert len(partitioned) == 2
     check("a_", batch=3)

@@ -80,7 +80,7 @@ def test_time_is_sorted_by_kernel_and_node():
     events = np.array([((begin + 10 * r) * 10**6, (end + 10 * r) * 10**6, 1, r, label, 1)
                        for r in range(2) for label, begin, end in spans], EVENT)
     limits = [(0, 10**7), (10**7, 2 * 10**7)]
-    found = profile._sorted(Spans(labels, events, 0), limits, threads=2)
+    found = profile.profile_of(Spans(labels, events, 0), limits, threads=2)
     a, b = found.rows
     assert (a.kernel, a.origin, a.calls, a.ms, a.gflop, a.megabytes) == ("a", "x", 2, 4.0, 6.0, 2.0)
     assert (b.kernel, b.ms, b.gflops, b.gigabytes) == ("b", 1.0, 0.0, 3.0)

@@ -100,7 +100,7 @@ def test_a_bound_model(net, fused: bool, mode: str, dtype: str) -> None:
 ])
 def test_where_mxnets_own_is_faster_int8_stays_with_it(value: str, vnni: bool, left: str | None, monkeypatch) -> None:
     monkeypatch.setenv("NGRAPH_INT8", value)
-    monkeypatch.setattr(int8, "_has_vnni", lambda: vnni)
+    monkeypatch.setattr(int8, "has_vnni", lambda: vnni)
     forget_graphs()
     model = quantised(small_net(), fused=True, mode="naive", dtype="auto")
     expected, found = run(*model, None), run(*model, "NGRAPH")

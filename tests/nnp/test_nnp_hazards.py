@@ -12,7 +12,7 @@ from nnp_programs import DEVICE, programs
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.nnp import instructions
 from ngraph_mxnet.nnp.device import load_device
-from ngraph_mxnet.nnp.hazards import _ended_before, check, order, share
+from ngraph_mxnet.nnp.hazards import check, ended_before, order, share
 from ngraph_mxnet.nnp.program import Buffer, Instruction, Program, Tile, whole
 
 
@@ -23,7 +23,7 @@ def test_order_leaves_no_conflict(program: Program):
     for number, instruction in enumerate(program.instructions):
         instructions.check(instruction, load_device(DEVICE), number)
     check(order(program))
-    ended = _ended_before(program.instructions)
+    ended = ended_before(program.instructions)
     for index, kept in enumerate(given_after):
         assert all(ended[index] >> earlier & 1 for earlier in kept)
 
@@ -36,7 +36,7 @@ def test_no_edge_follows_from_the_others(program: Program):
         for edge in instruction.after:
             fewer = tuple(e for e in instruction.after if e != edge)
             changed = [*program.instructions[:index], replace(instruction, after=fewer)]
-            assert not _ended_before(changed)[index] >> edge & 1
+            assert not ended_before(changed)[index] >> edge & 1
 
 
 def fill(unit: str, buffer: Buffer, begin: tuple[int, ...], shape: tuple[int, ...]) -> Instruction:

@@ -231,10 +231,10 @@ def test_a_dlpack_tensor_is_read_where_it_lies(backend: str) -> None:
 
     exe = ngraph_mxnet.compile(network(), backend)
     for array in (x, x.transpose(0, 1, 3, 2)):
-        assert np.shares_memory(exe._checked((Tensor(array),))["x"], array)
+        assert np.shares_memory(exe.checked((Tensor(array),))["x"], array)
         np.testing.assert_array_equal(exe(Tensor(array))[0], exe(np.ascontiguousarray(array))[0])
     program = exe.program({"x": x})
-    assert np.shares_memory(program._checked((x,))[0], x)
+    assert np.shares_memory(program.checked((x,))[0], x)
     graph = ngraph_mxnet.Builder()
     value = graph.parameter("x", (2,), "f32")
     plain = ngraph_mxnet.compile(graph.results(graph.abs(value)), backend)

@@ -116,6 +116,14 @@ def test_binary_ops_broadcast(op: str):
     assert evaluate(op, np.ones((3, 1, 4), dtype), np.ones((2, 1), dtype)).shape == (3, 2, 4)
 
 
+@pytest.mark.parametrize("element", [e for e in ELEMENT_TYPES.values() if e.numpy.kind in "iu"], ids=str)
+def test_arithmetic_of_integers_keeps_the_element_type(element):
+    """Of scalars too, for which NumPy 1 would rather have int64, or of uint64 nothing at all."""
+    for op in ARITHMETIC:
+        if op not in ("atan2", "logical_and", "logical_or", "logical_xor"):
+            assert evaluate(op, element.numpy.type(3), element.numpy.type(1)).dtype == element.numpy
+
+
 def test_clamp_of_integers_rounds_inwards():
     x = np.array([-5, 0, 1, 2, 3], np.int64)
     assert evaluate("clamp", x, lower=-0.5, upper=2.5).tolist() == [0, 0, 1, 2, 2]

@@ -1,6 +1,6 @@
 """Kernels that move data between layouts, and that pack weights for the contractions.
 
-All strides are in elements. Packed layouts are those that `microkernels.packing` defines in NumPy.
+All strides are in elements. Packed layouts are those of `tests/cpu/packing_references.py`.
 """
 
 from __future__ import annotations

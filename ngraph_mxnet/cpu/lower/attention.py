@@ -50,7 +50,7 @@ def attention(ctx: Lowering, node: Node) -> None:
     if masks:
         mask, kind = ctx.plain(masks[0]), 1 if masks[0].type.element.name == "bool" else 2
         steps = broadcast_strides(mask, (*queries.shape[:-1], columns))
-    ints = [*_two(batch, 1), rows, columns, depth, width, _task_rows(rows, columns), kind,
+    ints = [*_two(batch, 1), rows, columns, depth, width, task_rows(rows, columns), kind,
             int(node.attrs["zeroed"]), matrix, *_two(left.strides[:-1], 0), *_two(right.strides[:-1], 0),
             *_two(out.strides[:-1], 0), *_two(steps[:-1], 0), steps[-1]]
     work = 2 * prod(batch) * rows * columns * (depth + width)
@@ -59,7 +59,7 @@ def attention(ctx: Lowering, node: Node) -> None:
     ctx.set_plain(node.output, out)
 
 
-def _task_rows(rows: int, columns: int) -> int:
+def task_rows(rows: int, columns: int) -> int:
     """Queries of a task: tasks of about the same size, in whole register tiles."""
     most = max(_SIX, _BLOCK_SCORES // (-(-columns // BLOCK) * BLOCK) // _SIX * _SIX)
     tasks = -(-rows // most)

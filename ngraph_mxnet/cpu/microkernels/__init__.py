@@ -4,14 +4,7 @@
 and its tiling, `contraction` and `lanes` emit the IR, `target` compiles it.
 """
 
-from ngraph_mxnet.cpu.microkernels.packing import (
-    pack_channels_reference,
-    pack_depthwise_reference,
-    pack_pairs_reference,
-    pack_weights_reference,
-    round_bf16_reference,
-    super_groups,
-)
+from ngraph_mxnet.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.cpu.microkernels.params import (
     BLOCK,
     FLAG_GATE,
@@ -48,12 +41,7 @@ __all__ = [
     "TileChoice",
     "Variant",
     "choose_tiles",
-    "pack_channels_reference",
-    "pack_depthwise_reference",
-    "pack_pairs_reference",
-    "pack_weights_reference",
     "pixel_table",
-    "round_bf16_reference",
     "step_table",
     "super_groups",
     "symbol",

@@ -31,7 +31,7 @@ split into blocks, which a bf16 output does not allow: it can't hold the sums so
 Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 8, 16 or
 32, is the variant's number of output channels per weight tile. Weights are packed
 `[groups][oc_groups][steps * lanes][oc_tile]`, or in bf16 `[groups][oc_groups][steps * 8][oc_tile][2]`
-(`packing.py`), and, as `bias`, `scale2` and `shift2`
+(`tests/cpu/packing_references.py`), and, as `bias`, `scale2` and `shift2`
 (`[groups][oc_groups][oc_tile]`), 64-byte aligned and padded with zeros. Matrices of a batch are groups too;
 they may share weights or channel vectors.
 

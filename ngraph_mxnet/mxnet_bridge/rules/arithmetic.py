@@ -53,7 +53,6 @@ COMPARISONS: dict[str, tuple[Binary, Types]] = {
 }
 # What the forms without broadcasting call it.
 _OLD_NAMES = {"add": "plus", "sub": "minus"}
-_SPARSE_NAMES = {"_scatter_elemwise_div": "div"}
 
 
 def _binary_rule(function: Binary) -> Lowering:

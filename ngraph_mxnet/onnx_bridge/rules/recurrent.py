@@ -15,7 +15,6 @@ from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 Function = Callable[[Builder, Value], Value]
 
-_GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _USUAL = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
 # The order of the IR's gates (input, forget, cell, output; reset, update, new) among ONNX's (iofc; zrh).
 _ORDER = {"RNN": (0,), "LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}

@@ -1,0 +1,72 @@
+"""What each backend may refuse of the records in `tests/op_records.py`, and how it says why.
+
+The suites of this folder hold the backends to it: what is refused and not listed here fails, and so does what is listed
+and no longer refused. A backend that places nodes on others refuses what all of these refuse, no more and no less; it
+has no list of its own.
+"""
+
+from __future__ import annotations
+
+# backend: beginning of the reason, where {op} stands for the op's name: the ops with a case that is refused so.
+REFUSALS: dict[str, dict[str, str]] = {
+    "CPU": {
+        # Kernels of f64 and integers are those of elementwise ops, reductions, products and movement.
+        "{op} of f64 has no CPU kernel": """
+            adaptive_avg_pool attention avg_pool batch_norm batch_norm_factors bilinear_sample box_nms convolution
+            convolution_bias convolution_bias_add convolution_bias_add_scale_shift gru_cell hard_swish layer_norm lrn
+            lstm_cell max_pool resize rnn roi_align roi_max_pool scale_shift
+        """,
+        # f16 and small integers are computed in f32, which does not hold these.
+        "{op} of i32 has no CPU kernel": "convolution max_pool",
+        "{op} of i64 has no CPU kernel": "max_pool",
+        "{op} of u32 has no CPU kernel": "max_pool",
+        "{op} of u64 has no CPU kernel": "max_pool power",
+        # f16 too, where f32 would not run either: the reason names the element that was asked for.
+        "{op} of f16 has no CPU kernel": """
+            convolution convolution_bias convolution_bias_add convolution_bias_add_scale_shift
+        """,
+        "{op} with data_dilations=": """
+            convolution convolution_bias convolution_bias_add convolution_bias_add_scale_shift
+        """,
+    },
+    "INTERPRETER": {},
+    "NNP": {
+        "the device has no float64": """
+            abs acos acosh adaptive_avg_pool add argmax argmin argsort asin asinh atan atan2 atanh attention avg_pool
+            batch_norm batch_norm_factors bilinear_sample bitcast box_nms broadcast cbrt ceiling clamp concat convert
+            convolution convolution_bias convolution_bias_add convolution_bias_add_scale_shift cos cosh cumsum divide
+            dropout elu equal erf erfinv exp expm1 floor gamma gather gather_elements gather_nd gelu greater
+            greater_equal gru_cell hard_swish identity layer_norm leaky_relu less less_equal lgamma log log10 log1p
+            log2 log_softmax lrn lstm_cell matmul matmul_bias max_pool maximum minimum mod multiply negative not_equal
+            pad power reciprocal reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu reshape resize rnn
+            roi_align roi_max_pool round rsqrt scale_shift scatter_nd select sigmoid sign sin sinh slice softmax
+            softplus softsign sqrt square subtract tan tanh transpose trunc
+        """,
+        "the device computes with integers of at most 32 bits; those of 64 are positions": """
+            abs add bitcast bitwise_and bitwise_not bitwise_or bitwise_xor ceiling clamp cumsum divide floor matmul
+            max_pool maximum minimum mod multiply negative power reduce_max reduce_min reduce_prod reduce_sum relu
+            round sign square subtract trunc
+        """,
+        "the matrix grid multiplies real numbers only": "convolution matmul",
+        "real numbers are stored in f16, whose bits are others": "bitcast",
+    },
+}
+
+PLACED: dict[str, tuple[str, ...]] = {"HYBRID": ("CPU", "NNP")}
+"""Backends that place nodes on these."""
+
+STEPS: dict[str, tuple[str, ...]] = dict.fromkeys(("HYBRID", "NNP"), ("floor", "argmax", "greater"))
+"""Random graphs with these ops are not compared: a number that is rounded to f16 before gives quite another result.
+Nothing of a random graph is refused, by any backend."""
+
+
+def may_refuse(backend: str, op: str, reason: str) -> bool:
+    """Whether the lists have it."""
+    return any(reason.startswith(beginning.format(op=op)) and op in ops.split()
+               for beginning, ops in REFUSALS[backend].items())
+
+
+def entries() -> list[tuple[str, str, str]]:
+    """Each entry as backend, op and the beginning of the reason."""
+    return [(backend, op, beginning.format(op=op))
+            for backend, reasons in REFUSALS.items() for beginning, ops in reasons.items() for op in ops.split()]

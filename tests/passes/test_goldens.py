@@ -1,0 +1,55 @@
+"""One golden a pass: a graph that shows what the pass does and what it leaves alone, before and after it.
+
+`tests/golden/passes/NAME.ngraph` holds the IR before, a line `after`, and the IR after. For a new pass write the first
+part and that line; `--update-goldens` writes the rest.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pass_helpers import check_passes
+
+from ngraph_mxnet import passes
+from ngraph_mxnet.cpu.codegen.clusters import cluster_pass
+from ngraph_mxnet.ir import parse_graph, print_graph
+from ngraph_mxnet.passes import FixedPoint, Pass, cpu_independent_passes
+
+FOLDER = Path(__file__).parents[1] / "golden" / "passes"
+NO_PASSES = {
+    "base": "runs passes",
+    "pattern": "what rewrites are made of",
+    "affine": "what arithmetic for each channel is; for affine_folding",
+    "contraction": "what convolutions and products have in common",
+    "pipelines": "the orders of passes",
+    "prepare": "makes two graphs of one: its goldens are the models' *.prepare.ngraph",
+}
+"""Modules of `passes` that have no pass."""
+SEPARATOR = "after\n"
+
+
+def known_passes() -> dict[str, Pass]:
+    """By name; those of a group too."""
+    found: dict[str, Pass] = {"clusters": cluster_pass()}
+    for item in cpu_independent_passes():
+        found.update({each.name: each for each in (item.passes if isinstance(item, FixedPoint) else (item,))})
+    return found
+
+
+PASSES = known_passes()
+
+
+def test_every_pass_has_a_golden() -> None:
+    modules = {path.stem for path in Path(passes.__file__).parent.glob("*.py")} - {"__init__", *NO_PASSES}
+    assert set(PASSES) == modules, "a pass has its module's name and a place in a pipeline; NO_PASSES has the others"
+    assert {path.stem for path in FOLDER.glob("*.ngraph")} == set(PASSES), "a golden for each pass, and no other"
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_golden(name: str, golden) -> None:
+    before, _, _ = (FOLDER / f"{name}.ngraph").read_text(encoding="utf-8").partition(SEPARATOR)
+    graph = parse_graph(before)
+    after = print_graph(check_passes(graph, PASSES[name]))
+    assert after != print_graph(graph), "the graph shows nothing: the pass leaves it as it is"
+    golden(f"passes/{name}.ngraph", f"{before}{SEPARATOR}{after}")
