@@ -288,7 +288,7 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
     from ngraph_mxnet.runtime.compile import compile as compile_graph
 
     with collector_paused(), span("import", "compile"):
-        graph = _region_graph(subgraph_json, in_shapes, in_types, attrs)
+        graph = region_graph(subgraph_json, in_shapes, in_types, attrs)
     passed: dict[str, Any] = {
         key.removeprefix(PREFIX): value
         for key, value in _own_options(attrs).items() if key not in (_BACKEND, _STRUCTURE, DATA)
@@ -299,7 +299,7 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
     return compile_graph(graph, backend, **passed)
 
 
-def _region_graph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+def region_graph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
                   attrs: Mapping[str, str]) -> Graph:
     """The region's IR: the review's, if it was for these types, else lowered anew."""
     types = [TensorType(mxnet_element(number), tuple(shape))

@@ -319,7 +319,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_process_keeps_few_small_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One that binds hundreds of small graphs does not fill the folder with them."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(recall, "_small", {})
+    monkeypatch.setattr(recall, "small_made", {})
     for number in range(recall.MOST_SMALL + 5):
         assert recall_bytes("code", str(number), lambda: b"made", small=True) == b"made"
     store = open_store()
