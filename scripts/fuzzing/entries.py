@@ -104,6 +104,13 @@ def mutate_bytes(content: bytes, others: Sequence[bytes], random: Random) -> byt
     return bytes(changed)
 
 
+def largest_int(content: bytes) -> int:
+    """Of the ints that a recipe's instructions give their kernels."""
+    header = json.loads(content.partition(b"\n")[0])
+    levels = [level for program in (header["main"], header["prepare"]) if program for level in program["levels"]]
+    return max((number for level in levels for instruction in level for number in instruction[2]), default=0)
+
+
 def specs(content: bytes, most: int) -> tuple[list[tuple[np.dtype, list[int]]], list[tuple[np.dtype, list[int]]]]:
     """Types and shapes of a recipe's inputs and outputs.
 
