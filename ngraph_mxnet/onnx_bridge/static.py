@@ -25,6 +25,8 @@ class Statics:
         self._now: dict[Value, np.ndarray | None] = {}
         self.offered: dict[Value, np.ndarray] = {}
         self.used: set[Value] = set()
+        self._noted: set[Value] = set()
+        """Whose inputs are among the used ones: each node is walked once, as a loop's trips lengthen one chain."""
         self.most_computed = MOST_ELEMENTS
 
     def add(self, value: Value, array: np.ndarray) -> None:
@@ -74,11 +76,11 @@ class Statics:
 
     def _note(self, value: Value) -> None:
         """Remember which inputs `value` depends on."""
-        waiting, seen = [value], set()
+        waiting = [value]
         while waiting:
             top = waiting.pop()
             if top in self.offered:
                 self.used.add(top)
-            if top not in seen and top.node is not None:
-                seen.add(top)
+            if top not in self._noted and top.node is not None:
+                self._noted.add(top)
                 waiting.extend(top.node.inputs)

@@ -12,8 +12,10 @@ from onnx_models import model, value
 
 import ngraph_mxnet
 from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.onnx_bridge.importer import import_model
 from ngraph_mxnet.onnx_bridge.model import read_model
+from ngraph_mxnet.onnx_bridge.static import Statics
 from ngraph_mxnet.runtime.executable import InputError
 
 BACKENDS = ["CPU", "INTERPRETER"]
@@ -128,3 +130,23 @@ def test_a_sequence_must_be_one() -> None:
         exe(np.ones(2, np.float32))
     with pytest.raises(ModelError, match=r"node 0 SequenceAt: position 1 is outside \[-1, 1\)"):
         exe([np.ones(2, np.float32)])
+
+
+def test_what_depends_on_inputs_is_noted_in_one_walk():
+    """Each trip of a loop may ask for a value at the end of all trips before."""
+
+    class Counting(dict):
+        asked = 0
+
+        def __contains__(self, key: object) -> bool:
+            Counting.asked += 1
+            return super().__contains__(key)
+
+    b, statics, length = Builder(), Statics(), 200
+    value = b.parameter("x", (2,), "i64")
+    first, statics.offered = value, Counting({value: np.ones(2, np.int64)})
+    for _ in range(length):
+        value = b.add(value, value)
+        assert statics.require(value) is not None
+    assert statics.used == {first}
+    assert Counting.asked < 10 * length
