@@ -109,7 +109,7 @@ def prepare(
         size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad),
         images=batch if choice.fold_images else 1,
     )  # fmt: skip
-    params = mk.ContractionParams(
+    params = mk.contraction_params(
         **choice.fields(), steps=steps.size, pixel_stride=pixel * layer.stride,
         in_image_stride=plane.image, in_group_stride=channel_stride, out_image_stride=output.image,
         out_block_stride=size * size * 64, lower=0.0,

@@ -110,12 +110,11 @@ def test_modules_say_what_they_are_for(module: Path):
 FRAMEWORKS = ("mxnet_bridge/aliases.py", "mxnet_bridge/rules/", "onnx_bridge/rules/")
 # Tables from op to implementation whose values are plain data, and why they are such.
 TABLES = {
-    ("cpu/abi.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
-    ("cpu/abi.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
-    ("cpu/abi.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
-    ("cpu/signatures.py", "EXPRESSIONS"): "what each compiled kernel takes",
-    ("cpu/signatures.py", "_STRIDED"): "what each compiled kernel takes",
-    ("cpu/signatures.py", "_OTHERS"): "what each compiled kernel takes",
+    ("cpu/params/strided.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
+    ("cpu/params/strided.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
+    ("cpu/params/reduction.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
+    ("cpu/params/strided.py", "EXPRESSIONS"): "what each compiled kernel takes",
+    ("cpu/params/strided.py", "STRIDED"): "what each compiled kernel takes",
     ("cpu/kernels/elementwise.py", "LIBM"): "the functions of libm that compute the ops",
 }
 

@@ -17,6 +17,7 @@ from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel, widened
 
 from ngraph_mxnet.cpu import microkernels as mk
 from ngraph_mxnet.cpu.microkernels import target
+from ngraph_mxnet.cpu.params import Params
 
 # (kernels, instruction set that runs them): AVX-512's tiles are also checked through AVX2's legaliser.
 TARGETS = [
@@ -68,7 +69,7 @@ class Blocked:
 
 
 def run(
-    address: int, isa: mk.Isa, tensors: list[int], params: mk.ContractionParams, cuts: list[int], bf16: bool = False
+    address: int, isa: mk.Isa, tensors: list[int], params: Params, cuts: list[int], bf16: bool = False
 ) -> None:
     """Runs all tasks, split at `cuts`."""
     pointers = np.array(tensors, np.uint64)
@@ -259,7 +260,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     flags = (mk.FLAG_RESIDUAL if case.residual != "none" else 0) | (mk.FLAG_OUTPUT2 if case.output2 else 0)
     flags |= mk.FLAG_OUTPUT_BF16 * output_bf16 | mk.FLAG_RESIDUAL_BF16 * residual_bf16
     flags |= mk.FLAG_OUTPUT2_BF16 * output2_bf16 | mk.FLAG_GATE * case.gate
-    params = mk.ContractionParams(
+    params = mk.contraction_params(
         images=1 if fold else case.images, groups=supers, oc_groups=oc_groups,
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
         chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
@@ -342,7 +343,7 @@ def test_bf16_rounds_to_nearest_even(kernels: mk.Isa, isa: mk.Isa) -> None:
     source, out = aligned(np.zeros(16, np.uint16)), aligned(np.zeros(16 * variant.blocks, np.uint16))
     pixels = mk.pixel_table(1, 1, inputs=mk.Plane(0, 32), output=mk.Plane(0, 32))
     steps = mk.step_table(mk.Plane(0, 32), channels=1, channel_stride=32)
-    params = mk.ContractionParams(oc_groups=1, out_blocks=variant.blocks, rows=1, row_pixels=1, row_tiles=1,
+    params = mk.contraction_params(oc_groups=1, out_blocks=variant.blocks, rows=1, row_pixels=1, row_tiles=1,
                                   chunk_tiles=1, steps=1, out_block_stride=32, flags=mk.FLAG_OUTPUT_BF16)
     tensors = [a.ctypes.data for a in (source, weights, bias, out, source, pixels, steps, source, source, source)]
     run(target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)], isa, tensors, params, [], True)

@@ -68,7 +68,7 @@ def _scatter(element: types.Type) -> Callable:
 
 @inline
 def _combined(code, x, y):
-    """`abi.SCATTER_CODES`; NaN stays."""
+    """`SCATTER_CODES`; NaN stays."""
     if code == 0:
         return x + y
     if code == 1:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numba import float32, float64, int64, types
 
-from ngraph_mxnet.cpu.abi import REDUCE_CODES
 from ngraph_mxnet.cpu.kernels.lanes import (
     lane,
     load_lanes,
@@ -24,6 +23,7 @@ from ngraph_mxnet.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, select, shift
 from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.params.reduction import REDUCE_CODES
 
 __all__ = ["ARG_INTS", "REDUCE_INTS", "REDUCTIONS"]
 

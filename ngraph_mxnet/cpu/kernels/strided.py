@@ -7,7 +7,7 @@
              `rows` x `chunk` elements of the two inner dimensions
 
 A stride may be 0 (broadcast) or negative. Halos and blocked layouts are just strides. The fast paths are an
-inner dimension of stride 1 (or 0 for one of two inputs). `abi.strided_ints` chooses all of it.
+inner dimension of stride 1 (or 0 for one of two inputs). `params.strided.loops` chooses all of it.
 """
 
 from __future__ import annotations

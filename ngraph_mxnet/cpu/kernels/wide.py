@@ -1,7 +1,7 @@
 """Elementwise kernels of the rarer element types, on the strided convention (`strided.py`), plain scalar loops.
 
 Arithmetic is done in float64 and in int64; the lowering converts other integers to int64 and back, which wraps as
-arithmetic in their own type would. A kernel takes every op of its kind: `abi.WIDE_CODES` numbers them. The number of a
+arithmetic in their own type would. A kernel takes every op of its kind: `WIDE_CODES` numbers them. The number of a
 unary op is `floats[0]`, and its parameter `floats[1]`; that of an op of two operands is the first tensor, an int64 that
 is broadcast. `select_<bytes>` chooses among elements of any type, bool is a byte of 0 or 1, a float16 its bits.
 """
@@ -15,10 +15,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ngraph_mxnet.cpu.abi import WIDE_CODES
 from ngraph_mxnet.cpu.kernels.pointers import inline, select
 from ngraph_mxnet.cpu.kernels.record import kernel
 from ngraph_mxnet.cpu.kernels.strided import ternary_kernel, unary_kernel
+from ngraph_mxnet.cpu.params.strided import WIDE_CODES
 
 __all__ = ["BINARY_F64", "BINARY_I64", "COMPARISON", "UNARY_F64", "UNARY_I64", "narrow_f16", "widen_f16"]
 

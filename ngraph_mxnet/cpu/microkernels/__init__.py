@@ -22,8 +22,8 @@ from ngraph_mxnet.cpu.microkernels.params import (
     FLAG_RESIDUAL_BF16,
     ORDER_CHANNELS,
     ORDER_PIXELS,
-    ContractionParams,
     Operand,
+    contraction_params,
 )
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
@@ -40,7 +40,6 @@ __all__ = [
     "ISAS",
     "ORDER_CHANNELS",
     "ORDER_PIXELS",
-    "ContractionParams",
     "Isa",
     "Kind",
     "Operand",
@@ -48,6 +47,7 @@ __all__ = [
     "TileChoice",
     "Variant",
     "choose_tiles",
+    "contraction_params",
     "pack_channels_reference",
     "pack_depthwise_reference",
     "pack_pairs_reference",
