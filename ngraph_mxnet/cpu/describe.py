@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ngraph_mxnet.cpu.algorithm import ALGORITHMS
 from ngraph_mxnet.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES, depthwise_symbol
@@ -38,6 +38,8 @@ class Contraction:
     """In an instruction."""
     calls: int
     """Instructions: matrices of a batch, strips of an image."""
+    parameters: str = field(compare=False)
+    """What the first of them gives the kernel, by name."""
 
 
 def contractions(instructions: Sequence[Instruction]) -> list[Contraction]:
@@ -56,9 +58,10 @@ def _describe(instruction: Instruction, before: str) -> Contraction | None:
     """`before`: the instruction before, an input transform if these are Winograd's products."""
     if instruction.kernel in _ROWS:
         stride = _ROWS[instruction.kernel]
-        rows = DEPTHWISE[stride].read(instruction.ints).chunk_rows
+        record = DEPTHWISE[stride]
+        rows = record.read(instruction.ints).chunk_rows
         return Contraction(instruction.origin, ALGORITHMS[0], f"depthwise3x3_s{stride}", "row x 16", "channels", rows,
-                           instruction.tasks, 0)
+                           instruction.tasks, 0, record.text(instruction.ints, instruction.floats))
     if instruction.kernel not in _VARIANTS:
         return None
     variant = _VARIANTS[instruction.kernel]
@@ -67,4 +70,5 @@ def _describe(instruction: Instruction, before: str) -> Contraction | None:
     pixels = -(-n.row_pixels // n.row_tiles)
     order = "pixels" if n.order == ORDER_PIXELS else "channels"
     return Contraction(instruction.origin, ALGORITHMS[tile], variant.name, f"{pixels} x {variant.oc_tile}", order,
-                       n.chunk_tiles, instruction.tasks, 0)
+                       n.chunk_tiles, instruction.tasks, 0,
+                       CONTRACTION.text(instruction.ints, instruction.floats))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ngraph_mxnet.cpu.memory import Lifetime, align, peak, plan
-from ngraph_mxnet.cpu.params import Params
+from ngraph_mxnet.cpu.params import KERNELS, Params
 from ngraph_mxnet.cpu.recipe import ProgramRecipe, content_key
 from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
 from ngraph_mxnet.cpu.view import Buffer, Space, View
@@ -39,6 +39,17 @@ class Instruction:
     operations: float = 0.0
     bytes: int = 0
     exact: bool = False
+
+    @property
+    def name(self) -> str:
+        """The kernel's, without the instruction set."""
+        return self.kernel.removeprefix("ng_").rpartition("__")[0]
+
+    def __str__(self) -> str:
+        """With its numbers by name."""
+        record = KERNELS.get(self.name)
+        numbers = record.text(self.ints, self.floats) if record else "generated"
+        return f"{self.kernel} {numbers} tasks={self.tasks}"
 
 
 @dataclass(frozen=True)

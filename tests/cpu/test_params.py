@@ -10,6 +10,8 @@ from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Oper
 from ngraph_mxnet.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.cpu.params.layout import PACK_CHANNELS
 from ngraph_mxnet.cpu.params.strided import ELEMENT_BYTES, STRIDED
+from ngraph_mxnet.ir import Builder
+from ngraph_mxnet.runtime.compile import compile
 
 
 def test_every_kernel_is_declared() -> None:
@@ -44,6 +46,15 @@ def test_a_record_is_filled_by_name() -> None:
         PACK_CHANNELS(groups=2, per_group=20, oc_tile=16)
     with pytest.raises(TypeError, match=r"pack_channels.*lanes"):
         PACK_CHANNELS(groups=2, per_group=20, oc_tile=16, stride=1, lanes=1)
+
+
+def test_instructions_print_names() -> None:
+    b = Builder()
+    x = b.parameter("x", (1, 16, 8, 8))
+    pooled = b.max_pool(x, kernel=[3, 2], strides=[2, 2], pads_begin=[0, 0], pads_end=[0, 0])
+    program = compile(b.results(pooled), "CPU")
+    (text,) = (str(i) for i in program.main.instructions if i.name == "max_pool_blocked")
+    assert "max_pool_blocked__" in text and " kernel_h=3 kernel_w=2 " in text and text.endswith(" tasks=3")
 
 
 def test_declaring_twice_is_an_error() -> None:

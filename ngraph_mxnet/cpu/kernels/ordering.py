@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from numba import types
 
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, shift
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.params.ordering import ARGSORT, CUMSUM, FIRST
 
-__all__ = ["AXIS_INTS"]
-
-AXIS_INTS = tuple("outer size inner descending count".split())
-"""Entries of `ints`: data is [outer][size][inner]; running sums take the first three, full sorts all but the last."""
+read_argsort = reader(ARGSORT)
+read_cumsum = reader(CUMSUM)
+read_first = reader(FIRST)
 
 _RUN = 8
 """Neighbours that are sorted by insertion before runs are merged."""
@@ -27,9 +27,10 @@ def _argsort(element: types.Type) -> Callable:
         """The positions along the axis in the order of their elements, equal ones in the order of positions; NaN last.
 
         tensors: data (contiguous), output int64 [outer][inner][2][size], of which the first half is the result and
-        the second a workspace. ints: `AXIS_INTS`. Tasks: (outer, inner).
+        the second a workspace. Tasks: (outer, inner).
         """
-        size, inner, descending = ints[1], ints[2], ints[3]
+        p = read_argsort(ints, floats)
+        size, inner, descending = p.size, p.inner, p.descending
         passes, width = 0, _RUN
         while width < size:
             passes, width = passes + 1, 2 * width
@@ -103,7 +104,8 @@ def _first(element: types.Type) -> Callable:
         tensors: data (contiguous), output int64 [outer][inner][count]. ints: `AXIS_INTS`; count is at most size.
         Tasks: (outer, inner).
         """
-        size, inner, descending, count = ints[1], ints[2], ints[3], ints[4]
+        p = read_first(ints, floats)
+        size, inner, descending, count = p.size, p.inner, p.descending, p.count
         for task in range(begin, end):
             data = shift(pointer(tensors, 0, element), task // inner * size * inner + task % inner)
             heap = shift(pointer(tensors, 1, types.int64), task * count)
@@ -128,9 +130,10 @@ def _cumsum(element: types.Type) -> Callable:
     def cumsum(tensors, ints, floats, begin, end):
         """out[i] = data[0] + ... + data[i] along an axis, added one after the other.
 
-        tensors: data, output; both contiguous. ints: `AXIS_INTS`. Tasks: (outer, inner).
+        tensors: data, output; both contiguous. Tasks: (outer, inner).
         """
-        size, inner = ints[1], ints[2]
+        p = read_cumsum(ints, floats)
+        size, inner = p.size, p.inner
         for task in range(begin, end):
             first = task // inner * size * inner + task % inner
             data, out = shift(pointer(tensors, 0, element), first), shift(pointer(tensors, 1, element), first)

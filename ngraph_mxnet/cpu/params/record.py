@@ -73,7 +73,7 @@ class Kernels:
 
     @cached_property
     def _tuple(self) -> Any:
-        return _named(self.ints)
+        return named(self.ints)
 
     def read(self, ints: Sequence[int]) -> Any:
         """The ints as a named tuple."""
@@ -81,6 +81,12 @@ class Kernels:
 
     def tasks_of(self, ints: Sequence[int]) -> int:
         return self.tasks(self.read(ints))
+
+    def text(self, ints: Sequence[int], floats: Sequence[float]) -> str:
+        """The numbers as `name=number`; those without names follow."""
+        pairs = [(self.ints, ints), (self.floats, floats)]
+        named = [f"{name}={number}" for names, numbers in pairs for name, number in zip(names, numbers, strict=False)]
+        return " ".join((*named, *(str(number) for names, numbers in pairs for number in numbers[len(names):])))
 
     def __call__(self, **numbers: Any) -> Params:
         """Raises TypeError for a name that is missing or unknown."""
@@ -96,8 +102,9 @@ KERNELS: dict[str, Kernels] = {}
 
 
 @cache
-def _named(names: tuple[str, ...]) -> Any:
-    return namedtuple("_Ints", names)
+def named(names: tuple[str, ...]) -> Any:
+    """A type of named tuples."""
+    return namedtuple("_Numbers", names)
 
 
 def by_name(names: str | Iterable[str], values: Iterable[Any]) -> dict[str, Any]:

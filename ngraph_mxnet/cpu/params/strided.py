@@ -109,6 +109,8 @@ def _declare() -> None:
 
 
 _declare()
+LOOPS = {1: KERNELS["fill_4"], 2: KERNELS["copy_4"], 3: KERNELS["add"], 4: KERNELS["select"]}
+"""A record for each number of tensors; others have the same ints."""
 
 
 def merged_dims(shape: Ints, strides: Sequence[Ints]) -> list[tuple[int, tuple[int, ...]]]:
