@@ -23,9 +23,9 @@ os.environ["NUMBA_OPT"] = "0"
 
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS, symbol
 from ngraph_mxnet.cpu.kernels.compiler import kernel_module, new_module
-from ngraph_mxnet.cpu.microkernels import ISAS, Isa
 from ngraph_mxnet.cpu.microkernels.target import emit_object as emit_microkernels
 from ngraph_mxnet.cpu.microkernels.target import target_machine
+from ngraph_mxnet.cpu.microkernels.variants import ISAS, Isa
 
 __all__ = ["FAMILIES", "CompileError", "emit_object", "main"]
 
@@ -33,34 +33,27 @@ MICROKERNELS = "microkernels"
 FAMILIES = (*sorted({record.family for record in ALL_KERNELS.values()}), MICROKERNELS)
 """What `--family` takes."""
 
-
 _ROOT = Path(__file__).parents[2]
 
 
 def sources(family: str) -> list[str]:
-    """The files of the package that decide about a family's objects, as seen from above the package: what its module
-    and the compiler import, and what these import."""
-    module = "microkernels.target" if family == MICROKERNELS else f"kernels.{family}"
-    folder = "ngraph_mxnet/cpu"
-    found: dict[str, None] = {}
-    waiting = [f"{folder}/{module.replace('.', '/')}.py"]
-    if family != MICROKERNELS:
-        waiting.append(f"{folder}/kernels/compiler.py")
-        found[f"{folder}/microkernels/target.py"] = None  # the instruction sets; what it imports is not for this
+    """The files of the package that decide about a family's objects: what its module and the compiler import, and what
+    these import. Of `target` the instruction sets concern all."""
+    target, compiler = "ngraph_mxnet/cpu/microkernels/target.py", "ngraph_mxnet/cpu/kernels/compiler.py"
+    found = {"ngraph_mxnet/cpu/aot.py", target}
+    own = [f"ngraph_mxnet/cpu/kernels/{family}.py", compiler]
+    waiting = _imported(target) if family == MICROKERNELS else own
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found[path] = None
-            waiting += _imported(path)
-    return sorted([*found, f"{folder}/aot.py"])
+        waiting += _imported(path) if path not in found else []
+        found.add(path)
+    return sorted(found)
 
 
 def _imported(path: str) -> list[str]:
     """The modules of the package that a module imports."""
-    names = []
-    for node in ast.walk(ast.parse((_ROOT / path).read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    nodes = [n for n in ast.walk(ast.parse((_ROOT / path).read_text())) if isinstance(n, ast.ImportFrom)]
+    names = [name for n in nodes for name in (f"{n.module}", *(f"{n.module}.{alias.name}" for alias in n.names))]
     paths = (f"{name.replace('.', '/')}.py" for name in names if name.startswith("ngraph_mxnet."))
     return [path for path in paths if (_ROOT / path).is_file()]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ngraph_mxnet
 from ngraph_mxnet.cpu.kernels import symbol
-from ngraph_mxnet.cpu.microkernels import round_bf16_reference
+from ngraph_mxnet.cpu.microkernels.packing import round_bf16_reference
 from ngraph_mxnet.cpu.params import KERNELS, Params
 
 _SIGNATURE = ctypes.CFUNCTYPE(

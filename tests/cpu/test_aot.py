@@ -13,10 +13,10 @@ import pytest
 from kernel_library import LIBRARY
 
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS, symbol
-from ngraph_mxnet.cpu.microkernels import ISAS, variants
-from ngraph_mxnet.cpu.microkernels import symbol as microkernel_symbol
 from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, depthwise_symbol
 from ngraph_mxnet.cpu.microkernels.peak import peak_symbol
+from ngraph_mxnet.cpu.microkernels.variants import ISAS, variants
+from ngraph_mxnet.cpu.microkernels.variants import symbol as microkernel_symbol
 
 SINGLE = r"(a?(sin|cos|tan)h?|cbrt|floor|ceil|trunc|nearbyint|rint|fmod|log10|log2|pow|sqrt)f"
 DOUBLE = (r"a?(sin|cos|tan)h?|atan2|cbrt|ceil|erf|exp|expm1|floor|fmod|lgamma|log|log10|log1p|log2|nearbyint|pow|rint"

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, Blocked, close, every_isa, images, run
 
 from ngraph_mxnet import compile
-from ngraph_mxnet.cpu.microkernels import pack_depthwise_reference
 from ngraph_mxnet.cpu.microkernels.depthwise_params import DEPTHWISE
+from ngraph_mxnet.cpu.microkernels.packing import pack_depthwise_reference
 from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.ir import Builder, Graph
 

@@ -21,7 +21,7 @@ from kernel_library import (
 
 from ngraph_mxnet.cpu.kernels import reduction
 from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
-from ngraph_mxnet.cpu.microkernels import (
+from ngraph_mxnet.cpu.microkernels.packing import (
     pack_channels_reference,
     pack_depthwise_reference,
     pack_pairs_reference,

@@ -23,7 +23,7 @@ from kernel_library import (
 
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS, elementwise
 from ngraph_mxnet.cpu.kernels.elementwise import CONVERTED
-from ngraph_mxnet.cpu.microkernels import round_bf16_reference
+from ngraph_mxnet.cpu.microkernels.packing import round_bf16_reference
 from ngraph_mxnet.cpu.params.strided import loops
 from ngraph_mxnet.cpu.params.strided import strided as strided_params
 

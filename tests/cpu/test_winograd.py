@@ -14,7 +14,8 @@ from ngraph_mxnet import _core, compile
 from ngraph_mxnet.cpu import algorithm
 from ngraph_mxnet.cpu.isa import supported
 from ngraph_mxnet.cpu.lower import winograd as lowering
-from ngraph_mxnet.cpu.microkernels import ISAS, pack_weights_reference
+from ngraph_mxnet.cpu.microkernels.packing import pack_weights_reference
+from ngraph_mxnet.cpu.microkernels.variants import ISAS
 from ngraph_mxnet.cpu.params.winograd import INPUT, PACK
 from ngraph_mxnet.cpu.view import Halo, blocked_view
 from ngraph_mxnet.cpu.winograd import POINTS, Strip, cut, weight_matrix

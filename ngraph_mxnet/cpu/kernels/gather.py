@@ -7,7 +7,7 @@ from collections.abc import Callable
 from numba import types
 
 from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, select, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
+from ngraph_mxnet.cpu.kernels.record import kernel
 from ngraph_mxnet.cpu.params.gather import COORDINATE_POSITIONS, ELEMENT_POSITIONS, GATHER, SCATTER, SCATTER_INTO
 
 _SIZES_AT = len(COORDINATE_POSITIONS.ints)
@@ -30,16 +30,15 @@ def _gather(element: types.Type) -> Callable:
         Tasks: (outer, ceil(count / rows)).
         """
         p = read_gather(ints, floats)
-        size, inner, count, rows, wrap = p.size, p.inner, p.count, p.rows, p.wrap
-        parts = (count + rows - 1) // rows
+        parts = (p.count + p.rows - 1) // p.rows
         indices = pointer(tensors, 1, types.int64)
         for task in range(begin, end):
-            outer, first = task // parts, task % parts * rows
-            data = shift(pointer(tensors, 0, element), outer * size * inner)
-            out = shift(pointer(tensors, 2, element), outer * count * inner)
-            for i in range(first, min(first + rows, count)):
-                source, target = shift(data, _inside(indices[i], size, wrap) * inner), shift(out, i * inner)
-                for j in range(inner):
+            outer, first = task // parts, task % parts * p.rows
+            data = shift(pointer(tensors, 0, element), outer * p.size * p.inner)
+            out = shift(pointer(tensors, 2, element), outer * p.count * p.inner)
+            for i in range(first, min(first + p.rows, p.count)):
+                source, target = shift(data, _inside(indices[i], p.size, p.wrap) * p.inner), shift(out, i * p.inner)
+                for j in range(p.inner):
                     target[j] = source[j]
 
     return gather
@@ -53,14 +52,13 @@ def _scatter(element: types.Type) -> Callable:
         Tasks: ceil(inner / columns).
         """
         p = read_scatter(ints, floats)
-        inner, count, columns = p.inner, p.count, p.columns
         updates, positions, out = pointer(tensors, 0, element), pointer(tensors, 1, types.int64), pointer(
             tensors, 2, element)
         for task in range(begin, end):
-            first = task * columns
-            for i in range(count):
-                source, target = shift(updates, i * inner), shift(out, positions[i] * inner)
-                for j in range(first, min(first + columns, inner)):
+            first = task * p.columns
+            for i in range(p.count):
+                source, target = shift(updates, i * p.inner), shift(out, positions[i] * p.inner)
+                for j in range(first, min(first + p.columns, p.inner)):
                     target[j] = source[j]
 
     return scatter
@@ -86,27 +84,25 @@ def _scatter_into(element: types.Type) -> Callable:
         floats: the number of what is done. Tasks: ceil(inner / columns).
         """
         p = read_scatter_into(ints, floats)
-        inner, count, columns = p.inner, p.count, p.columns
         code = types.int64(p.code)
         updates, positions, out = pointer(tensors, 0, element), pointer(tensors, 1, types.int64), pointer(
             tensors, 2, element)
         for task in range(begin, end):
-            first = task * columns
-            for i in range(count):
-                source, target = shift(updates, i * inner), shift(out, positions[i] * inner)
-                for j in range(first, min(first + columns, inner)):
+            first = task * p.columns
+            for i in range(p.count):
+                source, target = shift(updates, i * p.inner), shift(out, positions[i] * p.inner)
+                for j in range(first, min(first + p.columns, p.inner)):
                     target[j] = _combined(code, target[j], source[j])
 
     return scatter
 
 
 for _name, _element in (("f32", types.float32), ("f64", types.float64), ("i64", types.int64)):
-    _function = _scatter_into(_element)
-    register(KernelRecord(name=f"scatter_{_name}", function=_function, doc=_function.__doc__ or ""))
+    kernel(f"scatter_{_name}")(_scatter_into(_element))
 
 for _bytes, _element in _BY_SIZE:
     for _name, _function in (("gather", _gather(_element)), ("scatter", _scatter(_element))):
-        register(KernelRecord(name=f"{_name}_{_bytes}", function=_function, doc=_function.__doc__ or ""))
+        kernel(f"{_name}_{_bytes}")(_function)
 
 
 @kernel("coordinate_positions")
@@ -117,13 +113,12 @@ def coordinate_positions(tensors, ints, floats, begin, end):
     ints: axes, count, points in a task, then the size of each axis. Tasks: ceil(count / points).
     """
     p, sizes = read_coordinate_positions(ints, floats), shift(ints, _SIZES_AT)
-    axes, count, points = p.axes, p.count, p.points
     coordinates, out = pointer(tensors, 0, types.int64), pointer(tensors, 1, types.int64)
     for task in range(begin, end):
-        for i in range(task * points, min((task + 1) * points, count)):
+        for i in range(task * p.points, min((task + 1) * p.points, p.count)):
             position = 0
-            for axis in range(axes):
-                size, index = sizes[axis], coordinates[axis * count + i]
+            for axis in range(p.axes):
+                size, index = sizes[axis], coordinates[axis * p.count + i]
                 index = index + size if index < 0 else index
                 position = position * size + min(max(index, 0), size - 1)
             out[i] = position
@@ -136,11 +131,10 @@ def element_positions(tensors, ints, floats, begin, end):
     tensors: indices, output, both int64 and contiguous. Tasks: outer.
     """
     p = read_element_positions(ints, floats)
-    size, inner, count, wrap = p.size, p.inner, p.count, p.wrap
     for task in range(begin, end):
-        indices = shift(pointer(tensors, 0, types.int64), task * count * inner)
-        out = shift(pointer(tensors, 1, types.int64), task * count * inner)
-        for i in range(count):
-            for j in range(inner):
-                at = i * inner + j
-                out[at] = (task * size + _inside(indices[at], size, wrap)) * inner + j
+        indices = shift(pointer(tensors, 0, types.int64), task * p.count * p.inner)
+        out = shift(pointer(tensors, 1, types.int64), task * p.count * p.inner)
+        for i in range(p.count):
+            for j in range(p.inner):
+                at = i * p.inner + j
+                out[at] = (task * p.size + _inside(indices[at], p.size, p.wrap)) * p.inner + j

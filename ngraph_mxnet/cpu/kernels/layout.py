@@ -79,17 +79,16 @@ def zero_halo(tensors, ints, floats, begin, end):
     many 4-byte words a pixel has. Tasks: plane.
     """
     p = read_zero_halo(ints, floats)
-    height, width, words = p.height, p.width, p.words
-    row = (width + p.left + p.right) * words
-    left, between = p.top * row + p.left * words, row - width * words
+    row = (p.width + p.left + p.right) * p.words
+    left, between = p.top * row + p.left * p.words, row - p.width * p.words
     for task in range(begin, end):
-        plane = shift(pointer(tensors, 0, float32), task * (height + p.top + p.bottom) * row)
+        plane = shift(pointer(tensors, 0, float32), task * (p.height + p.top + p.bottom) * row)
         for word in range(left):
             plane[word] = float32(0)
-        for line in range(height - 1):
+        for line in range(p.height - 1):
             for word in range(between):
-                plane[left + line * row + width * words + word] = float32(0)
-        for word in range(left + (height - 1) * row + width * words, (height + p.top + p.bottom) * row):
+                plane[left + line * row + p.width * p.words + word] = float32(0)
+        for word in range(left + (p.height - 1) * row + p.width * p.words, (p.height + p.top + p.bottom) * row):
             plane[word] = float32(0)
 
 
@@ -180,29 +179,28 @@ def pack_contraction_bf16(tensors, ints, floats, begin, end):
     """As `pack_contraction` with 16 lanes, rounded to bf16 in pairs: `[.. lanes / 2][oc_tile][2]`."""
     p = read_pack_contraction(ints, floats)
     merged, ocg, icg = p.merged, p.oc_per_group, p.ic_per_group
-    oc_tile, oc_stride, ic_stride = p.oc_tile, p.oc_stride, p.ic_stride
     taps = p.kernel_h * p.kernel_w
-    oc_groups = (merged * ocg + oc_tile - 1) // oc_tile
+    oc_groups = (merged * ocg + p.oc_tile - 1) // p.oc_tile
     blocks = (merged * icg + 15) // 16
     for task in range(begin, end):
         block, rest = task % blocks, task // blocks
         oc_group, super_group = rest % oc_groups, rest // oc_groups
         weights = shift(pointer(tensors, 0, float32), super_group * p.super_stride)
-        whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg
+        whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * p.oc_tile <= ocg
         for tap in range(taps):
             at = tap // p.kernel_w * p.kh_stride + tap % p.kernel_w * p.kw_stride
-            packed = shift(pointer(tensors, 1, uint16), (task * taps + tap) * 16 * oc_tile)
-            inside = shift(weights, at + block * 16 * ic_stride + oc_group * oc_tile * oc_stride)
-            if whole and oc_stride == 1:
+            packed = shift(pointer(tensors, 1, uint16), (task * taps + tap) * 16 * p.oc_tile)
+            inside = shift(weights, at + block * 16 * p.ic_stride + oc_group * p.oc_tile * p.oc_stride)
+            if whole and p.oc_stride == 1:
                 for k in range(0, 16, 2):
-                    for j in range(0, oc_tile, 16):
-                        first = load_lanes(inside, k * ic_stride + j)
-                        second = load_lanes(inside, (k + 1) * ic_stride + j)
-                        store_pairs(packed, k * oc_tile + 2 * j, first, second)
+                    for j in range(0, p.oc_tile, 16):
+                        first = load_lanes(inside, k * p.ic_stride + j)
+                        second = load_lanes(inside, (k + 1) * p.ic_stride + j)
+                        store_pairs(packed, k * p.oc_tile + 2 * j, first, second)
                 continue
-            if whole and ic_stride == 1:
-                for j in range(0, oc_tile, 16):
-                    transpose_pairs(shift(inside, j * oc_stride), oc_stride, shift(packed, 2 * j), 2 * oc_tile)
+            if whole and p.ic_stride == 1:
+                for j in range(0, p.oc_tile, 16):
+                    transpose_pairs(shift(inside, j * p.oc_stride), p.oc_stride, shift(packed, 2 * j), 2 * p.oc_tile)
                 continue
             for k in range(16):
                 ic = block * 16 + k
@@ -210,12 +208,12 @@ def pack_contraction_bf16(tensors, ints, floats, begin, end):
                 first, last = group * ocg, group * ocg + ocg
                 if group >= merged:
                     first, last = 0, 0
-                source = shift(weights, at + (ic - group * icg) * ic_stride)
-                target = shift(packed, k // 2 * 2 * oc_tile + k % 2)
-                for j in range(oc_tile):
-                    oc = oc_group * oc_tile + j
+                source = shift(weights, at + (ic - group * icg) * p.ic_stride)
+                target = shift(packed, k // 2 * 2 * p.oc_tile + k % 2)
+                for j in range(p.oc_tile):
+                    oc = oc_group * p.oc_tile + j
                     if first <= oc < last:
-                        target[2 * j] = round_bf16(source[oc * oc_stride])
+                        target[2 * j] = round_bf16(source[oc * p.oc_stride])
                     else:
                         target[2 * j] = np.uint16(0)
 

@@ -19,7 +19,7 @@ from ngraph_mxnet.cpu.kernels.lanes import (
     widen,
 )
 from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, select, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
+from ngraph_mxnet.cpu.kernels.record import kernel
 from ngraph_mxnet.cpu.params.normalize import BATCH_NORM_FACTORS, LAYER_NORM, LRN, SOFTMAX
 
 read_batch_norm_factors = reader(BATCH_NORM_FACTORS)
@@ -105,6 +105,11 @@ def _softmax(logarithm: bool) -> Callable:
                 target[i * out_step] = target[i * out_step] * scale
 
     def softmax(tensors, ints, floats, begin, end):
+        """Softmax along an axis of `[outer][size][inner]`, or its logarithm.
+
+        tensors: input, output (may be the input; that of log_softmax must not overlap it).
+        Tasks: (outer, 16 neighbours of inner).
+        """
         p = read_softmax(ints, floats)
         tiles = (p.inner + 15) // 16
         for task in range(begin, end):
@@ -125,21 +130,8 @@ def _softmax(logarithm: bool) -> Callable:
     return softmax
 
 
-register(
-    KernelRecord(
-        name="softmax",
-        function=_softmax(False),
-        doc="Softmax along an axis of `[outer][axis][inner]`. tensors: input, output (may be the input). "
-        "Tasks: (outer, 16 neighbours of inner).",
-    )
-)
-register(
-    KernelRecord(
-        name="log_softmax",
-        function=_softmax(True),
-        doc="As softmax, its logarithm; the output must not overlap the input.",
-    )
-)
+kernel("softmax")(_softmax(False))
+kernel("log_softmax")(_softmax(True))
 
 
 @inline

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from numba import types
 
 from ngraph_mxnet.cpu.kernels.pointers import pointer, reader, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.kernels.record import kernel
 from ngraph_mxnet.cpu.params.product import PRODUCT
 
 read_product = reader(PRODUCT)
@@ -22,22 +22,20 @@ def _product(element: types.Type) -> Callable:
         tensors: a, b, output (contiguous). Tasks: (batch, rows).
         """
         p = read_product(ints, floats)
-        rows, inner, columns = p.rows, p.inner, p.columns
         for task in range(begin, end):
-            batch, row = task // rows, task % rows
+            batch, row = task // p.rows, task % p.rows
             a = shift(pointer(tensors, 0, element), batch * p.a_batch + row * p.a_row)
             b = shift(pointer(tensors, 1, element), batch * p.b_batch)
-            out = shift(pointer(tensors, 2, element), task * columns)
-            for j in range(columns):
+            out = shift(pointer(tensors, 2, element), task * p.columns)
+            for j in range(p.columns):
                 out[j] = zero
-            for k in range(inner):
+            for k in range(p.inner):
                 x, line = a[k * p.a_inner], shift(b, k * p.b_inner)
-                for j in range(columns):
+                for j in range(p.columns):
                     out[j] += x * line[j * p.b_column]
 
     return product
 
 
 for _name, _element in (("f64", types.float64), ("i64", types.int64)):
-    _function = _product(_element)
-    register(KernelRecord(name=f"product_{_name}", function=_function, doc=_function.__doc__ or ""))
+    kernel(f"product_{_name}")(_product(_element))

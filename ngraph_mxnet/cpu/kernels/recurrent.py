@@ -9,7 +9,7 @@ from numba import float32
 
 from ngraph_mxnet.cpu.kernels import maths
 from ngraph_mxnet.cpu.kernels.pointers import inline, load, pointer, reader, select, shift, store
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.kernels.record import kernel
 from ngraph_mxnet.cpu.params.recurrent import CELL
 
 read_cell = reader(CELL)
@@ -61,11 +61,10 @@ def _cell(units_of: Callable) -> Callable:
         Tasks: (row, ceil(units / chunk)).
         """
         p = read_cell(ints, floats)
-        units, chunk = p.units, p.chunk
-        parts = (units + chunk - 1) // chunk
+        parts = (p.units + p.chunk - 1) // p.chunk
         for task in range(begin, end):
-            row, first = task // parts, task % parts * chunk
-            last = min(first + chunk, units)
+            row, first = task // parts, task % parts * p.chunk
+            last = min(first + p.chunk, p.units)
             h = shift(pointer(tensors, 3, float32), row * p.h_row)
             units_of(
                 shift(pointer(tensors, 0, float32), row * p.x_row),
@@ -75,15 +74,14 @@ def _cell(units_of: Callable) -> Callable:
                 shift(pointer(tensors, 4, float32), row * p.c_row),
                 first,
                 last,
-                units,
+                p.units,
             )
-            if last == units:
-                for u in range(units, (units + 15) // 16 * 16):
+            if last == p.units:
+                for u in range(p.units, (p.units + 15) // 16 * 16):
                     h[u] = ZERO
 
     return cell
 
 
 for _name, _units in (("lstm", _lstm_units), ("gru", _gru_units), ("relu", _relu_units), ("tanh", _tanh_units)):
-    _function = _cell(_units)
-    register(KernelRecord(name=f"{_name}_cell", function=_function, doc=_function.__doc__ or ""))
+    kernel(f"{_name}_cell")(_cell(_units))

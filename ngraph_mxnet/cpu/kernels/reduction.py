@@ -22,7 +22,7 @@ from ngraph_mxnet.cpu.kernels.lanes import (
     widen,
 )
 from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, select, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.kernels.record import kernel
 from ngraph_mxnet.cpu.params.reduction import ARG, REDUCE, REDUCE_CODES, REDUCE_WIDE
 
 read_arg = reader(ARG)
@@ -84,6 +84,7 @@ def _reduction(
         return step(fold(partial), total)
 
     def reduce(tensors, ints, floats, begin, end):
+        """Over any axes. tensors: input, output. Tasks: 16 neighbours of the last kept dimension each."""
         p = read_reduce(ints, floats)
         count = p.reduced0 * p.reduced1 * p.reduced2 * p.reduced3 * p.reduced4
         for task in range(begin, end):
@@ -156,14 +157,7 @@ REDUCTIONS = {"sum": _SUM, "mean": _MEAN, "prod": _PRODUCT, "max": _MAXIMUM, "mi
 """`reduce_<name>` exists for each."""
 
 for _name, _parts in REDUCTIONS.items():
-    register(
-        KernelRecord(
-            name=f"reduce_{_name}",
-            function=_reduction(**_parts),
-            doc=f"{_name} over any axes. tensors: input, output. "
-            "Tasks: 16 neighbours of the last kept dimension each.",
-        )
-    )
+    kernel(f"reduce_{_name}")(_reduction(**_parts))
 
 
 def _scalar_reduction(element: types.Type, start: Callable, step: Callable, finish: Callable) -> Callable:
@@ -173,6 +167,7 @@ def _scalar_reduction(element: types.Type, start: Callable, step: Callable, fini
     """
 
     def reduce(tensors, ints, floats, begin, end):
+        """Over any axes; there is no mean of int64, and others wrap. Operands and tasks as of `reduce_sum`."""
         p = read_reduce_wide(ints, floats)
         code = int64(p.code)
         count = p.reduced0 * p.reduced1 * p.reduced2 * p.reduced3 * p.reduced4
@@ -230,21 +225,16 @@ _mean_of = inline(lambda code, total, count: total / float64(count) if code == _
 _F64_STARTS = _starts(np.float64(0), np.float64(1), np.float64(-np.inf), np.float64(np.inf))
 _I64_STARTS = _starts(np.int64(0), np.int64(1), np.int64(-(2**63)), np.int64(2**63 - 1))
 
-for _name, _element, _start, _finish in (
-    ("reduce_f64", float64, _F64_STARTS, _mean_of), ("reduce_i64", int64, _I64_STARTS, _whole),
-):
-    register(
-        KernelRecord(
-            name=_name,
-            function=_scalar_reduction(_element, _start, _next, _finish),
-            doc="A reduction over any axes; there is no mean of int64, and others wrap. tensors: input, output. "
-            "floats: the op's number in `REDUCE_CODES`. Tasks: as `reduce_sum`.",
-        )
-    )
+kernel("reduce_f64")(_scalar_reduction(float64, _F64_STARTS, _next, _mean_of))
+kernel("reduce_i64")(_scalar_reduction(int64, _I64_STARTS, _next, _whole))
 
 
 def _position(better: Callable, element: types.Type) -> Callable:
     def position(tensors, ints, floats, begin, end):
+        """First position of the extreme along an axis, as int64; the first NaN wins.
+
+        tensors: input, output. Tasks: (outer, inner).
+        """
         p = read_arg(ints, floats)
         for task in range(begin, end):
             outer, inner = task // p.inner, task % p.inner
@@ -265,11 +255,4 @@ for _suffix, _element in (("", float32), ("_f64", float64), ("_i64", int64)):
         ("argmax", inline(lambda x, best: (best == best) & ((x > best) | (x != x)))),
         ("argmin", inline(lambda x, best: (best == best) & ((x < best) | (x != x)))),
     ):
-        register(
-            KernelRecord(
-                name=_name + _suffix,
-                function=_position(_better, _element),
-                doc="First position of the extreme along an axis, as int64; the first NaN wins. "
-                "tensors: input, output. Tasks: (outer, inner).",
-            )
-        )
+        kernel(_name + _suffix)(_position(_better, _element))

@@ -28,24 +28,23 @@ def resample_blocked(tensors, ints, floats, begin, end):
     weight 0 is not read, and neither is one beyond the image. Tasks: (n, c16, output row).
     """
     p = read_resample(ints, floats)
-    out_h, out_w, taps_h, taps_w = p.out_h, p.out_w, p.taps_h, p.taps_w
     columns = pointer(tensors, 4, float32)
     for task in range(begin, end):
-        plane, y = task // out_h, task % out_h
+        plane, y = task // p.out_h, task % p.out_h
         image, block = plane // p.c16, plane % p.c16
         source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16)
         target = shift(pointer(tensors, 5, float32), image * p.out_n + block * p.out_c16 + y * p.out_row)
         top = pointer(tensors, 1, int64)[y]
-        rows = shift(pointer(tensors, 2, float32), y * taps_h)
-        for x in range(out_w):
+        rows = shift(pointer(tensors, 2, float32), y * p.taps_h)
+        for x in range(p.out_w):
             left = pointer(tensors, 3, int64)[x]
             total = splat(np.float32(0))
-            for i in range(taps_h):
+            for i in range(p.taps_h):
                 if rows[i] != 0 and top + i < p.h:
                     row = shift(source, (top + i) * p.in_row + left * 16)
                     line = splat(np.float32(0))
-                    for j in range(taps_w):
-                        weight = columns[x * taps_w + j]
+                    for j in range(p.taps_w):
+                        weight = columns[x * p.taps_w + j]
                         if weight != 0 and left + j < p.w:
                             line = line + splat(weight) * load_lanes(row, j * 16)
                     total = total + splat(rows[i]) * line

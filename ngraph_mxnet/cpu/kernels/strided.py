@@ -70,13 +70,12 @@ def unary_kernel(expression: Callable, in_type: object, out_type: object, loops:
     def kernel(tensors, ints, floats, begin, end):
         for task in range(begin, end):
             p = read_2(ints, floats)
-            a3, a4, o3, o4 = p.a3, p.a4, p.o3, p.o4
             at, rows, columns = _decode(p, task)
             a = shift(pointer(tensors, 0, in_type), _start(at, p.a0, p.a1, p.a2, p.a3, p.a4))
             o = shift(pointer(tensors, 1, out_type), _start(at, p.o0, p.o1, p.o2, p.o3, p.o4))
-            unit = a4 == 1 and o4 == 1
+            unit = p.a4 == 1 and p.o4 == 1
             for row in range(rows):
-                ra, ro = shift(a, row * a3), shift(o, row * o3)
+                ra, ro = shift(a, row * p.a3), shift(o, row * p.o3)
                 if blocked and unit and columns == 16:
                     for c in range(16):
                         store(ro, c, expression(load(ra, c), floats))
@@ -85,7 +84,7 @@ def unary_kernel(expression: Callable, in_type: object, out_type: object, loops:
                         store(ro, c, expression(load(ra, c), floats))
                 else:
                     for c in range(columns):
-                        store(ro, c * o4, expression(load(ra, c * a4), floats))
+                        store(ro, c * p.o4, expression(load(ra, c * p.a4), floats))
 
     return kernel
 
@@ -97,31 +96,30 @@ def binary_kernel(expression: Callable, in_type: object, out_type: object, loops
     def kernel(tensors, ints, floats, begin, end):
         for task in range(begin, end):
             p = read_3(ints, floats)
-            a3, a4, b3, b4, o3, o4 = p.a3, p.a4, p.b3, p.b4, p.o3, p.o4
             at, rows, columns = _decode(p, task)
             a = shift(pointer(tensors, 0, in_type), _start(at, p.a0, p.a1, p.a2, p.a3, p.a4))
             b = shift(pointer(tensors, 1, in_type), _start(at, p.b0, p.b1, p.b2, p.b3, p.b4))
             o = shift(pointer(tensors, 2, out_type), _start(at, p.o0, p.o1, p.o2, p.o3, p.o4))
-            both = a4 == 1 and b4 == 1 and o4 == 1
+            both = p.a4 == 1 and p.b4 == 1 and p.o4 == 1
             for row in range(rows):
-                ra, rb, ro = shift(a, row * a3), shift(b, row * b3), shift(o, row * o3)
+                ra, rb, ro = shift(a, row * p.a3), shift(b, row * p.b3), shift(o, row * p.o3)
                 if blocked and both and columns == 16:
                     for c in range(16):
                         store(ro, c, expression(load(ra, c), load(rb, c)))
                 elif contiguous and both:
                     for c in range(columns):
                         store(ro, c, expression(load(ra, c), load(rb, c)))
-                elif blocked and a4 == 1 and b4 == 0 and o4 == 1:
+                elif blocked and p.a4 == 1 and p.b4 == 0 and p.o4 == 1:
                     y = load(rb, 0)
                     for c in range(columns):
                         store(ro, c, expression(load(ra, c), y))
-                elif blocked and a4 == 0 and b4 == 1 and o4 == 1:
+                elif blocked and p.a4 == 0 and p.b4 == 1 and p.o4 == 1:
                     x = load(ra, 0)
                     for c in range(columns):
                         store(ro, c, expression(x, load(rb, c)))
                 else:
                     for c in range(columns):
-                        store(ro, c * o4, expression(load(ra, c * a4), load(rb, c * b4)))
+                        store(ro, c * p.o4, expression(load(ra, c * p.a4), load(rb, c * p.b4)))
 
     return kernel
 
@@ -133,25 +131,20 @@ def ternary_kernel(expression: Callable, in_types: tuple, out_type: object) -> C
     def kernel(tensors, ints, floats, begin, end):
         for task in range(begin, end):
             p = read_4(ints, floats)
-            a3, a4, b3, b4, c3, c4, o3, o4 = p.a3, p.a4, p.b3, p.b4, p.c3, p.c4, p.o3, p.o4
             at, rows, columns = _decode(p, task)
             a = shift(pointer(tensors, 0, first), _start(at, p.a0, p.a1, p.a2, p.a3, p.a4))
             b = shift(pointer(tensors, 1, second), _start(at, p.b0, p.b1, p.b2, p.b3, p.b4))
             c = shift(pointer(tensors, 2, third), _start(at, p.c0, p.c1, p.c2, p.c3, p.c4))
             o = shift(pointer(tensors, 3, out_type), _start(at, p.o0, p.o1, p.o2, p.o3, p.o4))
             for row in range(rows):
-                ra, rb, rc, ro = (
-                    shift(a, row * a3),
-                    shift(b, row * b3),
-                    shift(c, row * c3),
-                    shift(o, row * o3),
-                )
-                if a4 == 1 and b4 == 1 and c4 == 1 and o4 == 1:
+                ra, rb = shift(a, row * p.a3), shift(b, row * p.b3)
+                rc, ro = shift(c, row * p.c3), shift(o, row * p.o3)
+                if p.a4 == 1 and p.b4 == 1 and p.c4 == 1 and p.o4 == 1:
                     for i in range(columns):
                         store(ro, i, expression(load(ra, i), load(rb, i), load(rc, i)))
                 else:
                     for i in range(columns):
-                        value = expression(load(ra, i * a4), load(rb, i * b4), load(rc, i * c4))
-                        store(ro, i * o4, value)
+                        value = expression(load(ra, i * p.a4), load(rb, i * p.b4), load(rc, i * p.c4))
+                        store(ro, i * p.o4, value)
 
     return kernel

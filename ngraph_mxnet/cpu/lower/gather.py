@@ -7,15 +7,7 @@ from math import prod
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.wide import computing_element, converted, read, written
 from ngraph_mxnet.cpu.params import Params
-from ngraph_mxnet.cpu.params.gather import (
-    COORDINATE_POSITIONS,
-    ELEMENT_POSITIONS,
-    SCATTER,
-    SCATTER_CODES,
-    SCATTER_INTO,
-    gathering,
-    scattered,
-)
+from ngraph_mxnet.cpu.params import gather as records
 from ngraph_mxnet.cpu.params.record import GRAIN
 from ngraph_mxnet.cpu.params.reduction import around
 from ngraph_mxnet.cpu.view import PlainView
@@ -27,7 +19,7 @@ from ngraph_mxnet.ir.types import Shape, TensorType, i64
 def gather(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
     data, indices = node.inputs
-    params = gathering(data.shape, node.attrs["axis"], indices.type.size, wrap=node.attrs["mode"] == "wrap")
+    params = records.gathering(data.shape, node.attrs["axis"], indices.type.size, wrap=node.attrs["mode"] == "wrap")
     _rows(ctx, node, _wide(ctx, indices), params)
 
 
@@ -37,9 +29,9 @@ def gather_elements(ctx: Lowering, node: Node) -> None:
     data, indices = node.inputs
     axis, wrap = node.attrs["axis"] % data.type.rank, node.attrs["mode"] == "wrap"
     positions = ctx.new_plain(TensorType(i64, indices.shape))
-    params = ELEMENT_POSITIONS(**around(data.shape, axis), count=indices.shape[axis], wrap=wrap)
+    params = records.ELEMENT_POSITIONS(**around(data.shape, axis), count=indices.shape[axis], wrap=wrap)
     ctx.emit("element_positions", params, indices=_wide(ctx, indices), output=positions)
-    _rows(ctx, node, positions, gathering((data.type.size,), 0, indices.type.size))
+    _rows(ctx, node, positions, records.gathering((data.type.size,), 0, indices.type.size))
 
 
 @lowers("gather_nd")
@@ -48,7 +40,7 @@ def gather_nd(ctx: Lowering, node: Node) -> None:
     data, indices = node.inputs
     axes = indices.shape[0]
     rows = (prod(data.shape[:axes]), prod(data.shape[axes:]))
-    _rows(ctx, node, _positions(ctx, indices, data.shape), gathering(rows, 0, prod(indices.shape[1:])))
+    _rows(ctx, node, _positions(ctx, indices, data.shape), records.gathering(rows, 0, prod(indices.shape[1:])))
 
 
 @lowers("scatter_nd")
@@ -62,11 +54,11 @@ def scatter_nd(ctx: Lowering, node: Node) -> None:
         element = computing_element(own)
         ordered = reduction in ("max", "min")
         view, rows = (read(ctx, value, element, ordered=ordered) for value in (data, updates))
-        how, rows, code = element.name, ctx.dense(rows), float(SCATTER_CODES[reduction])
+        how, rows, code = element.name, ctx.dense(rows), float(records.SCATTER_CODES[reduction])
     out = ctx.copy(view, ctx.new_plain(view.type))
     changed = PlainView(out.type, out.buffer, out.offset, strides=out.strides)
-    numbers = scattered(prod(data.shape[indices.shape[0]:]), prod(indices.shape[1:]))
-    params = SCATTER(**numbers) if code is None else SCATTER_INTO(**numbers, code=code)
+    numbers = records.scattered(prod(data.shape[indices.shape[0]:]), prod(indices.shape[1:]))
+    params = records.SCATTER(**numbers) if code is None else records.SCATTER_INTO(**numbers, code=code)
     ctx.emit(f"scatter_{how}", params, updates=rows, positions=_positions(ctx, indices, data.shape), output=changed,
              after=[out], bytes=2 * updates.type.bytes)
     done = PlainView(out.type, out.buffer, out.offset, [*out.writers, *changed.writers], out.strides)
@@ -82,7 +74,7 @@ def _positions(ctx: Lowering, indices: Value, shape: Shape) -> PlainView:
     """The row of each coordinate in the leading axes of `shape`."""
     axes, count = indices.shape[0], prod(indices.shape[1:])
     out = ctx.new_plain(TensorType(i64, (count,)))
-    params = COORDINATE_POSITIONS(axes=axes, count=count, points=GRAIN).followed_by(shape[:axes])
+    params = records.COORDINATE_POSITIONS(axes=axes, count=count, points=GRAIN).followed_by(shape[:axes])
     ctx.emit("coordinate_positions", params, coordinates=_wide(ctx, indices), output=out)
     return out
 

@@ -53,23 +53,6 @@ import numpy as np
 from ngraph_mxnet.cpu.microkernels.variants import ISAS, Variant, variants
 from ngraph_mxnet.cpu.params.record import BLOCK, Kernels, Params, Span, span
 
-__all__ = [
-    "BLOCK",
-    "CONTRACTION",
-    "CONTRACTIONS",
-    "FLAG_GATE",
-    "FLAG_OUTPUT2",
-    "FLAG_OUTPUT2_BF16",
-    "FLAG_OUTPUT_BF16",
-    "FLAG_RESIDUAL",
-    "FLAG_RESIDUAL_BF16",
-    "ORDER_CHANNELS",
-    "ORDER_PIXELS",
-    "Operand",
-    "contraction_params",
-    "contraction_reach",
-]
-
 ORDER_CHANNELS = 0
 """Weights stay in cache: output channels outermost."""
 ORDER_PIXELS = 1

@@ -11,9 +11,6 @@ from typing import Any
 from ngraph_mxnet.cpu.params.record import GRAIN, KERNELS, Kernels, Params, Span, by_name, numbered, span
 
 Ints = Sequence[int]
-INPUTS = "abc"
-"""Names of the inputs; the output is `o`. The five strides of each are `a0` to `a4`, `o0` to `o4`."""
-
 SIZE_SUFFIX = {1: "1", 2: "2", 4: "4", 8: "8"}
 """`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
 
@@ -79,7 +76,8 @@ ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "bool": 1, "i8": 1, "u
 
 
 def _tensors(count: int) -> str:
-    return f"{INPUTS[:count - 1]}o"
+    """The inputs, then the output; the five strides of each are `a0` to `a4`, `o0` to `o4`."""
+    return f"{'abc'[:count - 1]}o"
 
 
 @cache
