@@ -21,8 +21,11 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 import numpy as np
 
-from ngraph_mxnet.cpu import microkernels as mk
 from ngraph_mxnet.cpu.microkernels import target
+from ngraph_mxnet.cpu.microkernels.params import contraction_params
+from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
+from ngraph_mxnet.cpu.microkernels.variants import ISAS, Isa, Kind
 
 _KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
@@ -41,7 +44,7 @@ class Layer:
     size: int
     kernel: int = 1
     stride: int = 1
-    kind: mk.Kind = "k16"
+    kind: Kind = "k16"
 
     @property
     def flops(self) -> int:
@@ -81,7 +84,7 @@ def aligned(count: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def prepare(
-    layer: Layer, isa: mk.Isa, threads: int, batch: int
+    layer: Layer, isa: Isa, threads: int, batch: int
 ) -> tuple[Callable[[int, int, int], None], int]:
     """The layer's function of (number of the pass, first task, end), and its number of tasks."""
     rng = np.random.default_rng(0)
@@ -94,22 +97,22 @@ def prepare(
     pixel = 4 * lanes
     channel_stride = width * width * pixel
     channels = out_blocks if depthwise else blocks
-    plane = mk.Plane(width * pixel, pixel, channels * channel_stride)
-    output = mk.Plane.blocked(size, size, out_blocks)
-    steps = mk.step_table(
+    plane = Plane(width * pixel, pixel, channels * channel_stride)
+    output = Plane.blocked(size, size, out_blocks)
+    steps = step_table(
         plane, channels=1 if depthwise else blocks, channel_stride=channel_stride, kernel=(layer.kernel,) * 2
     )
     groups, group_blocks = (out_blocks, 1) if depthwise else (1, out_blocks)
-    choice = mk.choose_tiles(
+    choice = choose_tiles(
         isa, layer.kind, images=batch, out_h=size, out_w=size, out_blocks=group_blocks, groups=groups,
         steps=steps.size, pixel_bytes=blocks * pixel, stride=layer.stride**2,
         flat_input=layer.kernel == 1 and layer.stride == 1, threads=threads,
     )  # fmt: skip
-    pixels = mk.pixel_table(
+    pixels = pixel_table(
         size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad),
         images=batch if choice.fold_images else 1,
     )  # fmt: skip
-    params = mk.ContractionParams(
+    params = contraction_params(
         **choice.fields(), steps=steps.size, pixel_stride=pixel * layer.stride,
         in_image_stride=plane.image, in_group_stride=channel_stride, out_image_stride=output.image,
         out_block_stride=size * size * 64, lower=0.0,
@@ -174,7 +177,7 @@ def best_seconds(work: Callable[[int, int, int], None], tasks: int, threads: int
     return best
 
 
-def measure_peak(isa: mk.Isa) -> float:
+def measure_peak(isa: Isa) -> float:
     """GFLOP/s of one core: 12 independent chains of multiply-adds in registers."""
     kind = f"<{_PEAK_LANES[isa]} x float>"
     fma = f"@llvm.{'fmuladd' if isa == 'baseline' else 'fma'}.v{_PEAK_LANES[isa]}f32"
@@ -219,7 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--isa", choices=mk.ISAS, default="avx2")
+    parser.add_argument("--isa", choices=ISAS, default="avx2")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.3)

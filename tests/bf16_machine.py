@@ -6,7 +6,8 @@ import pytest
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.cpu import precision, validate
-from ngraph_mxnet.cpu.microkernels import Isa, Variant, target, tiles, variants
+from ngraph_mxnet.cpu.microkernels import target, tiles
+from ngraph_mxnet.cpu.microkernels.variants import Isa, Variant, variants
 
 _KERNEL = "ng_contraction_"
 

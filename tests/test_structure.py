@@ -122,12 +122,11 @@ def test_modules_say_what_they_are_for(module: Path):
 FRAMEWORKS = ("mxnet_bridge/aliases.py", "mxnet_bridge/rules/", "onnx_bridge/rules/")
 # Tables from op to implementation whose values are plain data, and why they are such.
 TABLES = {
-    ("cpu/abi.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
-    ("cpu/abi.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
-    ("cpu/abi.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
-    ("cpu/signatures.py", "EXPRESSIONS"): "what each compiled kernel takes",
-    ("cpu/signatures.py", "_STRIDED"): "what each compiled kernel takes",
-    ("cpu/signatures.py", "_OTHERS"): "what each compiled kernel takes",
+    ("cpu/params/strided.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
+    ("cpu/params/strided.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
+    ("cpu/params/reduction.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
+    ("cpu/params/strided.py", "EXPRESSIONS"): "what each compiled kernel takes",
+    ("cpu/params/strided.py", "STRIDED"): "what each compiled kernel takes",
     ("cpu/kernels/elementwise.py", "LIBM"): "the functions of libm that compute the ops",
 }
 
@@ -201,6 +200,29 @@ def test_lists_of_ops_are_found(source: str):
 ])  # fmt: skip
 def test_tables_of_implementations_are_no_lists(source: str):
     assert not list(_lists(ast.parse(source)))
+
+
+# ---- parameters by name ------------------------------------------------------------------------------------
+
+
+def _numbered(tree: ast.AST) -> Iterator[str]:
+    """Reads of `ints` and `floats` at a place that is a number, or a sum with one: `ints[3]`, `floats[2 + i]`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) in ("ints", "floats"):
+            index = node.slice.left if isinstance(node.slice, ast.BinOp) else node.slice
+            if isinstance(index, ast.Constant):
+                yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if _id(m).startswith("cpu/")], ids=_id)
+def test_kernels_read_their_parameters_by_name(module: Path):
+    found = list(_numbered(ast.parse(module.read_text())))
+    assert not found, f"{_id(module)} reads {', '.join(found)}: use the names of the kernel's record (cpu/params)"
+
+
+def test_numbered_parameters_are_found():
+    source = "def kernel(ints, floats):\n    return ints[3] + ints[4 + axis] + floats[0] + ints[axis] + p.kernel_h"
+    assert len(list(_numbered(ast.parse(source)))) == 3
 
 
 def test_every_table_that_may_name_ops_does():

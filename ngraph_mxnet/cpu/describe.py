@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 
 from ngraph_mxnet.cpu.algorithm import ALGORITHMS
-from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, DepthwiseParams, depthwise_symbol
-from ngraph_mxnet.cpu.microkernels.params import INTS, ORDER_PIXELS
+from ngraph_mxnet.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES, depthwise_symbol
+from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, ORDER_PIXELS
 from ngraph_mxnet.cpu.microkernels.variants import ISAS, Variant, symbol, variants
 from ngraph_mxnet.cpu.program import Instruction
 
 __all__ = ["Contraction", "contractions"]
 
 _VARIANTS: dict[str, Variant] = {symbol(variant, isa): variant for isa in ISAS for variant in variants(isa)}
-_ROWS: dict[str, str] = {depthwise_symbol(s, isa): f"depthwise3x3_s{s}" for isa in ISAS for s in STRIDES}
-_CHUNK_ROWS = [field.name for field in fields(DepthwiseParams)].index("chunk_rows")
+_ROWS: dict[str, int] = {depthwise_symbol(s, isa): s for isa in ISAS for s in STRIDES}
 _TRANSFORM = "ng_winograd_input_"
 
 
@@ -39,6 +38,8 @@ class Contraction:
     """In an instruction."""
     calls: int
     """Instructions: matrices of a batch, strips of an image."""
+    parameters: str = field(compare=False)
+    """What the first of them gives the kernel, by name."""
 
 
 def contractions(instructions: Sequence[Instruction]) -> list[Contraction]:
@@ -56,15 +57,18 @@ def contractions(instructions: Sequence[Instruction]) -> list[Contraction]:
 def _describe(instruction: Instruction, before: str) -> Contraction | None:
     """`before`: the instruction before, an input transform if these are Winograd's products."""
     if instruction.kernel in _ROWS:
-        rows = instruction.ints[_CHUNK_ROWS]
-        return Contraction(instruction.origin, ALGORITHMS[0], _ROWS[instruction.kernel], "row x 16", "channels", rows,
-                           instruction.tasks, 0)
+        stride = _ROWS[instruction.kernel]
+        record = DEPTHWISE[stride]
+        rows = record.read(instruction.ints).chunk_rows
+        return Contraction(instruction.origin, ALGORITHMS[0], f"depthwise3x3_s{stride}", "row x 16", "channels", rows,
+                           instruction.tasks, 0, record.text(instruction.ints, instruction.floats))
     if instruction.kernel not in _VARIANTS:
         return None
     variant = _VARIANTS[instruction.kernel]
-    ints = dict(zip(INTS, instruction.ints, strict=True))
+    n = CONTRACTION.read(instruction.ints)
     tile = int(before.removeprefix(_TRANSFORM).partition("__")[0]) if before.startswith(_TRANSFORM) else 0
-    pixels = -(-ints["row_pixels"] // ints["row_tiles"])
-    order = "pixels" if ints["order"] == ORDER_PIXELS else "channels"
+    pixels = -(-n.row_pixels // n.row_tiles)
+    order = "pixels" if n.order == ORDER_PIXELS else "channels"
     return Contraction(instruction.origin, ALGORITHMS[tile], variant.name, f"{pixels} x {variant.oc_tile}", order,
-                       ints["chunk_tiles"], instruction.tasks, 0)
+                       n.chunk_tiles, instruction.tasks, 0,
+                       CONTRACTION.text(instruction.ints, instruction.floats))

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.isa import Isa
 from ngraph_mxnet.cpu.microkernels.peak import multiply_adds, peak_symbol
+from ngraph_mxnet.cpu.params.strided import strided
 from ngraph_mxnet.cpu.trace import Spans
 from ngraph_mxnet.cpu.view import Space
 
@@ -71,9 +71,8 @@ def _copy(isa: Isa, threads: int) -> float:
     """Bytes a second, both ways: threads share the memory, so only whole copies tell."""
     from ngraph_mxnet import _core
 
-    ints = abi.strided_ints(_COPY, [1], [1])
-    tasks = abi.tasks_of("copy_4", ints)
-    run = _runner(_core, f"ng_copy_4__{isa}", ints, tasks, np.ones(_COPY, np.float32), _COPY, threads)
+    params = strided("copy_4", _COPY, [1], [1])
+    run = _runner(_core, f"ng_copy_4__{isa}", params.ints(), params.tasks, np.ones(_COPY, np.float32), _COPY, threads)
     run()  # touches the pages
     seconds = []
     for _ in range(_COPY_ATTEMPTS):

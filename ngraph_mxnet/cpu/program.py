@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ngraph_mxnet.cpu.memory import Lifetime, align, peak, plan
+from ngraph_mxnet.cpu.params import KERNELS, Params
 from ngraph_mxnet.cpu.recipe import ProgramRecipe, content_key
 from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
 from ngraph_mxnet.cpu.view import Buffer, Space, View
@@ -38,6 +39,17 @@ class Instruction:
     operations: float = 0.0
     bytes: int = 0
     exact: bool = False
+
+    @property
+    def name(self) -> str:
+        """The kernel's, without the instruction set."""
+        return self.kernel.removeprefix("ng_").rpartition("__")[0]
+
+    def __str__(self) -> str:
+        """With its numbers by name."""
+        record = KERNELS.get(self.name)
+        numbers = record.text(self.ints, self.floats) if record else "generated"
+        return f"{self.kernel} {numbers} tasks={self.tasks}"
 
 
 @dataclass(frozen=True)
@@ -79,9 +91,9 @@ class ProgramBuilder:
         self._arena.append(buffer)
         return buffer
 
-    def zero_halo(self, buffer: Buffer, kernel: str, ints: list[int], tasks: int) -> None:
+    def zero_halo(self, buffer: Buffer, kernel: str, params: Params) -> None:
         """What writes the zeros of the buffer's halo, if its memory is not its region's alone."""
-        buffer.zeroing = Instruction(kernel, [(buffer, 0)], ints, [], tasks, [], bytes=buffer.bytes)
+        buffer.zeroing = Instruction(kernel, [(buffer, 0)], params.ints(), [], params.tasks, [], bytes=buffer.bytes)
 
     def prepared(self, size: int) -> Buffer:
         """A new buffer in the memory that is kept with the weights."""
@@ -104,10 +116,10 @@ class ProgramBuilder:
         return self._constants[key]
 
     def emit(self, kernel: str, operands: Sequence[tuple[Buffer, int]], ints: Iterable[int],
-             floats: Iterable[float], tasks: int, *, reads: Sequence[View] = (), writes: View,
+             floats: Iterable[float], tasks: int, *, reads: Sequence[View] = (), writes: Sequence[View],
              after: Sequence[View] = (), origin: str = "", operations: float = 0.0, bytes: int | None = None,
              exact: bool = False) -> None:
-        """Append a call of `kernel`. `writes` (and what shares its memory) may be read from then on.
+        """Append a call of `kernel`. `writes` (and what shares their memory) may be read from then on.
 
         It waits for the writers of `reads` and `after`. See `Instruction` for `operations`, `exact` and `bytes`:
         without the latter, `reads` and `writes` count in full.
@@ -116,12 +128,13 @@ class ProgramBuilder:
             return
         waits = [writer for view in (*reads, *after) for writer in view.writers]
         if bytes is None:
-            bytes = sum(view.type.bytes for view in (*reads, writes))
+            bytes = sum(view.type.bytes for view in (*reads, *writes))
         instruction = Instruction(kernel, list(operands), [int(i) for i in ints], list(floats), tasks, waits,
                                   node=self.node, origin=origin, operations=operations, bytes=bytes,
                                   exact=exact)
         self.instructions.append(instruction)
-        writes.writers.append(instruction)
+        for view in writes:
+            view.writers.append(instruction)
 
     def levels(self) -> list[list[Instruction]]:
         """The instructions by level."""

@@ -24,15 +24,8 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import open_store
-from ngraph_mxnet.cpu.abi import strided_ints, tasks_of
-from ngraph_mxnet.cpu.microkernels.params import (
-    FLAG_OUTPUT_BF16,
-    FLAG_RESIDUAL,
-    FLOATS,
-    INTS,
-    ContractionParams,
-    Operand,
-)
+from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, FLAG_OUTPUT_BF16, FLAG_RESIDUAL, Operand
+from ngraph_mxnet.cpu.params.strided import strided
 from ngraph_mxnet.cpu.program import Instruction, ProgramBuilder
 from ngraph_mxnet.cpu.view import Buffer, Space
 
@@ -52,30 +45,23 @@ Ints = list[int]
 
 def contraction_candidates(instruction: Instruction) -> list[Ints]:
     """Both orders with chunks from one tile to all, and other splits of the sum; the present way is left out."""
-    known = dict(zip((*INTS, *FLOATS), (*instruction.ints, *instruction.floats), strict=True))
-    params = ContractionParams(**known)  # type: ignore[arg-type]
+    params = CONTRACTION.read(instruction.ints)
     tiles, chunks = params.rows * params.row_tiles, {params.chunk_tiles}
     size = 1
     while size < 4 * tiles:
         chunks.add(-(-tiles // -(-tiles // min(size, tiles))))
         size *= 4
-    ways = [replace(params, order=order, chunk_tiles=chunk) for order in (0, 1) for chunk in sorted(chunks)]
+    ways = [params._replace(order=order, chunk_tiles=chunk) for order in (0, 1) for chunk in sorted(chunks)]
     shares = instruction.operands[Operand.RESIDUAL] == instruction.operands[Operand.OUTPUT]
     splits = not (params.flags & FLAG_RESIDUAL and shares) and not params.flags & FLAG_OUTPUT_BF16
     if splits and "depthwise" not in instruction.kernel:
         blocks = {params.steps, -(-params.steps // 2), -(-params.steps // 4)}
-        ways += [replace(params, step_block=block) for block in sorted(blocks)]
-    return [way.ints() for way in ways if way.ints() != instruction.ints]
-
-
-def contraction_tasks(ints: Sequence[int]) -> int:
-    """Tasks of a contraction with these `ints`."""
-    known = dict(zip(INTS, ints, strict=True))
-    return ContractionParams(**known).tasks
+        ways += [params._replace(step_block=block) for block in sorted(blocks)]
+    return [list(way) for way in ways if way != params]
 
 
 CANDIDATES: dict[str, tuple[Callable[[Instruction], list[Ints]], Callable[[Sequence[int]], int]]] = {
-    "ng_contraction_": (contraction_candidates, contraction_tasks),
+    "ng_contraction_": (contraction_candidates, CONTRACTION.tasks_of),
 }
 """By the symbol's beginning: other `ints` for an instruction, and the tasks that `ints` make."""
 
@@ -138,8 +124,8 @@ def _runner(builder: ProgramBuilder, instructions: Sequence[Instruction], thread
         return buffers[buffer]
 
     isa = instructions[0].kernel.rpartition("__")[2]
-    ints = strided_ints([_FLUSH_BYTES // 4], [1])
-    last = Instruction(f"ng_fill_4__{isa}", [(own.arena(_FLUSH_BYTES), 0)], ints, [0.0], tasks_of("fill_4", ints), [])
+    fill = strided("fill_4", [_FLUSH_BYTES // 4], [1], floats=[0.0])
+    last = Instruction(f"ng_fill_4__{isa}", [(own.arena(_FLUSH_BYTES), 0)], fill.ints(), fill.floats(), fill.tasks, [])
     own.instructions.append(last)
     for instruction in instructions:
         operands = [(place(buffer), offset) for buffer, offset in instruction.operands]

@@ -2,7 +2,7 @@
 
 Checked of every instruction: that the kernel is one of the kernel library's, for an instruction set of this CPU; the
 numbers of operands, ints and floats; that what counts is at least 1 and within bounds; the number of tasks; that an
-operand's place exists and is aligned. Of the families in `reach.REACH` and of contractions also that no byte outside an
+operand's place exists and is aligned. Where the kernel's record says what a call reaches, also that no byte outside an
 operand's memory is read or written.
 """
 
@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.cpu.abi import tasks_of
 from ngraph_mxnet.cpu.isa import supported
-from ngraph_mxnet.cpu.microkernels.params import FLAG_OUTPUT2, INTS, ContractionParams, Operand
+from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, FLAG_OUTPUT2, contraction_reach
 from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
-from ngraph_mxnet.cpu.reach import reach_of
-from ngraph_mxnet.cpu.signatures import CONTRACTIONS, SIGNATURES, Signature
+from ngraph_mxnet.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.cpu.view import Space
 
 if TYPE_CHECKING:
@@ -30,7 +28,7 @@ _MOST = 1 << 46
 """Beyond it no number of an instruction can be right; products of a few stay exact in Python."""
 _SLACK = 64
 """Bytes after a buffer that may be read: a kernel's last vector."""
-_ALIGNED = (Operand.WEIGHTS, Operand.BIAS, Operand.SCALE2, Operand.SHIFT2)
+_ALIGNED = ("weights", "bias", "scale2", "shift2")
 _ALIGNMENT = 64
 _ONE_EACH = (Space.ARENA, Space.PREPARED)
 
@@ -44,7 +42,7 @@ class Validator:
 
         self._features = _core.cpu_features()
         self._isas: list[str] = list(supported(self._features))
-        self._kernels: dict[str, tuple[str, Signature, Variant | None]] = {}
+        self._kernels: dict[str, tuple[str, Kernels, Variant | None]] = {}
         self._sizes: dict[int, Sequence[int]] = {Space.INPUT: inputs, Space.OUTPUT: outputs, Space.PREPARED: [prepared]}
 
     def check(self, program: ProgramRecipe) -> None:
@@ -68,14 +66,16 @@ class Validator:
             raise ValueError("no such kernel")
         if kernel not in self._kernels:
             self._kernels[kernel] = self._kernel(kernel)
-        name, signature, variant = self._kernels[kernel]
+        name, record, variant = self._kernels[kernel]
         if not {int}.issuperset(map(type, numbers)) or (numbers and max(max(numbers), -min(numbers)) > _MOST):
             raise ValueError(f"{numbers} are no whole numbers within bounds")
-        if len(operands) != signature.operands:
-            raise ValueError(f"{len(operands)} operands, the kernel has {signature.operands}")
-        if len(numbers) < signature.ints:
-            raise ValueError(f"{len(numbers)} ints, the kernel reads {signature.ints}")
-        least_ints, least_floats = signature.counts(name, numbers)
+        if len(operands) != len(record.tensors):
+            raise ValueError(f"{len(operands)} operands, the kernel has {len(record.tensors)}")
+        if len(numbers) < len(record.ints):
+            raise ValueError(f"{len(numbers)} ints, the kernel reads {len(record.ints)}")
+        params = record.read(numbers)
+        more_ints, more_floats = record.more(params) if record.more else (0, 0)
+        least_ints, least_floats = len(record.ints) + more_ints, len(record.floats) + more_floats
         if len(numbers) < least_ints or len(floats) < least_floats:
             raise ValueError(f"{len(numbers)} ints and {len(floats)} floats, the kernel reads {least_ints} and "
                              f"{least_floats}")
@@ -84,26 +84,29 @@ class Validator:
         if type(origin) is not str:
             raise ValueError(f"origin {origin!r}")
         count(touched)
-        if min(numbers[:signature.sizes]) < 1:
-            raise ValueError(f"sizes {numbers[:signature.sizes]}, each of which must be at least 1")
-        wanted = _tasks(name, numbers)
+        if min(params[:record.sizes]) < 1:
+            raise ValueError(f"sizes {params[:record.sizes]}, each of which must be at least 1")
+        wanted = record.tasks(params)
         if type(tasks) is not int or tasks != wanted or wanted > _MOST:
             raise ValueError(f"{tasks} tasks, its ints make {wanted}")
-        room = [_place(operand, spaces) for operand in operands]
-        if name in CONTRACTIONS:
-            second = numbers[INTS.index("flags")] & FLAG_OUTPUT2
-            for operand in _ALIGNED if second else _ALIGNED[:2]:
-                space, _, offset = operands[operand]
+        room = dict(zip(record.tensors, ((_place(operand, spaces), operand[0]) for operand in operands), strict=True))
+        if record is CONTRACTION:
+            for operand in _ALIGNED if params.flags & FLAG_OUTPUT2 else _ALIGNED[:2]:
+                (offset, _), space = room[operand]
                 if offset % _ALIGNMENT and space != Space.INPUT:
                     raise ValueError(f"operand {operand}: offset {offset} is no multiple of {_ALIGNMENT}")
-        for number, first, last in reach_of(name, numbers, _table(operands, constants), variant) or ():
-            offset, size = room[number]
-            if offset + first < 0 or offset + last > size + (_SLACK if operands[number][0] != Space.OUTPUT else 0):
-                raise ValueError(f"operand {number}: bytes {offset + first} to {offset + last} of {size}")
+            assert variant is not None
+            reach = contraction_reach(variant, params, _table(operands, constants))
+        else:
+            reach = record.reach(params, record.element_bytes[name]) if record.reach else []
+        for operand, first, last in reach:
+            (offset, size), space = room[operand]
+            if offset + first < 0 or offset + last > size + (_SLACK if space != Space.OUTPUT else 0):
+                raise ValueError(f"operand {operand}: bytes {offset + first} to {offset + last} of {size}")
 
-    def _kernel(self, kernel: str) -> tuple[str, Signature, Variant | None]:
+    def _kernel(self, kernel: str) -> tuple[str, Kernels, Variant | None]:
         match = _SYMBOL.fullmatch(kernel)
-        if match is None or match[1] not in SIGNATURES:
+        if match is None or match[1] not in KERNELS:
             raise ValueError("no such kernel")
         name, isa = match.groups()
         if isa not in self._isas:
@@ -117,16 +120,7 @@ class Validator:
             missing = precision.bf16_missing(isa, self._features)  # type: ignore[arg-type]
             if missing is not None:
                 raise ValueError(missing)
-        return name, SIGNATURES[name], variant
-
-
-def _tasks(name: str, ints: Sequence[int]) -> int:
-    if name in CONTRACTIONS:
-        params = dict(zip(INTS, ints, strict=False))
-        if params["steps"] < 1 or params["step_block"] < 1:
-            raise ValueError(f"{params['steps']} steps in blocks of {params['step_block']}")
-        return ContractionParams(**params).tasks
-    return tasks_of(name, ints)
+        return name, KERNELS[name], variant
 
 
 def _check_lists(*values: Any) -> None:
@@ -161,9 +155,9 @@ def _place(operand: Sequence[Any], spaces: dict[int, Sequence[int]]) -> tuple[in
     return offset, sizes[index]
 
 
-def _table(operands: Sequence[Sequence[int]], constants: Sequence[np.ndarray]) -> Callable[[int, int], np.ndarray]:
-    def table(operand: int, count: int) -> np.ndarray:
-        space, index, offset = operands[operand]
+def _table(operands: Sequence[Sequence[int]], constants: Sequence[np.ndarray]) -> Callable[[str, int], np.ndarray]:
+    def table(operand: str, count: int) -> np.ndarray:
+        space, index, offset = operands[CONTRACTION.tensors.index(operand)]
         if space != Space.CONSTANT:
             raise ValueError(f"operand {operand}: a table must be a constant")
         memory = constants[index].reshape(-1).view(np.uint8)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from packing_references import round_bf16_reference
 
 import ngraph_mxnet
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import symbol
+from ngraph_mxnet.cpu.params import KERNELS, Params
 
 _SIGNATURE = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
@@ -76,16 +76,21 @@ def run(
     isa: str,
     name: str,
     tensors: Sequence[np.ndarray],
-    ints: Sequence[int],
+    ints: Sequence[int] | Params,
     floats: Sequence[float] = (),
     splits: Sequence[int] = (),
 ) -> None:
-    """Run all tasks of a kernel, cut at `splits` (any integers) and with the later ranges first."""
+    """Run all tasks of a kernel, cut at `splits` (any integers) and with the later ranges first.
+
+    `ints` are in the kernel's order, or all its parameters by name."""
+    if isinstance(ints, Params):
+        assert ints.record is KERNELS[name]
+        ints, floats = ints.ints(), ints.floats()
     kernel = ctypes.cast(getattr(library(), symbol(name, isa)), ctypes.c_void_p).value
     pointers = (ctypes.c_void_p * len(tensors))(*map(pointer_to, tensors))
     numbers = (ctypes.c_int64 * max(len(ints), 1))(*ints)
     parameters = (ctypes.c_double * max(len(floats), 1))(*floats)
-    tasks = abi.tasks_of(name, ints)
+    tasks = KERNELS[name].tasks_of(ints)
     cuts = sorted({0, tasks, *(s % (tasks + 1) for s in splits)})
     for begin, end in reversed(list(pairwise(cuts))):
         call_kernel(kernel, isa, *map(ctypes.addressof, (pointers, numbers, parameters)), begin, end)

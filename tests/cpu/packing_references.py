@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.cpu.microkernels import super_groups
+from ngraph_mxnet.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.cpu.microkernels.params import BLOCK
 
 

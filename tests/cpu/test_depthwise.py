@@ -10,7 +10,8 @@ from kernel_library import SEEDS, SPLITS, Blocked, close, every_isa, images, run
 from packing_references import pack_depthwise_reference
 
 from ngraph_mxnet import compile
-from ngraph_mxnet.cpu.microkernels.depthwise_params import DepthwiseParams
+from ngraph_mxnet.cpu.microkernels.depthwise_params import DEPTHWISE
+from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.ir import Builder, Graph
 
 SIZES = st.integers(1, 13)
@@ -36,16 +37,16 @@ def test_the_kernel(isa: str, stride: int) -> None:
         padded = np.zeros((source.whole.shape[1] * 16), np.float32)
         padded[:c] = bias
         steps = [4 * stride for stride in source.strides], [4 * stride for stride in out.strides]
-        params = DepthwiseParams(
+        params = DEPTHWISE[stride](
             images=n, channels=c, blocks=source.whole.shape[1], height=height, width=width, chunk_rows=chunk,
             first=-steps[0][2] - steps[0][3], in_image_stride=steps[0][0], in_block_stride=steps[0][1],
             in_row_stride=steps[0][2], out_image_stride=steps[1][0], out_block_stride=steps[1][1],
-            out_row_stride=steps[1][2], gate=int(gate),
+            out_row_stride=steps[1][2], gate=gate,
+            **by_name("lower upper slope offset scale shift", [-0.5, 2.0, 0.25, 0.375, 1.5, -0.125]),
         )
         tensors = [source.inner, pack_depthwise_reference(weights), padded, out.inner]
         around = out.whole.copy()
-        run(isa, f"depthwise3x3_s{stride}", tensors, params.ints(), [-0.5, 2.0, 0.25, 0.375, 1.5, -0.125],
-            splits)
+        run(isa, f"depthwise3x3_s{stride}", tensors, params, (), splits)
         wanted = reference(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), weights, stride) + bias[:, None, None]
         wanted = np.clip(wanted, -0.5, 2.0)
         if gate:

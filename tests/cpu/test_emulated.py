@@ -23,9 +23,10 @@ from test_backend import arrays_for, assert_agree, attention_graphs, convolution
 from test_bf16 import assert_near, kernels_of, residual_block
 
 from ngraph_mxnet import _core, compile
-from ngraph_mxnet.cpu import abi, algorithm
+from ngraph_mxnet.cpu import algorithm
 from ngraph_mxnet.cpu.isa import NEEDS
 from ngraph_mxnet.cpu.kernels import symbol
+from ngraph_mxnet.cpu.params.strided import strided as strided_params
 from ngraph_mxnet.ir import Builder, Graph, Value
 
 pytestmark = EMULATED
@@ -196,7 +197,7 @@ def test_what_the_emulator_refuses() -> None:
     source, target = np.linspace(-1, 1, 64, dtype=np.float32), np.zeros(64, np.float32)
     tables = [
         np.array([pointer_to(source), pointer_to(target)]),
-        np.array(abi.strided_ints((64,), (1,), (1,))),
+        np.array(strided_params("relu", (64,), (1,), (1,)).ints()),
         np.zeros(1),
     ]
     relu = _core.kernel_address(symbol("relu", "avx512"))

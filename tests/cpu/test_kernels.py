@@ -25,10 +25,13 @@ from packing_references import (
     pack_weights_reference,
 )
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import reduction
 from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
-from ngraph_mxnet.cpu.microkernels import super_groups
+from ngraph_mxnet.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.cpu.params import Params
+from ngraph_mxnet.cpu.params.gather import GATHER
+from ngraph_mxnet.cpu.params.layout import packed_contraction, packed_depthwise, packed_matrices
+from ngraph_mxnet.cpu.params.reduction import REDUCE, around, reduced
 
 IMAGE = st.tuples(
     st.integers(1, 2),
@@ -215,7 +218,7 @@ def test_reduce(
         source[random.random(shape) < 0.1] = random.choice([np.nan, np.inf, -np.inf])
     kept = tuple(s for i, s in enumerate(shape) if i not in axes)
     target = strided(random, kept) if kept else np.zeros((), np.float32)
-    ints = abi.reduce_ints(shape, axes, element_strides(source), element_strides(target))
+    ints = reduced(REDUCE, shape, axes, element_strides(source), element_strides(target))
     run(isa, f"reduce_{name}", [source, target], ints, (), splits)
     with np.errstate(invalid="ignore"):
         close(target, getattr(np, name)(source.astype(np.float64), axis=axes))
@@ -226,7 +229,7 @@ def test_sums_of_many_elements_are_accurate(isa: str) -> None:
     x = np.random.default_rng(0).normal(1, 1, (10_000, 48)).astype(np.float32)
     for axis in (0, 1):
         out = np.zeros(x.shape[1 - axis], np.float32)
-        run(isa, "reduce_sum", [x, out], abi.reduce_ints(x.shape, (axis,), (48, 1), (1,)))
+        run(isa, "reduce_sum", [x, out], reduced(REDUCE, x.shape, (axis,), (48, 1), (1,)))
         np.testing.assert_allclose(out, x.astype(np.float64).sum(axis), rtol=1e-7)
 
 
@@ -307,7 +310,7 @@ def test_pack_contraction(
     wanted = pack_weights_reference(weights, groups=groups, oc_tile=oc_tile, lanes=lanes)
     supers = super_groups(groups, groups * icg, groups * ocg, lanes)
     packed = np.full_like(wanted, np.nan)
-    ints = abi.pack_contraction_ints(
+    ints = packed_contraction(
         weights.shape, element_strides(weights), groups=groups, supers=supers, oc_tile=oc_tile, lanes=lanes
     )
     run(isa, "pack_contraction", [weights, packed], ints, (), splits)
@@ -316,7 +319,7 @@ def test_pack_contraction(
         check_pairs(isa, weights, wanted, ints, splits)
 
 
-def check_pairs(isa: str, weights: np.ndarray, packed: np.ndarray, ints: list[int], splits: list[int]) -> None:
+def check_pairs(isa: str, weights: np.ndarray, packed: np.ndarray, ints: Params, splits: list[int]) -> None:
     """`pack_contraction_bf16` gives `packed` in pairs."""
     wanted = np.stack([pack_pairs_reference(p) for p in packed]) if packed.ndim == 5 else pack_pairs_reference(packed)
     pairs = np.full_like(wanted, 0xFFFF)
@@ -342,7 +345,7 @@ def test_pack_matrices(
     )
     packed = np.full_like(wanted, np.nan)
     between, *strides = element_strides(matrices)
-    ints = abi.pack_matrices_ints((columns, depth), strides, count=count, between=between, oc_tile=oc_tile)
+    ints = packed_matrices((columns, depth), strides, count=count, between=between, oc_tile=oc_tile)
     run(isa, "pack_contraction", [matrices, packed], ints, (), splits)
     np.testing.assert_array_equal(packed, wanted)
     check_pairs(isa, matrices, wanted, ints, splits)
@@ -368,8 +371,7 @@ def test_gather(
     indices = random.integers(-3, 9, count)
     wanted = np.take(data, indices, axis=axis, mode="wrap" if wrap else "clip")
     out = np.full_like(wanted, 77)
-    ints = abi.gather_ints(shape, axis, count, wrap=wrap)
-    ints[4] = rows
+    ints = GATHER(**around(shape, axis), count=count, rows=rows, wrap=wrap)
     run(isa, f"gather_{data.itemsize}", [data, indices, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
 
@@ -388,7 +390,7 @@ def test_pack_depthwise_and_channels(
     weights = images(seed, channels, 1, *kernel)
     wanted = pack_depthwise_reference(weights)
     packed = np.full_like(wanted, np.nan)
-    ints = abi.pack_depthwise_ints(weights.shape, element_strides(weights))
+    ints = packed_depthwise(weights.shape, element_strides(weights))
     run(isa, "pack_depthwise", [weights, packed], ints, (), splits)
     np.testing.assert_array_equal(packed, wanted)
     values = images(seed, groups * channels, 2)[:, 0]

@@ -22,9 +22,10 @@ from kernel_library import (
 )
 from packing_references import round_bf16_reference
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.kernels import ALL_KERNELS, elementwise
 from ngraph_mxnet.cpu.kernels.elementwise import CONVERTED
+from ngraph_mxnet.cpu.params.strided import loops
+from ngraph_mxnet.cpu.params.strided import strided as strided_params
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -77,8 +78,9 @@ def elementwise_case(
 
 
 def run_elementwise(isa: str, name: str, arrays: list[np.ndarray], grain: int, splits: list[int]) -> None:
-    ints = abi.strided_ints(arrays[0].shape, *map(element_strides, arrays), grain=grain)
-    run(isa, name, arrays, ints, PARAMETERS.get(name, ()), splits)
+    params = strided_params(name, arrays[0].shape, *map(element_strides, arrays), floats=PARAMETERS.get(name, ()),
+                            grain=grain)
+    run(isa, name, arrays, params, (), splits)
 
 
 @every_isa
@@ -203,7 +205,7 @@ def test_copy_and_fill(isa: str, dtype: type, seed: int, shape: tuple[int, ...],
     run_elementwise(isa, f"copy_{dtype().itemsize}", arrays, grain, splits)
     np.testing.assert_array_equal(*arrays)
     target = strided(random, shape, np.float32 if dtype is np.int32 else dtype)
-    ints = abi.strided_ints(shape, element_strides(target), grain=grain)
+    ints = [*loops(shape, element_strides(target), grain=grain).values()]
     run(isa, f"fill_{dtype().itemsize}", [target], ints, [-3.0], splits)
     assert (target == -3).all()
 
@@ -250,7 +252,7 @@ def test_convert_bf16(isa: str, seed: int, shape: tuple[int, ...], splits: list[
 
 
 def test_strided_ints_merges_contiguous_dimensions() -> None:
-    assert abi.strided_ints((2, 3, 4), (12, 4, 1), (12, 4, 1))[:7] == [1, 24, 1, 1, 1, 1, 24]
-    assert abi.strided_ints((2, 3, 4), (12, 4, 1), (0, 4, 1))[:7] == [2, 12, 1, 1, 1, 2, 12]
+    assert [*loops((2, 3, 4), (12, 4, 1), (12, 4, 1)).values()][:7] == [1, 24, 1, 1, 1, 1, 24]
+    assert [*loops((2, 3, 4), (12, 4, 1), (0, 4, 1)).values()][:7] == [2, 12, 1, 1, 1, 2, 12]
     with pytest.raises(ValueError, match="dimensions remain"):
-        abi.strided_ints((2,) * 6, (32, 16, 8, 4, 2, 1), (1, 2, 4, 8, 16, 32))
+        loops((2,) * 6, (32, 16, 8, 4, 2, 1), (1, 2, 4, 8, 16, 32))

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, every_isa, run
 
-from ngraph_mxnet.cpu import abi
+from ngraph_mxnet.cpu.params.gather import COORDINATE_POSITIONS, ELEMENT_POSITIONS, SCATTER, SCATTER_CODES, SCATTER_INTO
+from ngraph_mxnet.cpu.params.ordering import ARGSORT, CUMSUM, FIRST
+from ngraph_mxnet.cpu.params.reduction import around
 
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=3).flatmap(
     lambda shape: st.sampled_from([1, 7, 8, 9, 40, 70]).map(lambda size: [*shape[:1], size, *shape[1:]]))
@@ -31,11 +33,12 @@ def test_argsort_and_first(isa: str, element: str, seed: int, shape: list[int], 
     keys = np.where((ranks == 4) & (data != data), 9, -ranks if descending else ranks)
     wanted = np.moveaxis(np.argsort(keys, axis=axis, kind="stable"), axis, -1)
     out = np.full((*wanted.shape[:-1], 2, wanted.shape[-1]), -1)
-    run(isa, f"argsort_{element}", [data, out], abi.axis_ints(shape, axis, descending=descending), (), splits)
+    params = ARGSORT(**around(shape, axis), descending=descending, count=0)
+    run(isa, f"argsort_{element}", [data, out], params, (), splits)
     np.testing.assert_array_equal(out[..., 0, :], wanted)
     for count in {1, min(5, shape[axis]), shape[axis]}:
         out = np.full((*wanted.shape[:-1], count), -1)
-        ints = abi.axis_ints(shape, axis, descending=descending, count=count)
+        ints = FIRST(**around(shape, axis), descending=descending, count=count)
         run(isa, f"first_{element}", [data, out], ints, (), splits)
         np.testing.assert_array_equal(out, wanted[..., :count])
 
@@ -47,7 +50,8 @@ def test_cumsum(isa: str, element: str, seed: int, shape: list[int], axis: int, 
     axis %= len(shape)
     data = np.random.default_rng(seed).integers(-100, 100, shape).astype(DTYPES[element])
     out = np.full_like(data, 77)
-    run(isa, f"cumsum_{element}", [data, out], abi.axis_ints(shape, axis), (), splits)
+    params = CUMSUM(**around(shape, axis), descending=False, count=0)
+    run(isa, f"cumsum_{element}", [data, out], params, (), splits)
     np.testing.assert_array_equal(out, np.cumsum(data, axis))
 
 
@@ -61,9 +65,9 @@ def test_scatter_into(isa: str, element: str, how: np.ufunc, seed: int, count: i
     updates, out = (random.integers(-3, 4, (rows, inner)).astype(DTYPES[element]) for rows in (count, 7))
     positions, wanted = random.integers(0, 7, count), out.copy()
     how.at(wanted, positions, updates)
-    code = abi.SCATTER_CODES[{"multiply": "mul", "maximum": "max", "minimum": "min"}.get(how.__name__, how.__name__)]
-    ints = [*abi.scatter_ints(inner, count)[:-1], columns]
-    run(isa, f"scatter_{element}", [updates, positions, out], ints, [code], splits)
+    code = SCATTER_CODES[{"multiply": "mul", "maximum": "max", "minimum": "min"}.get(how.__name__, how.__name__)]
+    ints = SCATTER_INTO(inner=inner, count=count, columns=columns, code=code)
+    run(isa, f"scatter_{element}", [updates, positions, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
 
 
@@ -78,7 +82,7 @@ def test_scatter(isa: str, dtype: type, seed: int, count: int, inner: int, colum
     wanted = out.copy()
     for position, update in zip(positions, updates, strict=True):
         wanted[position] = update
-    ints = [*abi.scatter_ints(inner, count)[:-1], columns]
+    ints = SCATTER(inner=inner, count=count, columns=columns)
     run(isa, f"scatter_{out.itemsize}", [updates, positions, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
 
@@ -92,8 +96,8 @@ def test_coordinate_positions(isa: str, seed: int, sizes: list[int], count: int,
     rows = np.random.default_rng(seed).integers(-8, 8, (len(sizes), count))
     inside = [np.clip(np.where(row < 0, row + size, row), 0, size - 1)
               for row, size in zip(rows, sizes, strict=True)]
-    out, ints = np.full(count, -1), abi.coordinate_positions_ints(sizes, count)
-    ints[2] = points
+    out = np.full(count, -1)
+    ints = COORDINATE_POSITIONS(axes=len(sizes), count=count, points=points).followed_by(sizes)
     run(isa, "coordinate_positions", [rows, out], ints, (), splits)
     np.testing.assert_array_equal(out, np.ravel_multi_index(inside, sizes))
 
@@ -110,6 +114,6 @@ def test_element_positions(isa: str, mode: str, seed: int, shape: list[int], axi
     inside = indices % size if mode == "wrap" else np.clip(indices, 0, size - 1)
     wanted = np.take_along_axis(np.arange(prod(shape)).reshape(shape), inside, axis)
     out = np.full_like(wanted, -1)
-    ints = abi.element_positions_ints(shape, axis, count, wrap=mode == "wrap")
+    ints = ELEMENT_POSITIONS(**around(shape, axis) | {"count": count, "wrap": mode == "wrap"})
     run(isa, "element_positions", [indices, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)

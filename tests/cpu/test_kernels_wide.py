@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SHAPES, SPLITS, element_strides, every_isa, run, strided
 
-from ngraph_mxnet.cpu import abi
-from ngraph_mxnet.cpu.abi import REDUCE_CODES, WIDE_CODES
+from ngraph_mxnet.cpu.params.product import PRODUCT
+from ngraph_mxnet.cpu.params.record import by_name
+from ngraph_mxnet.cpu.params.reduction import REDUCE_CODES, REDUCE_WIDE, position, reduced
+from ngraph_mxnet.cpu.params.strided import WIDE_CODES
+from ngraph_mxnet.cpu.params.strided import strided as strided_params
 from ngraph_mxnet.ir import element_type, get_op
 
 F64 = np.r_[np.linspace(-3, 3, 41), 0.0, -0.0, 1e300, -1e300, np.inf, -np.inf, np.nan, 0.999999, -0.999999]
@@ -28,8 +31,8 @@ def reference(name: str, arrays: list[np.ndarray]) -> np.ndarray:
 
 def elementwise(isa: str, kernel: str, arrays: list[np.ndarray], out: np.ndarray, floats: list[float],
                 splits: list[int]) -> None:
-    ints = abi.strided_ints(out.shape, *(element_strides(a) for a in arrays), element_strides(out))
-    run(isa, kernel, [*arrays, out], ints, floats, splits)
+    params = strided_params(kernel, out.shape, *map(element_strides, (*arrays, out)), floats=floats)
+    run(isa, kernel, [*arrays, out], params, (), splits)
 
 
 def drawn(random: np.random.Generator, shape: tuple[int, ...], element: str) -> np.ndarray:
@@ -124,8 +127,8 @@ def test_reductions(isa: str, element: str, seed: int, shape: tuple[int, ...], s
         op = get_op(name)
         (wanted,) = op.evaluate([x], op.check_attrs({"axes": axes}))
         out = np.zeros(wanted.shape, x.dtype)
-        ints = abi.reduce_ints(shape, axes, element_strides(x), element_strides(out))
-        run(isa, f"reduce_{element}", [x, out], ints, [code], splits)
+        params = reduced(REDUCE_WIDE, shape, axes, element_strides(x), element_strides(out), code=code)
+        run(isa, f"reduce_{element}", [x, out], params, (), splits)
         np.testing.assert_allclose(out, wanted, rtol=1e-12, atol=1e-12)
 
 
@@ -135,7 +138,7 @@ def test_reductions(isa: str, element: str, seed: int, shape: tuple[int, ...], s
 def test_positions(isa: str, name: str, element: str) -> None:
     x = np.random.default_rng(0).choice(VALUES[element], (3, 7, 5))
     out = np.zeros((3, 5), np.int64)
-    run(isa, f"{name}_{element}", [x, out], abi.arg_ints(x.shape, 1), [], [2])
+    run(isa, f"{name}_{element}", [x, out], position(x.shape, 1), [], [2])
     np.testing.assert_array_equal(out, getattr(np, name)(x, axis=1))
 
 
@@ -162,6 +165,7 @@ def test_products(isa: str, element: str, seed: int, sizes: tuple[int, ...], tur
     out = np.full((batch, rows, columns), 77, a.dtype)
     stored = np.ascontiguousarray(b.swapaxes(1, 2)) if turned else b
     last = (inner, 1) if turned else (1, columns)
-    ints = abi.product_ints(*sizes, (rows * inner, inner, 1), (inner * columns, *last))
+    ints = PRODUCT(**by_name("batch rows inner columns", sizes), a_batch=rows * inner, a_row=inner, a_inner=1,
+                   b_batch=inner * columns, b_column=last[0], b_inner=last[1])
     run(isa, f"product_{element}", [a, stored, out], ints, (), splits)
     np.testing.assert_array_equal(out, a @ b)

@@ -16,8 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_library import AVX512, AVX512_BF16, aligned, call_kernel, widened
 
-from ngraph_mxnet.cpu import microkernels as mk
 from ngraph_mxnet.cpu.microkernels import target
+from ngraph_mxnet.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.cpu.microkernels.params import (
+    FLAG_GATE,
+    FLAG_OUTPUT2,
+    FLAG_OUTPUT2_BF16,
+    FLAG_OUTPUT_BF16,
+    FLAG_RESIDUAL,
+    FLAG_RESIDUAL_BF16,
+    contraction_params,
+)
+from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
+from ngraph_mxnet.cpu.microkernels.variants import ISAS, Isa, symbol, variants
+from ngraph_mxnet.cpu.params import Params
 
 # (kernels, instruction set that runs them): AVX-512's tiles are also checked through AVX2's legaliser.
 TARGETS = [
@@ -49,7 +62,7 @@ class Blocked:
         self.inside = self.buffer[:, :, halo[0] : halo[0] + h, halo[1] : halo[1] + w]
         self.inside[...] = references.round_bf16_reference(blocked) if bf16 else blocked
         pixel = 32 if bf16 else 64
-        self.plane = mk.Plane(columns * pixel, pixel, self.blocks * rows * columns * pixel)
+        self.plane = Plane(columns * pixel, pixel, self.blocks * rows * columns * pixel)
         self.block_stride = rows * columns * pixel
         self.address = self.buffer.ctypes.data + (halo[0] * columns + halo[1]) * pixel
 
@@ -69,7 +82,7 @@ class Blocked:
 
 
 def run(
-    address: int, isa: mk.Isa, tensors: list[int], params: mk.ContractionParams, cuts: list[int], bf16: bool = False
+    address: int, isa: Isa, tensors: list[int], params: Params, cuts: list[int], bf16: bool = False
 ) -> None:
     """Runs all tasks, split at `cuts`."""
     pointers = np.array(tensors, np.uint64)
@@ -183,9 +196,9 @@ def cases(draw, bf16: bool = False) -> Case:
     )
 
 
-def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
+def check(case: Case, kernels: Isa, isa: Isa) -> None:
     rng = np.random.default_rng(case.seed)
-    fits = [v for v in mk.variants(kernels) if (v.kind, v.bf16) == (case.kind, case.bf16)]
+    fits = [v for v in variants(kernels) if (v.kind, v.bf16) == (case.kind, case.bf16)]
     variant = fits[case.variant % len(fits)]
     ic, oc = case.ic * case.groups, case.oc * case.groups
     h, w = case.size
@@ -203,7 +216,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         padded = aligned(np.pad(x, [(0, 0), (0, 0), (ph, ph), (pw, pw)]))
         width = w + 2 * pw
         channel = (h + 2 * ph) * width * 4
-        plane, group_stride = mk.Plane(width * 4, 4, channel * ic), channel * case.ic
+        plane, group_stride = Plane(width * 4, 4, channel * ic), channel * case.ic
         address, step_channels = padded.ctypes.data + (ph * width + pw) * 4, (case.ic, channel)
         lanes = 1
     else:
@@ -220,7 +233,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
             [references.pack_channels_reference(v, groups=1, oc_tile=16) for v in (bias, scale, shift)],
         )
     else:
-        supers = mk.super_groups(case.groups, ic, oc, lanes)
+        supers = super_groups(case.groups, ic, oc, lanes)
         packed = references.pack_weights_reference(weights, groups=case.groups, oc_tile=variant.oc_tile, lanes=lanes)
         if case.bf16 and lanes == 16:
             packed = references.pack_pairs_reference(packed)
@@ -244,11 +257,11 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     add = residual.plain().copy()
     output2 = Blocked(np.full_like(add, 9), (0, 2), 5.0, output2_bf16, np.nan)
     fold = case.fold and case.images > 1
-    pixels = mk.pixel_table(
+    pixels = pixel_table(
         out_h, out_w, inputs=plane, output=output.plane, residual=residual.plane, output2=output2.plane,
         stride=case.stride, padding=case.padding, images=case.images if fold else 1,
     )  # fmt: skip
-    steps = mk.step_table(
+    steps = step_table(
         plane,
         channels=step_channels[0],
         channel_stride=step_channels[1],
@@ -257,10 +270,10 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
     )
     all_rows = out_h * (case.images if fold else 1)
     rows, row_pixels = (all_rows, out_w) if variant.rows else (1, all_rows * out_w)
-    flags = (mk.FLAG_RESIDUAL if case.residual != "none" else 0) | (mk.FLAG_OUTPUT2 if case.output2 else 0)
-    flags |= mk.FLAG_OUTPUT_BF16 * output_bf16 | mk.FLAG_RESIDUAL_BF16 * residual_bf16
-    flags |= mk.FLAG_OUTPUT2_BF16 * output2_bf16 | mk.FLAG_GATE * case.gate
-    params = mk.ContractionParams(
+    flags = (FLAG_RESIDUAL if case.residual != "none" else 0) | (FLAG_OUTPUT2 if case.output2 else 0)
+    flags |= FLAG_OUTPUT_BF16 * output_bf16 | FLAG_RESIDUAL_BF16 * residual_bf16
+    flags |= FLAG_OUTPUT2_BF16 * output2_bf16 | FLAG_GATE * case.gate
+    params = contraction_params(
         images=1 if fold else case.images, groups=supers, oc_groups=oc_groups,
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
         chunk_tiles=case.chunk, order=case.order, steps=steps.size, flags=flags,
@@ -278,7 +291,7 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
         pixels.ctypes.data, steps.ctypes.data, output2.address,
         *(c.ctypes.data for c in constants[2:]),
     ]  # fmt: skip
-    kernel = target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)]
+    kernel = target.load(kernels, compiled_for=isa)[symbol(variant, kernels)]
     run(kernel, isa, tensors, params, list(case.cuts), case.bf16)
 
     def per_channel(values: np.ndarray) -> np.ndarray:
@@ -322,41 +335,41 @@ def check(case: Case, kernels: mk.Isa, isa: mk.Isa) -> None:
 @pytest.mark.parametrize(("kernels", "isa"), TARGETS)
 @settings(max_examples=150, deadline=None)
 @given(case=cases())
-def test_convolution(kernels: mk.Isa, isa: mk.Isa, case: Case) -> None:
+def test_convolution(kernels: Isa, isa: Isa, case: Case) -> None:
     check(case, kernels, isa)
 
 
 @pytest.mark.parametrize(("kernels", "isa"), BF16_TARGETS)
 @settings(max_examples=150, deadline=None)
 @given(case=cases(bf16=True))
-def test_convolution_in_bf16(kernels: mk.Isa, isa: mk.Isa, case: Case) -> None:
+def test_convolution_in_bf16(kernels: Isa, isa: Isa, case: Case) -> None:
     check(case, kernels, isa)
 
 
 @pytest.mark.parametrize(("kernels", "isa"), BF16_TARGETS)
-def test_bf16_rounds_to_nearest_even(kernels: mk.Isa, isa: mk.Isa) -> None:
+def test_bf16_rounds_to_nearest_even(kernels: Isa, isa: Isa) -> None:
     """The sums are exact here, so that the stored bits are known; NaN and infinity survive, 1 / 3 rounds up."""
     values = np.array([1, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -1 - 2**-8, 3.39e38, np.inf, -np.inf, np.nan,
                        1 / 3, 2**-126, 2, 65504, 1e-30, -3, 7], np.float32)
-    variant = next(v for v in mk.variants(kernels) if v.kind == "k16" and v.bf16)
+    variant = next(v for v in variants(kernels) if v.kind == "k16" and v.bf16)
     bias, weights = aligned(np.tile(values, variant.blocks)), aligned(np.zeros((8, variant.oc_tile, 2), np.uint16))
     source, out = aligned(np.zeros(16, np.uint16)), aligned(np.zeros(16 * variant.blocks, np.uint16))
-    pixels = mk.pixel_table(1, 1, inputs=mk.Plane(0, 32), output=mk.Plane(0, 32))
-    steps = mk.step_table(mk.Plane(0, 32), channels=1, channel_stride=32)
-    params = mk.ContractionParams(oc_groups=1, out_blocks=variant.blocks, rows=1, row_pixels=1, row_tiles=1,
-                                  chunk_tiles=1, steps=1, out_block_stride=32, flags=mk.FLAG_OUTPUT_BF16)
+    pixels = pixel_table(1, 1, inputs=Plane(0, 32), output=Plane(0, 32))
+    steps = step_table(Plane(0, 32), channels=1, channel_stride=32)
+    params = contraction_params(oc_groups=1, out_blocks=variant.blocks, rows=1, row_pixels=1, row_tiles=1,
+                                  chunk_tiles=1, steps=1, out_block_stride=32, flags=FLAG_OUTPUT_BF16)
     tensors = [a.ctypes.data for a in (source, weights, bias, out, source, pixels, steps, source, source, source)]
-    run(target.load(kernels, compiled_for=isa)[mk.symbol(variant, kernels)], isa, tensors, params, [], True)
+    run(target.load(kernels, compiled_for=isa)[symbol(variant, kernels)], isa, tensors, params, [], True)
     np.testing.assert_array_equal(out.reshape(-1, 16)[0], references.round_bf16_reference(values))
 
 
 @pytest.mark.parametrize(("kernels", "isa"), TARGETS)
 @pytest.mark.parametrize("kind", ["k16", "k1", "depthwise"])
-def test_every_tile_size(kernels: mk.Isa, isa: mk.Isa, kind: str) -> None:
+def test_every_tile_size(kernels: Isa, isa: Isa, kind: str) -> None:
     _check_tile_sizes(kernels, isa, kind)
 
 
-def _check_tile_sizes(kernels: mk.Isa, isa: mk.Isa, kind: str, bf16: bool = False) -> None:
+def _check_tile_sizes(kernels: Isa, isa: Isa, kind: str, bf16: bool = False) -> None:
     groups = 32 if kind == "depthwise" else 1
     channels = {"k16": 32, "k1": 3, "depthwise": 1}[kind]
     for variant in range(3):
@@ -371,19 +384,19 @@ def _check_tile_sizes(kernels: mk.Isa, isa: mk.Isa, kind: str, bf16: bool = Fals
 
 @pytest.mark.parametrize(("kernels", "isa"), BF16_TARGETS)
 @pytest.mark.parametrize("kind", ["k16", "k1", "depthwise"])
-def test_every_tile_size_in_bf16(kernels: mk.Isa, isa: mk.Isa, kind: str) -> None:
+def test_every_tile_size_in_bf16(kernels: Isa, isa: Isa, kind: str) -> None:
     _check_tile_sizes(kernels, isa, kind, bf16=True)
 
 
-@pytest.mark.parametrize("isa", mk.ISAS)
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("images", [1, 3])
 @pytest.mark.parametrize(
     "shape", [(56, 56, 4, 36, False), (7, 7, 32, 288, False), (1, 9, 63, 128, True), (1, 1, 1, 1, True)]
 )
-def test_choice_is_valid(isa: mk.Isa, images: int, shape) -> None:
+def test_choice_is_valid(isa: Isa, images: int, shape) -> None:
     out_h, out_w, out_blocks, steps, flat = shape
     for kind in ("k16", "k1", "depthwise"):
-        choice = mk.choose_tiles(
+        choice = choose_tiles(
             isa,
             kind,
             images=images,
@@ -402,23 +415,23 @@ def test_choice_is_valid(isa: mk.Isa, images: int, shape) -> None:
 
 def test_tables_refuse_what_32_bits_cannot_hold() -> None:
     with pytest.raises(OverflowError):
-        mk.pixel_table(1, 3, inputs=mk.Plane(0, 2**30), output=mk.Plane(0, 64))
+        pixel_table(1, 3, inputs=Plane(0, 2**30), output=Plane(0, 64))
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm")
-@pytest.mark.parametrize("isa", mk.ISAS)
-def test_object_is_self_contained(isa: mk.Isa, tmp_path: Path) -> None:
+@pytest.mark.parametrize("isa", ISAS)
+def test_object_is_self_contained(isa: Isa, tmp_path: Path) -> None:
     path = tmp_path / "kernels.o"
     path.write_bytes(target.emit_object(isa))
     undefined = subprocess.run(["nm", "-u", str(path)], capture_output=True, text=True, check=True)
     assert undefined.stdout == ""
     defined = subprocess.run(["nm", "--defined-only", str(path)], capture_output=True, text=True, check=True)
-    for variant in mk.variants(isa):
-        assert mk.symbol(variant, isa) in defined.stdout
+    for variant in variants(isa):
+        assert symbol(variant, isa) in defined.stdout
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
-def test_no_vector_spills_in_loops(isa: mk.Isa) -> None:
+def test_no_vector_spills_in_loops(isa: Isa) -> None:
     """No vector register visits the stack in a loop over steps (a block that jumps to itself)."""
     for block in re.split(r"^(?=\.LBB)", target.emit_assembly(isa), flags=re.M):
         label = block.split(":")[0]

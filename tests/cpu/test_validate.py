@@ -15,60 +15,14 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.cpu import recipe as recipes
-from ngraph_mxnet.cpu.kernels import (
-    ALL_KERNELS,
-    attention,
-    boxes,
-    gather,
-    layout,
-    normalize,
-    ordering,
-    pooling,
-    product,
-    recurrent,
-    reduction,
-    spatial,
-    winograd,
-)
-from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES
-from ngraph_mxnet.cpu.reach import REACH
+from ngraph_mxnet.cpu.microkernels.params import CONTRACTIONS
+from ngraph_mxnet.cpu.params import KERNELS
 from ngraph_mxnet.cpu.recipe import Recipe
-from ngraph_mxnet.cpu.signatures import CONTRACTIONS, ELEMENT_BYTES, SIGNATURES
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.runtime.compile import compile
 
-INTS = {
-    "attention": attention.ATTENTION_INTS, "box_nms": boxes.BOX_NMS_INTS, "gather_4": gather.GATHER_INTS,
-    "scatter_4": gather.SCATTER_INTS, "scatter_f64": gather.SCATTER_INTS,
-    "element_positions": gather.ELEMENT_POSITION_INTS, "to_blocked": layout.LAYOUT_INTS,
-    "from_blocked": layout.LAYOUT_INTS, "pack_contraction": layout.PACK_CONTRACTION_INTS,
-    "softmax": normalize.SOFTMAX_INTS, "layer_norm": normalize.LAYER_NORM_INTS, "lrn": normalize.LRN_INTS,
-    "batch_norm_factors": normalize.FACTORS_INTS, "argsort_f32": ordering.AXIS_INTS,
-    "max_pool_blocked": pooling.POOL_INTS, "scale_shift_blocked": pooling.SCALE_SHIFT_INTS,
-    "product_f64": product.PRODUCT_INTS, "lstm_cell": recurrent.CELL_INTS, "reduce_sum": reduction.REDUCE_INTS,
-    "reduce_f64": reduction.REDUCE_INTS, "argmax": reduction.ARG_INTS, "resample_blocked": spatial.RESAMPLE_INTS,
-    "bilinear_sample": spatial.SAMPLE_INTS, "roi_align_blocked": spatial.REGION_INTS,
-    "winograd_input_2": winograd.INPUT_INTS, "winograd_output_4": winograd.OUTPUT_INTS,
-    "pack_winograd": winograd.PACK_INTS,
-}
-
-
-def test_every_kernel_is_declared():
-    rows = {f"depthwise3x3_s{stride}" for stride in STRIDES}
-    assert set(SIGNATURES) == set(ALL_KERNELS) | set(CONTRACTIONS) | rows
-    assert set(REACH) <= set(SIGNATURES)
-
-
-def test_declarations_are_the_kernels_own():
-    for name, record in ALL_KERNELS.items():
-        declared = SIGNATURES[name]
-        if record.expression is not None:
-            sizes = tuple(ELEMENT_BYTES[element] for element in (*record.inputs, record.output))
-            assert (declared.elements, declared.floats) == (sizes, record.parameters), name
-        elif record.family == "wide":
-            assert declared.elements, name
-    for name, ints in INTS.items():
-        assert SIGNATURES[name].ints == len(ints), name
+KNOWN = {*CONTRACTIONS, *(name for name, record in KERNELS.items() if record.reach)}
+"""Of these all that is touched is checked."""
 
 
 def network() -> Graph:
@@ -167,10 +121,10 @@ def test_strides_beyond_the_memory(content: bytes):
     header, refused, tried = fields(content), 0, 0
     for instruction in instructions(header):
         name = instruction[0].removeprefix("ng_").rpartition("__")[0]
-        if name not in REACH and name not in CONTRACTIONS:
+        if name not in KNOWN:
             continue
         ints = instruction[2]
-        for at in range(SIGNATURES[name].sizes, len(ints)):
+        for at in range(KERNELS[name].sizes, len(ints)):
             if ints[at] == 0:
                 continue
             tried, kept = tried + 1, ints[at]
@@ -190,7 +144,7 @@ def mutants(content: bytes, seed: int, count: int) -> Iterator[bytes]:
     for _ in range(count):
         header = fields(content)
         known = [i for i in instructions(header)
-                 if i[0].removeprefix("ng_").rpartition("__")[0] in {*REACH, *CONTRACTIONS}]
+                 if i[0].removeprefix("ng_").rpartition("__")[0] in KNOWN]
         for instruction in rng.choices(known, k=rng.choice((1, 1, 2))):
             target = rng.choice((instruction[2], *instruction[1]))
             at = rng.randrange(len(target))

@@ -12,10 +12,11 @@ from kernel_library import SEEDS, SPLITS, Blocked, every_isa, images, run
 from packing_references import pack_weights_reference
 
 from ngraph_mxnet import _core, compile
-from ngraph_mxnet.cpu import abi, algorithm
+from ngraph_mxnet.cpu import algorithm
 from ngraph_mxnet.cpu.isa import supported
 from ngraph_mxnet.cpu.lower import winograd as lowering
-from ngraph_mxnet.cpu.microkernels import ISAS
+from ngraph_mxnet.cpu.microkernels.variants import ISAS
+from ngraph_mxnet.cpu.params.winograd import INPUT, PACK
 from ngraph_mxnet.cpu.view import Halo, blocked_view
 from ngraph_mxnet.cpu.winograd import POINTS, Strip, cut, weight_matrix
 from ngraph_mxnet.ir import Builder, Graph, TensorType
@@ -69,8 +70,8 @@ def test_packed_weights(isa: str, oc_tile: int) -> None:
         wanted = [pack_weights_reference(transformed[:, :, y, x, None, None], groups=1, oc_tile=oc_tile, lanes=16)
                   for y in range(tile + 2) for x in range(tile + 2)]
         found = np.full(np.shape(wanted), np.nan, np.float32)
-        ints = abi.pack_winograd_ints(weights.shape, tile=tile, oc_tile=oc_tile)
-        run(isa, "pack_winograd", [weights, found], ints, g.ravel().tolist(), splits)
+        params = PACK(out_channels=weights.shape[0], in_channels=weights.shape[1], side=tile + 2, oc_tile=oc_tile)
+        run(isa, "pack_winograd", [weights, found], params.followed_by(floats=g.ravel()), (), splits)
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
     check()
@@ -92,8 +93,10 @@ def test_input_transform_takes_zeros_beyond_the_padding(isa: str) -> None:
         strip = Strip(whole.tile_rows, whole.tile_columns, first, draw.draw(st.integers(1, whole.count - first)))
         view = blocked_view(TensorType(f32, (n, c, h, w)), None, Halo(6, 6, 6, 6))  # type: ignore[arg-type]
         found = np.full((side * side, view.blocks, strip.tiles, 16), np.nan, np.float32)
-        ints = abi.winograd_input_ints(view, strip, found[0].size, found[0, 0].size, padding=dilation,
-                                       rows=h + 2 * down, columns=w + 2 * right, dilation=dilation)
+        ints = INPUT(strip_rows=strip.count, blocks=view.blocks, tile_rows=strip.tile_rows,
+                     tile_columns=strip.tile_columns, first_row=strip.first, rows=h + 2 * down, columns=w + 2 * right,
+                     origin=-down * view.row - right * 16, in_n=view.image, in_c=view.block, in_row=view.row,
+                     out_matrix=found[0].size, out_c=found[0, 0].size, row_step=down, column_step=right)
         run(isa, f"winograd_input_{tile}", [source.inner, found], ints, (), splits)
         rows, columns = whole.tile_rows * tile + 2, whole.tile_columns * tile + 2
         padded = np.zeros((n, view.blocks * 16, rows * down, columns * right))

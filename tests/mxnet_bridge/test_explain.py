@@ -238,4 +238,5 @@ def test_kernels_on_the_command_line(tmp_path: Path) -> None:
     small_network().save(str(path))
     arguments = ["explain", str(path), "--shape", "data=1,64,8,8", "--kernels"]
     assert "Contractions" in CliRunner().invoke(main, arguments).output
-    assert json.loads(CliRunner().invoke(main, [*arguments, "--json"]).output)["kernels"]
+    ((first, *_),) = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).output)["kernels"]
+    assert "images=1 " in first["parameters"] and "lower=0.0" in first["parameters"]

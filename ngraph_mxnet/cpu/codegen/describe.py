@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from ngraph_mxnet.cpu.codegen.spec import REDUCTIONS, Step
-from ngraph_mxnet.cpu.signatures import EXPRESSIONS
+from ngraph_mxnet.cpu.params.strided import EXPRESSIONS
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.types import Shape

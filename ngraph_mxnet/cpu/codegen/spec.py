@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
 
-from ngraph_mxnet.cpu.abi import GRAIN, merged_dims
+from ngraph_mxnet.cpu.params.record import GRAIN
+from ngraph_mxnet.cpu.params.strided import merged_dims
 
 SCRATCH_BYTES = 64 * 1024
 """The most that a row's intermediate values may take on the stack."""

@@ -1,43 +1,15 @@
 """Shape-generic CPU kernels, compiled ahead of time by Numba (`ngraph_mxnet.cpu.aot`).
 
-Importing the package registers every record in `ALL_KERNELS`. `strided.py` documents the convention of the
-elementwise kernels; every other kernel documents its parameters and tasks in its docstring.
+Importing the package registers every record in `ALL_KERNELS`, from whichever of its modules. `strided.py` documents the
+convention of the elementwise kernels; every other kernel documents what it does in its docstring.
 """
 
-from ngraph_mxnet.cpu.kernels import (
-    attention,
-    boxes,
-    elementwise,
-    gather,
-    layout,
-    normalize,
-    ordering,
-    pooling,
-    product,
-    recurrent,
-    reduction,
-    spatial,
-    wide,
-    winograd,
-)
+from importlib import import_module
+from pathlib import Path
+
 from ngraph_mxnet.cpu.kernels.record import ALL_KERNELS, KernelRecord, symbol
 
-__all__ = [
-    "ALL_KERNELS",
-    "KernelRecord",
-    "attention",
-    "boxes",
-    "elementwise",
-    "gather",
-    "layout",
-    "normalize",
-    "ordering",
-    "pooling",
-    "product",
-    "recurrent",
-    "reduction",
-    "spatial",
-    "symbol",
-    "wide",
-    "winograd",
-]
+__all__ = ["ALL_KERNELS", "KernelRecord", "symbol"]
+
+for _path in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    import_module(f"{__name__}.{_path.stem}")

@@ -15,21 +15,12 @@ from ngraph_mxnet.cpu.kernels.lanes import (
     sum_of_lanes,
     widen,
 )
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, scratch, select, shift
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.attention import ATTENTION
 
-__all__ = ["ATTENTION_INTS"]
+read_attention = reader(ATTENTION)
 
-ATTENTION_INTS = tuple(
-    "outer inner queries keys depth width rows mask_kind zeroed key_matrix "
-    "q_outer q_inner q_row v_outer v_inner v_row out_outer out_inner out_row "
-    "mask_outer mask_inner mask_row mask_column".split()
-)
-"""Entries of `ints`: batch dimensions, sizes, queries a task (a multiple of six, or all), kinds, strides.
-
-`mask_kind`: 0 none, 1 bool, 2 float32 to be added. `key_matrix`: floats between two matrices of packed keys. There are
-at most 2,048 keys; `rows` by keys, rounded up to 16, is at most 12,288.
-"""
 
 @inline
 def _six(rows, step, first, last):
@@ -99,25 +90,26 @@ def attention(tensors, ints, floats, begin, end):
     """softmax(scale * queries by keys, masked) by values.
 
     tensors: queries, keys packed as the weights of k16 with tiles of 16, values (readable up to whole 16 columns),
-    mask, output; elements of a row are contiguous, also of the mask unless its stride says 0. ints: `ATTENTION_INTS`.
+    mask, output; elements of a row are contiguous, also of the mask unless its stride says 0.
     floats: scale, fill. Tasks: (outer, inner, blocks of queries).
     """
-    inner, queries, keys, depth, width, rows = ints[1], ints[2], ints[3], ints[4], ints[5], ints[6]
-    kind, zeroed = ints[7], ints[8]
+    p = read_attention(ints, floats)
+    inner, queries, keys, depth, width, rows = p.inner, p.queries, p.keys, p.depth, p.width, p.rows
+    kind, zeroed = p.mask_kind, p.zeroed
     blocks, padded = (queries + rows - 1) // rows, (keys + 15) // 16 * 16
     key_block = (depth + 15) // 16 * 16 * 16
-    fill, scale = np.float32(floats[1]), np.float32(floats[0])
+    fill, scale = np.float32(p.fill), np.float32(p.scale)
     scores, panel, part = scratch(12_288), scratch(32_768), scratch(96)
     for task in range(begin, end):
         matrix, block = task // blocks, task % blocks
         o, i = matrix // inner, matrix % inner
         first = block * rows
         count = min(rows, queries - first)
-        query = shift(pointer(tensors, 0, float32), o * ints[10] + i * ints[11] + first * ints[12])
-        key = shift(pointer(tensors, 1, float32), matrix * ints[9])
-        value = shift(pointer(tensors, 2, float32), o * ints[13] + i * ints[14])
-        out = shift(pointer(tensors, 4, float32), o * ints[16] + i * ints[17] + first * ints[18])
-        query_step = ints[12]
+        query = shift(pointer(tensors, 0, float32), o * p.q_outer + i * p.q_inner + first * p.q_row)
+        key = shift(pointer(tensors, 1, float32), matrix * p.key_matrix)
+        value = shift(pointer(tensors, 2, float32), o * p.v_outer + i * p.v_inner)
+        out = shift(pointer(tensors, 4, float32), o * p.out_outer + i * p.out_inner + first * p.out_row)
+        query_step = p.q_row
         if count * depth <= 32_768:  # close together: rows of a projection contend for the same sets of a cache
             for row in range(count):
                 source, target = shift(query, row * query_step), shift(panel, row * depth)
@@ -130,19 +122,19 @@ def attention(tensors, ints, floats, begin, end):
                 six = _six(query, query_step, row, count - 1)
                 _products(six, tile, depth, shift(scores, row * padded + column), padded)
         for row in range(count):
-            offset = o * ints[19] + i * ints[20] + (first + row) * ints[21]
+            offset = o * p.mask_outer + i * p.mask_inner + (first + row) * p.mask_row
             _softmax(shift(scores, row * padded), keys, padded, scale, shift(pointer(tensors, 3, types.uint8), offset),
-                     shift(pointer(tensors, 3, float32), offset), ints[22], kind, fill, zeroed)
+                     shift(pointer(tensors, 3, float32), offset), p.mask_column, kind, fill, zeroed)
         for column in range(0, width, 16):
             lanes = min(16, width - column)
             for n in range(keys):
-                store_lanes(panel, n * 16, load_lanes(value, n * ints[15] + column))
+                store_lanes(panel, n * 16, load_lanes(value, n * p.v_row + column))
             for row in range(0, count, 6):
-                six, target = _six(scores, padded, row, count - 1), shift(out, row * ints[18] + column)
+                six, target = _six(scores, padded, row, count - 1), shift(out, row * p.out_row + column)
                 if lanes == 16 and row + 6 <= count:
-                    _products(six, panel, keys, target, ints[18])
+                    _products(six, panel, keys, target, p.out_row)
                 else:
                     _products(six, panel, keys, part, 16)
                     for r in range(min(6, count - row)):
                         for j in range(lanes):
-                            target[r * ints[18] + j] = part[r * 16 + j]
+                            target[r * p.out_row + j] = part[r * 16 + j]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numba import float32, int64
 
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, shift
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.boxes import BOX_NMS
 
-__all__ = ["BOX_NMS_INTS"]
-
-BOX_NMS_INTS = tuple("n rows columns topk coordinates score id background across_ids center in_place".split())
-"""Entries of `ints` of `box_nms`; topk is at most rows, an id < 0 none."""
+read_box_nms = reader(BOX_NMS)
 
 
 @inline
@@ -39,15 +37,15 @@ def _sift(heap, size, place, scores, stride):
 
 
 @inline
-def _first_rows(data, ints, valid, order):
+def _first_rows(data, p, valid, order):
     """The first rows in order, `topk` at most; returns how many. A heap of the best so far, then sorted."""
-    rows, stride, most = ints[1], ints[2], ints[3]
-    scores = shift(data, ints[5])
+    rows, stride, most = p.rows, p.columns, p.topk
+    scores = shift(data, p.score)
     count = 0
     for row in range(rows):
         if not scores[row * stride] > valid:
             continue
-        if ints[6] >= 0 and data[row * stride + ints[6]] == np.float32(ints[7]):
+        if p.id >= 0 and data[row * stride + p.id] == np.float32(p.background):
             continue
         if count < most:
             order[count] = row
@@ -69,15 +67,15 @@ def _first_rows(data, ints, valid, order):
 
 
 @inline
-def _valid_rows(data, ints, valid, out):
+def _valid_rows(data, p, valid, out):
     """Gives the rows that aren't dropped in their order, with the id -1; returns how many."""
-    rows, columns, count = ints[1], ints[2], 0
+    rows, columns, count = p.rows, p.columns, 0
     for row in range(rows):
         source = shift(data, row * columns)
-        if source[ints[5]] > valid and source[ints[6]] != np.float32(ints[7]):
+        if source[p.score] > valid and source[p.id] != np.float32(p.background):
             for column in range(columns):
                 out[count * columns + column] = source[column]
-            out[count * columns + ints[6]] = np.float32(-1)
+            out[count * columns + p.id] = np.float32(-1)
             count += 1
     return count
 
@@ -87,11 +85,12 @@ def box_nms(tensors, ints, floats, begin, end):
     """Of each element of the batch the rows that are kept, by falling score, then rows of -1; or as ops/boxes.py says.
 
     tensors: rows [n][rows][columns], output alike, and memory to work in: int64 [n][topk] and float32
-    [n][6][topk]. ints: `BOX_NMS_INTS`. floats: overlap, valid. Tasks: n.
+    [n][6][topk]. floats: overlap, valid. Tasks: n.
     """
-    rows, columns, most, first = ints[1], ints[2], ints[3], ints[4]
-    limit, valid = np.float32(floats[0]), np.float32(floats[1])
-    by_id, in_place = ints[6] >= 0 and ints[8] == 0, ints[10] != 0
+    p = read_box_nms(ints, floats)
+    rows, columns, most, first = p.rows, p.columns, p.topk, p.coordinates
+    limit, valid = np.float32(p.overlap), np.float32(p.valid)
+    by_id, in_place = p.id >= 0 and p.across_ids == 0, p.in_place != 0
     for task in range(begin, end):
         data = shift(pointer(tensors, 0, float32), task * rows * columns)
         out = shift(pointer(tensors, 1, float32), task * rows * columns)
@@ -99,10 +98,10 @@ def box_nms(tensors, ints, floats, begin, end):
         left = shift(pointer(tensors, 3, float32), task * most * 6)
         top, right, bottom = shift(left, most), shift(left, 2 * most), shift(left, 3 * most)
         area, stands = shift(left, 4 * most), shift(left, 5 * most)
-        count = _first_rows(data, ints, valid, order)
+        count = _first_rows(data, p, valid, order)
         for place in range(count):
             box = shift(data, order[place] * columns + first)
-            if ints[9] != 0:
+            if p.center != 0:
                 half_w, half_h = box[2] / np.float32(2), box[3] / np.float32(2)
                 left[place], top[place] = box[0] - half_w, box[1] - half_h
                 right[place], bottom[place] = box[0] + half_w, box[1] + half_h
@@ -112,7 +111,7 @@ def box_nms(tensors, ints, floats, begin, end):
                 wide, high = box[2] - box[0], box[3] - box[1]
             area[place] = wide * high if wide >= 0 and high >= 0 else np.float32(0)
             stands[place] = np.float32(1)
-        kept = _valid_rows(data, ints, valid, out) if in_place else 0
+        kept = _valid_rows(data, p, valid, out) if in_place else 0
         for best in range(count):
             if stands[best] == 0 and not in_place:
                 continue
@@ -121,7 +120,7 @@ def box_nms(tensors, ints, floats, begin, end):
                 out[place * columns + column] = data[order[best] * columns + column]
             if in_place:
                 if stands[best] == 0:
-                    out[place * columns + ints[6]] = np.float32(-1)
+                    out[place * columns + p.id] = np.float32(-1)
                     continue
             else:
                 kept += 1
@@ -132,8 +131,8 @@ def box_nms(tensors, ints, floats, begin, end):
                 shared = max(w, np.float32(0)) * max(h, np.float32(0))
                 overlap = shared / (whole + area[other] - shared)
                 if overlap > limit or (in_place and overlap == limit):
-                    others_id = data[order[other] * columns + ints[6]] if by_id else np.float32(0)
-                    if not by_id or others_id == data[order[best] * columns + ints[6]]:
+                    others_id = data[order[other] * columns + p.id] if by_id else np.float32(0)
+                    if not by_id or others_id == data[order[best] * columns + p.id]:
                         stands[other] = np.float32(0)
         for place in range(kept * columns, rows * columns):
             out[place] = np.float32(-1)

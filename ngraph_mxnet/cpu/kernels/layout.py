@@ -16,36 +16,40 @@ from ngraph_mxnet.cpu.kernels.lanes import (
     transpose_lanes,
     transpose_pairs,
 )
-from ngraph_mxnet.cpu.kernels.pointers import pointer, round_bf16, shift
+from ngraph_mxnet.cpu.kernels.pointers import pointer, reader, round_bf16, shift
 from ngraph_mxnet.cpu.kernels.record import kernel
-
-__all__ = ["LAYOUT_INTS", "PACK_CONTRACTION_INTS"]
-
-LAYOUT_INTS = tuple("n c h w in_n in_c in_row in_column out_n out_c out_row out_column".split())
-"""`ints` of `to_blocked` and `from_blocked`; the blocked side's `c` stride separates blocks."""
-
-PACK_CONTRACTION_INTS = tuple(
-    "supers merged oc_per_group ic_per_group kernel_h kernel_w oc_tile lanes oc_stride ic_stride "
-    "kh_stride kw_stride super_stride".split()
+from ngraph_mxnet.cpu.params.layout import (
+    FROM_BLOCKED,
+    PACK_CHANNELS,
+    PACK_CONTRACTION,
+    PACK_DEPTHWISE,
+    TO_BLOCKED,
+    ZERO_HALO,
 )
-"""Entries of `ints` of `pack_contraction`; groups = supers * merged, lanes is 16 (k16) or 1 (k1)."""
 
+read_from_blocked = reader(FROM_BLOCKED)
+read_pack_channels = reader(PACK_CHANNELS)
+read_pack_contraction = reader(PACK_CONTRACTION)
+read_pack_depthwise = reader(PACK_DEPTHWISE)
+read_to_blocked = reader(TO_BLOCKED)
+read_zero_halo = reader(ZERO_HALO)
 
 
 @kernel("to_blocked")
 def to_blocked(tensors, ints, floats, begin, end):
     """Plain `[N][C][H][W]` with any strides to blocked; padding lanes get zeros, the halo is not touched.
 
-    tensors: input, output. ints: `LAYOUT_INTS`. Tasks: (n, 16-channel block, row).
+    tensors: input, output. Tasks: (n, 16-channel block, row).
     """
-    channels, height, width = ints[1], ints[2], ints[3]
-    in_c, in_w, out_w = ints[5], ints[7], ints[11]
+    p = read_to_blocked(ints, floats)
+    channels, height, width = p.c, p.h, p.w
+    in_c, in_w, out_w = p.in_c, p.in_column, p.out_column
     blocks = (channels + 15) // 16
     for task in range(begin, end):
         plane, row = task // height, task % height
         image, block = plane // blocks, plane % blocks
-        source = shift(pointer(tensors, 0, float32), image * ints[4] + block * 16 * in_c + row * ints[6])
-        target = shift(pointer(tensors, 1, float32), image * ints[8] + block * ints[9] + row * ints[10])
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * 16 * in_c + row * p.in_row)
+        target = shift(pointer(tensors, 1, float32), image * p.out_n + block * p.out_c + row * p.out_row)
         valid = channels - block * 16
         start = 0
         if valid >= 16 and in_w == 1:
@@ -74,17 +78,17 @@ def zero_halo(tensors, ints, floats, begin, end):
     tensors: the memory, halo included. ints: planes (image, block), height, width, top, bottom, left, right, and how
     many 4-byte words a pixel has. Tasks: plane.
     """
-    height, width, words = ints[1], ints[2], ints[7]
-    row = (width + ints[5] + ints[6]) * words
-    left, between = ints[3] * row + ints[5] * words, row - width * words
+    p = read_zero_halo(ints, floats)
+    row = (p.width + p.left + p.right) * p.words
+    left, between = p.top * row + p.left * p.words, row - p.width * p.words
     for task in range(begin, end):
-        plane = shift(pointer(tensors, 0, float32), task * (height + ints[3] + ints[4]) * row)
+        plane = shift(pointer(tensors, 0, float32), task * (p.height + p.top + p.bottom) * row)
         for word in range(left):
             plane[word] = float32(0)
-        for line in range(height - 1):
+        for line in range(p.height - 1):
             for word in range(between):
-                plane[left + line * row + width * words + word] = float32(0)
-        for word in range(left + (height - 1) * row + width * words, (height + ints[3] + ints[4]) * row):
+                plane[left + line * row + p.width * p.words + word] = float32(0)
+        for word in range(left + (p.height - 1) * row + p.width * p.words, (p.height + p.top + p.bottom) * row):
             plane[word] = float32(0)
 
 
@@ -92,16 +96,17 @@ def zero_halo(tensors, ints, floats, begin, end):
 def from_blocked(tensors, ints, floats, begin, end):
     """Blocked to plain `[N][C][H][W]` with any strides.
 
-    tensors: input, output. ints: `LAYOUT_INTS`. Tasks: (n, 16-channel block, row).
+    tensors: input, output. Tasks: (n, 16-channel block, row).
     """
-    channels, height, width = ints[1], ints[2], ints[3]
-    in_w, out_c, out_w = ints[7], ints[9], ints[11]
+    p = read_from_blocked(ints, floats)
+    channels, height, width = p.c, p.h, p.w
+    in_w, out_c, out_w = p.in_column, p.out_c, p.out_column
     blocks = (channels + 15) // 16
     for task in range(begin, end):
         plane, row = task // height, task % height
         image, block = plane // blocks, plane % blocks
-        source = shift(pointer(tensors, 0, float32), image * ints[4] + block * ints[5] + row * ints[6])
-        target = shift(pointer(tensors, 1, float32), image * ints[8] + block * 16 * out_c + row * ints[10])
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c + row * p.in_row)
+        target = shift(pointer(tensors, 1, float32), image * p.out_n + block * 16 * out_c + row * p.out_row)
         valid = min(channels - block * 16, 16)
         start = 0
         if valid == 16 and out_w == 1:
@@ -118,7 +123,6 @@ def from_blocked(tensors, ints, floats, begin, end):
                 target[w * out_w + lane * out_c] = pixel[lane]
 
 
-
 @kernel("pack_contraction")
 def pack_contraction(tensors, ints, floats, begin, end):
     """Weights `[OC][IC / groups][KH][KW]` with any strides to a contraction's packed layout.
@@ -127,31 +131,32 @@ def pack_contraction(tensors, ints, floats, begin, end):
     of output column and of K. Packed: `[supers][oc groups][ic blocks][KH][KW][lanes][oc_tile]`, zeros where a
     super-group's blocks have no weight. Tasks: (super, oc group, ic block).
     """
+    p = read_pack_contraction(ints, floats)
     merged, ocg, icg, kernel_h, kernel_w, oc_tile, lanes = (
-        ints[1], ints[2], ints[3], ints[4], ints[5], ints[6], ints[7],
+        p.merged, p.oc_per_group, p.ic_per_group, p.kernel_h, p.kernel_w, p.oc_tile, p.lanes,
     )  # fmt: skip
     oc_groups = (merged * ocg + oc_tile - 1) // oc_tile
     blocks = (merged * icg + lanes - 1) // lanes
     for task in range(begin, end):
         block, rest = task % blocks, task // blocks
         oc_group, super_group = rest % oc_groups, rest // oc_groups
-        weights = shift(pointer(tensors, 0, float32), super_group * ints[12])
+        weights = shift(pointer(tensors, 0, float32), super_group * p.super_stride)
         packed = shift(pointer(tensors, 1, float32), task * kernel_h * kernel_w * lanes * oc_tile)
         for tap in range(kernel_h * kernel_w):
-            at = tap // kernel_w * ints[10] + tap % kernel_w * ints[11]
+            at = tap // kernel_w * p.kh_stride + tap % kernel_w * p.kw_stride
             whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg
             if whole and lanes == 16 and oc_tile % 16 == 0:
-                inside = shift(weights, at + block * 16 * ints[9])
-                if ints[8] == 1:
+                inside = shift(weights, at + block * 16 * p.ic_stride)
+                if p.oc_stride == 1:
                     for k in range(16):
                         for j in range(0, oc_tile, 16):
-                            values = load_lanes(inside, k * ints[9] + oc_group * oc_tile + j)
+                            values = load_lanes(inside, k * p.ic_stride + oc_group * oc_tile + j)
                             store_lanes(packed, (tap * 16 + k) * oc_tile + j, values)
                     continue
-                if ints[9] == 1:
+                if p.ic_stride == 1:
                     for j in range(0, oc_tile, 16):
-                        rows = shift(inside, (oc_group * oc_tile + j) * ints[8])
-                        transpose_lanes(rows, ints[8], shift(packed, tap * 16 * oc_tile + j), oc_tile)
+                        rows = shift(inside, (oc_group * oc_tile + j) * p.oc_stride)
+                        transpose_lanes(rows, p.oc_stride, shift(packed, tap * 16 * oc_tile + j), oc_tile)
                     continue
             for k in range(lanes):
                 ic = block * lanes + k
@@ -159,43 +164,43 @@ def pack_contraction(tensors, ints, floats, begin, end):
                 first, last = group * ocg, group * ocg + ocg
                 if group >= merged:
                     first, last = 0, 0
-                source = shift(weights, at + (ic - group * icg) * ints[9])
+                source = shift(weights, at + (ic - group * icg) * p.ic_stride)
                 target = shift(packed, (tap * lanes + k) * oc_tile)
                 for j in range(oc_tile):
                     oc = oc_group * oc_tile + j
                     if first <= oc < last:
-                        target[j] = source[oc * ints[8]]
+                        target[j] = source[oc * p.oc_stride]
                     else:
                         target[j] = np.float32(0)
-
 
 
 @kernel("pack_contraction_bf16")
 def pack_contraction_bf16(tensors, ints, floats, begin, end):
     """As `pack_contraction` with 16 lanes, rounded to bf16 in pairs: `[.. lanes / 2][oc_tile][2]`."""
-    merged, ocg, icg, oc_tile, oc_stride, ic_stride = ints[1], ints[2], ints[3], ints[6], ints[8], ints[9]
-    taps = ints[4] * ints[5]
-    oc_groups = (merged * ocg + oc_tile - 1) // oc_tile
+    p = read_pack_contraction(ints, floats)
+    merged, ocg, icg = p.merged, p.oc_per_group, p.ic_per_group
+    taps = p.kernel_h * p.kernel_w
+    oc_groups = (merged * ocg + p.oc_tile - 1) // p.oc_tile
     blocks = (merged * icg + 15) // 16
     for task in range(begin, end):
         block, rest = task % blocks, task // blocks
         oc_group, super_group = rest % oc_groups, rest // oc_groups
-        weights = shift(pointer(tensors, 0, float32), super_group * ints[12])
-        whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg
+        weights = shift(pointer(tensors, 0, float32), super_group * p.super_stride)
+        whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * p.oc_tile <= ocg
         for tap in range(taps):
-            at = tap // ints[5] * ints[10] + tap % ints[5] * ints[11]
-            packed = shift(pointer(tensors, 1, uint16), (task * taps + tap) * 16 * oc_tile)
-            inside = shift(weights, at + block * 16 * ic_stride + oc_group * oc_tile * oc_stride)
-            if whole and oc_stride == 1:
+            at = tap // p.kernel_w * p.kh_stride + tap % p.kernel_w * p.kw_stride
+            packed = shift(pointer(tensors, 1, uint16), (task * taps + tap) * 16 * p.oc_tile)
+            inside = shift(weights, at + block * 16 * p.ic_stride + oc_group * p.oc_tile * p.oc_stride)
+            if whole and p.oc_stride == 1:
                 for k in range(0, 16, 2):
-                    for j in range(0, oc_tile, 16):
-                        first = load_lanes(inside, k * ic_stride + j)
-                        second = load_lanes(inside, (k + 1) * ic_stride + j)
-                        store_pairs(packed, k * oc_tile + 2 * j, first, second)
+                    for j in range(0, p.oc_tile, 16):
+                        first = load_lanes(inside, k * p.ic_stride + j)
+                        second = load_lanes(inside, (k + 1) * p.ic_stride + j)
+                        store_pairs(packed, k * p.oc_tile + 2 * j, first, second)
                 continue
-            if whole and ic_stride == 1:
-                for j in range(0, oc_tile, 16):
-                    transpose_pairs(shift(inside, j * oc_stride), oc_stride, shift(packed, 2 * j), 2 * oc_tile)
+            if whole and p.ic_stride == 1:
+                for j in range(0, p.oc_tile, 16):
+                    transpose_pairs(shift(inside, j * p.oc_stride), p.oc_stride, shift(packed, 2 * j), 2 * p.oc_tile)
                 continue
             for k in range(16):
                 ic = block * 16 + k
@@ -203,12 +208,12 @@ def pack_contraction_bf16(tensors, ints, floats, begin, end):
                 first, last = group * ocg, group * ocg + ocg
                 if group >= merged:
                     first, last = 0, 0
-                source = shift(weights, at + (ic - group * icg) * ic_stride)
-                target = shift(packed, k // 2 * 2 * oc_tile + k % 2)
-                for j in range(oc_tile):
-                    oc = oc_group * oc_tile + j
+                source = shift(weights, at + (ic - group * icg) * p.ic_stride)
+                target = shift(packed, k // 2 * 2 * p.oc_tile + k % 2)
+                for j in range(p.oc_tile):
+                    oc = oc_group * p.oc_tile + j
                     if first <= oc < last:
-                        target[2 * j] = round_bf16(source[oc * oc_stride])
+                        target[2 * j] = round_bf16(source[oc * p.oc_stride])
                     else:
                         target[2 * j] = np.uint16(0)
 
@@ -219,16 +224,16 @@ def pack_depthwise(tensors, ints, floats, begin, end):
 
     tensors: weights, packed. ints: channels, KH, KW, then the strides of channel, KH and KW. Tasks: c16.
     """
-    channels, kernel_w = ints[0], ints[2]
-    taps = ints[1] * kernel_w
+    p = read_pack_depthwise(ints, floats)
+    channels, kernel_w = p.channels, p.kernel_w
+    taps = p.kernel_h * kernel_w
     for block in range(begin, end):
         for tap in range(taps):
             target = shift(pointer(tensors, 1, float32), (block * taps + tap) * 16)
-            source = shift(pointer(tensors, 0, float32), tap // kernel_w * ints[4] + tap % kernel_w * ints[5])
+            source = shift(pointer(tensors, 0, float32), tap // kernel_w * p.kh_stride + tap % kernel_w * p.kw_stride)
             for j in range(16):
                 c = block * 16 + j
-                target[j] = source[c * ints[3]] if c < channels else np.float32(0)
-
+                target[j] = source[c * p.channel_stride] if c < channels else np.float32(0)
 
 
 @kernel("pack_channels")
@@ -238,7 +243,8 @@ def pack_channels(tensors, ints, floats, begin, end):
     tensors: values, packed. ints: groups, channels per group, oc_tile, stride of values.
     Tasks: (group, tile).
     """
-    per_group, tile, stride = ints[1], ints[2], ints[3]
+    p = read_pack_channels(ints, floats)
+    per_group, tile, stride = p.per_group, p.oc_tile, p.stride
     tiles = (per_group + tile - 1) // tile
     for task in range(begin, end):
         group, first = task // tiles, task % tiles * tile

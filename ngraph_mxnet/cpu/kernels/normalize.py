@@ -18,23 +18,14 @@ from ngraph_mxnet.cpu.kernels.lanes import (
     sum_of_lanes,
     widen,
 )
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, select, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, select, shift
+from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.normalize import BATCH_NORM_FACTORS, LAYER_NORM, LRN, SOFTMAX
 
-__all__ = ["FACTORS_INTS", "LAYER_NORM_INTS", "LRN_INTS", "SOFTMAX_INTS"]
-
-SOFTMAX_INTS = tuple("outer axis inner in_outer in_axis in_inner out_outer out_axis out_inner".split())
-"""Entries of `ints` of `softmax` and `log_softmax`; the last six are strides."""
-
-LAYER_NORM_INTS = ("rows", "columns", "in_row", "out_row")
-"""Entries of `ints` of `layer_norm`; a row is contiguous."""
-
-FACTORS_INTS = ("channels",)
-"""Entries of `ints` of `batch_norm_factors`."""
-
-LRN_INTS = ("n", "c", "inner", "size", "in_n", "in_c", "out_n", "out_c")
-"""Entries of `ints` of `lrn`; the inner dimension (height times width) is contiguous."""
-
+read_batch_norm_factors = reader(BATCH_NORM_FACTORS)
+read_layer_norm = reader(LAYER_NORM)
+read_lrn = reader(LRN)
+read_softmax = reader(SOFTMAX)
 
 
 def _softmax(logarithm: bool) -> Callable:
@@ -114,40 +105,33 @@ def _softmax(logarithm: bool) -> Callable:
                 target[i * out_step] = target[i * out_step] * scale
 
     def softmax(tensors, ints, floats, begin, end):
-        tiles = (ints[2] + 15) // 16
+        """Softmax along an axis of `[outer][size][inner]`, or its logarithm.
+
+        tensors: input, output (may be the input; that of log_softmax must not overlap it).
+        Tasks: (outer, 16 neighbours of inner).
+        """
+        p = read_softmax(ints, floats)
+        tiles = (p.inner + 15) // 16
         for task in range(begin, end):
             outer, first = task // tiles, task % tiles * 16
-            source = shift(pointer(tensors, 0, float32), outer * ints[3] + first * ints[5])
-            target = shift(pointer(tensors, 1, float32), outer * ints[6] + first * ints[8])
-            count = min(ints[2] - first, 16)
-            if count == 16 and ints[5] == 1 and ints[8] == 1:
-                columns(source, target, ints[1], ints[4], ints[7])
-            elif ints[4] == 1 and ints[7] == 1:
+            source = shift(pointer(tensors, 0, float32), outer * p.in_outer + first * p.in_inner)
+            target = shift(pointer(tensors, 1, float32), outer * p.out_outer + first * p.out_inner)
+            count = min(p.inner - first, 16)
+            if count == 16 and p.in_inner == 1 and p.out_inner == 1:
+                columns(source, target, p.size, p.in_axis, p.out_axis)
+            elif p.in_axis == 1 and p.out_axis == 1:
                 for j in range(count):
-                    row(shift(source, j * ints[5]), shift(target, j * ints[8]), ints[1])
+                    row(shift(source, j * p.in_inner), shift(target, j * p.out_inner), p.size)
             else:
                 for j in range(count):
-                    cell, out = shift(source, j * ints[5]), shift(target, j * ints[8])
-                    strided(cell, out, ints[1], ints[4], ints[7])
+                    cell, out = shift(source, j * p.in_inner), shift(target, j * p.out_inner)
+                    strided(cell, out, p.size, p.in_axis, p.out_axis)
 
     return softmax
 
 
-register(
-    KernelRecord(
-        name="softmax",
-        function=_softmax(False),
-        doc="Softmax along an axis of `[outer][axis][inner]`. tensors: input, output (may be the input). "
-        "ints: `SOFTMAX_INTS`. Tasks: (outer, 16 neighbours of inner).",
-    )
-)
-register(
-    KernelRecord(
-        name="log_softmax",
-        function=_softmax(True),
-        doc="As softmax, its logarithm; the output must not overlap the input.",
-    )
-)
+kernel("softmax")(_softmax(False))
+kernel("log_softmax")(_softmax(True))
 
 
 @inline
@@ -172,17 +156,18 @@ def _row_sum(source, size, mean):
 def layer_norm(tensors, ints, floats, begin, end):
     """(x - mean) / sqrt(variance + epsilon) * gamma + beta along contiguous rows.
 
-    tensors: x, gamma, beta (`columns` each), output (may be x). ints: `LAYER_NORM_INTS`. floats: epsilon.
+    tensors: x, gamma, beta (`columns` each), output (may be x). floats: epsilon.
     Tasks: rows.
     """
-    size = ints[1]
+    p = read_layer_norm(ints, floats)
+    size = p.columns
     gamma, beta = pointer(tensors, 1, float32), pointer(tensors, 2, float32)
     for row in range(begin, end):
-        source = shift(pointer(tensors, 0, float32), row * ints[2])
-        target = shift(pointer(tensors, 3, float32), row * ints[3])
+        source = shift(pointer(tensors, 0, float32), row * p.in_row)
+        target = shift(pointer(tensors, 3, float32), row * p.out_row)
         mean = _row_sum(source, size, 0.0)[0] / size
         variance = _row_sum(source, size, mean)[1] / size
-        centre, scale = np.float32(mean), np.float32(1.0 / np.sqrt(variance + floats[0]))
+        centre, scale = np.float32(mean), np.float32(1.0 / np.sqrt(variance + p.epsilon))
         for i in range(size):
             target[i] = (source[i] - centre) * scale * gamma[i] + beta[i]
 
@@ -191,14 +176,15 @@ def layer_norm(tensors, ints, floats, begin, end):
 def batch_norm_factors(tensors, ints, floats, begin, end):
     """scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale.
 
-    tensors: vectors gamma, beta, mean, variance, scale, shift. ints: `FACTORS_INTS`. floats: epsilon. One task.
+    tensors: vectors gamma, beta, mean, variance, scale, shift. floats: epsilon. One task.
     """
+    p = read_batch_norm_factors(ints, floats)
     gamma, beta = pointer(tensors, 0, float32), pointer(tensors, 1, float32)
     mean, variance = pointer(tensors, 2, float32), pointer(tensors, 3, float32)
     scale, offset = pointer(tensors, 4, float32), pointer(tensors, 5, float32)
-    epsilon = np.float32(floats[0])
+    epsilon = np.float32(p.epsilon)
     for _ in range(begin, end):
-        for i in range(ints[0]):
+        for i in range(p.channels):
             factor = gamma[i] / np.sqrt(variance[i] + epsilon)
             scale[i] = factor
             offset[i] = beta[i] - mean[i] * factor
@@ -209,19 +195,20 @@ def lrn(tensors, ints, floats, begin, end):
     """Local response normalisation across channels: x / (bias + alpha / size * sum of squares) ** beta.
 
     The window is `size` (odd) channels around x's, clipped. tensors: plain `[N][C][inner]` input, output
-    (must not overlap the input). ints: `LRN_INTS`. floats: alpha, beta, bias. Tasks: (n, c).
+    (must not overlap the input). floats: alpha, beta, bias. Tasks: (n, c).
     """
-    channels, inner, half = ints[1], ints[2], ints[3] // 2
-    alpha, power, bias = np.float32(floats[0] / ints[3]), np.float32(-floats[1]), np.float32(floats[2])
+    p = read_lrn(ints, floats)
+    channels, inner, half = p.c, p.inner, p.size // 2
+    alpha, power, bias = np.float32(p.alpha / p.size), np.float32(-p.beta), np.float32(p.bias)
     for task in range(begin, end):
         image, channel = task // channels, task % channels
-        source = shift(pointer(tensors, 0, float32), image * ints[4])
-        centre = shift(source, channel * ints[5])
-        target = shift(pointer(tensors, 1, float32), image * ints[6] + channel * ints[7])
+        source = shift(pointer(tensors, 0, float32), image * p.in_n)
+        centre = shift(source, channel * p.in_c)
+        target = shift(pointer(tensors, 1, float32), image * p.out_n + channel * p.out_c)
         for i in range(inner):
             target[i] = np.float32(0)
         for c in range(max(channel - half, 0), min(channel + half + 1, channels)):
-            plane = shift(source, c * ints[5])
+            plane = shift(source, c * p.in_c)
             for i in range(inner):
                 target[i] = target[i] + plane[i] * plane[i]
         for i in range(inner):

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from numba import types
 
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, shift
+from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.ordering import ARGSORT, CUMSUM, FIRST
 
-__all__ = ["AXIS_INTS"]
-
-AXIS_INTS = tuple("outer size inner descending count".split())
-"""Entries of `ints`: data is [outer][size][inner]; running sums take the first three, full sorts all but the last."""
+read_argsort = reader(ARGSORT)
+read_cumsum = reader(CUMSUM)
+read_first = reader(FIRST)
 
 _RUN = 8
 """Neighbours that are sorted by insertion before runs are merged."""
@@ -27,36 +27,36 @@ def _argsort(element: types.Type) -> Callable:
         """The positions along the axis in the order of their elements, equal ones in the order of positions; NaN last.
 
         tensors: data (contiguous), output int64 [outer][inner][2][size], of which the first half is the result and
-        the second a workspace. ints: `AXIS_INTS`. Tasks: (outer, inner).
+        the second a workspace. Tasks: (outer, inner).
         """
-        size, inner, descending = ints[1], ints[2], ints[3]
+        p = read_argsort(ints, floats)
         passes, width = 0, _RUN
-        while width < size:
+        while width < p.size:
             passes, width = passes + 1, 2 * width
         for task in range(begin, end):
-            data = shift(pointer(tensors, 0, element), task // inner * size * inner + task % inner)
-            result = shift(pointer(tensors, 1, types.int64), task * 2 * size)
+            data = shift(pointer(tensors, 0, element), task // p.inner * p.size * p.inner + task % p.inner)
+            result = shift(pointer(tensors, 1, types.int64), task * 2 * p.size)
             # Each pass merges from one half into the other; the last ends in the first half.
-            source, target = result, shift(result, size)
+            source, target = result, shift(result, p.size)
             if passes % 2:
                 source, target = target, source
-            for first in range(0, size, _RUN):
-                for i in range(first, min(first + _RUN, size)):
-                    x, at = data[i * inner], i
-                    while at > first and _goes_first(x, data[source[at - 1] * inner], descending):
+            for first in range(0, p.size, _RUN):
+                for i in range(first, min(first + _RUN, p.size)):
+                    x, at = data[i * p.inner], i
+                    while at > first and _goes_first(x, data[source[at - 1] * p.inner], p.descending):
                         source[at] = source[at - 1]
                         at -= 1
                     source[at] = i
             width = _RUN
-            while width < size:
-                for first in range(0, size, 2 * width):
-                    left, middle, stop = first, min(first + width, size), min(first + 2 * width, size)
+            while width < p.size:
+                for first in range(0, p.size, 2 * width):
+                    left, middle, stop = first, min(first + width, p.size), min(first + 2 * width, p.size)
                     right = middle
                     for at in range(first, stop):
                         from_right = left >= middle
                         if left < middle and right < stop:
-                            from_right = _goes_first(data[source[right] * inner], data[source[left] * inner],
-                                                     descending)
+                            from_right = _goes_first(data[source[right] * p.inner], data[source[left] * p.inner],
+                                                     p.descending)
                         if from_right:
                             target[at] = source[right]
                             right += 1
@@ -103,23 +103,23 @@ def _first(element: types.Type) -> Callable:
         tensors: data (contiguous), output int64 [outer][inner][count]. ints: `AXIS_INTS`; count is at most size.
         Tasks: (outer, inner).
         """
-        size, inner, descending, count = ints[1], ints[2], ints[3], ints[4]
+        p = read_first(ints, floats)
         for task in range(begin, end):
-            data = shift(pointer(tensors, 0, element), task // inner * size * inner + task % inner)
-            heap = shift(pointer(tensors, 1, types.int64), task * count)
-            for i in range(count):
+            data = shift(pointer(tensors, 0, element), task // p.inner * p.size * p.inner + task % p.inner)
+            heap = shift(pointer(tensors, 1, types.int64), task * p.count)
+            for i in range(p.count):
                 heap[i] = i
-            for place in range(count // 2 - 1, -1, -1):
-                _sift(heap, count, place, data, inner, descending)
-            worst = data[heap[0] * inner]
-            for i in range(count, size):
-                if _goes_first(data[i * inner], worst, descending):
+            for place in range(p.count // 2 - 1, -1, -1):
+                _sift(heap, p.count, place, data, p.inner, p.descending)
+            worst = data[heap[0] * p.inner]
+            for i in range(p.count, p.size):
+                if _goes_first(data[i * p.inner], worst, p.descending):
                     heap[0] = i
-                    _sift(heap, count, 0, data, inner, descending)
-                    worst = data[heap[0] * inner]
-            for last in range(count - 1, 0, -1):
+                    _sift(heap, p.count, 0, data, p.inner, p.descending)
+                    worst = data[heap[0] * p.inner]
+            for last in range(p.count - 1, 0, -1):
                 heap[0], heap[last] = heap[last], heap[0]
-                _sift(heap, last, 0, data, inner, descending)
+                _sift(heap, last, 0, data, p.inner, p.descending)
 
     return first
 
@@ -128,18 +128,18 @@ def _cumsum(element: types.Type) -> Callable:
     def cumsum(tensors, ints, floats, begin, end):
         """out[i] = data[0] + ... + data[i] along an axis, added one after the other.
 
-        tensors: data, output; both contiguous. ints: `AXIS_INTS`. Tasks: (outer, inner).
+        tensors: data, output; both contiguous. Tasks: (outer, inner).
         """
-        size, inner = ints[1], ints[2]
+        p = read_cumsum(ints, floats)
         for task in range(begin, end):
-            first = task // inner * size * inner + task % inner
+            first = task // p.inner * p.size * p.inner + task % p.inner
             data, out = shift(pointer(tensors, 0, element), first), shift(pointer(tensors, 1, element), first)
-            for i in range(size):
-                out[i * inner] = data[i * inner] + out[(i - 1) * inner] if i else data[0]
+            for i in range(p.size):
+                out[i * p.inner] = data[i * p.inner] + out[(i - 1) * p.inner] if i else data[0]
 
     return cumsum
 
 
 for _name, _element in (("f32", types.float32), ("f64", types.float64), ("i64", types.int64)):
     for _op, _function in (("argsort", _argsort(_element)), ("first", _first(_element)), ("cumsum", _cumsum(_element))):
-        register(KernelRecord(name=f"{_op}_{_name}", function=_function, doc=_function.__doc__ or ""))
+        kernel(f"{_op}_{_name}")(_function)

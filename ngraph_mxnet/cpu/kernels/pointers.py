@@ -11,6 +11,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from ngraph_mxnet.cpu.params.record import Kernels, named
+
 __all__ = [
     "FLOATS",
     "INTS",
@@ -25,6 +27,7 @@ __all__ = [
     "parameter",
     "pointer",
     "power_of_two",
+    "reader",
     "round_bf16",
     "rounding",
     "scratch",
@@ -70,6 +73,28 @@ def pointer(typingctx, tensors, index, element):
         return builder.bitcast(builder.load(slot), context.get_value_type(result))
 
     return result(tensors, index, element), generate
+
+
+def reader(record: Kernels) -> Callable:
+    """A function of `ints` and `floats`: the numbers that the record declares, as a named tuple.
+
+    What is not used is not read."""
+    named_type = named((*record.ints, *record.floats))
+
+    @intrinsic
+    def read(typingctx, ints, floats):
+        fields = [types.int64] * len(record.ints) + [types.float64] * len(record.floats)
+        result = types.BaseTuple.from_types(fields, named_type)
+
+        def generate(context, builder, signature, arguments):
+            values = [builder.load(builder.gep(base, [ir.IntType(64)(number)], inbounds=True))
+                      for base, names in zip(arguments, (record.ints, record.floats), strict=True)
+                      for number in range(len(names))]
+            return context.make_tuple(builder, signature.return_type, values)
+
+        return result(ints, floats), generate
+
+    return read
 
 
 @intrinsic

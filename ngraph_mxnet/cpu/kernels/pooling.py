@@ -20,22 +20,12 @@ from ngraph_mxnet.cpu.kernels.lanes import (
     store_bf16_lanes,
     store_lanes,
 )
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, shift
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.pooling import POOL, SCALE_SHIFT
 
-__all__ = ["POOL_INTS", "SCALE_SHIFT_INTS"]
-
-POOL_INTS = tuple(
-    "n c16 h w out_h out_w kernel_h kernel_w stride_h stride_w dilation_h dilation_w pad_top pad_left "
-    "pad_bottom pad_right include_pad in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel "
-    "d out_d kernel_d stride_d pad_front pad_back in_slice out_slice".split()
-)
-"""Names of the entries of `ints` of both pooling kernels. `in_*` and `out_*` are strides, but `out_d`, `out_h` and
-`out_w` sizes; the depth, which has no dilation, is 1 in two dimensions."""
-
-SCALE_SHIFT_INTS = tuple("n c16 h w in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel".split())
-"""Names of the entries of `ints` of `scale_shift_blocked`."""
-
+read_pool = reader(POOL)
+read_scale_shift = reader(SCALE_SHIFT)
 
 _LOAD = {float32: load_lanes, uint16: load_bf16_lanes}
 _STORE = {float32: store_lanes, uint16: store_bf16_lanes}
@@ -57,25 +47,25 @@ def _taps(position, size, dilation, limit):
 
 
 @inline
-def _columns(ints, left):
+def _columns(p, left):
     """`_taps` of a window's columns in the image; without its divisions where the window lies inside."""
-    if left >= 0 and left + (ints[7] - 1) * ints[11] < ints[3]:
-        return 0, ints[7]
-    return _taps(left, ints[7], ints[11], ints[3])
+    if left >= 0 and left + (p.kernel_w - 1) * p.dilation_w < p.w:
+        return 0, p.kernel_w
+    return _taps(left, p.kernel_w, p.dilation_w, p.w)
 
 
 @inline
-def _row_of_windows(ints, task):
+def _row_of_windows(p, task):
     """Where a task's image and its row of the output begin; then the first slice its windows reach, negative in the
     padding, with `_taps`, and the same of rows."""
-    plane, oh = task // ints[4], task % ints[4]
-    image, block = plane // ints[1], plane % ints[1]
-    image, od = image // ints[26], image % ints[26]
-    start = image * ints[17] + block * ints[18]
-    place = image * ints[21] + od * ints[32] + block * ints[22] + oh * ints[23]
-    front, top = od * ints[28] - ints[29], oh * ints[8] - ints[12]
-    kd0, kd1 = _taps(front, ints[27], 1, ints[25])
-    kh0, kh1 = _taps(top, ints[6], ints[10], ints[2])
+    plane, oh = task // p.out_h, task % p.out_h
+    image, block = plane // p.c16, plane % p.c16
+    image, od = image // p.out_d, image % p.out_d
+    start = image * p.in_n + block * p.in_c16
+    place = image * p.out_n + od * p.out_slice + block * p.out_c16 + oh * p.out_row
+    front, top = od * p.stride_d - p.pad_front, oh * p.stride_h - p.pad_top
+    kd0, kd1 = _taps(front, p.kernel_d, 1, p.d)
+    kh0, kh1 = _taps(top, p.kernel_h, p.dilation_h, p.h)
     return start, place, front, kd0, kd1, top, kh0, kh1
 
 
@@ -85,25 +75,26 @@ def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
     def max_pool_blocked(tensors, ints, floats, begin, end):
         """Maximum over windows clipped to the image; NaN wins; -inf for a window wholly outside.
 
-        tensors: input, output. ints: `POOL_INTS` (the pads below and right and include_pad are ignored).
+        tensors: input, output. The pads below and right and include_pad are ignored.
         Tasks: (n, output slice, c16, output row).
         """
+        p = read_pool(ints, floats)
         for task in range(begin, end):
-            start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(ints, task)
+            start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(p, task)
             source = shift(pointer(tensors, 0, source_type), start)
             target = shift(pointer(tensors, 1, target_type), place)
-            for ow in range(ints[5]):
-                left = ow * ints[9] - ints[13]
-                kw0, kw1 = _columns(ints, left)
+            for ow in range(p.out_w):
+                left = ow * p.stride_w - p.pad_left
+                kw0, kw1 = _columns(p, left)
                 best = splat(np.float32(-np.inf))
                 for kd in range(kd0, kd1):
                     for kh in range(kh0, kh1):
-                        slice_ = shift(source, (front + kd) * ints[31])
-                        row = shift(slice_, (top + kh * ints[10]) * ints[19] + left * ints[20])
-                        step = ints[11] * ints[20]
+                        slice_ = shift(source, (front + kd) * p.in_slice)
+                        row = shift(slice_, (top + kh * p.dilation_h) * p.in_row + left * p.in_pixel)
+                        step = p.dilation_w * p.in_pixel
                         for kw in range(kw0, kw1):
                             best = maximum_lanes(load(row, kw * step), best)
-                store(target, ow * ints[24], best)
+                store(target, ow * p.out_pixel, best)
 
     return max_pool_blocked
 
@@ -114,36 +105,37 @@ def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
     def avg_pool_blocked(tensors, ints, floats, begin, end):
         """Mean over windows.
 
-        tensors: input, output. ints: `POOL_INTS`. With include_pad 1 the divisor counts the window's taps within
+        tensors: input, output. With include_pad 1 the divisor counts the window's taps within
         the image and its pads (not what lies beyond, where the output size was rounded up); with 0 only those
         in the image. 0 for an empty window. Only pixels of the image are read.
         Tasks: (n, output slice, c16, output row).
         """
+        p = read_pool(ints, floats)
         for task in range(begin, end):
-            start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(ints, task)
+            start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(p, task)
             source = shift(pointer(tensors, 0, source_type), start)
             target = shift(pointer(tensors, 1, target_type), place)
-            padded_d0, padded_d1 = _taps(front + ints[29], ints[27], 1, ints[25] + ints[29] + ints[30])
-            padded_h0, padded_h1 = _taps(top + ints[12], ints[6], ints[10], ints[2] + ints[12] + ints[14])
+            padded_d0, padded_d1 = _taps(front + p.pad_front, p.kernel_d, 1, p.d + p.pad_front + p.pad_back)
+            padded_h0, padded_h1 = _taps(top + p.pad_top, p.kernel_h, p.dilation_h, p.h + p.pad_top + p.pad_bottom)
             padded = (padded_d1 - padded_d0) * (padded_h1 - padded_h0)
-            for ow in range(ints[5]):
-                left = ow * ints[9] - ints[13]
-                kw0, kw1 = _columns(ints, left)
+            for ow in range(p.out_w):
+                left = ow * p.stride_w - p.pad_left
+                kw0, kw1 = _columns(p, left)
                 total = splat(np.float32(0))
                 for kd in range(kd0, kd1):
                     for kh in range(kh0, kh1):
-                        slice_ = shift(source, (front + kd) * ints[31])
-                        row = shift(slice_, (top + kh * ints[10]) * ints[19] + left * ints[20])
-                        step = ints[11] * ints[20]
+                        slice_ = shift(source, (front + kd) * p.in_slice)
+                        row = shift(slice_, (top + kh * p.dilation_h) * p.in_row + left * p.in_pixel)
+                        step = p.dilation_w * p.in_pixel
                         for kw in range(kw0, kw1):
                             total = total + load(row, kw * step)
                 count = max(kd1 - kd0, 0) * max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
-                if ints[16] != 0 and kw1 - kw0 == ints[7]:
-                    count = padded * ints[7]
-                elif ints[16] != 0:
-                    w0, w1 = _taps(left + ints[13], ints[7], ints[11], ints[3] + ints[13] + ints[15])
+                if p.include_pad != 0 and kw1 - kw0 == p.kernel_w:
+                    count = padded * p.kernel_w
+                elif p.include_pad != 0:
+                    w0, w1 = _taps(left + p.pad_left, p.kernel_w, p.dilation_w, p.w + p.pad_left + p.pad_right)
                     count = padded * (w1 - w0)
-                store(target, ow * ints[24], total / splat(np.float32(max(count, 1))))
+                store(target, ow * p.out_pixel, total / splat(np.float32(max(count, 1))))
 
     return avg_pool_blocked
 
@@ -154,16 +146,17 @@ def _scale_shift(source_type: types.Number, target_type: types.Number) -> Callab
     def scale_shift_blocked(tensors, ints, floats, begin, end):
         """out = clamp(x * scale[c] + shift[c]); the clamp keeps NaN.
 
-        tensors: x, scale, shift (each `c16 * 16` contiguous), out (may be x). ints: `SCALE_SHIFT_INTS`.
+        tensors: x, scale, shift (each `c16 * 16` contiguous), out (may be x).
         floats: lower, upper. Tasks: (n, c16, row).
         """
-        lower, upper = splat(np.float32(floats[0])), splat(np.float32(floats[1]))
-        height, width, in_pixel, out_pixel = ints[2], ints[3], ints[7], ints[11]
+        p = read_scale_shift(ints, floats)
+        lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
+        height, width, in_pixel, out_pixel = p.h, p.w, p.in_pixel, p.out_pixel
         for task in range(begin, end):
             plane, row = task // height, task % height
-            image, block = plane // ints[1], plane % ints[1]
-            source = shift(pointer(tensors, 0, source_type), image * ints[4] + block * ints[5] + row * ints[6])
-            target = shift(pointer(tensors, 3, target_type), image * ints[8] + block * ints[9] + row * ints[10])
+            image, block = plane // p.c16, plane % p.c16
+            source = shift(pointer(tensors, 0, source_type), image * p.in_n + block * p.in_c16 + row * p.in_row)
+            target = shift(pointer(tensors, 3, target_type), image * p.out_n + block * p.out_c16 + row * p.out_row)
             scale = load_lanes(pointer(tensors, 1, float32), block * 16)
             offset = load_lanes(pointer(tensors, 2, float32), block * 16)
             for w in range(width):

@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 from numba import types
 
-from ngraph_mxnet.cpu.kernels.pointers import pointer, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.kernels.pointers import pointer, reader, shift
+from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.product import PRODUCT
 
-__all__ = ["PRODUCT_INTS"]
-
-PRODUCT_INTS = tuple("batch rows inner columns a_batch a_row a_inner b_batch b_column b_inner".split())
-"""Entries of `ints`: sizes, then the strides of both operands in elements."""
+read_product = reader(PRODUCT)
 
 
 def _product(element: types.Type) -> Callable:
@@ -21,24 +19,23 @@ def _product(element: types.Type) -> Callable:
     def product(tensors, ints, floats, begin, end):
         """out[n][i][j] = sum over k of a[n][i][k] b[n][k][j], added in the order of k; int64 wraps.
 
-        tensors: a, b, output (contiguous). ints: `PRODUCT_INTS`. Tasks: (batch, rows).
+        tensors: a, b, output (contiguous). Tasks: (batch, rows).
         """
-        rows, inner, columns = ints[1], ints[2], ints[3]
+        p = read_product(ints, floats)
         for task in range(begin, end):
-            batch, row = task // rows, task % rows
-            a = shift(pointer(tensors, 0, element), batch * ints[4] + row * ints[5])
-            b = shift(pointer(tensors, 1, element), batch * ints[7])
-            out = shift(pointer(tensors, 2, element), task * columns)
-            for j in range(columns):
+            batch, row = task // p.rows, task % p.rows
+            a = shift(pointer(tensors, 0, element), batch * p.a_batch + row * p.a_row)
+            b = shift(pointer(tensors, 1, element), batch * p.b_batch)
+            out = shift(pointer(tensors, 2, element), task * p.columns)
+            for j in range(p.columns):
                 out[j] = zero
-            for k in range(inner):
-                x, line = a[k * ints[6]], shift(b, k * ints[9])
-                for j in range(columns):
-                    out[j] += x * line[j * ints[8]]
+            for k in range(p.inner):
+                x, line = a[k * p.a_inner], shift(b, k * p.b_inner)
+                for j in range(p.columns):
+                    out[j] += x * line[j * p.b_column]
 
     return product
 
 
 for _name, _element in (("f64", types.float64), ("i64", types.int64)):
-    _function = _product(_element)
-    register(KernelRecord(name=f"product_{_name}", function=_function, doc=_function.__doc__ or ""))
+    kernel(f"product_{_name}")(_product(_element))

@@ -1,4 +1,4 @@
-"""The kernel record and the registry of all kernels that Numba compiles.
+"""The registry of all kernels that Numba compiles; what they take says `cpu/params`.
 
 A kernel is a plain Python function `(tensors, ints, floats, begin, end)` that Numba can compile. It runs the
 tasks `[begin, end)` of its own flat numbering and may assume nothing about which other tasks run, where or
@@ -18,7 +18,7 @@ __all__ = ["ALL_KERNELS", "KernelRecord", "kernel", "register", "symbol"]
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRecord:
-    """One kernel. Its docstring says what `tensors`, `ints`, `floats` and the tasks mean."""
+    """One kernel. Its docstring says what it computes, and of which tensors; `cpu/params` has the names."""
 
     name: str
     function: Callable[..., None]

@@ -8,13 +8,11 @@ import numpy as np
 from numba import float32
 
 from ngraph_mxnet.cpu.kernels import maths
-from ngraph_mxnet.cpu.kernels.pointers import inline, load, pointer, select, shift, store
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.kernels.pointers import inline, load, pointer, reader, select, shift, store
+from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.recurrent import CELL
 
-__all__ = ["CELL_INTS"]
-
-CELL_INTS = tuple("rows units chunk x_row p_row before_row h_row c_row".split())
-"""Entries of `ints`; `chunk`, a multiple of 16, is the units of a task, the last five are strides between rows."""
+read_cell = reader(CELL)
 
 F = np.float32
 ZERO, ONE = F(0), F(1)
@@ -59,32 +57,31 @@ def _cell(units_of: Callable) -> Callable:
         """One step of a recurrent cell (see the ops `lstm_cell`, `gru_cell` and `rnn`).
 
         tensors: x, p, the state before (LSTM: c, GRU: h, else unused), h, and LSTM's c after, which may be the
-        state before; float32, a row is contiguous, and h also has zeros up to a multiple of 16. ints: `CELL_INTS`.
+        state before; float32, a row is contiguous, and h also has zeros up to a multiple of 16.
         Tasks: (row, ceil(units / chunk)).
         """
-        units, chunk = ints[1], ints[2]
-        parts = (units + chunk - 1) // chunk
+        p = read_cell(ints, floats)
+        parts = (p.units + p.chunk - 1) // p.chunk
         for task in range(begin, end):
-            row, first = task // parts, task % parts * chunk
-            last = min(first + chunk, units)
-            h = shift(pointer(tensors, 3, float32), row * ints[6])
+            row, first = task // parts, task % parts * p.chunk
+            last = min(first + p.chunk, p.units)
+            h = shift(pointer(tensors, 3, float32), row * p.h_row)
             units_of(
-                shift(pointer(tensors, 0, float32), row * ints[3]),
-                shift(pointer(tensors, 1, float32), row * ints[4]),
-                shift(pointer(tensors, 2, float32), row * ints[5]),
+                shift(pointer(tensors, 0, float32), row * p.x_row),
+                shift(pointer(tensors, 1, float32), row * p.p_row),
+                shift(pointer(tensors, 2, float32), row * p.before_row),
                 h,
-                shift(pointer(tensors, 4, float32), row * ints[7]),
+                shift(pointer(tensors, 4, float32), row * p.c_row),
                 first,
                 last,
-                units,
+                p.units,
             )
-            if last == units:
-                for u in range(units, (units + 15) // 16 * 16):
+            if last == p.units:
+                for u in range(p.units, (p.units + 15) // 16 * 16):
                     h[u] = ZERO
 
     return cell
 
 
 for _name, _units in (("lstm", _lstm_units), ("gru", _gru_units), ("relu", _relu_units), ("tanh", _tanh_units)):
-    _function = _cell(_units)
-    register(KernelRecord(name=f"{_name}_cell", function=_function, doc=_function.__doc__ or ""))
+    kernel(f"{_name}_cell")(_cell(_units))

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numba import float32, float64, int64, types
 
-from ngraph_mxnet.cpu.abi import REDUCE_CODES
 from ngraph_mxnet.cpu.kernels.lanes import (
     lane,
     load_lanes,
@@ -22,34 +21,27 @@ from ngraph_mxnet.cpu.kernels.lanes import (
     sum_of_lanes,
     widen,
 )
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, select, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, register
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, select, shift
+from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.reduction import ARG, REDUCE, REDUCE_CODES, REDUCE_WIDE
 
-__all__ = ["ARG_INTS", "REDUCE_INTS", "REDUCTIONS"]
-
-REDUCE_INTS = tuple(
-    f"{name}{i}" for name in ("kept", "reduced", "in_kept", "out_kept", "in_reduced") for i in range(5)
-)
-"""Entries of `ints` of `reduce_*`: kept sizes, reduced sizes, input strides of the kept dimensions, output
-strides of the kept ones, input strides of the reduced ones."""
-
-ARG_INTS = ("outer", "axis", "inner", "in_outer", "in_axis", "in_inner", "out_outer", "out_inner")
-"""Entries of `ints` of `argmax` and `argmin`."""
+read_arg = reader(ARG)
+read_reduce = reader(REDUCE)
+read_reduce_wide = reader(REDUCE_WIDE)
 
 
 @inline
-def _locate(ints, task):
+def _locate(p, task):
     """First index of the last kept dimension, how many, and the offsets of their input and output."""
-    tiles = (ints[4] + 15) // 16
-    first = task % tiles * 16
-    rest = task // tiles
-    source, target = first * ints[14], first * ints[19]
-    for i in range(3, -1, -1):
-        index = rest % ints[i]
-        source += index * ints[10 + i]
-        target += index * ints[15 + i]
-        rest = rest // ints[i]
-    return first, min(ints[4] - first, 16), source, target
+    tiles = (p.kept4 + 15) // 16
+    first, rest = task % tiles * 16, task // tiles
+    i3, rest = rest % p.kept3, rest // p.kept3
+    i2, rest = rest % p.kept2, rest // p.kept2
+    i1, rest = rest % p.kept1, rest // p.kept1
+    i0 = rest % p.kept0
+    source = first * p.in_kept4 + i3 * p.in_kept3 + i2 * p.in_kept2 + i1 * p.in_kept1 + i0 * p.in_kept0
+    target = first * p.out_kept4 + i3 * p.out_kept3 + i2 * p.out_kept2 + i1 * p.out_kept1 + i0 * p.out_kept0
+    return first, min(p.kept4 - first, 16), source, target
 
 
 def _reduction(
@@ -63,50 +55,52 @@ def _reduction(
     """
 
     @inline
-    def columns(source, ints):
+    def columns(source, p):
         total = start_lanes()
-        for i0 in range(ints[5]):
-            for i1 in range(ints[6]):
-                for i2 in range(ints[7]):
-                    for i3 in range(ints[8]):
-                        at = i0 * ints[20] + i1 * ints[21] + i2 * ints[22] + i3 * ints[23]
-                        for i4 in range(ints[9]):
-                            total = step_lanes(load_lanes(source, at + i4 * ints[24]), total)
+        for i0 in range(p.reduced0):
+            for i1 in range(p.reduced1):
+                for i2 in range(p.reduced2):
+                    for i3 in range(p.reduced3):
+                        at = i0 * p.in_reduced0 + i1 * p.in_reduced1 + i2 * p.in_reduced2 + i3 * p.in_reduced3
+                        for i4 in range(p.reduced4):
+                            total = step_lanes(load_lanes(source, at + i4 * p.in_reduced4), total)
         return total
 
     @inline
-    def row(source, ints):
+    def row(source, p):
         partial, total = start_lanes(), start
         whole = 0
-        if ints[24] == 1:
-            whole = ints[9] // 16 * 16
-        for i0 in range(ints[5]):
-            for i1 in range(ints[6]):
-                for i2 in range(ints[7]):
-                    for i3 in range(ints[8]):
-                        at = i0 * ints[20] + i1 * ints[21] + i2 * ints[22] + i3 * ints[23]
+        if p.in_reduced4 == 1:
+            whole = p.reduced4 // 16 * 16
+        for i0 in range(p.reduced0):
+            for i1 in range(p.reduced1):
+                for i2 in range(p.reduced2):
+                    for i3 in range(p.reduced3):
+                        at = i0 * p.in_reduced0 + i1 * p.in_reduced1 + i2 * p.in_reduced2 + i3 * p.in_reduced3
                         for i4 in range(0, whole, 16):
                             partial = step_lanes(load_lanes(source, at + i4), partial)
-                        for i4 in range(whole, ints[9]):
-                            total = step(source[at + i4 * ints[24]], total)
+                        for i4 in range(whole, p.reduced4):
+                            total = step(source[at + i4 * p.in_reduced4], total)
         return step(fold(partial), total)
 
     def reduce(tensors, ints, floats, begin, end):
-        count = ints[5] * ints[6] * ints[7] * ints[8] * ints[9]
+        """Over any axes. tensors: input, output. Tasks: 16 neighbours of the last kept dimension each."""
+        p = read_reduce(ints, floats)
+        count = p.reduced0 * p.reduced1 * p.reduced2 * p.reduced3 * p.reduced4
         for task in range(begin, end):
-            _, size, source_at, target_at = _locate(ints, task)
+            _, size, source_at, target_at = _locate(p, task)
             source = shift(pointer(tensors, 0, float32), source_at)
             target = shift(pointer(tensors, 1, float32), target_at)
-            if size == 16 and ints[14] == 1:
-                value = finish_lanes(columns(source, ints), count)
-                if ints[19] == 1:
+            if size == 16 and p.in_kept4 == 1:
+                value = finish_lanes(columns(source, p), count)
+                if p.out_kept4 == 1:
                     store_lanes(target, 0, value)
                 else:
                     for i in range(16):
-                        target[i * ints[19]] = lane(value, i)
+                        target[i * p.out_kept4] = lane(value, i)
             else:
                 for i in range(size):
-                    target[i * ints[19]] = finish(row(shift(source, i * ints[14]), ints), count)
+                    target[i * p.out_kept4] = finish(row(shift(source, i * p.in_kept4), p), count)
 
     return reduce
 
@@ -163,39 +157,35 @@ REDUCTIONS = {"sum": _SUM, "mean": _MEAN, "prod": _PRODUCT, "max": _MAXIMUM, "mi
 """`reduce_<name>` exists for each."""
 
 for _name, _parts in REDUCTIONS.items():
-    register(
-        KernelRecord(
-            name=f"reduce_{_name}",
-            function=_reduction(**_parts),
-            doc=f"{_name} over any axes. tensors: input, output. ints: `REDUCE_INTS`. "
-            "Tasks: 16 neighbours of the last kept dimension each.",
-        )
-    )
+    kernel(f"reduce_{_name}")(_reduction(**_parts))
 
 
 def _scalar_reduction(element: types.Type, start: Callable, step: Callable, finish: Callable) -> Callable:
-    """The kernel of all reductions of a rarer element type, element by element; `floats[0]` is the op's number.
+    """The kernel of all reductions of a rarer element type, element by element; `code` is the op's number.
 
     `start(code)` is the first total, `step(code, x, total)` the next one, and `finish(code, total, count)` the result.
     """
 
     def reduce(tensors, ints, floats, begin, end):
-        code = int64(floats[0])
-        count = ints[5] * ints[6] * ints[7] * ints[8] * ints[9]
+        """Over any axes; there is no mean of int64, and others wrap. Operands and tasks as of `reduce_sum`."""
+        p = read_reduce_wide(ints, floats)
+        code = int64(p.code)
+        count = p.reduced0 * p.reduced1 * p.reduced2 * p.reduced3 * p.reduced4
         for task in range(begin, end):
-            _, size, source_at, target_at = _locate(ints, task)
+            _, size, source_at, target_at = _locate(p, task)
             source = shift(pointer(tensors, 0, element), source_at)
             target = shift(pointer(tensors, 1, element), target_at)
             for i in range(size):
                 total = start(code)
-                for i0 in range(ints[5]):
-                    for i1 in range(ints[6]):
-                        for i2 in range(ints[7]):
-                            for i3 in range(ints[8]):
-                                at = i * ints[14] + i0 * ints[20] + i1 * ints[21] + i2 * ints[22] + i3 * ints[23]
-                                for i4 in range(ints[9]):
-                                    total = step(code, source[at + i4 * ints[24]], total)
-                target[i * ints[19]] = finish(code, total, count)
+                for i0 in range(p.reduced0):
+                    for i1 in range(p.reduced1):
+                        for i2 in range(p.reduced2):
+                            for i3 in range(p.reduced3):
+                                at = i * p.in_kept4 + i0 * p.in_reduced0 + i1 * p.in_reduced1
+                                at += i2 * p.in_reduced2 + i3 * p.in_reduced3
+                                for i4 in range(p.reduced4):
+                                    total = step(code, source[at + i4 * p.in_reduced4], total)
+                target[i * p.out_kept4] = finish(code, total, count)
 
     return reduce
 
@@ -235,28 +225,24 @@ _mean_of = inline(lambda code, total, count: total / float64(count) if code == _
 _F64_STARTS = _starts(np.float64(0), np.float64(1), np.float64(-np.inf), np.float64(np.inf))
 _I64_STARTS = _starts(np.int64(0), np.int64(1), np.int64(-(2**63)), np.int64(2**63 - 1))
 
-for _name, _element, _start, _finish in (
-    ("reduce_f64", float64, _F64_STARTS, _mean_of), ("reduce_i64", int64, _I64_STARTS, _whole),
-):
-    register(
-        KernelRecord(
-            name=_name,
-            function=_scalar_reduction(_element, _start, _next, _finish),
-            doc="A reduction over any axes; there is no mean of int64, and others wrap. tensors: input, output. "
-            "ints: `REDUCE_INTS`. floats: the op's number in `REDUCE_CODES`. Tasks: as `reduce_sum`.",
-        )
-    )
+kernel("reduce_f64")(_scalar_reduction(float64, _F64_STARTS, _next, _mean_of))
+kernel("reduce_i64")(_scalar_reduction(int64, _I64_STARTS, _next, _whole))
 
 
 def _position(better: Callable, element: types.Type) -> Callable:
     def position(tensors, ints, floats, begin, end):
+        """First position of the extreme along an axis, as int64; the first NaN wins.
+
+        tensors: input, output. Tasks: (outer, inner).
+        """
+        p = read_arg(ints, floats)
         for task in range(begin, end):
-            outer, inner = task // ints[2], task % ints[2]
-            source = shift(pointer(tensors, 0, element), outer * ints[3] + inner * ints[5])
-            target = shift(pointer(tensors, 1, int64), outer * ints[6] + inner * ints[7])
+            outer, inner = task // p.inner, task % p.inner
+            source = shift(pointer(tensors, 0, element), outer * p.in_outer + inner * p.in_inner)
+            target = shift(pointer(tensors, 1, int64), outer * p.out_outer + inner * p.out_inner)
             best, at = source[0], 0
-            for i in range(1, ints[1]):
-                x = source[i * ints[4]]
+            for i in range(p.size):
+                x = source[i * p.in_axis]
                 if better(x, best):
                     best, at = x, i
             target[0] = at
@@ -269,11 +255,4 @@ for _suffix, _element in (("", float32), ("_f64", float64), ("_i64", int64)):
         ("argmax", inline(lambda x, best: (best == best) & ((x > best) | (x != x)))),
         ("argmin", inline(lambda x, best: (best == best) & ((x < best) | (x != x)))),
     ):
-        register(
-            KernelRecord(
-                name=_name + _suffix,
-                function=_position(_better, _element),
-                doc="First position of the extreme along an axis, as int64; the first NaN wins. "
-                "tensors: input, output. ints: `ARG_INTS`. Tasks: (outer, inner).",
-            )
-        )
+        kernel(_name + _suffix)(_position(_better, _element))

@@ -10,21 +10,14 @@ import numpy as np
 from numba import float32, int64
 
 from ngraph_mxnet.cpu.kernels.lanes import load_lanes, maximum_lanes, splat, store_lanes
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, shift
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.spatial import RESAMPLE, ROI_ALIGN, ROI_MAX_POOL, SAMPLE
 
-__all__ = ["REGION_INTS", "RESAMPLE_INTS", "SAMPLE_INTS"]
-
-RESAMPLE_INTS = tuple(
-    "n c16 h w out_h out_w taps_h taps_w in_n in_c16 in_row out_n out_c16 out_row".split()
-)
-"""Entries of `ints` of `resample_blocked`; the last six are strides."""
-
-SAMPLE_INTS = tuple("n c h w places".split())
-"""Entries of `ints` of `bilinear_sample`."""
-
-REGION_INTS = tuple("n c16 h w regions out_h out_w samples in_n in_c16 in_row out_n out_c16 out_row".split())
-"""Entries of `ints` of `roi_align_blocked` and `roi_max_pool_blocked`; the last six are strides."""
+read_resample = reader(RESAMPLE)
+read_roi_align = reader(ROI_ALIGN)
+read_roi_max_pool = reader(ROI_MAX_POOL)
+read_sample = reader(SAMPLE)
 
 
 @kernel("resample_blocked")
@@ -32,27 +25,27 @@ def resample_blocked(tensors, ints, floats, begin, end):
     """out[y][x] = sum over i, j of rows[y][i] * columns[x][j] * in[first_row[y] + i][first_column[x] + j].
 
     tensors: input, first_row (int64 [out_h]), rows (float32 [out_h][taps_h]), first_column, columns, output. A tap of
-    weight 0 is not read, and neither is one beyond the image. ints: `RESAMPLE_INTS`. Tasks: (n, c16, output row).
+    weight 0 is not read, and neither is one beyond the image. Tasks: (n, c16, output row).
     """
-    out_h, out_w, taps_h, taps_w = ints[4], ints[5], ints[6], ints[7]
+    p = read_resample(ints, floats)
     columns = pointer(tensors, 4, float32)
     for task in range(begin, end):
-        plane, y = task // out_h, task % out_h
-        image, block = plane // ints[1], plane % ints[1]
-        source = shift(pointer(tensors, 0, float32), image * ints[8] + block * ints[9])
-        target = shift(pointer(tensors, 5, float32), image * ints[11] + block * ints[12] + y * ints[13])
+        plane, y = task // p.out_h, task % p.out_h
+        image, block = plane // p.c16, plane % p.c16
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16)
+        target = shift(pointer(tensors, 5, float32), image * p.out_n + block * p.out_c16 + y * p.out_row)
         top = pointer(tensors, 1, int64)[y]
-        rows = shift(pointer(tensors, 2, float32), y * taps_h)
-        for x in range(out_w):
+        rows = shift(pointer(tensors, 2, float32), y * p.taps_h)
+        for x in range(p.out_w):
             left = pointer(tensors, 3, int64)[x]
             total = splat(np.float32(0))
-            for i in range(taps_h):
-                if rows[i] != 0 and top + i < ints[2]:
-                    row = shift(source, (top + i) * ints[10] + left * 16)
+            for i in range(p.taps_h):
+                if rows[i] != 0 and top + i < p.h:
+                    row = shift(source, (top + i) * p.in_row + left * 16)
                     line = splat(np.float32(0))
-                    for j in range(taps_w):
-                        weight = columns[x * taps_w + j]
-                        if weight != 0 and left + j < ints[3]:
+                    for j in range(p.taps_w):
+                        weight = columns[x * p.taps_w + j]
+                        if weight != 0 and left + j < p.w:
                             line = line + splat(weight) * load_lanes(row, j * 16)
                     total = total + splat(rows[i]) * line
             store_lanes(target, x * 16, total)
@@ -78,9 +71,10 @@ def bilinear_sample(tensors, ints, floats, begin, end):
     """The image at the places of a grid, linear between pixels; 0 outside.
 
     tensors: images [n][c][h][w], grid [n][2][places] (x, then y, from -1 to 1), output [n][c][places]; contiguous.
-    ints: `SAMPLE_INTS`. Tasks: (n, c).
+    Tasks: (n, c).
     """
-    channels, height, width, places = ints[1], ints[2], ints[3], ints[4]
+    p = read_sample(ints, floats)
+    channels, height, width, places = p.c, p.h, p.w, p.places
     for task in range(begin, end):
         plane = shift(pointer(tensors, 0, float32), task * height * width)
         grid = shift(pointer(tensors, 1, float32), task // channels * 2 * places)
@@ -113,26 +107,27 @@ def roi_align_blocked(tensors, ints, floats, begin, end):
     tensors: input, regions [regions][5], output. ints: `REGION_INTS`; samples at most 0 is as many points as a bin has
     pixels, rounded up. floats: scale, offset. Tasks: (region, c16, output row).
     """
-    height, width, out_h, out_w = ints[2], ints[3], ints[5], ints[6]
-    scale, offset = np.float32(floats[0]), np.float32(floats[1])
+    p = read_roi_align(ints, floats)
+    height, width, out_h, out_w = p.h, p.w, p.out_h, p.out_w
+    scale, offset = np.float32(p.scale), np.float32(p.offset)
     for task in range(begin, end):
         plane, y = task // out_h, task % out_h
-        region, block = plane // ints[1], plane % ints[1]
+        region, block = plane // p.c16, plane % p.c16
         roi = shift(pointer(tensors, 1, float32), region * 5)
-        target = shift(pointer(tensors, 2, float32), region * ints[11] + block * ints[12] + y * ints[13])
+        target = shift(pointer(tensors, 2, float32), region * p.out_n + block * p.out_c16 + y * p.out_row)
         if not roi[0] >= 0:
             for x in range(out_w):
                 store_lanes(target, x * 16, splat(np.float32(0)))
             continue
-        image = min(int64(min(roi[0], np.float32(1e9))), ints[0] - 1)
-        source = shift(pointer(tensors, 0, float32), image * ints[8] + block * ints[9])
+        image = min(int64(min(roi[0], np.float32(1e9))), p.n - 1)
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16)
         left, top = roi[1] * scale - offset, roi[2] * scale - offset
         span_w, span_h = roi[3] * scale - offset - left, roi[4] * scale - offset - top
         if offset == 0:
             span_w, span_h = max(span_w, np.float32(1)), max(span_h, np.float32(1))
         bin_w, bin_h = span_w / np.float32(out_w), span_h / np.float32(out_h)
-        count_h, count_w = ints[7], ints[7]
-        if ints[7] <= 0:
+        count_h, count_w = p.samples, p.samples
+        if p.samples <= 0:
             count_h, count_w = max(_ceiling(bin_h), 0), max(_ceiling(bin_w), 0)
         for x in range(out_w):
             total = splat(np.float32(0))
@@ -154,7 +149,7 @@ def roi_align_blocked(tensors, ints, floats, begin, end):
                     next_column = min(column + 1, width - 1)
                     low_x = at_x - np.float32(column) if column < width - 1 else np.float32(0)
                     high_x, high_y = np.float32(1) - low_x, np.float32(1) - low_y
-                    first, second = row * ints[10], next_row * ints[10]
+                    first, second = row * p.in_row, next_row * p.in_row
                     total = total + splat(high_y * high_x) * load_lanes(source, first + column * 16)
                     total = total + splat(high_y * low_x) * load_lanes(source, first + next_column * 16)
                     total = total + splat(low_y * high_x) * load_lanes(source, second + column * 16)
@@ -172,18 +167,19 @@ def _round(x):
 def roi_max_pool_blocked(tensors, ints, floats, begin, end):
     """Maxima over the bins of regions; 0 for an empty bin, and for a region of no image.
 
-    tensors: input, regions [regions][5], output. ints: `REGION_INTS`. floats: scale. Tasks: (region, c16, output row).
+    tensors: input, regions [regions][5], output. floats: scale. Tasks: (region, c16, output row).
     """
-    height, width, out_h, out_w = ints[2], ints[3], ints[5], ints[6]
-    scale = np.float32(floats[0])
+    p = read_roi_max_pool(ints, floats)
+    height, width, out_h, out_w = p.h, p.w, p.out_h, p.out_w
+    scale = np.float32(p.scale)
     for task in range(begin, end):
         plane, y = task // out_h, task % out_h
-        region, block = plane // ints[1], plane % ints[1]
+        region, block = plane // p.c16, plane % p.c16
         roi = shift(pointer(tensors, 1, float32), region * 5)
-        target = shift(pointer(tensors, 2, float32), region * ints[11] + block * ints[12] + y * ints[13])
-        inside = roi[0] >= 0 and roi[0] < ints[0]
+        target = shift(pointer(tensors, 2, float32), region * p.out_n + block * p.out_c16 + y * p.out_row)
+        inside = roi[0] >= 0 and roi[0] < p.n
         image = int64(roi[0]) if inside else 0
-        source = shift(pointer(tensors, 0, float32), image * ints[8] + block * ints[9])
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16)
         left, top = _round(roi[1] * scale), _round(roi[2] * scale)
         span_w = np.float32(max(_round(roi[3] * scale) - left + 1, 1)) / np.float32(out_w)
         span_h = np.float32(max(_round(roi[4] * scale) - top + 1, 1)) / np.float32(out_h)
@@ -197,5 +193,5 @@ def roi_max_pool_blocked(tensors, ints, floats, begin, end):
                 best = splat(np.float32(-np.inf))
                 for i in range(y0, y1):
                     for j in range(x0, x1):
-                        best = maximum_lanes(load_lanes(source, i * ints[10] + j * 16), best)
+                        best = maximum_lanes(load_lanes(source, i * p.in_row + j * 16), best)
             store_lanes(target, x * 16, best)

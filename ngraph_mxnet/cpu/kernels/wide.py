@@ -1,9 +1,10 @@
 """Elementwise kernels of the rarer element types, on the strided convention (`strided.py`), plain scalar loops.
 
 Arithmetic is done in float64 and in int64; the lowering converts other integers to int64 and back, which wraps as
-arithmetic in their own type would. A kernel takes every op of its kind: `abi.WIDE_CODES` numbers them. The number of a
-unary op is `floats[0]`, and its parameter `floats[1]`; that of an op of two operands is the first tensor, an int64 that
-is broadcast. `select_<bytes>` chooses among elements of any type, bool is a byte of 0 or 1, a float16 its bits.
+arithmetic in their own type would. A kernel takes every op of its kind: `WIDE_CODES` numbers them. The number of a
+unary op is the float `code`, its parameter the float `parameter`; that of an op of two operands is the first tensor, an
+int64 that is broadcast. `select_<bytes>` chooses among elements of any type, bool is a byte of 0 or 1, a float16 its
+bits.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ngraph_mxnet.cpu.abi import WIDE_CODES
 from ngraph_mxnet.cpu.kernels.pointers import inline, select
 from ngraph_mxnet.cpu.kernels.record import kernel
 from ngraph_mxnet.cpu.kernels.strided import ternary_kernel, unary_kernel
+from ngraph_mxnet.cpu.params.record import KERNELS
+from ngraph_mxnet.cpu.params.strided import WIDE_CODES
 
 __all__ = ["BINARY_F64", "BINARY_I64", "COMPARISON", "UNARY_F64", "UNARY_I64", "narrow_f16", "widen_f16"]
 
@@ -344,7 +346,8 @@ def _register(name: str, loops: Callable, doc: str) -> None:
 
 def _unary(kind: str, table: Mapping[str, Callable], element: types.Type) -> None:
     choose = _choice(kind, table)
-    expression = inline(lambda x, floats: choose(types.int64(floats[0]), x, floats[1]))
+    code, parameter = map(KERNELS[kind].floats.index, ("code", "parameter"))
+    expression = inline(lambda x, floats: choose(types.int64(floats[code]), x, floats[parameter]))
     _register(kind, unary_kernel(expression, element, element, "strided"), f"({element}) -> {element}")
 
 

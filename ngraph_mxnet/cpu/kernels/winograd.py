@@ -18,30 +18,16 @@ import numpy as np
 from numba import float32
 
 from ngraph_mxnet.cpu.kernels.lanes import clamp_lanes, load_lanes, narrow, splat, store_lanes, widen
-from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, scratch, shift
-from ngraph_mxnet.cpu.kernels.record import KernelRecord, kernel, register
+from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, scratch, shift
+from ngraph_mxnet.cpu.kernels.record import kernel
+from ngraph_mxnet.cpu.params.winograd import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
 from ngraph_mxnet.cpu.winograd import POINTS
 
-__all__ = ["INPUT_INTS", "OUTPUT_FLAGS", "OUTPUT_INTS", "PACK_INTS"]
+read_input = reader(INPUT)
+read_output = reader(OUTPUT)
+read_pack = reader(PACK)
 
-INPUT_INTS = tuple(
-    "strip_rows blocks tile_rows tile_columns first_row rows columns origin in_n in_c in_row out_matrix out_c "
-    "row_step column_step".split()
-)
-"""Entries of `ints` of `winograd_input_<T>`: `rows` and `columns` of the image with its padding, whose first pixel
-is `origin` from the input's pointer (0 or negative); the steps are the dilation."""
-
-OUTPUT_INTS = tuple(
-    "strip_rows blocks tile_rows tile_columns first_row rows columns flags in_matrix in_c out_n out_c out_row "
-    "res_n res_c res_row out2_n out2_c out2_row row_step column_step".split()
-)
-"""Entries of `ints` of `winograd_output_<T>`; `flags` as `OUTPUT_FLAGS`."""
-
-PACK_INTS = ("out_channels", "in_channels", "side", "oc_tile")
-"""Entries of `ints` of `pack_winograd`."""
-
-OUTPUT_FLAGS = {"residual": 1, "output2": 2}
-
+_RESIDUAL, _OUTPUT2 = OUTPUT_FLAGS["residual"], OUTPUT_FLAGS["output2"]
 _A, _B = POINTS
 _A2, _B2 = _A * _A, _B * _B
 
@@ -113,21 +99,24 @@ def _input_kernel(tile: int, transform: Callable) -> Callable:
     side, pitch, room = tile + 2, (tile + 2) * 16, (tile + 2) ** 2 * 16
 
     def winograd_input(tensors, ints, floats, begin, end):
-        blocks, tile_rows, tile_columns = ints[1], ints[2], ints[3]
-        out_matrix, row_step, column_step = ints[11], ints[13], ints[14]
-        in_row, in_pixel = ints[10] * row_step, 16 * column_step
+        """A strip of a blocked image to its matrices `[S * S][blocks][tiles][16]`, zeros beyond the padded image.
+
+        tensors: image (with a halo of at least the padding), matrices. Tasks: (tile row of the strip, block).
+        """
+        p = read_input(ints, floats)
+        in_row, in_pixel = p.in_row * p.row_step, 16 * p.column_step
         half, edge = scratch(room), scratch(room)
         for task in range(begin, end):
-            strip_row, block = task // blocks, task % blocks
-            row = ints[4] + strip_row
-            top = row % tile_rows * tile
-            image, phase_row, phase_column = _phase(row // tile_rows, row_step, column_step)
-            rows, columns = _picked(ints[5], phase_row, row_step), _picked(ints[6], phase_column, column_step)
-            place = ints[7] + image * ints[8] + block * ints[9] + phase_row * ints[10] + phase_column * 16
+            strip_row, block = task // p.blocks, task % p.blocks
+            row = p.first_row + strip_row
+            top = row % p.tile_rows * tile
+            image, phase_row, phase_column = _phase(row // p.tile_rows, p.row_step, p.column_step)
+            rows, columns = _picked(p.rows, phase_row, p.row_step), _picked(p.columns, phase_column, p.column_step)
+            place = p.origin + image * p.in_n + block * p.in_c + phase_row * p.in_row + phase_column * 16
             source = shift(pointer(tensors, 0, float32), place + top * in_row)
-            target = shift(pointer(tensors, 1, float32), block * ints[12] + strip_row * tile_columns * 16)
+            target = shift(pointer(tensors, 1, float32), block * p.out_c + strip_row * p.tile_columns * 16)
             high = min(rows - top, side)
-            for column in range(tile_columns):
+            for column in range(p.tile_columns):
                 data, step, pixel = shift(source, column * tile * in_pixel), in_row, in_pixel
                 wide = min(columns - column * tile, side)
                 if high < side or wide < side:
@@ -141,8 +130,8 @@ def _input_kernel(tile: int, transform: Callable) -> Callable:
                 for x in range(side):
                     transform(shift(data, x * pixel), step, shift(half, x * 16), pitch)
                 for y in range(side):
-                    matrix = shift(target, y * side * out_matrix + column * 16)
-                    transform(shift(half, y * pitch), 16, matrix, out_matrix)
+                    matrix = shift(target, y * side * p.out_matrix + column * 16)
+                    transform(shift(half, y * pitch), 16, matrix, p.out_matrix)
 
     return winograd_input
 
@@ -152,33 +141,37 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
     room, line = tile * side * 16, tile * 16
 
     def winograd_output(tensors, ints, floats, begin, end):
-        blocks, tile_rows, tile_columns = ints[1], ints[2], ints[3]
-        flags, in_matrix, row_step, column_step = ints[7], ints[8], ints[19], ints[20]
-        pixel = 16 * column_step
-        lower, upper = splat(np.float32(floats[0])), splat(np.float32(floats[1]))
+        """The products `[S * S][blocks][tiles][16]` of a strip to the blocked result, and a contraction's epilogue.
+
+        tensors: products, bias, residual, output2, scale2, shift2, output (residual to shift2 as `flags` tell; the
+        vectors in whole blocks). Tasks: (tile row of the strip, block).
+        """
+        p = read_output(ints, floats)
+        pixel = 16 * p.column_step
+        lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
         half, pixels = scratch(room), scratch(line)
         for task in range(begin, end):
-            strip_row, block = task // blocks, task % blocks
-            row = ints[4] + strip_row
-            top = row % tile_rows * tile
-            image, phase_row, phase_column = _phase(row // tile_rows, row_step, column_step)
-            rows, columns = _picked(ints[5], phase_row, row_step), _picked(ints[6], phase_column, column_step)
-            source = shift(pointer(tensors, 0, float32), block * ints[9] + strip_row * tile_columns * 16)
-            target = shift(pointer(tensors, 6, float32), image * ints[10] + block * ints[11] + phase_column * 16)
+            strip_row, block = task // p.blocks, task % p.blocks
+            row = p.first_row + strip_row
+            top = row % p.tile_rows * tile
+            image, phase_row, phase_column = _phase(row // p.tile_rows, p.row_step, p.column_step)
+            rows, columns = _picked(p.rows, phase_row, p.row_step), _picked(p.columns, phase_column, p.column_step)
+            source = shift(pointer(tensors, 0, float32), block * p.in_c + strip_row * p.tile_columns * 16)
+            target = shift(pointer(tensors, 6, float32), image * p.out_n + block * p.out_c + phase_column * 16)
             bias = load_lanes(pointer(tensors, 1, float32), block * 16)
             high = min(rows - top, tile)
-            for column in range(tile_columns):
+            for column in range(p.tile_columns):
                 left = column * tile
                 wide = min(columns - left, tile)
                 for x in range(side):
-                    matrix = shift(source, x * in_matrix + column * 16)
-                    transform(matrix, side * in_matrix, shift(half, x * 16), pitch)
+                    matrix = shift(source, x * p.in_matrix + column * 16)
+                    transform(matrix, side * p.in_matrix, shift(half, x * 16), pitch)
                 for y in range(high):
                     transform(shift(half, y * pitch), 16, pixels, 16)
-                    image_row, image_column = phase_row + (top + y) * row_step, phase_column * 16 + left * pixel
-                    out = shift(target, image_row * ints[12] + left * pixel)
-                    if flags & 1:
-                        place = image * ints[13] + block * ints[14] + image_row * ints[15] + image_column
+                    image_row, image_column = phase_row + (top + y) * p.row_step, phase_column * 16 + left * pixel
+                    out = shift(target, image_row * p.out_row + left * pixel)
+                    if p.flags & _RESIDUAL:
+                        place = image * p.res_n + block * p.res_c + image_row * p.res_row + image_column
                         residual = shift(pointer(tensors, 2, float32), place)
                         for x in range(wide):
                             value = load_lanes(pixels, x * 16) + bias + load_lanes(residual, x * pixel)
@@ -187,12 +180,12 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
                         for x in range(wide):
                             value = load_lanes(pixels, x * 16) + bias
                             store_lanes(out, x * pixel, clamp_lanes(value, lower, upper))
-                    if flags & 2:
-                        place = image * ints[16] + block * ints[17] + image_row * ints[18] + image_column
+                    if p.flags & _OUTPUT2:
+                        place = image * p.out2_n + block * p.out2_c + image_row * p.out2_row + image_column
                         second = shift(pointer(tensors, 3, float32), place)
                         scale = load_lanes(pointer(tensors, 4, float32), block * 16)
                         offset = load_lanes(pointer(tensors, 5, float32), block * 16)
-                        lower2, upper2 = splat(np.float32(floats[2])), splat(np.float32(floats[3]))
+                        lower2, upper2 = splat(np.float32(p.lower2)), splat(np.float32(p.upper2))
                         for x in range(wide):
                             value = load_lanes(out, x * pixel) * scale + offset
                             store_lanes(second, x * pixel, clamp_lanes(value, lower2, upper2))
@@ -201,25 +194,8 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
 
 
 for _tile, _input, _output in ((2, _input_2, _output_2), (4, _input_4, _output_4)):
-    register(
-        KernelRecord(
-            name=f"winograd_input_{_tile}",
-            function=_input_kernel(_tile, _input),
-            doc="A strip of a blocked image to its matrices `[S * S][blocks][tiles][16]`, zeros beyond the padded "
-            "image. tensors: image (with a halo of at least the padding), matrices. ints: `INPUT_INTS`. "
-            "Tasks: (tile row of the strip, block).",
-        )
-    )
-    register(
-        KernelRecord(
-            name=f"winograd_output_{_tile}",
-            function=_output_kernel(_tile, _output),
-            doc="The products `[S * S][blocks][tiles][16]` of a strip to the blocked result, and what a "
-            "contraction's epilogue does. tensors: products, bias, residual, output2, scale2, shift2, output "
-            "(residual to shift2 as `flags` tell; the vectors in whole blocks). ints: `OUTPUT_INTS`. floats: lower, "
-            "upper, lower2, upper2. Tasks: (tile row of the strip, block).",
-        )
-    )
+    kernel(f"winograd_input_{_tile}")(_input_kernel(_tile, _input))
+    kernel(f"winograd_output_{_tile}")(_output_kernel(_tile, _output))
 
 
 _FILTERS = 9 * 16
@@ -229,32 +205,32 @@ _FILTERS = 9 * 16
 def pack_winograd(tensors, ints, floats, begin, end):
     """Weights `[OC][IC][3][3]` to `[S * S]` packed matrices `[oc groups][ic blocks][16][oc_tile]`, computed in float64.
 
-    tensors: weights, packed. ints: `PACK_INTS`. floats: `winograd.weight_matrix`, row by row.
+    tensors: weights, packed. floats: `winograd.weight_matrix`, row by row.
     Tasks: (oc group, ic block).
     """
-    out_channels, in_channels, side, oc_tile = ints[0], ints[1], ints[2], ints[3]
-    blocks = (in_channels + 15) // 16
-    matrix = (out_channels + oc_tile - 1) // oc_tile * blocks * 16 * oc_tile
+    p = read_pack(ints, floats)
+    blocks = (p.in_channels + 15) // 16
+    matrix = (p.out_channels + p.oc_tile - 1) // p.oc_tile * blocks * 16 * p.oc_tile
     filters = scratch(_FILTERS)
     for task in range(begin, end):
         group, block = task // blocks, task % blocks
         for k in range(16):
             ic = block * 16 + k
-            for part in range(0, oc_tile, 16):
-                first = group * oc_tile + part
+            for part in range(0, p.oc_tile, 16):
+                first = group * p.oc_tile + part
                 for lane in range(16):
                     oc = first + lane
-                    source = shift(pointer(tensors, 0, float32), (oc * in_channels + ic) * 9)
+                    source = shift(pointer(tensors, 0, float32), (oc * p.in_channels + ic) * 9)
                     for tap in range(9):
-                        inside = oc < out_channels and ic < in_channels
+                        inside = oc < p.out_channels and ic < p.in_channels
                         filters[tap * 16 + lane] = source[tap] if inside else np.float32(0)
-                target = shift(pointer(tensors, 1, float32), (task * 16 + k) * oc_tile + part)
-                for y in range(side):
-                    for x in range(side):
+                target = shift(pointer(tensors, 1, float32), (task * 16 + k) * p.oc_tile + part)
+                for y in range(p.side):
+                    for x in range(p.side):
                         total = splat(0.0)
                         for i in range(3):
                             row = splat(0.0)
                             for j in range(3):
                                 row = row + splat(floats[x * 3 + j]) * widen(load_lanes(filters, (i * 3 + j) * 16))
                             total = total + splat(floats[y * 3 + i]) * row
-                        store_lanes(target, (y * side + x) * matrix, narrow(total))
+                        store_lanes(target, (y * p.side + x) * matrix, narrow(total))

@@ -10,6 +10,8 @@ from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.contraction import check_depth
 from ngraph_mxnet.cpu.lower.matmul import packed_right
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.cpu.params.attention import ATTENTION
+from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.view import BLOCK, PlainView, contiguous_strides
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
@@ -46,16 +48,20 @@ def attention(ctx: Lowering, node: Node) -> None:
     left, right = _with_rows(ctx, queries), _with_rows(ctx, values, whole=True)
     out = ctx.new_plain(node.output.type)
     out = replace(out, strides=_as_read(ctx.graph, node.output) or out.strides)
-    mask, kind, steps = left, 0, (0,) * len(queries.shape)
+    mask, kind, steps = None, 0, (0,) * len(queries.shape)
     if masks:
         mask, kind = ctx.plain(masks[0]), 1 if masks[0].type.element.name == "bool" else 2
         steps = broadcast_strides(mask, (*queries.shape[:-1], columns))
-    ints = [*_two(batch, 1), rows, columns, depth, width, task_rows(rows, columns), kind,
-            int(node.attrs["zeroed"]), matrix, *_two(left.strides[:-1], 0), *_two(right.strides[:-1], 0),
-            *_two(out.strides[:-1], 0), *_two(steps[:-1], 0), steps[-1]]
+    params = ATTENTION(
+        **by_name("outer inner", _two(batch, 1)), queries=rows, keys=columns, depth=depth, width=width,
+        rows=task_rows(rows, columns), mask_kind=kind, zeroed=node.attrs["zeroed"], key_matrix=matrix,
+        **by_name("q_outer q_inner q_row", _two(left.strides[:-1], 0)),
+        **by_name("v_outer v_inner v_row", _two(right.strides[:-1], 0)),
+        **by_name("out_outer out_inner out_row", _two(out.strides[:-1], 0)),
+        **by_name("mask_outer mask_inner mask_row", _two(steps[:-1], 0)), mask_column=steps[-1],
+        scale=node.attrs["scale"], fill=node.attrs["fill"])
     work = 2 * prod(batch) * rows * columns * (depth + width)
-    ctx.emit("attention", [left, packed, right, mask], out, ints, [node.attrs["scale"], node.attrs["fill"]],
-             operations=work)
+    ctx.emit("attention", params, queries=left, keys=packed, values=right, mask=mask, output=out, operations=work)
     ctx.set_plain(node.output, out)
 
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.layout import is_blocked_concat
 from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers, moving_kernel
-from ngraph_mxnet.cpu.lower.contraction import check_rank
+from ngraph_mxnet.cpu.lower.contraction import channel_blocks, check_rank
 from ngraph_mxnet.cpu.lower.movement import plain_concat
+from ngraph_mxnet.cpu.params import Params
+from ngraph_mxnet.cpu.params.pooling import POOL, SCALE_SHIFT
+from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.view import (
     BF16,
     BLOCK,
+    BlockedView,
     Halo,
-    PlainView,
     View,
     blocked_bytes,
     blocked_view,
     sub_blocks,
 )
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
 
 
@@ -31,9 +34,23 @@ def pool(ctx: Lowering, node: Node) -> None:
     source = ctx.narrow(node.inputs[0]) if out.type.element is BF16 else ctx.stored(node.inputs[0])
     fills = {"kernel": 1, "strides": 1, "pads_begin": 0, "pads_end": 0}
     axes = {name: (fill, fill, *node.attrs[name])[-3:] for name, fill in fills.items()}
-    ints = abi.pool_ints(source, out, **axes, include_pad=node.attrs.get("include_pad", False))
-    ctx.emit(f"{node.op.name}_blocked" + _suffix(source, out), [source], out, ints)
+    params = _pool_params(source, out, **axes, include_pad=node.attrs.get("include_pad", False))
+    ctx.emit(f"{node.op.name}_blocked" + _suffix(source, out), params, input=source, output=out)
     ctx.set_blocked(node.output, out)
+
+
+def _pool_params(source: BlockedView, out: BlockedView, *, kernel: Sequence[int], strides: Sequence[int],
+                 pads_begin: Sequence[int], pads_end: Sequence[int], include_pad: bool = False) -> Params:
+    """Every list has three entries, for D, H and W."""
+    depth, out_depth = (view.type.shape[2] if view.type.rank == 5 else 1 for view in (source, out))
+    return POOL(
+        n=source.type.shape[0], c16=source.blocks, h=source.height, w=source.width, out_h=out.height, out_w=out.width,
+        **by_name("kernel_d kernel_h kernel_w", kernel), **by_name("stride_d stride_h stride_w", strides),
+        dilation_h=1, dilation_w=1, **by_name("pad_front pad_top pad_left", pads_begin),
+        **by_name("pad_back pad_bottom pad_right", pads_end), include_pad=include_pad,
+        in_n=source.image * depth, **by_name("in_c16 in_row in_pixel", blocked_strides(source)[1:4]),
+        out_n=out.image * out_depth, **by_name("out_c16 out_row out_pixel", blocked_strides(out)[1:4]),
+        d=depth, out_d=out_depth, in_slice=source.image, out_slice=out.image)
 
 
 def _suffix(source: View, out: View) -> str:
@@ -52,9 +69,13 @@ def scale_shift(ctx: Lowering, node: Node) -> None:
         return
     out = ctx.new_blocked(node.output)
     source = ctx.narrow(data) if out.type.element is BF16 else ctx.blocked(data)
-    vectors = [_channel_vector(ctx, value) for value in (scale, shift)]
-    ctx.emit("scale_shift_blocked" + _suffix(source, out), [source, *vectors], out, abi.scale_shift_ints(source, out),
-             [node.attrs["lower"], node.attrs["upper"]])
+    params = SCALE_SHIFT(
+        n=source.images, c16=source.blocks, h=source.height, w=source.width,
+        **by_name("in_n in_c16 in_row in_pixel", blocked_strides(source)[:4]),
+        **by_name("out_n out_c16 out_row out_pixel", blocked_strides(out)[:4]),
+        lower=node.attrs["lower"], upper=node.attrs["upper"])
+    ctx.emit("scale_shift_blocked" + _suffix(source, out), params, x=source, scale=channel_blocks(ctx, scale),
+             shift=channel_blocks(ctx, shift), output=out)
     ctx.set_blocked(node.output, out)
 
 
@@ -80,20 +101,9 @@ def global_mean(ctx: Lowering, node: Node) -> None:
     type_ = TensorType(f32, shape)
     out = blocked_view(type_, ctx.builder.arena(blocked_bytes(type_, Halo())), Halo())
     window, nothing = (depth, source.height, source.width), (0, 0, 0)
-    ints = abi.pool_ints(source, out, kernel=window, strides=(1, 1, 1), pads_begin=nothing, pads_end=nothing)
-    ctx.emit("avg_pool_blocked" + _suffix(source, out), [source], out, ints)
+    params = _pool_params(source, out, kernel=window, strides=(1, 1, 1), pads_begin=nothing, pads_end=nothing)
+    ctx.emit("avg_pool_blocked" + _suffix(source, out), params, input=source, output=out)
     ctx.set_blocked(node.output, replace(out, type=node.output.type))
-
-
-def _channel_vector(ctx: Lowering, value: Value) -> View:
-    """A vector [C], padded with zeros to whole blocks."""
-    (channels,) = value.shape
-    ints = abi.pack_channels_ints(channels, groups=1, oc_tile=BLOCK)
-
-    def emit(context: Lowering, source: PlainView, destination: View) -> None:
-        context.emit("pack_channels", [source], destination, ints)
-
-    return ctx.packed(value, ("channels", *ints), -(-channels // BLOCK) * BLOCK * 4, emit)
 
 
 @lowers("concat")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.elementwise import check_f32
+from ngraph_mxnet.cpu.params.boxes import BOX_NMS
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32, i64
 
@@ -19,8 +20,10 @@ def box_nms(ctx: Lowering, node: Node) -> None:
     source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
     order = ctx.new_plain(TensorType(i64, (batch, topk)))
     numbers = ctx.new_plain(TensorType(f32, (batch, _NUMBERS, topk)))
-    ints = [batch, rows, columns, topk, attrs["coordinates"], attrs["score"], attrs["id"], attrs["background"],
-            attrs["across_ids"], attrs["format"] == "center", attrs["in_place"]]
-    ctx.builder.emit(ctx.target.symbol("box_nms"), [v.operand for v in (source, out, order, numbers)], ints,
-                     [attrs["overlap"], attrs["valid"]], batch, reads=[source], writes=out, origin=ctx.origin)
+    params = BOX_NMS(
+        n=batch, rows=rows, columns=columns, topk=topk, center=attrs["format"] == "center",
+        **{name: attrs[name] for name in ("coordinates", "score", "id", "background", "across_ids", "in_place")},
+        overlap=attrs["overlap"], valid=attrs["valid"])
+    ctx.emit("box_nms", params, rows=source, output=out, order=order, numbers=numbers,
+             bytes=source.type.bytes + out.type.bytes)
     ctx.set_plain(node.output, out)

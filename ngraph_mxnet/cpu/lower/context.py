@@ -7,10 +7,15 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-from ngraph_mxnet.cpu import abi
+import numpy as np
+
 from ngraph_mxnet.cpu.codegen.generator import Generator
 from ngraph_mxnet.cpu.isa import Isa
 from ngraph_mxnet.cpu.layout import LayoutPlan, plan_gates, plan_layout
+from ngraph_mxnet.cpu.params import KERNELS, Params
+from ngraph_mxnet.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
+from ngraph_mxnet.cpu.params.record import Kernels, by_name
+from ngraph_mxnet.cpu.params.strided import SIZE_SUFFIX, strided, strided_parts
 from ngraph_mxnet.cpu.precision import plan_narrow
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.view import (
@@ -28,6 +33,7 @@ from ngraph_mxnet.cpu.view import (
     blocked_view,
     images_4d,
     plain_view,
+    spatial,
     sub_blocks,
 )
 from ngraph_mxnet.ir.graph import Graph, Node, Value
@@ -221,33 +227,50 @@ class Lowering:
         region = ("halo", str(type_), halo) if halo else None
         view = blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
         if halo:
-            ints = abi.zero_halo_ints(view)
-            self.builder.zero_halo(view.buffer, self.target.symbol("zero_halo"), ints, abi.tasks_of("zero_halo", ints))
+            zeros = ZERO_HALO(planes=view.images * view.blocks, height=view.height, width=view.width,
+                              top=halo.top, bottom=halo.bottom, left=halo.left, right=halo.right,
+                              words=BLOCK * element.size // 4)
+            self.builder.zero_halo(view.buffer, self.target.symbol("zero_halo"), zeros)
         return view
 
     def blocked_destination(self, value: Value) -> BlockedView:
         """The memory of a value that others may have begun to write in place (see `LayoutPlan.placement`)."""
         return self.stored(value) if self.has_blocked(value) else self.new_blocked(value)
 
-    def emit(self, kernel: str, reads: Sequence[View], out: View, ints: Sequence[int],
-             floats: Sequence[float] = (), *, after: Sequence[View] = (), bytes: int | None = None,
-             operations: float = 0.0, exact: bool = False) -> None:
-        """A call whose operands are `reads` then `out`; it also waits for the writers of `after`."""
-        self.builder.emit(self.target.symbol(kernel), [v.operand for v in (*reads, out)], ints, floats,
-                          abi.tasks_of(kernel, ints), reads=reads, writes=out, after=after, origin=self.origin,
-                          bytes=bytes, operations=operations, exact=exact)
+    def table(self, array: np.ndarray) -> View:
+        """A constant that a kernel reads."""
+        return View(TensorType(f32, (array.nbytes // f32.size,)), self.builder.constant(array), 0)
+
+    def emit(self, kernel: str, params: Params, /, *, after: Sequence[View] = (), bytes: int | None = None,
+             operations: float = 0.0, exact: bool = False, **operands: View | None) -> None:
+        """A call of `kernel` with its operands by name; it also waits for the writers of `after`.
+
+        In the place of one that is left out, or None, stands the first, and the kernel does not touch it.
+        """
+        record = KERNELS[kernel]
+        given = {name: view for name, view in operands.items() if view is not None}
+        required = {name for name in record.tensors if name not in record.optional}
+        if not required <= given.keys() <= {*record.tensors} or params.record is not record:
+            raise TypeError(f"{kernel}: found operands {', '.join(given)}, expected {', '.join(record.tensors)} and "
+                            "numbers of its own")
+        views = [given.get(name, given[record.tensors[0]]) for name in record.tensors]
+        self.builder.emit(self.target.symbol(kernel), [view.operand for view in views], params.ints(), params.floats(),
+                          params.tasks, reads=[given[name] for name in record.tensors
+                                               if name in given and name not in record.written],
+                          writes=[given[name] for name in record.written if name in given], after=after,
+                          origin=self.origin, bytes=bytes, operations=operations, exact=exact)
 
     def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
                 out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
         """An elementwise kernel over `shape`, with each operand's strides; several calls if its rank is too high."""
         operands = [*reads, out]
-        for part, offsets, strides in abi.strided_parts(shape, [strides for _, strides in operands]):
+        for part, offsets, strides in strided_parts(shape, [strides for _, strides in operands]):
             views = [replace(view, offset=view.offset + at * view.type.element.size) if at else view
                      for (view, _), at in zip(operands, offsets, strict=True)]
             # Of a part of a tensor, or of one that is broadcast, only so many bytes are touched.
             touched = sum(min(view.type.bytes, prod(part) * view.type.element.size) for view in views)
-            self.emit(kernel, views[:-1], views[-1], abi.strided_ints(part, *strides), floats, after=after,
-                      bytes=touched, exact=True)
+            self.emit(kernel, strided(kernel, part, *strides, floats=floats), after=after, bytes=touched, exact=True,
+                      **by_name(KERNELS[kernel].tensors, views))
 
     def copy(self, source: PlainView, destination: PlainView) -> PlainView:
         """Copy element for element, also between float32 and bf16; returns `destination`."""
@@ -264,14 +287,34 @@ class Lowering:
 
     def _to_blocked(self, source: PlainView, destination: BlockedView) -> BlockedView:
         for plain, blocked in images_4d(source, destination):
-            self.emit("to_blocked", [plain], blocked, abi.to_blocked_ints(plain, blocked))
+            self.emit("to_blocked", _layout(TO_BLOCKED, blocked, plain, blocked), input=plain, output=blocked)
         return destination
 
     def _from_blocked(self, source: BlockedView) -> PlainView:
         destination = self.new_plain(source.type)
         for plain, blocked in images_4d(destination, source):
-            self.emit("from_blocked", [blocked], plain, abi.from_blocked_ints(blocked, plain), exact=True)
+            self.emit("from_blocked", _layout(FROM_BLOCKED, blocked, blocked, plain), input=blocked, output=plain,
+                      exact=True)
         return destination
+
+
+def _layout(record: Kernels, blocked: BlockedView, source: View, out: View) -> Params:
+    """Rows that are shorter than the 16 pixels that the kernels transpose at once are taken together, where they follow
+    each other without gaps in both layouts."""
+    (images, channels), (height, width) = blocked.type.shape[:2], spatial(blocked.type.shape)
+    steps = [blocked_strides(view)[:4] if isinstance(view, BlockedView) else _plain_strides(view)
+             for view in (source, out)]
+    if width < BLOCK and all(row == width * pixel for _, _, row, pixel in steps):
+        height, width = 1, height * width
+    return record(n=images, c=channels, h=height, w=width, **by_name("in_n in_c in_row in_column", steps[0]),
+                  **by_name("out_n out_c out_row out_column", steps[1]))
+
+
+def _plain_strides(view: View) -> Strides:
+    """Strides of N, C, H, W of a tensor of rank 2 to 4."""
+    assert isinstance(view, PlainView)
+    rank, strides = view.type.rank, view.strides
+    return (*strides, 0, 0) if rank == 2 else (*strides[:2], 0, strides[2]) if rank == 3 else strides
 
 
 def _is_constant(value: Value) -> bool:
@@ -281,7 +324,7 @@ def _is_constant(value: Value) -> bool:
 def moving_kernel(source: View, destination: View) -> str:
     """The strided kernel that copies, and converts between float32 and bf16."""
     before, after = source.type.element, destination.type.element
-    return f"copy_{abi.SIZE_SUFFIX[before.size]}" if before == after else f"convert_{before}_{after}"
+    return f"copy_{SIZE_SUFFIX[before.size]}" if before == after else f"convert_{before}_{after}"
 
 
 Rule = Callable[[Lowering, Node], None]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.cpu.abi import pack_channels_ints, pack_contraction_ints, pack_depthwise_ints
 from ngraph_mxnet.cpu.layout import convolution_halo
 from ngraph_mxnet.cpu.lower.context import Lowering
 from ngraph_mxnet.cpu.microkernels.params import (
@@ -18,11 +17,13 @@ from ngraph_mxnet.cpu.microkernels.params import (
     FLAG_OUTPUT_BF16,
     FLAG_RESIDUAL,
     FLAG_RESIDUAL_BF16,
-    ContractionParams,
+    contraction_params,
 )
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
 from ngraph_mxnet.cpu.microkernels.variants import Kind
+from ngraph_mxnet.cpu.params import Params
+from ngraph_mxnet.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
 from ngraph_mxnet.cpu.view import (
     BF16,
     BLOCK,
@@ -181,7 +182,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
                        lanes=BLOCK if single else 1, kernel=geometry.kernel, dilation=geometry.dilations,
                        slices=geometry.slices, slice_stride=geometry.slice_stride)
     slope, offset, gain, raised = epilogue.gate or NO_GATE
-    params = ContractionParams(
+    params = contraction_params(
         **choice.fields(), steps=steps.size,
         flags=_flags(out, residual, second) | FLAG_GATE * (epilogue.gate is not None),
         pixel_stride=geometry.strides[1] * source.plane.pixel,
@@ -197,18 +198,12 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile)
         for value in (epilogue.bias, epilogue.scale, epilogue.shift)
     )
-    unused = source.view
-    views = [source.view, packed, bias or zeros(ctx, out, source, choice.oc_tile), out, residual or unused]
-    constants = [(ctx.builder.constant(table), 0) for table in (pixels, steps)]
-    tail = [second or unused, scale or unused, shift or unused]
-    operands = [v.operand for v in views] + constants + [v.operand for v in tail]
-    reads = [source.view, packed, *(v for v in (bias, residual, scale, shift) if v)]
     touched = prod(weights.shape) * (2 if source.in_pairs else 4)
     touched += sum(view.type.bytes for view in (source.view, out, residual, second) if view)
-    ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks, reads=reads, writes=out,
-                     origin=ctx.origin, operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
-    if second is not None:
-        second.writers.append(out.writers[-1])
+    ctx.emit(choice.kernel, params, input=source.view, weights=packed, output=out, residual=residual,
+             bias=bias or zeros(ctx, out, source, choice.oc_tile), pixels=ctx.table(pixels), steps=ctx.table(steps),
+             output2=second, scale2=scale, shift2=shift,
+             operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
 
 
 def _flags(out: View, residual: View | None, second: View | None) -> int:
@@ -230,15 +225,22 @@ def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
 
 def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int) -> View | None:
     """A per-channel vector in the order of the packed weights."""
-    if value is None:
-        return None
-    ints = pack_channels_ints(channels, groups=1 if source.kind == "depthwise" else source.groups, oc_tile=oc_tile)
-    size = _channel_bytes(channels, source, oc_tile)
+    groups = 1 if source.kind == "depthwise" else source.groups
+    return None if value is None else _in_tiles(ctx, value, packed_channels(channels, groups=groups, oc_tile=oc_tile))
+
+
+def channel_blocks(ctx: Lowering, value: Value) -> View:
+    """A vector [C], padded with zeros to whole blocks."""
+    return _in_tiles(ctx, value, packed_channels(value.shape[0], groups=1, oc_tile=BLOCK))
+
+
+def _in_tiles(ctx: Lowering, value: Value, params: Params) -> View:
+    n = PACK_CHANNELS.read(params.ints())
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:
-        context.emit("pack_channels", [vector], destination, ints)
+        context.emit("pack_channels", params, values=vector, packed=destination)
 
-    return ctx.packed(value, ("channels", *ints), size, emit)
+    return ctx.packed(value, ("channels", *n), n.groups * -(-n.per_group // n.oc_tile) * n.oc_tile * 4, emit)
 
 
 def _channel_bytes(channels: int, source: Input, oc_tile: int) -> int:
@@ -273,16 +275,17 @@ class Packing:
         """The packed weights: made at prepare time if the weights are cacheable."""
         lanes = 1 if source.kind == "k1" else BLOCK
         if source.kind == "depthwise":
-            kernel, ints = "pack_depthwise", pack_depthwise_ints(self.shape, self.strides)
+            kernel, params = "pack_depthwise", packed_depthwise(self.shape, self.strides)
             size = source.groups * prod(self.shape[2:]) * BLOCK * 4
         else:
             kernel = "pack_contraction_bf16" if source.in_pairs else "pack_contraction"
-            ints = pack_contraction_ints(self.shape, self.strides, groups=self.groups, supers=source.groups,
-                                         oc_tile=oc_tile, lanes=lanes)
+            params = packed_contraction(self.shape, self.strides, groups=self.groups, supers=source.groups,
+                                        oc_tile=oc_tile, lanes=lanes)
             tiles = source.groups * -(-self.shape[0] // source.groups // oc_tile)
             size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * (2 if source.in_pairs else 4)
 
         def emit(context: Lowering, view: PlainView, destination: View) -> None:
-            context.emit(kernel, [replace(view, offset=view.offset + 4 * self.first)], destination, ints)
+            first = replace(view, offset=view.offset + 4 * self.first)
+            context.emit(kernel, params, weights=first, packed=destination)
 
-        return ctx.packed(self.value, (kernel, self.first, *ints), size, emit)
+        return ctx.packed(self.value, (kernel, self.first, *params.ints()), size, emit)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.cpu.abi import tasks_of
 from ngraph_mxnet.cpu.lower.context import Lowering
 from ngraph_mxnet.cpu.lower.contraction import NO_GATE, Gate
-from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, DepthwiseParams, depthwise_symbol
+from ngraph_mxnet.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES
+from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Halo, View
 
 _TASKS_PER_THREAD = 8
@@ -20,18 +20,13 @@ def convolution(ctx: Lowering, source: BlockedView, weights: View, bias: View, o
     """Emit the convolution; `weights` are packed `[blocks][9][16]`, `bias` is `[blocks][16]`."""
     planes = out.images * out.blocks
     chunks = min(out.height, max(1, _TASKS_PER_THREAD * ctx.target.threads // planes))
-    params = DepthwiseParams(
+    params = DEPTHWISE[stride](
         images=out.images, channels=out.type.shape[1], blocks=out.blocks, height=out.height, width=out.width,
         chunk_rows=-(-out.height // chunks),
         first=-4 * (padding.top * source.row + padding.left * BLOCK),
         in_image_stride=4 * source.image, in_block_stride=4 * source.block, in_row_stride=4 * source.row,
         out_image_stride=4 * out.image, out_block_stride=4 * out.block, out_row_stride=4 * out.row,
-        gate=int(gate is not None),
+        gate=gate is not None, **by_name("lower upper slope offset scale shift", (*bounds, *(gate or NO_GATE))),
     )
-    views = [source, weights, bias, out]
-    ctx.builder.emit(
-        depthwise_symbol(stride, ctx.target.isa), [view.operand for view in views], params.ints(),
-        [*bounds, *(gate or NO_GATE)], tasks_of(f"depthwise3x3_s{stride}", params.ints()),
-        reads=views[:3], writes=out, origin=ctx.origin, operations=18 * out.type.size,
-        bytes=4 * (source.type.size + out.type.size + 9 * out.type.shape[1]),
-    )
+    ctx.emit(f"depthwise3x3_s{stride}", params, input=source, weights=weights, bias=bias, output=out,
+             operations=18 * out.type.size, bytes=4 * (source.type.size + out.type.size + 9 * out.type.shape[1]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ngraph_mxnet.cpu.lower import wide
 from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.cpu.signatures import SIGNATURES
+from ngraph_mxnet.cpu.params import KERNELS
 from ngraph_mxnet.cpu.view import BLOCK, View
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.opdef import ops_of
@@ -22,11 +22,11 @@ def _check_arithmetic(node: Node) -> str | None:
 
 def _has_own_kernel(node: Node) -> bool:
     """Whether the op runs in float32 as it is; others are computed in a wider type."""
-    return node.inputs[0].type.element.name == "f32" and node.op.name in SIGNATURES
+    return node.inputs[0].type.element.name == "f32" and node.op.name in KERNELS
 
 
 def _check_bool(node: Node) -> str | None:
-    if node.op.name not in SIGNATURES:
+    if node.op.name not in KERNELS:
         return f"{node.op.name} has no CPU kernel"
     return None if all(v.type.element.name == "bool" for v in node.inputs) else "logical ops take bool on the CPU"
 

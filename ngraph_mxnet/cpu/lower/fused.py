@@ -52,9 +52,7 @@ def _emit(ctx: Lowering, generator: Generator, description: Description, shape: 
     views = [view for view, _ in reads]
     outputs = [view for view, _ in writes]
     ctx.builder.emit(generator.symbol(kernel), [view.operand for view in (*views, *outputs)], [], [], kernel.tasks,
-                     reads=views, writes=outputs[0], origin=ctx.origin)
-    for other in outputs[1:]:
-        other.writers.extend(outputs[0].writers)
+                     reads=views, writes=outputs, origin=ctx.origin)
     return True
 
 

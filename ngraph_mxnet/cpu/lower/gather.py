@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.wide import computing_element, converted, read, written
+from ngraph_mxnet.cpu.params import Params
+from ngraph_mxnet.cpu.params import gather as records
+from ngraph_mxnet.cpu.params.record import GRAIN
+from ngraph_mxnet.cpu.params.reduction import around
 from ngraph_mxnet.cpu.view import PlainView
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape, TensorType, i64
@@ -16,8 +19,8 @@ from ngraph_mxnet.ir.types import Shape, TensorType, i64
 def gather(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
     data, indices = node.inputs
-    ints = abi.gather_ints(data.shape, node.attrs["axis"], indices.type.size, wrap=node.attrs["mode"] == "wrap")
-    _rows(ctx, node, _wide(ctx, indices), ints)
+    params = records.gathering(data.shape, node.attrs["axis"], indices.type.size, wrap=node.attrs["mode"] == "wrap")
+    _rows(ctx, node, _wide(ctx, indices), params)
 
 
 @lowers("gather_elements")
@@ -26,9 +29,9 @@ def gather_elements(ctx: Lowering, node: Node) -> None:
     data, indices = node.inputs
     axis, wrap = node.attrs["axis"] % data.type.rank, node.attrs["mode"] == "wrap"
     positions = ctx.new_plain(TensorType(i64, indices.shape))
-    ctx.emit("element_positions", [_wide(ctx, indices)], positions,
-             abi.element_positions_ints(data.shape, axis, indices.shape[axis], wrap=wrap))
-    _rows(ctx, node, positions, abi.gather_ints((data.type.size,), 0, indices.type.size))
+    params = records.ELEMENT_POSITIONS(**around(data.shape, axis), count=indices.shape[axis], wrap=wrap)
+    ctx.emit("element_positions", params, indices=_wide(ctx, indices), output=positions)
+    _rows(ctx, node, positions, records.gathering((data.type.size,), 0, indices.type.size))
 
 
 @lowers("gather_nd")
@@ -37,7 +40,7 @@ def gather_nd(ctx: Lowering, node: Node) -> None:
     data, indices = node.inputs
     axes = indices.shape[0]
     rows = (prod(data.shape[:axes]), prod(data.shape[axes:]))
-    _rows(ctx, node, _positions(ctx, indices, data.shape), abi.gather_ints(rows, 0, prod(indices.shape[1:])))
+    _rows(ctx, node, _positions(ctx, indices, data.shape), records.gathering(rows, 0, prod(indices.shape[1:])))
 
 
 @lowers("scatter_nd")
@@ -46,17 +49,18 @@ def scatter_nd(ctx: Lowering, node: Node) -> None:
     data, indices, updates = node.inputs
     own, reduction = data.type.element, node.attrs["reduction"]
     how, view = str(own.size), ctx.plain(data)
-    rows, floats = ctx.contiguous(updates), []
+    rows, code = ctx.contiguous(updates), None
     if reduction != "none":
         element = computing_element(own)
         ordered = reduction in ("max", "min")
         view, rows = (read(ctx, value, element, ordered=ordered) for value in (data, updates))
-        how, rows, floats = element.name, ctx.dense(rows), [float(abi.SCATTER_CODES[reduction])]
+        how, rows, code = element.name, ctx.dense(rows), float(records.SCATTER_CODES[reduction])
     out = ctx.copy(view, ctx.new_plain(view.type))
     changed = PlainView(out.type, out.buffer, out.offset, strides=out.strides)
-    ints = abi.scatter_ints(prod(data.shape[indices.shape[0]:]), prod(indices.shape[1:]))
-    ctx.emit(f"scatter_{how}", [rows, _positions(ctx, indices, data.shape)], changed, ints, floats, after=[out],
-             bytes=2 * updates.type.bytes)
+    numbers = records.scattered(prod(data.shape[indices.shape[0]:]), prod(indices.shape[1:]))
+    params = records.SCATTER(**numbers) if code is None else records.SCATTER_INTO(**numbers, code=code)
+    ctx.emit(f"scatter_{how}", params, updates=rows, positions=_positions(ctx, indices, data.shape), output=changed,
+             after=[out], bytes=2 * updates.type.bytes)
     done = PlainView(out.type, out.buffer, out.offset, [*out.writers, *changed.writers], out.strides)
     ctx.set_plain(node.output, written(ctx, done, own, ordered=reduction in ("max", "min")))
 
@@ -70,12 +74,13 @@ def _positions(ctx: Lowering, indices: Value, shape: Shape) -> PlainView:
     """The row of each coordinate in the leading axes of `shape`."""
     axes, count = indices.shape[0], prod(indices.shape[1:])
     out = ctx.new_plain(TensorType(i64, (count,)))
-    ctx.emit("coordinate_positions", [_wide(ctx, indices)], out,
-             abi.coordinate_positions_ints(shape[:axes], count))
+    params = records.COORDINATE_POSITIONS(axes=axes, count=count, points=GRAIN).followed_by(shape[:axes])
+    ctx.emit("coordinate_positions", params, coordinates=_wide(ctx, indices), output=out)
     return out
 
 
-def _rows(ctx: Lowering, node: Node, positions: PlainView, ints: list[int]) -> None:
+def _rows(ctx: Lowering, node: Node, positions: PlainView, params: Params) -> None:
     out = ctx.new_plain(node.output.type)
-    ctx.emit(f"gather_{node.output.type.element.size}", [ctx.contiguous(node.inputs[0]), positions], out, ints)
+    ctx.emit(f"gather_{node.output.type.element.size}", params, data=ctx.contiguous(node.inputs[0]), indices=positions,
+             output=out)
     ctx.set_plain(node.output, out)

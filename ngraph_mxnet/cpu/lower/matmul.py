@@ -8,13 +8,13 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower import wide
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.contraction import check_depth, clamps
-from ngraph_mxnet.cpu.microkernels.params import ContractionParams
+from ngraph_mxnet.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
+from ngraph_mxnet.cpu.params.layout import packed_channels, packed_matrices
 from ngraph_mxnet.cpu.view import BF16, BLOCK, BlockedView, PlainView, View, contiguous_strides
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
@@ -131,7 +131,7 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     )
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, out.strides[-2] * 4))
     matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
-    params = ContractionParams(**{
+    params = contraction_params(**{
         **choice.fields(), "images": image.size, "groups": group.size, "steps": steps.size,
         "weight_group_stride": group.b * matrix_bytes, "channel_group_stride": 0, "pixel_stride": plane.pixel,
         "in_image_stride": image.a * size, "in_group_stride": group.a * size, "out_image_stride": image.out * 4,
@@ -140,16 +140,13 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
                           bf16=ctx.bf16)
     bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, columns, choice.oc_tile)
-    tables = [(ctx.builder.constant(table), 0) for table in (pixels, steps)]
-    unused = left.operand
     matrices, rights = group.size * image.size, group.size if group.b else 1
     touched = (matrices * rows * depth + rights * depth * columns) * size + matrices * rows * columns * 4
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
-        operands = [(left.buffer, left.offset + a * size), (packed.buffer, packed.offset + b * matrix_bytes),
-                    bias.operand, (out.buffer, out.offset + o * 4), unused, *tables, *[unused] * 3]
-        ctx.builder.emit(choice.symbol, operands, params.ints(), params.floats(), params.tasks,
-                         reads=[left, packed, bias], writes=out, origin=ctx.origin,
-                         operations=2 * matrices * rows * columns * depth, bytes=touched, exact=True)
+        ctx.emit(choice.kernel, params, input=replace(left, offset=left.offset + a * size),
+                 weights=replace(packed, offset=packed.offset + b * matrix_bytes), bias=bias,
+                 output=replace(out, offset=out.offset + o * 4), pixels=ctx.table(pixels),
+                 steps=ctx.table(steps), operations=2 * matrices * rows * columns * depth, bytes=touched, exact=True)
 
 
 def _rest(axes: list[Axis]) -> Iterator[tuple[int, int, int]]:
@@ -171,13 +168,13 @@ def packed_right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_
         while batch and (count == 1 or steps[-1] == count * between):  # the innermost dimensions at one stride
             size, step = batch.pop(), steps.pop()
             between, count = (step, size) if count == 1 else (between, count * size)
-        ints = abi.pack_matrices_ints((shape[rows], shape[columns]), (strides[rows], strides[columns]), count=count,
-                                      between=between, oc_tile=oc_tile)
+        params = packed_matrices((shape[rows], shape[columns]), (strides[rows], strides[columns]), count=count,
+                                 between=between, oc_tile=oc_tile)
         for number, index in enumerate(np.ndindex(*batch)):
             offset = source.offset + 4 * sum(i * step for i, step in zip(index, steps, strict=True))
             part = View(destination.type, destination.buffer, destination.offset + number * count * matrix_bytes,
                         destination.writers)
-            context.emit(kernel, [replace(source, offset=offset)], part, ints)
+            context.emit(kernel, params, weights=replace(source, offset=offset), packed=part)
 
     kernel = "pack_contraction_bf16" if bf16 else "pack_contraction"
     size = prod(b.shape[:-2]) * matrix_bytes
@@ -188,10 +185,10 @@ def _bias(ctx: Lowering, value: Value | None, columns: int, oc_tile: int) -> Vie
     """The bias as packed channels, or zeros."""
     size = -(-columns // oc_tile) * oc_tile * 4
     if value is None:
-        return View(TensorType(f32, (columns,)), ctx.builder.constant(np.zeros(size // 4, np.float32)), 0)
-    ints = abi.pack_channels_ints(columns, groups=1, oc_tile=oc_tile)
+        return ctx.table(np.zeros(size // 4, np.float32))
+    params = packed_channels(columns, groups=1, oc_tile=oc_tile)
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:
-        context.emit("pack_channels", [vector], destination, ints)
+        context.emit("pack_channels", params, values=vector, packed=destination)
 
-    return ctx.packed(value, ("channels", *ints), size, emit)
+    return ctx.packed(value, ("channels", *params.ints()), size, emit)

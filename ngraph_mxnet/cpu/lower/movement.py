@@ -8,9 +8,8 @@ from operator import mul
 
 import numpy as np
 
-from ngraph_mxnet.cpu import abi
-from ngraph_mxnet.cpu.abi import merged_dims
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.cpu.params.strided import SIZE_SUFFIX, merged_dims
 from ngraph_mxnet.cpu.view import PlainView, Space, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape, TensorType
@@ -128,10 +127,10 @@ def pad(ctx: Lowering, node: Node) -> None:
     with np.errstate(all="ignore"):
         array = np.asarray(node.attrs["value"]).astype(node.output.type.element.numpy)
     value = plain_view(node.output.type.with_shape(()), ctx.builder.constant(array))
-    ctx.strided(f"copy_{abi.SIZE_SUFFIX[size]}", out.type.shape, [(value, (0,) * out.type.rank)], (out, out.strides))
+    ctx.strided(f"copy_{SIZE_SUFFIX[size]}", out.type.shape, [(value, (0,) * out.type.rank)], (out, out.strides))
     first = sum(p * s for p, s in zip(node.attrs["pads_begin"], out.strides, strict=True))
     inside = PlainView(source.type, out.buffer, first * size, strides=out.strides)
-    ctx.strided(f"copy_{abi.SIZE_SUFFIX[size]}", source.type.shape, [(source, source.strides)],
+    ctx.strided(f"copy_{SIZE_SUFFIX[size]}", source.type.shape, [(source, source.strides)],
                 (inside, inside.strides), after=[out])
     ctx.set_plain(node.output, PlainView(out.type, out.buffer, 0, [*out.writers, *inside.writers], out.strides))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.wide import computing_element, converted, read
+from ngraph_mxnet.cpu.params.ordering import ARGSORT, CUMSUM, FIRST
+from ngraph_mxnet.cpu.params.reduction import around
 from ngraph_mxnet.cpu.view import PlainView, contiguous_strides
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import ElementType, TensorType, i64
@@ -20,13 +21,14 @@ def argsort(ctx: Lowering, node: Node) -> None:
     """All are sorted in every other line of a buffer that is twice as large; a few are kept in a heap."""
     view, element = _operand(ctx, node)
     shape, axis = view.type.shape, node.attrs["axis"] % view.type.rank
-    outer, size, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1:])
+    n = around(shape, axis)
+    outer, size, inner = n["outer"], n["size"], n["inner"]
     descending, count = node.attrs["descending"], node.attrs["count"] or size
     few = count <= size // _FEW
     line = (count,) if few else (2, size)
     lines = ctx.new_plain(TensorType(i64, (outer, inner, *line)))
-    ctx.emit(f"{'first' if few else 'argsort'}_{element}", [view], lines,
-             abi.axis_ints(shape, axis, descending=descending, count=count))
+    params = (FIRST if few else ARGSORT)(**n, descending=descending, count=count)
+    ctx.emit(f"{'first' if few else 'argsort'}_{element}", params, data=view, output=lines)
     step = prod(line)
     strides = (*(step * inner * stride for stride in contiguous_strides(shape[:axis])), 1,
                *(step * stride for stride in contiguous_strides(shape[axis + 1:])))
@@ -38,7 +40,8 @@ def cumsum(ctx: Lowering, node: Node) -> None:
     """Integers are added as i64 and narrowed."""
     view, element = _operand(ctx, node)
     out = ctx.new_plain(view.type)
-    ctx.emit(f"cumsum_{element}", [view], out, abi.axis_ints(view.type.shape, node.attrs["axis"]))
+    params = CUMSUM(**around(view.type.shape, node.attrs["axis"]), descending=False, count=0)
+    ctx.emit(f"cumsum_{element}", params, data=view, output=out)
     ctx.set_plain(node.output, converted(ctx, out, node.output.type.element))
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.elementwise import check_f32
-from ngraph_mxnet.cpu.microkernels.params import ContractionParams
+from ngraph_mxnet.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
+from ngraph_mxnet.cpu.params.layout import packed_channels, packed_matrices
+from ngraph_mxnet.cpu.params.record import by_name
+from ngraph_mxnet.cpu.params.recurrent import CELL, CHUNK
 from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, View, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
@@ -85,20 +87,19 @@ class _Product:
         tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
 
         def pack(context: Lowering, source: PlainView, destination: View) -> None:
-            ints = abi.pack_matrices_ints((columns, depth), source.strides, count=1, between=0, oc_tile=tile)
-            context.emit("pack_contraction", [source], destination, ints)
+            params = packed_matrices((columns, depth), source.strides, count=1, between=0, oc_tile=tile)
+            context.emit("pack_contraction", params, weights=source, packed=destination)
 
         def pack_bias(context: Lowering, source: PlainView, destination: View) -> None:
-            context.emit("pack_channels", [source], destination, channels)
+            context.emit("pack_channels", channels, values=source, packed=destination)
 
         packed = ctx.packed(weights, ("pack_contraction", True, tile), padded * blocks * BLOCK * 4, pack,
                             contiguous=False)
-        channels = abi.pack_channels_ints(columns, groups=1, oc_tile=tile)
+        channels = packed_channels(columns, groups=1, oc_tile=tile)
         if bias is None:
-            zeros = ctx.builder.constant(np.zeros(padded, np.float32))
-            vector = View(TensorType(f32, (columns,)), zeros, 0)
+            vector = ctx.table(np.zeros(padded, np.float32))
         else:
-            vector = ctx.packed(bias, ("channels", *channels), padded * 4, pack_bias)
+            vector = ctx.packed(bias, ("channels", *channels.ints()), padded * 4, pack_bias)
         return _Product(choice, packed, vector, rows, columns, depth)
 
     def emit(self, ctx: Lowering, left: PlainView, out: PlainView) -> None:
@@ -106,29 +107,22 @@ class _Product:
         plane = Plane(0, left.strides[0] * 4)
         steps = step_table(plane, channels=-(-self.depth // BLOCK), channel_stride=BLOCK * 4)
         pixels = pixel_table(1, self.rows, inputs=plane, output=Plane(0, out.strides[0] * 4))
-        params = ContractionParams(**self.choice.fields(), steps=steps.size, pixel_stride=plane.pixel,
+        params = contraction_params(**self.choice.fields(), steps=steps.size, pixel_stride=plane.pixel,
                                    out_block_stride=BLOCK * 4)
-        tables = [(ctx.builder.constant(table), 0) for table in (pixels, steps)]
-        unused = left.operand
-        operands = [left.operand, self.packed.operand, self.bias.operand, out.operand, unused, *tables, *[unused] * 3]
         touched = (self.rows * (self.depth + self.columns) + self.depth * self.columns) * 4
-        ctx.builder.emit(self.choice.symbol, operands, params.ints(), params.floats(), params.tasks,
-                         reads=[left, self.packed, self.bias], writes=out, origin=ctx.origin,
-                         operations=2 * self.rows * self.columns * self.depth, bytes=touched)
+        ctx.emit(self.choice.kernel, params, input=left, weights=self.packed, bias=self.bias, output=out,
+                 pixels=ctx.table(pixels), steps=ctx.table(steps),
+                 operations=2 * self.rows * self.columns * self.depth, bytes=touched)
 
 
 def _emit_gates(ctx: Lowering, kernel: str, x: PlainView, product: PlainView, before: PlainView, out: PlainView,
                 state: PlainView | None) -> None:
     """`state`: LSTM's cell state after the step; it may lie where that `before` does."""
-    last = state or before
     rows, units = out.type.shape
-    ints = abi.cell_ints(rows, units, [view.strides[0] for view in (x, product, before, out, last)])
-    operands = [view.operand for view in (x, product, before, out, last)]
-    reads = [x, product, before]
-    ctx.builder.emit(ctx.target.symbol(kernel), operands, ints, [], abi.tasks_of(kernel, ints), reads=reads,
-                     writes=out, origin=ctx.origin)
-    if state is not None:
-        state.writers.extend(out.writers[-1:])
+    views = (x, product, before, out, state or before)
+    params = CELL(rows=rows, units=units, chunk=min(-(-units // BLOCK) * BLOCK, CHUNK),
+                  **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views)))
+    ctx.emit(kernel, params, x=x, p=product, before=before, h=out, c=state)
 
 
 def _rows(ctx: Lowering, value: Value) -> PlainView:

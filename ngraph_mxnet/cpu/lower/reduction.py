@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.cpu import abi
 from ngraph_mxnet.cpu.lower import wide
 from ngraph_mxnet.cpu.lower.blocked import global_mean
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.cpu.params.reduction import REDUCE, reduced
 from ngraph_mxnet.cpu.view import contiguous_strides
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import f32
@@ -25,8 +25,8 @@ def reduce(ctx: Lowering, node: Node) -> None:
     source = ctx.plain(node.inputs[0])
     kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
     out = ctx.new_plain(node.output.type)
-    ctx.emit(node.op.name, [source], out,
-             abi.reduce_ints(source.type.shape, axes, source.strides, contiguous_strides(kept)))
+    ctx.emit(node.op.name, reduced(REDUCE, source.type.shape, axes, source.strides, contiguous_strides(kept)),
+             input=source, output=out)
     ctx.set_plain(node.output, out)
 
 

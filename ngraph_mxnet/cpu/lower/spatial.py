@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
-from ngraph_mxnet.cpu import abi
-from ngraph_mxnet.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.cpu.lower.context import Lowering, blocked_strides, lowers
 from ngraph_mxnet.cpu.lower.contraction import check_rank
 from ngraph_mxnet.cpu.lower.elementwise import check_f32
-from ngraph_mxnet.cpu.view import View
+from ngraph_mxnet.cpu.params import KERNELS
+from ngraph_mxnet.cpu.params.record import by_name
+from ngraph_mxnet.cpu.params.spatial import RESAMPLE, SAMPLE
+from ngraph_mxnet.cpu.view import BlockedView
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ops.resize import adaptive_taps, resize_taps
 
@@ -25,22 +25,26 @@ def resample(ctx: Lowering, node: Node) -> None:
     else:
         rows, columns = (adaptive_taps(size, out) for size, out in pairs)
     source, out = ctx.blocked(data), ctx.new_blocked(node.output)
-    tables = [_constant(ctx, out, table) for taps in (rows, columns) for table in taps]
-    ctx.emit("resample_blocked", [source, *tables], out,
-             abi.resample_ints(source, out, (rows[1].shape[1], columns[1].shape[1])))
+    params = RESAMPLE(**_image(source, out), taps_h=rows[1].shape[1], taps_w=columns[1].shape[1])
+    ctx.emit("resample_blocked", params, input=source, output=out, **by_name(
+        "first_row row_weights first_column column_weights", (ctx.table(taps) for taps in (*rows, *columns))))
     ctx.set_blocked(node.output, out)
 
 
-def _constant(ctx: Lowering, out: View, table: np.ndarray) -> View:
-    return View(out.type, ctx.builder.constant(table), 0)
+def _image(source: BlockedView, out: BlockedView) -> dict[str, int]:
+    """Sizes and strides of both."""
+    return {"n": source.images, "c16": source.blocks, "h": source.height, "w": source.width, "out_h": out.height,
+            "out_w": out.width, **by_name("in_n in_c16 in_row", blocked_strides(source)[:3]),
+            **by_name("out_n out_c16 out_row", blocked_strides(out)[:3])}
 
 
 @lowers("bilinear_sample", check=check_f32)
 def bilinear_sample(ctx: Lowering, node: Node) -> None:
     """On plain layout: the places that pixels read have no order."""
-    views = [ctx.contiguous(value) for value in node.inputs]
+    images, grid = (ctx.contiguous(value) for value in node.inputs)
     out = ctx.new_plain(node.output.type)
-    ctx.emit("bilinear_sample", views, out, [*node.inputs[0].shape, prod(node.output.shape[2:])])
+    params = SAMPLE(**by_name("n c h w", images.type.shape), places=prod(node.output.shape[2:]))
+    ctx.emit("bilinear_sample", params, images=images, grid=grid, output=out)
     ctx.set_plain(node.output, out)
 
 
@@ -49,7 +53,9 @@ def regions(ctx: Lowering, node: Node) -> None:
     """16 channels of a region at once; a region of the result is an image."""
     data, rois = node.inputs
     source, out = ctx.blocked(data), ctx.new_blocked(node.output)
-    ints = abi.region_ints(source, out, node.attrs.get("samples", 0))
-    floats = [node.attrs[name] for name in ("scale", "offset") if name in node.attrs]
-    ctx.emit(f"{node.op.name}_blocked", [source, ctx.contiguous(rois)], out, ints, floats)
+    kernel = f"{node.op.name}_blocked"
+    record = KERNELS[kernel]
+    params = record(**_image(source, out), regions=out.images, samples=node.attrs.get("samples", 0),
+                    **{name: node.attrs[name] for name in record.floats})
+    ctx.emit(kernel, params, input=source, regions=ctx.contiguous(rois), output=out)
     ctx.set_blocked(node.output, out)

@@ -15,11 +15,13 @@ from math import prod
 
 import numpy as np
 
-from ngraph_mxnet.cpu import abi
-from ngraph_mxnet.cpu.abi import REDUCE_CODES, WIDE_CODES
 from ngraph_mxnet.cpu.lower.context import Lowering
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.cpu.signatures import SIGNATURES
+from ngraph_mxnet.cpu.params import KERNELS
+from ngraph_mxnet.cpu.params.product import PRODUCT
+from ngraph_mxnet.cpu.params.reduction import REDUCE, REDUCE_CODES, REDUCE_WIDE, reduced
+from ngraph_mxnet.cpu.params.reduction import position as position_params
+from ngraph_mxnet.cpu.params.strided import WIDE_CODES
 from ngraph_mxnet.cpu.view import PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.opdef import OpDef
@@ -38,7 +40,7 @@ def computing_element(element: ElementType) -> ElementType:
 def _elementwise_element(op: OpDef, element: ElementType) -> ElementType:
     """The same for the elementwise `op`: float64 where it has no kernel of float32."""
     found = computing_element(element)
-    return f64 if found is f32 and op.name not in SIGNATURES else found
+    return f64 if found is f32 and op.name not in KERNELS else found
 
 
 def missing(op: OpDef, element: ElementType) -> str | None:
@@ -182,9 +184,10 @@ def reduction(ctx: Lowering, node: Node, axes: Sequence[int]) -> None:
     source = read(ctx, node.inputs[0], element, ordered=ordered)
     kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
     out = ctx.new_plain(TensorType(element, node.output.shape))
-    ints = abi.reduce_ints(source.type.shape, axes, source.strides, contiguous_strides(kept))
-    kernel = name if element is f32 else f"reduce_{element}"
-    ctx.emit(kernel, [source], out, ints, [] if element is f32 else [REDUCE_CODES[name]])
+    kernel, record, code = (name, REDUCE, {}) if element is f32 else (
+        f"reduce_{element}", REDUCE_WIDE, {"code": REDUCE_CODES[name]})
+    params = reduced(record, source.type.shape, axes, source.strides, contiguous_strides(kept), **code)
+    ctx.emit(kernel, params, input=source, output=out)
     _finish(ctx, node.output, out, ordered=ordered)
 
 
@@ -194,7 +197,7 @@ def position(ctx: Lowering, node: Node) -> None:
     source = ctx.dense(read(ctx, node.inputs[0], element, ordered=True))
     out = ctx.new_plain(node.output.type)
     kernel = node.op.name if element is f32 else f"{node.op.name}_{element}"
-    ctx.emit(kernel, [source], out, abi.arg_ints(node.inputs[0].shape, node.attrs["axis"]))
+    ctx.emit(kernel, position_params(node.inputs[0].shape, node.attrs["axis"]), input=source, output=out)
     ctx.set_plain(node.output, out)
 
 
@@ -219,9 +222,9 @@ def product(ctx: Lowering, node: Node) -> None:
     (a_batch, a_row, a_inner), (b_batch, b_inner, b_column) = steps
     inner = node.inputs[0].shape[-2 if node.attrs["transpose_a"] else -1]
     out = ctx.new_plain(TensorType(element, node.output.shape))
-    ctx.emit(f"product_{element}", views, out,
-             abi.product_ints(prod(batch), rows, inner, columns, (a_batch, a_row, a_inner),
-                              (b_batch, b_column, b_inner)))
+    params = PRODUCT(batch=prod(batch), rows=rows, inner=inner, columns=columns, a_batch=a_batch, a_row=a_row,
+                     a_inner=a_inner, b_batch=b_batch, b_column=b_column, b_inner=b_inner)
+    ctx.emit(f"product_{element}", params, a=views[0], b=views[1], output=out)
     if len(node.inputs) > 2:
         out = _binary(ctx, "add", [out, converted(ctx, ctx.plain(node.inputs[2]), element)], node.output.shape)
         out = _clamp(ctx, node, out)

@@ -8,22 +8,20 @@ with a channel group for each matrix.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from ngraph_mxnet.cpu import abi, algorithm
-from ngraph_mxnet.cpu.lower.context import Lowering
-from ngraph_mxnet.cpu.microkernels.params import ContractionParams
+from ngraph_mxnet.cpu import algorithm
+from ngraph_mxnet.cpu.lower.context import Lowering, blocked_strides
+from ngraph_mxnet.cpu.lower.contraction import Epilogue, Geometry, channel_blocks
+from ngraph_mxnet.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
+from ngraph_mxnet.cpu.params.record import by_name
+from ngraph_mxnet.cpu.params.winograd import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
 from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Buffer, PlainView, View, images_of
 from ngraph_mxnet.cpu.winograd import cut, weight_matrix
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
-
-if TYPE_CHECKING:
-    from ngraph_mxnet.cpu.lower.contraction import Epilogue, Geometry
 
 _CACHE = 2 << 20
 """Bytes of a strip's matrices a thread: about what a core has of L2 and L3."""
@@ -63,8 +61,9 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
     """Emit a 3x3 convolution of stride 1 without groups as F(tile x tile, 3x3)."""
     source, out, second = ctx.blocked(data), outputs[0], outputs[1] if len(outputs) > 1 else None
     residual = ctx.blocked(epilogue.residual) if epilogue.residual is not None else None
-    bias, scale, shift = (_channels(ctx, value) for value in (epilogue.bias, epilogue.scale, epilogue.shift))
-    bias = bias or View(out.type, ctx.builder.constant(np.zeros(out.blocks * BLOCK, np.float32)), 0)
+    bias, scale, shift = (channel_blocks(ctx, value) if value is not None else None
+                          for value in (epilogue.bias, epilogue.scale, epilogue.shift))
+    bias = bias or ctx.table(np.zeros(out.blocks * BLOCK, np.float32))
     tile_bytes = (tile + 2) ** 2 * (source.blocks + out.blocks) * BLOCK * 4
     most = max(_FEWEST_TILES, _CACHE * max(2, ctx.target.threads) // tile_bytes)
     phases, height, width = _phases(out.images, (out.height, out.width), geometry.dilations)
@@ -75,23 +74,32 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
     for strip in strips:
         share = strip.count / (phases * strip.tile_rows)
         matrices, results = products.views()
-        ints = abi.winograd_input_ints(
-            source, strip, products.in_stride, products.block, padding=geometry.padding, dilation=geometry.dilations,
-            rows=out.height + 2 * geometry.dilations[0], columns=out.width + 2 * geometry.dilations[1])
-        ctx.emit(f"winograd_input_{tile}", [source], matrices, ints, after=before,
+        shared = {"strip_rows": strip.count, "tile_rows": strip.tile_rows, "tile_columns": strip.tile_columns,
+                  "first_row": strip.first, **by_name("row_step column_step", geometry.dilations)}
+        top, left = geometry.padding
+        params = INPUT(
+            **shared, blocks=source.blocks, rows=out.height + 2 * geometry.dilations[0],
+            columns=out.width + 2 * geometry.dilations[1], origin=-top * source.row - left * BLOCK,
+            **_steps("in", source), out_matrix=products.in_stride, out_c=products.block)
+        ctx.emit(f"winograd_input_{tile}", params, image=source, matrices=matrices, after=before,
                  bytes=int(share * source.type.bytes) + matrices.type.bytes)
         products.emit(ctx, matrices, packed, results, operations=share * 18 * data.shape[1] * out.type.size)
-        ints = abi.winograd_output_ints(out, strip, products.out_stride, products.block, residual=residual,
-                                        second=second, dilation=geometry.dilations)
+        params = OUTPUT(
+            **shared, blocks=out.blocks, rows=out.height, columns=out.width,
+            flags=sum(OUTPUT_FLAGS[name] for name, view in (("residual", residual), ("output2", second)) if view),
+            in_matrix=products.out_stride, in_c=products.block, **_steps("out", out), **_steps("res", residual),
+            **_steps("out2", second), lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2,
+            upper2=epilogue.upper2)
         images = [view for view in (out, residual, second) if view]
-        ctx.emit(f"winograd_output_{tile}",
-                 [results, bias, residual or results, second or results, scale or results, shift or results], out, ints,
-                 [epilogue.lower, epilogue.upper, epilogue.lower2, epilogue.upper2],
+        ctx.emit(f"winograd_output_{tile}", params, products=results, bias=bias, residual=residual, output2=second,
+                 scale2=scale, shift2=shift, output=out,
                  bytes=results.type.bytes + int(share * sum(view.type.bytes for view in images)))
-        if second is not None:
-            second.writers.append(out.writers[-1])
         # The next strip takes the same memory.
         before = [View(out.type, out.buffer, 0, out.writers[-1:])]
+
+
+def _steps(prefix: str, view: BlockedView | None) -> dict[str, int]:
+    return by_name(f"{prefix}_n {prefix}_c {prefix}_row", blocked_strides(view)[:3] if view else (0, 0, 0))
 
 
 class _Products:
@@ -124,39 +132,24 @@ class _Products:
         pixels = pixel_table(1, self.tiles, inputs=plane, output=plane)
         steps = step_table(plane, channels=self.blocks, channel_stride=self.block * 4)
         fields = {**self.choice.fields(), "channel_group_stride": 0}
-        params = ContractionParams(
+        params = contraction_params(
             **fields, steps=steps.size, pixel_stride=BLOCK * 4, in_group_stride=self.in_stride * 4,
             out_block_stride=self.block * 4,
         )
         zeros = np.zeros(self.choice.oc_groups * self.choice.oc_tile, np.float32)
-        tables = [(ctx.builder.constant(table), 0) for table in (zeros, pixels, steps)]
-        unused = matrices.operand
-        operands = [matrices.operand, packed.operand, tables[0], results.operand, unused, *tables[1:], *[unused] * 3]
-        ctx.builder.emit(self.choice.symbol, operands, params.ints(), params.floats(), params.tasks,
-                         reads=[matrices, packed], writes=results, origin=ctx.origin, operations=operations,
-                         bytes=matrices.type.bytes + packed.buffer.bytes + results.type.bytes)
+        ctx.emit(self.choice.kernel, params, input=matrices, weights=packed, output=results, bias=ctx.table(zeros),
+                 pixels=ctx.table(pixels), steps=ctx.table(steps), operations=operations,
+                 bytes=matrices.type.bytes + packed.buffer.bytes + results.type.bytes)
 
 
 def _pack(ctx: Lowering, weights: Value, tile: int, oc_tile: int) -> View:
     """The transformed weights, one packed matrix after the other."""
-    ints = abi.pack_winograd_ints(weights.shape, tile=tile, oc_tile=oc_tile)
     outputs, inputs = weights.shape[:2]
+    params = PACK(out_channels=outputs, in_channels=inputs, side=tile + 2, oc_tile=oc_tile)
+    params = params.followed_by(floats=weight_matrix(tile).ravel().tolist())
     size = (tile + 2) ** 2 * -(-outputs // oc_tile) * oc_tile * -(-inputs // BLOCK) * BLOCK * 4
 
     def emit(context: Lowering, source: PlainView, destination: View) -> None:
-        context.emit("pack_winograd", [source], destination, ints, weight_matrix(tile).ravel().tolist())
+        context.emit("pack_winograd", params, weights=source, packed=destination)
 
-    return ctx.packed(weights, ("pack_winograd", *ints), size, emit)
-
-
-def _channels(ctx: Lowering, value: Value | None) -> View | None:
-    """A per-channel vector, padded with zeros to whole blocks."""
-    if value is None:
-        return None
-    (channels,) = value.shape
-    ints = abi.pack_channels_ints(channels, groups=1, oc_tile=BLOCK)
-
-    def emit(context: Lowering, source: PlainView, destination: View) -> None:
-        context.emit("pack_channels", [source], destination, ints)
-
-    return ctx.packed(value, ("channels", *ints), -(-channels // BLOCK) * BLOCK * 4, emit)
+    return ctx.packed(weights, ("pack_winograd", *params.ints()), size, emit)

@@ -14,13 +14,13 @@ from llvmlite import ir
 from ngraph_mxnet.cpu.microkernels.depthwise import build_depthwise
 from ngraph_mxnet.cpu.microkernels.emit import I1, I64, PTR, Emitter
 from ngraph_mxnet.cpu.microkernels.params import (
+    CONTRACTION,
     FLAG_GATE,
     FLAG_OUTPUT2,
     FLAG_OUTPUT2_BF16,
     FLAG_OUTPUT_BF16,
     FLAG_RESIDUAL,
     FLAG_RESIDUAL_BF16,
-    INTS,
     ORDER_PIXELS,
     Operand,
 )
@@ -94,7 +94,7 @@ def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, native_bf16: bo
 def _load_scalars(e: Emitter) -> _Scalars:
     b = e.builder
     tensors, ints, floats = e.function.args[:3]
-    values = {name: e.load(e.at(ints, 8 * i), I64, 8) for i, name in enumerate(INTS)}
+    values = {name: e.load(e.at(ints, 8 * i), I64, 8) for i, name in enumerate(CONTRACTION.ints)}
     operands = [e.load(e.at(tensors, 8 * i), PTR, 8) for i in Operand]
     tiles = b.mul(values["rows"], values["row_tiles"])
     chunk = values["chunk_tiles"]

@@ -1,7 +1,7 @@
 """IR of the depthwise 3x3 kernels: one pass along a row, nine weights in registers, each input loaded once a row.
 
 `ng_depthwise3x3_s<stride>__<isa>`: operands are input (its first logical element, inside a halo of zeros as wide as
-the padding), weights `[blocks][9][16]`, bias `[blocks][16]`, output; `ints` are `DepthwiseParams`, `floats` the
+the padding), weights `[blocks][9][16]`, bias `[blocks][16]`, output; `ints` are those of `DEPTHWISE`, `floats` the
 clamp's lower and upper bound, then slope, offset, scale and shift of the gate (see `params.py`), which the entry `gate`
 of `ints` switches on. Tasks are numbered over (image, block, chunk of rows), last fastest.
 
@@ -13,11 +13,10 @@ into vectors of the machine's own width: nine weights of 16 channels would not f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 
 from llvmlite import ir
 
-from ngraph_mxnet.cpu.microkernels.depthwise_params import STRIDES, DepthwiseParams, depthwise_symbol
+from ngraph_mxnet.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES, depthwise_symbol
 from ngraph_mxnet.cpu.microkernels.emit import F32, I32, I64, PTR, Emitter
 from ngraph_mxnet.cpu.microkernels.variants import Isa
 
@@ -51,7 +50,7 @@ class _Kernel:
         e = self.e
         b = e.builder
         tensors, ints, floats, begin, end = e.function.args
-        n = {field.name: e.load(e.at(ints, 8 * i), I64, 8) for i, field in enumerate(fields(DepthwiseParams))}
+        n = {name: e.load(e.at(ints, 8 * i), I64, 8) for i, name in enumerate(DEPTHWISE[self.stride].ints)}
         source, weights, bias, target = (e.load(e.at(tensors, 8 * i), PTR, 8) for i in range(4))
         numbers = [self.splat(b.fptrunc(e.load(e.at(floats, 8 * i), ir.DoubleType(), 8), F32)) for i in range(6)]
         gated = b.icmp_signed("!=", n["gate"], _int(0))

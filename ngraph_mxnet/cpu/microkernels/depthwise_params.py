@@ -1,41 +1,44 @@
-"""The contract of the depthwise row kernels (`depthwise.py`), for the lowering: nothing here needs a compiler."""
+"""The records of the depthwise row kernels (`depthwise.py`), for the lowering: nothing here needs a compiler."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
 
 from ngraph_mxnet.cpu.microkernels.variants import Isa
+from ngraph_mxnet.cpu.params.record import BLOCK, Kernels, Span, span
 
-__all__ = ["STRIDES", "DepthwiseParams", "depthwise_symbol"]
+__all__ = ["DEPTHWISE", "STRIDES", "depthwise_symbol"]
 
 STRIDES = (1, 2)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DepthwiseParams:
-    """`ints`, in the order of the fields; strides and `first` in bytes."""
+def _reach(stride: int, p: Any, _: int) -> list[Span]:
+    height, width, pixel = (p.height - 1) * stride + 3, (p.width - 1) * stride + 3, 4 * BLOCK
+    operand, low, high = span("input", 1, (p.images, p.in_image_stride), (p.blocks, p.in_block_stride),
+                        (height, p.in_row_stride), (width, pixel), last=pixel)
+    return [(operand, low + p.first, high + p.first), ("weights", 0, p.blocks * 9 * pixel),
+            ("bias", 0, p.blocks * pixel),
+            span("output", 1, (p.images, p.out_image_stride), (p.blocks, p.out_block_stride),
+                 (p.height, p.out_row_stride), (p.width, pixel), last=pixel)]
 
-    images: int
-    blocks: int
-    height: int
-    width: int
-    chunk_rows: int
-    """Output rows of a task."""
-    first: int
-    """From the input's first element to the first tap of the first output: into the halo, so never positive."""
-    in_image_stride: int
-    in_block_stride: int
-    in_row_stride: int
-    out_image_stride: int
-    out_block_stride: int
-    out_row_stride: int
-    channels: int
-    """Registers of the last block that hold none of them are not computed: they become zero."""
-    gate: int = 0
-    """1: a gate follows the clamp."""
 
-    def ints(self) -> list[int]:
-        return [getattr(self, field.name) for field in fields(self)]
+DEPTHWISE = {
+    stride: Kernels(
+        f"depthwise3x3_s{stride}", tensors="input weights bias >output",
+        ints="images blocks height width chunk_rows first in_image_stride in_block_stride in_row_stride "
+             "out_image_stride out_block_stride out_row_stride channels gate",
+        sizes=5, floats="lower upper slope offset scale shift",
+        tasks=lambda p: p.images * p.blocks * -(-p.height // p.chunk_rows), reach=partial(_reach, stride),
+    ) for stride in STRIDES
+}
+"""By the stride. Strides and `first` are in bytes.
+
+chunk_rows: output rows of a task.
+first: from the input's first element to the first tap of the first output: into the halo, so never positive.
+channels: registers of the last block that hold none of them are not computed: they become zero.
+gate: 1: a gate follows the clamp.
+"""
 
 
 def depthwise_symbol(stride: int, isa: Isa) -> str:

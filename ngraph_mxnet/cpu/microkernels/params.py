@@ -44,27 +44,14 @@ bytes apart in the input; for the others a row may be the whole image.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from typing import Any
 
-__all__ = [
-    "BLOCK",
-    "FLAG_GATE",
-    "FLAG_OUTPUT2",
-    "FLAG_OUTPUT2_BF16",
-    "FLAG_OUTPUT_BF16",
-    "FLAG_RESIDUAL",
-    "FLAG_RESIDUAL_BF16",
-    "FLOATS",
-    "INTS",
-    "ORDER_CHANNELS",
-    "ORDER_PIXELS",
-    "ContractionParams",
-    "Operand",
-]
+import numpy as np
 
-BLOCK = 16
-"""Channels in a block; 64 bytes of float32."""
+from ngraph_mxnet.cpu.microkernels.variants import ISAS, Variant, variants
+from ngraph_mxnet.cpu.params.record import BLOCK, Kernels, Params, Span, span
 
 ORDER_CHANNELS = 0
 """Weights stay in cache: output channels outermost."""
@@ -94,88 +81,107 @@ class Operand(IntEnum):
     SHIFT2 = 9
 
 
-@dataclass(frozen=True, kw_only=True)
-class ContractionParams:
-    """The scalar parameters of one contraction; the field order is the order of `ints`, then `floats`.
-
-    Strides are in bytes. A stride or clamp that the flags leave unused may stay at its default.
-    """
-
-    images: int = 1
-    """Images that differ by `*_image_stride` only."""
-    groups: int = 1
-    """Channel groups (after merging into super-groups); for depthwise the number of 16-channel blocks."""
-    oc_groups: int
-    """Weight tiles of `oc_tile` output channels in a group: ceil(channels / oc_tile)."""
-    out_blocks: int
-    """16-channel output blocks in a group."""
-    rows: int
-    """Rows of pixels in an image; rows * row_pixels is the width of the pixel table."""
-    row_pixels: int
-    row_tiles: int
-    """Tiles per row; ceil(row_pixels / row_tiles) must not exceed the variant's largest tile."""
-    chunk_tiles: int
-    """Tiles in a task, counted through the rows of an image."""
-    order: int = ORDER_CHANNELS
-    steps: int
-    """Entries of the step table, at least 1."""
-    step_block: int = 0
-    """Steps that a task sums for all its tiles before it takes the next ones, so that their weights stay in
-    L1; the output holds the sums so far. 0 for all steps at once."""
-    flags: int = 0
-    """Sum of `FLAG_*`."""
-    pixel_stride: int = 0
-    """Input bytes between neighbouring output pixels of a row; `_rows` variants only."""
-    weight_group_stride: int = 0
-    """Between the packed weights of two groups; 0 if they share them."""
-    channel_group_stride: int = 0
-    """The same for `bias`, `scale2` and `shift2`."""
-    in_image_stride: int = 0
-    in_group_stride: int = 0
-    out_image_stride: int = 0
-    out_group_stride: int = -1
-    """-1 here and below: the groups' blocks follow each other."""
-    out_block_stride: int
-    res_image_stride: int = 0
-    res_group_stride: int = -1
-    res_block_stride: int = 0
-    out2_image_stride: int = 0
-    out2_group_stride: int = -1
-    out2_block_stride: int = 0
-
-    lower: float = float("-inf")
-    upper: float = float("inf")
-    lower2: float = float("-inf")
-    upper2: float = float("inf")
-    slope: float = 1 / 6
-    offset: float = 0.5
-    scale: float = 1.0
-    shift: float = 0.0
-
-    @property
-    def chunks(self) -> int:
-        """Tasks that the tiles of one image make, for one weight tile."""
-        return -(-self.rows * self.row_tiles // self.chunk_tiles)
-
-    @property
-    def tasks(self) -> int:
-        """Number of tasks of the whole contraction."""
-        return self.images * self.groups * self.oc_groups * self.chunks
-
-    def ints(self) -> list[int]:
-        """The kernel's `ints`."""
-        resolved: dict[str, int] = {"step_block": self.step_block or self.steps}
-        for prefix in ("out", "res", "out2"):
-            if getattr(self, f"{prefix}_group_stride") == -1:
-                resolved[f"{prefix}_group_stride"] = self.out_blocks * getattr(self, f"{prefix}_block_stride")
-        return [resolved.get(name, getattr(self, name)) for name in INTS]
-
-    def floats(self) -> list[float]:
-        """The kernel's `floats`."""
-        return [getattr(self, name) for name in FLOATS]
+CONTRACTIONS: Mapping[str, Variant] = {
+    f"contraction_{variant.name}": variant for isa in reversed(ISAS) for variant in variants(isa)}
+"""By kernel; the largest tile is the instruction set's own."""
 
 
-INTS: tuple[str, ...] = tuple(f.name for f in fields(ContractionParams) if f.type == "int")
-"""Name of each entry of `ints`, in order."""
-FLOATS: tuple[str, ...] = tuple(f.name for f in fields(ContractionParams) if f.type == "float")
-"""Name of each entry of `floats`, in order."""
+def _tasks(p: Any) -> int:
+    if p.steps < 1 or p.step_block < 1:
+        raise ValueError(f"{p.steps} steps in blocks of {p.step_block}")
+    return p.images * p.groups * p.oc_groups * -(-p.rows * p.row_tiles // p.chunk_tiles)
+
+
+CONTRACTION = Kernels(
+    " ".join(CONTRACTIONS),
+    tensors="input weights bias >output residual? pixels steps >output2? scale2? shift2?",
+    ints="images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order steps step_block flags "
+         "pixel_stride weight_group_stride channel_group_stride in_image_stride in_group_stride out_image_stride "
+         "out_group_stride out_block_stride res_image_stride res_group_stride res_block_stride out2_image_stride "
+         "out2_group_stride out2_block_stride",
+    sizes=8, floats="lower upper lower2 upper2 slope offset scale shift", tasks=_tasks,
+)
+"""Strides are in bytes. A number that the flags leave unused may be anything.
+
+images: images that differ by `*_image_stride` only.
+groups: channel groups (after merging into super-groups); for depthwise the number of 16-channel blocks.
+oc_groups: weight tiles of `oc_tile` output channels in a group, ceil(channels / oc_tile).
+out_blocks: 16-channel output blocks in a group.
+rows: rows of pixels in an image; rows * row_pixels is the width of the pixel table.
+row_tiles: tiles per row; ceil(row_pixels / row_tiles) must not exceed the variant's largest tile.
+chunk_tiles: tiles in a task, counted through the rows of an image.
+steps: entries of the step table, at least 1.
+step_block: steps that a task sums for all its tiles before it takes the next ones, so that their weights stay in
+    L1; the output holds the sums so far.
+flags: sum of `FLAG_*`.
+pixel_stride: input bytes between neighbouring output pixels of a row; `_rows` variants only.
+weight_group_stride: between the packed weights of two groups; 0 if they share them.
+channel_group_stride: the same for `bias`, `scale2` and `shift2`.
+"""
+
+_DEFAULTS = {
+    **dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1, "lower": float("-inf"), "upper": float("inf"),
+    "lower2": float("-inf"), "upper2": float("inf"), "slope": 1 / 6, "offset": 0.5, "scale": 1.0, "shift": 0.0,
+}
+
+
+def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels: int, row_tiles: int, chunk_tiles: int,
+                       steps: int, out_block_stride: int, **others: Any) -> Params:
+    """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped; the
+    groups' blocks follow each other."""
+    given = {**_DEFAULTS, "oc_groups": oc_groups, "out_blocks": out_blocks, "rows": rows, "row_pixels": row_pixels,
+             "row_tiles": row_tiles, "chunk_tiles": chunk_tiles, "steps": steps, "out_block_stride": out_block_stride,
+             **others}
+    given["step_block"] = given["step_block"] or steps
+    for prefix in ("out", "res", "out2"):
+        if f"{prefix}_group_stride" not in others:
+            given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
+    return CONTRACTION(**given)
+
+
+Table = Callable[[str, int], np.ndarray]
+"""So many int32 at an operand that is a constant."""
+
+
+def contraction_reach(variant: Variant, n: Any, table: Table) -> list[Span]:
+    """The bytes that a call touches. Raises ValueError for tiles that the variant has not."""
+    pixels = n.rows * n.row_pixels
+    tile, larger = divmod(n.row_pixels, n.row_tiles)
+    first_block = (n.oc_groups - 1) // 2 if variant.half else (n.oc_groups - 1) * variant.blocks
+    if not 1 <= tile <= tile + bool(larger) <= variant.tile or first_block >= n.out_blocks:
+        raise ValueError(f"no tiles of {variant.name} for {n.row_pixels} pixels in {n.row_tiles} tiles, "
+                         f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
+    offsets = table("pixels", 4 * pixels).reshape(4, pixels)
+    steps = table("steps", n.steps)
+
+    def around(operand: str, low: int, high: int, *axes: tuple[int, int]) -> Span:
+        name, first, last = span(operand, 1, *axes, last=0)
+        return name, first + low, last + high
+
+    inputs = offsets[0]
+    if variant.rows:
+        numbers = np.arange(n.row_tiles)
+        starts = (numbers * tile + np.minimum(numbers, larger) + np.arange(n.rows)[:, None] * n.row_pixels)
+        ends = (tile + (numbers < larger) - 1) * n.pixel_stride + inputs[starts].astype(np.int64)
+        inputs = np.concatenate((inputs[starts], ends), axis=None)
+    lane_bytes = 4 if variant.kind == "k1" else 32 if variant.bf16 else 64
+    spans = [around("input", int(inputs.min()) + int(steps.min()), int(inputs.max()) + int(steps.max()) + lane_bytes,
+                    (n.images, n.in_image_stride), (n.groups, n.in_group_stride))]
+    panel = 4 * variant.oc_tile * n.steps * variant.lanes
+    channels = (n.groups, n.channel_group_stride)
+    vector = 4 * variant.oc_tile * n.oc_groups
+    spans += [around("weights", 0, panel * n.oc_groups, (n.groups, n.weight_group_stride)),
+              around("bias", 0, vector, channels)]
+    strides = {"output": (n.out_image_stride, n.out_group_stride, n.out_block_stride),
+               "residual": (n.res_image_stride, n.res_group_stride, n.res_block_stride),
+               "output2": (n.out2_image_stride, n.out2_group_stride, n.out2_block_stride)}
+    results = [("output", 1, 0, FLAG_OUTPUT_BF16), ("residual", 2, FLAG_RESIDUAL, FLAG_RESIDUAL_BF16),
+               ("output2", 3, FLAG_OUTPUT2, FLAG_OUTPUT2_BF16)]
+    for operand, column, flag, narrow in results:
+        if n.flags & flag == flag:
+            axes = zip((n.images, n.groups, n.out_blocks), strides[operand], strict=True)
+            spans.append(around(operand, int(offsets[column].min()),
+                                int(offsets[column].max()) + 4 * BLOCK // (2 if n.flags & narrow else 1), *axes))
+    if n.flags & FLAG_OUTPUT2:
+        spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
+    return spans

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from ngraph_mxnet.cpu.microkernels.emit import F32, F64, I32, I64, PAIRS, Emitter
-from ngraph_mxnet.cpu.microkernels.params import FLOATS
+from ngraph_mxnet.cpu.microkernels.params import CONTRACTION
 from ngraph_mxnet.cpu.microkernels.variants import Variant
 
 __all__ = ["TileValues", "emit_tile"]
@@ -215,7 +215,7 @@ def _places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, column:
 
 def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
     """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
-    loaded = [e.load(e.at(v.floats, 8 * FLOATS.index(name)), F64, 8) for name in names]
+    loaded = [e.load(e.at(v.floats, 8 * CONTRACTION.floats.index(name)), F64, 8) for name in names]
     return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
 
 

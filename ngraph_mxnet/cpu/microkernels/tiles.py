@@ -31,7 +31,7 @@ _SPLIT_CHUNK = 12
 
 @dataclass(frozen=True)
 class TileChoice:
-    """A variant and the `ContractionParams` fields that follow from it."""
+    """A variant and the `CONTRACTION` numbers that follow from it."""
 
     variant: Variant
     symbol: str
@@ -54,8 +54,13 @@ class TileChoice:
         """Width of a packed weight tile."""
         return self.variant.oc_tile
 
+    @property
+    def kernel(self) -> str:
+        """The symbol without the instruction set."""
+        return f"contraction_{self.variant.name}"
+
     def fields(self) -> dict[str, int]:
-        """Keyword arguments for `ContractionParams`; each group has weights and channel vectors of its own."""
+        """Keyword arguments for `contraction_params`; each group has weights and channel vectors of its own."""
         shared = "images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order step_block"
         lanes = self.variant.lanes
         vector = self.oc_groups * self.oc_tile * 4

@@ -1,0 +1,60 @@
+"""The records of reading and writing at positions that are data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ngraph_mxnet.cpu.params.record import GRAIN, Kernels, Params, Span, numbered
+from ngraph_mxnet.cpu.params.reduction import around
+
+SCATTER_CODES = numbered("add mul max min")
+"""What the kernels `scatter_<f32, f64, i64>` do with an element and the update for it, and their numbers."""
+_SIZES = (1, 2, 4, 8)
+
+
+def _reach(p: Any, size: int) -> list[Span]:
+    return [("data", 0, size * p.outer * p.size * p.inner), ("indices", 0, 8 * p.count),
+            ("output", 0, size * p.outer * p.count * p.inner)]
+
+
+GATHER = Kernels(
+    {f"gather_{size}": size for size in _SIZES}, tensors="data indices >output",
+    ints="outer size inner count rows wrap", sizes=5, tasks=lambda p: p.outer * -(-p.count // p.rows), reach=_reach,
+)
+"""Data is [outer][size][inner], indices [count], a task takes `rows` indices. `wrap`: indices outside are taken modulo
+size; else they are clipped."""
+
+SCATTER = Kernels(
+    " ".join(f"scatter_{size}" for size in _SIZES), tensors="updates positions >output", ints="inner count columns",
+    sizes=3, tasks=lambda p: -(-p.inner // p.columns),
+)
+"""Updates are [count][inner]; a task takes `columns` of each row."""
+SCATTER_INTO = Kernels(
+    "scatter_f32 scatter_f64 scatter_i64", tensors="updates positions >output", ints="inner count columns", sizes=3,
+    floats="code", tasks=lambda p: -(-p.inner // p.columns),
+)
+"""`code` is one of `SCATTER_CODES`."""
+
+COORDINATE_POSITIONS = Kernels(
+    "coordinate_positions", tensors="coordinates >output", ints="axes count points", sizes=3,
+    tasks=lambda p: -(-p.count // p.points), more=lambda p: (p.axes, 0),
+)
+"""`points` are those of a task; then the size of each axis."""
+ELEMENT_POSITIONS = Kernels(
+    "element_positions", tensors="indices >output", ints="outer size inner count wrap", sizes=4,
+    tasks=lambda p: p.outer,
+)
+"""Data is [outer][size][inner], indices [outer][count][inner]."""
+
+
+def gathering(shape: Sequence[int], axis: int, count: int, *, wrap: bool = False) -> Params:
+    """`count` indices into axis `axis` of a contiguous tensor of `shape`; those outside are clipped, or wrap."""
+    places = around(shape, axis)
+    rows = max(1, min(count, GRAIN // max(places["inner"], 1)))
+    return GATHER(**places, count=count, rows=rows, wrap=wrap)
+
+
+def scattered(inner: int, count: int) -> dict[str, int]:
+    """`count` rows of `inner` elements."""
+    return {"inner": inner, "count": count, "columns": max(1, min(inner, GRAIN // max(count, 1)))}

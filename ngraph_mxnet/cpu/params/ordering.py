@@ -1,0 +1,26 @@
+"""The records of sorting and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ngraph_mxnet.cpu.params.record import Kernels
+
+_ELEMENTS = {"f32": 4, "f64": 8, "i64": 8}
+
+
+def _record(op: str, result: Callable[[Any, int], int]) -> Kernels:
+    """`result`: bytes of a line of the output."""
+    return Kernels(
+        {f"{op}_{element}": size for element, size in _ELEMENTS.items()}, tensors="data >output",
+        ints="outer size inner descending count", sizes=3, tasks=lambda p: p.outer * p.inner,
+        reach=lambda p, size: [("data", 0, size * p.outer * p.size * p.inner),
+                               ("output", 0, p.outer * p.inner * result(p, size))],
+    )
+
+
+ARGSORT = _record("argsort", lambda p, size: 16 * p.size)
+FIRST = _record("first", lambda p, size: 8 * p.count)
+CUMSUM = _record("cumsum", lambda p, size: size * p.size)
+"""Data is [outer][size][inner]; running sums take the first three, full sorts all but the last."""

@@ -1,0 +1,122 @@
+"""What kernels take, declared once and by name; importing this needs no compiler.
+
+All that knows a kernel's parameters asks its record: the kernel reads them by name (`kernels.pointers.reader`), the
+lowering fills them by name, what comes from disk is held against it, and dumps print the names.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from typing import Any
+
+Span = tuple[str, int, int]
+"""An operand; its first byte, from where it points, and one past its last."""
+
+BLOCK = 16
+"""Channels in a block."""
+GRAIN = 8192
+"""Elements in a task of an elementwise kernel: some microseconds of work."""
+
+
+class Params:
+    """The numbers of a call, filled by name."""
+
+    def __init__(self, record: Kernels, ints: Iterable[int], floats: Iterable[float]) -> None:
+        self.record, self._ints, self._floats = record, [int(i) for i in ints], list(floats)
+
+    def ints(self) -> list[int]:
+        """In the kernel's order."""
+        return self._ints
+
+    def floats(self) -> list[float]:
+        """In the kernel's order."""
+        return self._floats
+
+    def followed_by(self, ints: Iterable[int] = (), floats: Iterable[float] = ()) -> Params:
+        """With numbers that have no names; see `Kernels.more`."""
+        return Params(self.record, (*self._ints, *ints), (*self._floats, *floats))
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks the call has."""
+        return self.record.tasks_of(self._ints)
+
+
+class Kernels:
+    """The record of a kernel, or of several that take the same; called with a number for each name it gives `Params`.
+
+    kernels: names, or names with the bytes of the element that `reach` is given for each (4 if not said).
+    tensors: the operands in order; `>name` is written, `name?` may be left out.
+    ints, floats: names in order; the first `sizes` of the ints count something and are at least 1.
+    tasks: how many there are, of a named tuple of the ints.
+    reach: the bytes that a call reads and writes of each operand, of the named tuple and the element's bytes; None
+        where it does not follow from the ints.
+    more: how many ints and floats without names follow, of the named tuple.
+    """
+
+    def __init__(self, kernels: str | Mapping[str, int], *, tensors: str, ints: str, sizes: int,
+                 tasks: Callable[[Any], int], floats: str = "", reach: Callable[[Any, int], list[Span]] | None = None,
+                 more: Callable[[Any], tuple[int, int]] | None = None) -> None:
+        marked = tensors.split()
+        self.tensors = tuple(name.strip(">?") for name in marked)
+        self.written = tuple(name.strip(">?") for name in marked if name[0] == ">")
+        self.optional = tuple(name.strip(">?") for name in marked if name[-1] == "?")
+        self.ints, self.floats, self.sizes = tuple(ints.split()), tuple(floats.split()), sizes
+        self.tasks, self.reach, self.more = tasks, reach, more
+        self.element_bytes = dict.fromkeys(kernels.split(), 4) if isinstance(kernels, str) else dict(kernels)
+        for name in self.element_bytes:
+            if name in KERNELS:
+                raise ValueError(f"the kernel {name!r} is declared twice")
+            KERNELS[name] = self
+
+    @cached_property
+    def _tuple(self) -> Any:
+        return named(self.ints)
+
+    def read(self, ints: Sequence[int]) -> Any:
+        """The ints as a named tuple."""
+        return self._tuple._make(ints[:len(self.ints)])
+
+    def tasks_of(self, ints: Sequence[int]) -> int:
+        return self.tasks(self.read(ints))
+
+    def text(self, ints: Sequence[int], floats: Sequence[float]) -> str:
+        """The numbers as `name=number`; those without names follow."""
+        pairs = [(self.ints, ints), (self.floats, floats)]
+        named = [f"{name}={number}" for names, numbers in pairs for name, number in zip(names, numbers, strict=False)]
+        return " ".join((*named, *(str(number) for names, numbers in pairs for number in numbers[len(names):])))
+
+    def __call__(self, **numbers: Any) -> Params:
+        """Raises TypeError for a name that is missing or unknown."""
+        try:
+            floats = [numbers.pop(name) for name in self.floats]
+            return Params(self, self._tuple(**numbers), floats)
+        except (KeyError, TypeError) as error:
+            raise TypeError(f"parameters of {next(iter(self.element_bytes))}: {error}") from error
+
+
+KERNELS: dict[str, Kernels] = {}
+"""Every kernel of the kernel library, by its name without the instruction set."""
+
+
+@cache
+def named(names: tuple[str, ...]) -> Any:
+    """A type of named tuples."""
+    return namedtuple("_Numbers", names)
+
+
+def by_name(names: str | Iterable[str], values: Iterable[Any]) -> dict[str, Any]:
+    """The numbers, or operands, under these names."""
+    return dict(zip(names.split() if isinstance(names, str) else names, values, strict=True))
+
+
+def span(operand: str, size: int, *axes: tuple[int, int], last: int = 1) -> Span:
+    """Elements of `size` bytes along `axes`, (how many, stride in elements); at every place are `last` of them."""
+    reach = [(count - 1) * stride for count, stride in axes]
+    return (operand, size * sum(min(r, 0) for r in reach), size * (sum(max(r, 0) for r in reach) + last))
+
+
+def numbered(names: str) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names.split())}
