@@ -165,7 +165,8 @@ def _shape(model: onnx.ModelProto, random: Random) -> None:
 
 def _number(model: onnx.ModelProto, random: Random) -> None:
     """An element of a small tensor, which may be an axis, a count or a target shape."""
-    tensors = [tensor for tensor in _found(model, onnx.TensorProto) if 0 < len(tensor.dims) <= 2]
+    tensors = [tensor for tensor in _found(model, onnx.TensorProto)
+               if 0 < len(tensor.dims) <= 2 and tensor.data_location != onnx.TensorProto.EXTERNAL]
     if not tensors:
         return
     tensor = random.choice(tensors)

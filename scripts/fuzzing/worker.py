@@ -47,7 +47,11 @@ def main(name: str, folder: Path, runs: int, seed: int, mib: int, seconds: int) 
     def mutator(content: bytes, most: int, number: int) -> bytes:
         nonlocal mutated
         mutated = True
-        return target.mutate(content, seeds, Random(number))[:most]
+        try:
+            return target.mutate(content, seeds, Random(number))[:most]
+        except Exception:  # out of here it would leave a process that waits for ever
+            traceback.print_exc()
+            os._exit(2)
 
     def attempt(content: bytes) -> None:
         nonlocal mutated, tried
