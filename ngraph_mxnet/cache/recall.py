@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from ngraph_mxnet.cache.identity import package_identity
-from ngraph_mxnet.cache.store import open_store
+from ngraph_mxnet.cache.store import Store, open_store
 
 MOST_SMALL = 64
 """Small entries of a kind that one process keeps. To look one up and keep it takes as long as making it: it pays where
@@ -15,17 +16,38 @@ small_made: dict[str, int] = {}
 """How many small entries of each kind this process has made."""
 
 
-def recall_bytes(kind: str, key: str, make: Callable[[], bytes | None], *, small: bool = False) -> bytes | None:
-    """What `make` gives, made once for a `kind` and `key`. None is not kept, and `small` says that it took no time."""
+@dataclass(frozen=True)
+class Place:
+    """Where the folder keeps, or may keep, one thing. `small` says that it takes no time to make."""
+
+    store: Store
+    kind: str
+    key: str
+    small: bool
+
+    def get(self) -> bytes | None:
+        return self.store.get(self.kind, self.key)
+
+    def put(self, content: bytes | None) -> None:
+        """Keep the content, unless it is None."""
+        if content is not None:
+            if self.small:
+                small_made[self.kind] = small_made.get(self.kind, 0) + 1
+            self.store.put(self.kind, self.key, content)
+
+
+def place_for(kind: str, key: str, *, small: bool = False) -> Place | None:
+    """The place of what is made for a `kind` and `key`; None where nothing is kept."""
     store = open_store() if not small or small_made.get(kind, 0) < MOST_SMALL else None
-    if store is None:
-        return make()
-    key = f"{package_identity()}\n{key}"
-    content = store.get(kind, key)
+    return Place(store, kind, f"{package_identity()}\n{key}", small) if store is not None else None
+
+
+def recall_bytes(kind: str, key: str, make: Callable[[], bytes | None]) -> bytes | None:
+    """What `make` gives, made once for a `kind` and `key`; None is not kept."""
+    place = place_for(kind, key)
+    content = place.get() if place is not None else None
     if content is None:
         content = make()
-        if content is not None:
-            if small:
-                small_made[kind] = small_made.get(kind, 0) + 1
-            store.put(kind, key, content)
+        if place is not None:
+            place.put(content)
     return content

@@ -145,7 +145,7 @@ class CPUBackend(Backend):
         trace_executor()
         tell_ignored(os.environ)
         with span("passes", "compile"):
-            PassManager(self.pipeline(), observer=_record_pass).run(graph)
+            PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         split = split_prepare(graph)
         if target.generator is not None:

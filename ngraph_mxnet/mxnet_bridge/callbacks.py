@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cache import cpu_features, recall_bytes
+from ngraph_mxnet.cache import cpu_features, place_for
 from ngraph_mxnet.errors import ConfigError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.mxnet_bridge import fallbacks, interrupts, known
@@ -262,25 +262,20 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
 
     backend = chosen_backend(attrs)
     _core.limit_compile_cache(config.get("NGRAPH_SHAPES"))
-    made: Any = None
-
-    def make() -> bytes | None:
-        nonlocal made
-        made = _compile(subgraph_json, in_shapes, in_types, backend, attrs)
-        return made.kept()
-
-    content = make() if recorder() else recall_bytes(
-        "program", repr((backend, sorted(attrs.items()), in_shapes, in_types, cpu_features())), make,
-        small=subgraph_json.count('"op"') <= known.SMALL_NODES)
-    if made is not None:
-        return _native(made)
-    assert content is not None
-    try:
-        with span("load", "compile"):
-            return load_kept(backend, content)
-    except Exception as error:
-        logger.warning("a kept program does not load, it is compiled anew: %r", error)
-        return _native(_compile(subgraph_json, in_shapes, in_types, backend, attrs))
+    key = repr((backend, sorted(attrs.items()), in_shapes, in_types, cpu_features()))
+    small = subgraph_json.count('"op"') <= known.SMALL_NODES
+    place = None if recorder() else place_for("program", key, small=small)
+    content = place.get() if place is not None else None
+    if content is not None:
+        try:
+            with span("load", "compile"):
+                return load_kept(backend, content)
+        except Exception as error:
+            logger.warning("a kept program does not load, it is compiled anew: %r", error)
+    made = _compile(subgraph_json, in_shapes, in_types, backend, attrs)
+    if place is not None:
+        place.put(made.kept())
+    return _native(made)
 
 
 def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,

@@ -11,6 +11,7 @@ import re
 from json.encoder import encode_basestring
 from typing import Any
 
+from ngraph_mxnet.cache import Place, place_for
 from ngraph_mxnet.mxnet_bridge import known
 from ngraph_mxnet.partition.cost import Cost
 from ngraph_mxnet.partition.report import Partition, Region
@@ -77,7 +78,8 @@ def recall(graph: UnnamedGraph, facts: str) -> tuple[Partition, str | None] | No
     key = _key(graph, facts)
     content = memory.get(key)
     if content is None:
-        kept = known.recall_bytes("partition", key, lambda: None, small=graph.is_small)
+        place = _place(graph, key)
+        kept = place.get() if place is not None else None
         if kept is None:
             return None
         content = kept.decode()
@@ -97,7 +99,13 @@ def keep(graph: UnnamedGraph, facts: str, partition: Partition, symbol: str | No
     content = record + "\n" + ("" if symbol is None else _dump(_bare(json.loads(symbol), graph)))
     key = _key(graph, facts)
     memory.put(key, content)
-    known.recall_bytes("partition", key, content.encode, small=graph.is_small)
+    place = _place(graph, key)
+    if place is not None:
+        place.put(content.encode())
+
+
+def _place(graph: UnnamedGraph, key: str) -> Place | None:
+    return place_for("partition", key, small=graph.is_small)
 
 
 def _key(graph: UnnamedGraph, facts: str) -> str:

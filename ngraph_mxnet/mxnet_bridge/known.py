@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cache import recall_bytes
+from ngraph_mxnet.cache import place_for
 from ngraph_mxnet.forks import ForkSafeLock
 
 logger = config.logger(__name__)
@@ -52,13 +52,12 @@ def recall(kind: str, key: str, make: Callable[[], Any], nodes: int) -> Any:
     is not remembered."""
     found = memory.get((kind, key))
     if found is None:
-        content = recall_bytes(kind, key, lambda: _encode(make()), small=nodes <= SMALL_NODES)
-        if content is None:
+        place = place_for(kind, key, small=nodes <= SMALL_NODES)
+        content = place.get() if place is not None else None
+        found = make() if content is None else json.loads(content)
+        if found is None:
             return None
-        found = json.loads(content)
+        if content is None and place is not None:
+            place.put(json.dumps(found).encode())
         memory.put((kind, key), found)
     return found
-
-
-def _encode(found: Any) -> bytes | None:
-    return None if found is None else json.dumps(found).encode()

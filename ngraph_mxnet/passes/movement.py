@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.opdef import all_ops, ops_of
 from ngraph_mxnet.ir.types import Shape
@@ -127,10 +130,15 @@ def reduce_nothing(node: Node, rw: Rewriter) -> Answer:
 
 def movement() -> RewritePass:
     """The pass."""
+    return RewritePass("movement", _table())
+
+
+@cache
+def _table() -> dict[str, Sequence[Rewrite]]:
     broadcasting = [name for name, op in all_ops().items() if op.elementwise and op.least > 1]
-    table: dict[str, list[Rewrite]] = {name: [implicit_broadcast] for name in broadcasting}
+    table: dict[str, Sequence[Rewrite]] = {name: [implicit_broadcast] for name in broadcasting}
     table |= {name: [reduce_nothing] for name in ops_of("reduction")}
-    return RewritePass("movement", {
+    return {
         **table,
         "reshape": [same_type, reshape_of_reshape, reshape_of_reduction],
         "transpose": [transpose_nothing, transpose_of_transpose],
@@ -138,4 +146,4 @@ def movement() -> RewritePass:
         "pad": [same_type],
         "broadcast": [same_type, broadcast_of_broadcast],
         "concat": [concat_of_one, concat_of_slices],
-    })
+    }

@@ -41,7 +41,7 @@ class RewritePass:
 
     def __init__(self, name: str, table: Mapping[str, Sequence[Rewrite]]) -> None:
         self.name = name
-        self.table = {op: tuple(rewrites) for op, rewrites in table.items()}
+        self.table = table
         self.misses: list[Miss] = []
 
     def run(self, graph: Graph) -> bool:

@@ -321,7 +321,10 @@ def test_a_process_keeps_few_small_entries(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(recall, "small_made", {})
     for number in range(recall.MOST_SMALL + 5):
-        assert recall_bytes("code", str(number), lambda: b"made", small=True) == b"made"
+        place = recall.place_for("code", str(number), small=True)
+        assert (place is not None) == (number < recall.MOST_SMALL)
+        if place is not None:
+            place.put(b"made")
     store = open_store()
     assert store is not None and sum(entry.kind == "code" for entry in store.entries()) == recall.MOST_SMALL
     assert [recall_bytes("code", "large", lambda made=made: made) for made in (b"first", b"second")] == [b"first"] * 2

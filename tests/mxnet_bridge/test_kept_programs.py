@@ -89,12 +89,14 @@ def test_a_program_that_does_not_load_is_compiled(monkeypatch: pytest.MonkeyPatc
     from ngraph_mxnet.mxnet_bridge import callbacks
 
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(callbacks, "recall_bytes", lambda kind, key, make, small: b"nonsense")
+    kept: list[bytes] = [b"nonsense"]
+    monkeypatch.setattr(callbacks, "place_for", lambda kind, key, small: SimpleNamespace(get=kept.pop, put=kept.append))
     _core.clear_compile_cache()
     arrays = {"x": mx.nd.ones((2, 64)), "fc_weight": mx.nd.ones((64, 64)), "fc_bias": mx.nd.ones(64)}
     net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=64, name="fc").optimize_for("NGRAPH", arrays)
     assert (net.bind(mx.cpu(), arrays, grad_req="null").forward()[0].asnumpy() == 65).all()
     assert "a kept program does not load" in caplog.text
+    assert kept and kept != [b"nonsense"]
     _core.clear_compile_cache()
 
 
