@@ -15,7 +15,6 @@
 #include "cpu_features.h"
 #include "executor.h"
 #include "kernel_library.h"
-#include "mxnet_graph.h"
 #include "mxnet_writers.h"
 #include "numpy_arrays.h"
 #include "plugin.h"
@@ -177,11 +176,6 @@ KeptWeightsOption kept_weights(const py::object& kept) {
   return option;
 }
 
-std::string digest(const MXNetGraph& graph, bool with_types) {
-  const py::object hash = py::module_::import("hashlib").attr("sha256")(py::bytes(graph.structure(with_types)));
-  return hash.attr("hexdigest")().cast<std::string>();
-}
-
 py::dict cache_info() {
   const CompileCache::Info info = CompileCache::instance().info();
   py::dict result;
@@ -251,15 +245,6 @@ void define(py::module_& m) {
              return std::make_shared<PythonExecutable>(std::move(callable), to_specs(inputs), to_specs(outputs));
            }),
            py::arg("callable"), py::arg("inputs"), py::arg("outputs"));
-
-  py::class_<MXNetGraph, std::shared_ptr<MXNetGraph>>(m, "MXNetGraph", "What MXNet hands to the partitioner.")
-      .def("json", &MXNetGraph::json)
-      .def("digest", &digest, py::arg("with_types"),
-           "SHA-256, in hex digits, of what lowering depends on; no names.")
-      .def_property_readonly("has_types", &MXNetGraph::has_types)
-      .def_property_readonly("nodes", &MXNetGraph::nodes, "[(name, operator)], names as they stand in JSON.")
-      .def_property_readonly("arguments", &MXNetGraph::arguments)
-      .def_property_readonly("outputs", &MXNetGraph::outputs);
 
   py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(
       m, "ArrayHolder", "Who keeps the arrays alive that ops of ours are run on. Ops that are made within `with` are its.")

@@ -1,4 +1,4 @@
-// What MXNet loads: the partitioner and the op that runs a subgraph. The decisions are Python's
+// What MXNet loads: the backend's name and the op that runs a subgraph. Compiling is Python's
 // (ngraph_mxnet.mxnet_bridge.callbacks); running is not.
 #include "plugin.h"
 
@@ -13,7 +13,7 @@
 
 #include "compile_cache.h"
 #include "fork_safety.h"
-#include "mxnet_graph.h"
+#include "mxnet_lib_api.h"
 #include "python_runtime.h"
 
 namespace py = pybind11;
@@ -22,7 +22,6 @@ namespace ngraph_mxnet {
 namespace {
 
 using mxnet::ext::CustomStatefulOp;
-using mxnet::ext::Graph;
 using mxnet::ext::MXContext;
 using mxnet::ext::MXReturnValue;
 using mxnet::ext::MXTensor;
@@ -34,55 +33,11 @@ py::object callback(const char* name) {
   return py::module_::import("ngraph_mxnet.mxnet_bridge.callbacks").attr(name);
 }
 
-// Partitioning must not fail: what we cannot take stays with MXNet, and the log says why.
-void log_fallback(const std::string& what, const std::string& why) {
-  const std::string message = what + ", MXNet runs it: " + why;
-  try {
-    with_gil([&] {
-      py::module_::import("logging").attr("getLogger")("ngraph_mxnet").attr("warning")("%s", message);
-    });
-  } catch (const std::exception&) {
-    std::cerr << "ngraph_mxnet: " << message << std::endl;
-  }
-}
-
-MXReturnValue supported_ops(const Graph* graph, std::vector<int>* ids, const Attributes& options) {
-  const auto shared = std::make_shared<MXNetGraph>(graph);
+// Regions are found in Python (ngraph_mxnet.mxnet_bridge.partitioning), before libmxnet sees a graph: it needs to know
+// the backend's name, and takes no node. To MXNet -1 would mean any region.
+MXReturnValue supported_ops(const mxnet::ext::Graph*, std::vector<int>* ids, const Attributes&) {
   constexpr int kUnsupported = -2;
-  try {
-    const auto regions = with_gil([&] {
-      return callback("assign_regions")(shared, options).cast<std::vector<int>>();
-    });
-    if (regions.size() != ids->size()) {
-      throw std::runtime_error("assign_regions returned " + std::to_string(regions.size()) +
-                               " numbers for " + std::to_string(ids->size()) + " nodes");
-    }
-    // To MXNet -1 means any region, which would let it grow others than ours.
-    for (std::size_t i = 0; i < ids->size(); ++i) (*ids)[i] = regions[i] < 0 ? kUnsupported : regions[i];
-  } catch (const Interrupted&) {
-    ids->assign(ids->size(), kUnsupported);
-  } catch (const std::exception& error) {
-    ids->assign(ids->size(), kUnsupported);
-    log_fallback("the graph was not partitioned", error.what());
-  }
-  return mxnet::ext::MX_SUCCESS;
-}
-
-MXReturnValue review_subgraph(const Graph* subgraph, int subgraph_id, bool* accept,
-                              const Attributes& options, Attributes* attrs) {
-  const auto shared = std::make_shared<MXNetGraph>(subgraph);
-  try {
-    with_gil([&] {
-      const py::tuple verdict = callback("review_subgraph")(shared, options);
-      *attrs = verdict[1].cast<Attributes>();
-      *accept = verdict[0].cast<bool>();
-    });
-  } catch (const Interrupted&) {
-    *accept = false;
-  } catch (const std::exception& error) {
-    *accept = false;
-    log_fallback("subgraph " + std::to_string(subgraph_id) + " was rejected", error.what());
-  }
+  ids->assign(ids->size(), kUnsupported);
   return mxnet::ext::MX_SUCCESS;
 }
 
@@ -207,13 +162,11 @@ std::size_t op_calls() { return calls.load(); }
 // Scripts write the name both ways.
 REGISTER_PARTITIONER(NGRAPH)
     .addStrategy("ngraph", "NGraphSubgraphOp")
-    .setSupportedOps("ngraph", supported_ops)
-    .setReviewSubgraph("ngraph", review_subgraph);
+    .setSupportedOps("ngraph", supported_ops);
 
 REGISTER_PARTITIONER(ngraph)
     .addStrategy("ngraph", "NGraphSubgraphOp")
-    .setSupportedOps("ngraph", supported_ops)
-    .setReviewSubgraph("ngraph", review_subgraph);
+    .setSupportedOps("ngraph", supported_ops);
 
 REGISTER_OP(NGraphSubgraphOp).setIsSubgraphOp().setCreateOpState(create_state, "cpu");
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,17 +16,16 @@ from ngraph_mxnet.cpu.describe import Contraction, contractions
 from ngraph_mxnet.cpu.kernel_table import kernel_table, memory_table
 from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.errors import ConfigError, ModelError
-from ngraph_mxnet.ir import Graph, TensorType, element_type
-from ngraph_mxnet.mxnet_bridge import callbacks, environment
+from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
-from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, review_region
+from ngraph_mxnet.mxnet_bridge.judgement import argument_types
+from ngraph_mxnet.mxnet_bridge.nameless import NamelessGraph
 from ngraph_mxnet.mxnet_bridge.pins import pins_of
+from ngraph_mxnet.mxnet_bridge.symbol_cut import Cut
 from ngraph_mxnet.mxnet_bridge.symbol_inputs import check_inputs
-from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, cut_region, parse_symbol
-from ngraph_mxnet.partition.regions import ALONE
+from ngraph_mxnet.mxnet_bridge.symbol_json import parse_symbol
 from ngraph_mxnet.partition.render import render
 from ngraph_mxnet.partition.report import Partition
-from ngraph_mxnet.partition.support import Verdict
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
@@ -38,21 +38,14 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence[int]]
 DTypes = Mapping[str, Any]
 
-_OUTPUTS = {"RNN": ("output", "state_output", "statecell_output")}
-"""How MXNet names the outputs of operators of which it does not number them."""
-
-
 @dataclass(frozen=True)
 class Explanation:
     """Prints as tables; `to_dict` is for programs.
 
-    `exact`: MXNet's own partitioner cut the regions. Where the library `_core` can't be loaded they are our
-    estimate, the verdicts on nodes are the same. `kernels` and `memory`: of each region, if asked for. `notices`:
-    settings that this machine can't follow.
+    `kernels` and `memory`: of each region, if asked for. `notices`: settings that this machine can't follow.
     """
 
     partition: Partition
-    exact: bool
     kernels: list[list[Contraction]] | None = None
     memory: list[MemoryUse] | None = None
     plans: list[Any] = field(default_factory=list)
@@ -64,7 +57,7 @@ class Explanation:
         return bool(self.partition.regions)
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = {**self.partition.to_dict(), "exact": self.exact, "notices": list(self.notices)}
+        found: dict[str, Any] = {**self.partition.to_dict(), "notices": list(self.notices)}
         if self.kernels is not None:
             found["kernels"] = [[asdict(contraction) for contraction in region] for region in self.kernels]
         if self.plans:
@@ -74,7 +67,7 @@ class Explanation:
         return found
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [render(self.partition, exact=self.exact)]
+        parts: list[RenderableType] = [render(self.partition)]
         if self.kernels is not None:
             parts.append(kernel_table(self.kernels))
         if self.memory is not None:
@@ -114,6 +107,9 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     """
     import mxnet as mx
 
+    from ngraph_mxnet.mxnet_bridge import kept_partitions, partitioner
+    from ngraph_mxnet.mxnet_bridge.partitioning import partition
+
     if not isinstance(symbol, mx.symbol.Symbol):
         symbol = load_symbol(Path(symbol))
     planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
@@ -123,19 +119,20 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     check_inputs(symbol, shapes, dtypes)
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
-        exact = environment.problem() is None
-        symbol = _with_distinct_names(symbol)
-        partition = (_partition if exact else _estimate)(symbol, shapes, dtypes or {}, planner)
-        regions = _regions(symbol, shapes, dtypes or {}, partition)
+        nameless = NamelessGraph(partitioner.json_of(symbol))
+        told = all_dtypes(symbol, dtypes or {})
+        types = {name: (shapes.get(name), told.get(name)) for name in {**shapes, **told}}
+        found = partition(nameless, types, planner)
+        regions = [_lowered(nameless, cut, planner) for cut in found.cuts]
         compiled = [cast("CPUExecutable", compile_graph(graph, "CPU")) for graph, _ in regions] if kernels else None
         plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
-    found = Explanation(partition, exact, plans=[plan for plan in plans if plan is not None],
-                        notices=tuple(planner.notices()))
+    explanation = Explanation(kept_partitions.with_names(found.partition, nameless),
+                              plans=[plan for plan in plans if plan is not None], notices=tuple(planner.notices()))
     if compiled is None:
-        return found
-    return replace(found, kernels=[contractions(region.main.instructions) for region in compiled],
+        return explanation
+    return replace(explanation, kernels=[contractions(region.main.instructions) for region in compiled],
                    memory=[region.memory for region in compiled])
 
 
@@ -158,28 +155,6 @@ def load_symbol(path: Path) -> Symbol:
         raise ModelError(f"MXNet can't load {path}: {error}") from None
 
 
-def _with_distinct_names(symbol: Symbol) -> Symbol:
-    """As a bind gives them."""
-    from ngraph_mxnet.mxnet_bridge import partitioner
-
-    return partitioner.with_distinct_names(symbol, partitioner.json_of(symbol))[0]
-
-
-def _partition(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: Backend) -> Partition:
-    """By MXNet's own partitioner; it infers shapes without arrays if the mapping of arrays is not empty."""
-    import mxnet as mx
-
-    from ngraph_mxnet.mxnet_bridge import partitioner
-
-    with callbacks.log.listening() as heard:
-        partitioner.optimize_for(
-            symbol, environment.BACKEND, {"": None}, {"": None}, mx.cpu(), shape_dict=dict(shapes),
-            type_dict=all_dtypes(symbol, dtypes), ngraph_backend=backend.name)
-    if heard:
-        return heard[0]
-    return Partition(backend.name, [])
-
-
 def all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
     """Of every input: the partitioner takes float32 for those that it is not told."""
     if not dtypes:
@@ -189,68 +164,13 @@ def all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
     return dict(zip(names, [*(arguments or []), *(states or [])], strict=False))
 
 
-def _estimate(symbol: Symbol, shapes: Shapes, dtypes: DTypes, backend: Backend) -> Partition:
-    """By our own grouping."""
-    graph = with_types(parse_symbol(symbol.tojson(remove_amp_cast=False)), *_inferred(symbol, shapes, dtypes))
-    reasons, numbers = judge_graph(graph, backend)
-    verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
-    partition = Partition(backend.name, verdicts)
-    for number in range(max(numbers, default=ALONE) + 1):
-        region = cut_region(graph, [node for node, of in enumerate(numbers) if of == number])
-        types = argument_types(region)
-        if types is not None:
-            partition.reviewed.append(review_region(region, types, backend))
-    return partition
-
-
-def _regions(symbol: Symbol, shapes: Shapes, dtypes: DTypes,
-             partition: Partition) -> list[tuple[Graph, dict[str, Any]]]:
-    """The graph of each region, its weights unknown, and where its symbol wants nodes to run, as an option."""
-    devices = get_backend(partition.backend).devices
-    graph = with_types(parse_symbol(symbol.tojson(remove_amp_cast=False)), *_inferred(symbol, shapes, dtypes))
-    number = {node.name: node.index for node in graph.operators()}
-    found = []
-    for region in partition.regions:
-        part = cut_region(graph, sorted(number[name] for name, _ in region.nodes))
-        types = argument_types(part)
-        assert types is not None  # a region of unknown shapes is rejected
-        found.append((lower_graph(part, types), {"pins": pins_of(part, devices)} if devices else {}))
-    return found
-
-
-def _inferred(symbol: Symbol, shapes: Shapes, dtypes: DTypes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """MXNet's shapes and dtypes of all values inside, by the names of outputs."""
-    import mxnet as mx
-
-    internals = symbol.get_internals()
-    names = internals.list_outputs()
-    _, found_shapes, _ = internals.infer_shape_partial(**shapes)
-    try:
-        _, found_types, _ = internals.infer_type_partial(**dict(dtypes))
-    except (ValueError, mx.base.MXNetError):  # some operators (Dropout) insist on types
-        told = {name: dtypes.get(name, "float32") for name in symbol.list_inputs()}
-        _, found_types, _ = internals.infer_type_partial(**told)
-    by_name = [dict(zip(names, found or [], strict=False)) for found in (found_shapes, found_types)]
-    return by_name[0], by_name[1]
-
-
-def with_types(graph: SymbolGraph, shapes: Mapping[str, Any], dtypes: Mapping[str, Any]) -> SymbolGraph:
-    """`graph` with the types of its values; `shapes` and `dtypes` are by the names of outputs."""
-    count = {node.index: 1 for node in graph.nodes}
-    for edge in (*graph.readers(), *graph.heads):
-        count[edge.node] = max(count[edge.node], edge.output + 1)
-
-    def type_of(node: SymbolNode, output: int) -> TensorType | None:
-        names = [node.name] if node.is_variable else [f"{node.name}_output{output}", f"{node.name}_output"]
-        if output and output < len(own := _OUTPUTS.get(node.op, ())):
-            names = [f"{node.name}_{own[output]}"]
-        name = next((name for name in names if name in shapes), None)
-        shape = shapes.get(name) if name else None
-        if not name or not shape or 0 in shape or (output and name == f"{node.name}_output"):
-            return None
-        dtype = dtypes.get(name)
-        return TensorType(element_type("f32" if dtype is None else dtype), tuple(shape))
-
-    nodes = tuple(replace(node, types=tuple(type_of(node, i) for i in range(count[node.index])))
-                  for node in graph.nodes)
-    return replace(graph, nodes=nodes)
+def _lowered(nameless: NamelessGraph, cut: Cut, backend: Backend) -> tuple[Graph, dict[str, Any]]:
+    """A region's graph, its weights unknown, and where its symbol wants nodes to run, as an option."""
+    types = argument_types(cut.graph)
+    assert types is not None  # a node that reads an unknown type is in no region
+    graph = lower_graph(cut.graph, types)
+    nameless.put_names(graph)
+    if not backend.devices:
+        return graph, {}
+    pins = {glob.escape(nameless.named(origin)): pin for origin, pin in pins_of(cut.graph, backend.devices).items()}
+    return graph, {"pins": pins}

@@ -30,8 +30,9 @@ from mxnet.ndarray import NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.mxnet_bridge import callbacks, environment, fallbacks, interrupts, partitioner
+from ngraph_mxnet.mxnet_bridge import environment, fallbacks, interrupts, partition_log, partitioner
 from ngraph_mxnet.mxnet_bridge.fallbacks import Refusal, brief
+from ngraph_mxnet.mxnet_bridge.options import DATA, PREFIX, check_options
 
 stock_hybridize = HybridBlock.hybridize
 stock_build_cache = HybridBlock._build_cache
@@ -72,7 +73,7 @@ class CompiledBody:
         self._flags = block._flags
         self._backend = environment.BACKEND
         inputs = [variable.name for variable in block._cached_graph[0]]
-        self._backend_opts = {**_options(block._backend, block._backend_opts), callbacks.DATA: json.dumps(inputs)}
+        self._backend_opts = {**_options(block._backend, block._backend_opts), DATA: json.dumps(inputs)}
         self._callback, self._monitor_all = None, False
         self.made_for: Signature | None = None
 
@@ -90,7 +91,7 @@ class CompiledBody:
         if all(isinstance(arg, NDArray) for arg in args):
             self.made_for = _signature(list(args))
         try:
-            with warnings.catch_warnings(), callbacks.log.listening() as heard:
+            with warnings.catch_warnings(), partition_log.log.listening() as heard:
                 warnings.simplefilter("ignore")  # MXNet has told about unused inputs for the block itself
                 stock_build_cache(self, *args)
             if partitioner.has_region(self._cached_graph[1]):
@@ -98,7 +99,7 @@ class CompiledBody:
                 return None
         except Exception as error:
             return Refusal(name, f"partitioning failed: {brief(error)}")
-        left = callbacks.left_by_kind(heard)
+        left = partition_log.left_by_kind(heard)
         # Without unsupported operators nothing is amiss: it computes nothing, or what failed was told where it failed.
         return Refusal(name, f"no region is supported{left and ': ' + left}; see ngraph_mxnet.explain", quiet=not left)
 
@@ -167,7 +168,7 @@ def _options(backend: str | None, options: dict[str, Any]) -> dict[str, Any]:
     if environment.names_backend(backend):
         return options
     ours = backend is None and environment.requested()
-    return {name: value for name, value in options.items() if ours and name.startswith(callbacks.PREFIX)}
+    return {name: value for name, value in options.items() if ours and name.startswith(PREFIX)}
 
 
 _hybridize_arguments = inspect.signature(stock_hybridize)
@@ -182,7 +183,7 @@ def hybridize(self: HybridBlock, *args: Any, **kwargs: Any) -> None:
     """
     given = _hybridize_arguments.bind(self, *args, **kwargs).arguments
     try:
-        callbacks.check_options(_options(given.get("backend"), given.get("kwargs") or self._backend_opts))
+        check_options(_options(given.get("backend"), given.get("kwargs") or self._backend_opts))
     except ConfigError:
         self._backend_opts = {}
         raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ngraph_mxnet import config
@@ -14,14 +14,12 @@ from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_o
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it, too_small_alone
 from ngraph_mxnet.partition.regions import ALONE, grow_regions
-from ngraph_mxnet.partition.report import Region
 from ngraph_mxnet.partition.support import Verdict, backend_reason
 from ngraph_mxnet.runtime.backend import Backend
 
 logger = config.logger("ngraph_mxnet")
 
 BOOL_CROSSES = "a bool would cross a region's border, and MXNet's interface for extensions has no such type"
-_ONE_NAME = "another node outside its region has the same name, and MXNet tells them by name"
 
 
 def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
@@ -38,27 +36,25 @@ def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
 def judge_graph(symbol: SymbolGraph, backend: Backend) -> tuple[list[str | None], list[int]]:
     """For each node why it stays with MXNet (None: supported, or a variable), and the number of its region or ALONE.
 
-    MXNet is told by name which node belongs where, so nodes of one name (a block that is called twice) must belong
-    to one region, or none does; so must nodes that hand each other bools. Beside others that stay, a lone operator
+    Nodes that hand each other bools must belong to one region, or none does. Beside others that stay, a lone operator
     must be worth a call.
     """
     verdicts = judge(symbol, backend)
     reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
     inputs = [[edge.node for edge in node.inputs] for node in symbol.nodes]
-    together = [(nodes, _ONE_NAME) for nodes in shared_names([node.name for node in symbol.nodes])]
-    together += [(nodes, BOOL_CROSSES) for nodes in _joined_by_bools(symbol)]
+    together = _joined_by_bools(symbol)
     for head in symbol.heads:
         if _is_bool(symbol, head) and head.node in verdicts:
             reasons[head.node] = reasons[head.node] or BOOL_CROSSES
     while True:
         supported = [node.index in verdicts and reasons[node.index] is None for node in symbol.nodes]
         numbers = grow_regions(inputs, supported)
-        apart = [group for group in together if len({numbers[node] for node in group[0]}) > 1]
+        apart = [nodes for nodes in together if len({numbers[node] for node in nodes}) > 1]
         small = {} if apart else _too_small(symbol, numbers)
         if not apart and not small:
             return reasons, numbers
-        for node, why in ((node, why) for nodes, why in apart for node in nodes if numbers[node] != ALONE):
-            reasons[node] = why
+        for node in (node for nodes in apart for node in nodes if numbers[node] != ALONE):
+            reasons[node] = BOOL_CROSSES
         for node, reason in small.items():
             reasons[node] = reason
 
@@ -90,14 +86,6 @@ def _too_small(symbol: SymbolGraph, numbers: Sequence[int]) -> dict[int, str]:
     return {node: reason for node, reason in reasons.items() if reason is not None}
 
 
-def shared_names(names: Sequence[str]) -> list[list[int]]:
-    """The numbers of nodes that share a name, by name."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, name in enumerate(names):
-        places[name].append(place)
-    return [nodes for nodes in places.values() if len(nodes) > 1]
-
-
 def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend) -> str | None:
     """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
     try:
@@ -113,7 +101,7 @@ def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backen
         raise  # a setting, which would be told anew of each node
     except Exception as error:
         # A bug of a rule: the node stays with MXNet, and the log has what is needed to mend it.
-        logger.warning("the rule for %s failed: %s", node.origin, error, exc_info=True)
+        logger.warning("the rule for %s failed: %s", node.op, error, exc_info=True)
         return f"its rule failed: {error!r}"
 
 
@@ -145,14 +133,6 @@ def argument_types(symbol: SymbolGraph) -> list[TensorType] | None:
     """The type of each argument in order; None when MXNet has not told one of them."""
     types = [node.types[0] if node.types else None for node in symbol.arguments()]
     return [type_ for type_ in types if type_ is not None] if None not in types else None
-
-
-def review_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend) -> Region:
-    """Lower the region as a whole, and say what it is and whether it is rejected."""
-    nodes = tuple((node.name, node.op) for node in symbol.operators())
-    inputs = tuple(node.argument for node in symbol.arguments())
-    outputs = tuple(symbol.nodes[head.node].name for head in symbol.heads)
-    return Region(nodes, inputs, outputs, *judge_region(symbol, types, backend)[:2])
 
 
 def judge_region(symbol: SymbolGraph, types: Sequence[TensorType], backend: Backend,

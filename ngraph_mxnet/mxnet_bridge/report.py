@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet.ir import TensorType
-from ngraph_mxnet.mxnet_bridge import callbacks, environment, fallbacks
+from ngraph_mxnet.mxnet_bridge import environment, fallbacks, partition_log
+from ngraph_mxnet.mxnet_bridge.options import chosen_backend
 from ngraph_mxnet.mxnet_bridge.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.partition.render import left_table, operators_text
 
@@ -87,7 +88,7 @@ def report() -> Report:
     was to be compiled and was not."""
     problem = environment.problem() if environment.activated() else None
     left: Counter[tuple[str, str]] = Counter()
-    for partition in callbacks.partitions():
+    for partition in partition_log.partitions():
         left.update(partition.left_by_kind())
     found = tuple(Fallback(refusal.what, refusal.reason, count) for refusal, count in fallbacks.log.counts().items())
     try:
@@ -103,7 +104,7 @@ def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: d
     symbol = parse_symbol(graph_json)
     ops = Counter(node.op for node in symbol.operators())
     first = str(TensorType(mxnet_element(types[0]), tuple(shapes[0]))) if shapes else ""
-    return CompiledRegion(symbol.nodes[symbol.heads[0].node].name, callbacks.chosen_backend(attrs),
+    return CompiledRegion(symbol.nodes[symbol.heads[0].node].name, chosen_backend(attrs),
                           dict(ops.most_common()), len(shapes), first, calls)
 
 

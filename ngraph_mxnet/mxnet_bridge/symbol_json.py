@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ngraph_mxnet.errors import ModelError
-from ngraph_mxnet.ir.types import ElementType, Shape, TensorType, element_type
+from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
 
 VARIABLE = "null"
 
@@ -23,18 +23,19 @@ _ELEMENTS = ("f32", "f64", "f16", "u8", "i32", "i8", "i64", "bool")
 
 @dataclass(frozen=True)
 class Edge:
-    """Output `output` of node number `node`."""
+    """Output `output` of node number `node`; `version` counts how often operators before wrote to a variable."""
 
     node: int
     output: int
+    version: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
 class SymbolNode:
     """A variable (`op == "null"`) or one application of an MXNet operator; attribute values are text.
 
-    `types` holds the type of each output where the partitioner wrote it; an entry, or all of it, is None
-    when MXNet could not infer it. `bodies` are the JSON of graphs that the operator itself runs.
+    `types` holds the type of each output where it was inferred; an entry is None when MXNet could not.
+    `bodies` are the JSON of graphs that the operator itself runs.
     """
 
     index: int
@@ -67,7 +68,7 @@ class SymbolNode:
         """
         if number >= len(self.bodies):
             raise ModelError(f"{self.origin}: it has no graph {number} of its own")
-        return _graph(self.bodies[number])
+        return graph_of(self.bodies[number])
 
     @property
     def origin(self) -> str:
@@ -90,13 +91,22 @@ class SymbolGraph:
     def operators(self) -> list[SymbolNode]:
         return [node for node in self.nodes if not node.is_variable]
 
-    def readers(self) -> dict[Edge, list[tuple[SymbolNode, int]]]:
-        """Who reads each edge, and as which input."""
+    def to_json(self) -> dict[str, Any]:
+        """The root object of its JSON, with no attributes of its own."""
+        return {"nodes": [_record(node) for node in self.nodes], "arg_nodes": list(self.arg_nodes),
+                "heads": [[head.node, head.output, head.version] for head in self.heads]}
+
+    @cached_property
+    def _readers(self) -> dict[Edge, list[tuple[SymbolNode, int]]]:
         table: dict[Edge, list[tuple[SymbolNode, int]]] = {}
         for node in self.nodes:
             for slot, edge in enumerate(node.inputs):
                 table.setdefault(edge, []).append((node, slot))
         return table
+
+    def readers(self) -> Mapping[Edge, Sequence[tuple[SymbolNode, int]]]:
+        """Who reads each edge, and as which input."""
+        return self._readers
 
 
 def mxnet_element(number: int) -> ElementType:
@@ -110,17 +120,6 @@ def mxnet_element(number: int) -> ElementType:
     return element_type(_ELEMENTS[number])
 
 
-def type_attributes(graph: SymbolGraph) -> dict[str, str]:
-    """The types of the outputs as the partitioner writes them into a node's attributes; none if one is unknown."""
-    heads = [(graph.nodes[head.node].types or ())[head.output:head.output + 1] for head in graph.heads]
-    types = [head[0] for head in heads if head and head[0] is not None]
-    if len(types) < len(heads):
-        return {}
-    shapes = ",".join(f"[{','.join(map(str, type_.shape))}]" for type_ in types)
-    numbers = ",".join(str(_ELEMENTS.index(type_.element.name)) for type_ in types)
-    return {"__ext_shape__": f"[{shapes}]", "__ext_dtype__": f"[{numbers}]"}
-
-
 def parse_symbol(text: str) -> SymbolGraph:
     """The graph that a symbol JSON describes.
 
@@ -132,10 +131,15 @@ def parse_symbol(text: str) -> SymbolGraph:
         root = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"symbol JSON does not parse: {error}") from None
-    return _graph(root)
+    return graph_of(root)
 
 
-def _graph(root: Any) -> SymbolGraph:
+def graph_of(root: Any) -> SymbolGraph:
+    """The graph that a symbol's parsed JSON describes.
+
+    Raises:
+        ModelError: as `parse_symbol`.
+    """
     if not isinstance(root, dict):
         raise ModelError(f"symbol JSON: expected an object with 'nodes', found {type(root).__name__}")
     nodes: list[SymbolNode] = []
@@ -155,35 +159,6 @@ def _graph(root: Any) -> SymbolGraph:
     return SymbolGraph(tuple(nodes), tuple(arg_nodes), tuple(heads))
 
 
-def cut_region(graph: SymbolGraph, members: Sequence[int]) -> SymbolGraph:
-    """The nodes numbered `members` (ascending) as a graph of their own; what they read from outside become
-    variables, what is read outside its outputs."""
-    inside = set(members)
-    nodes: list[SymbolNode] = []
-    at: dict[Edge, Edge] = {}
-    for index in members:
-        node = graph.nodes[index]
-        for edge in node.inputs:
-            if edge not in at and edge.node not in inside:
-                at[edge] = Edge(len(nodes), 0)
-                nodes.append(_outer_variable(graph.nodes[edge.node], edge.output, len(nodes)))
-        nodes.append(replace(node, index=len(nodes), inputs=tuple(at[edge] for edge in node.inputs)))
-        outputs = range(len(node.types or (None,)))
-        at.update((Edge(index, output), Edge(len(nodes) - 1, output)) for output in outputs)
-    read_outside = [edge for edge, readers in graph.readers().items()
-                    if edge.node in inside and any(reader.index not in inside for reader, _ in readers)]
-    heads = dict.fromkeys(read_outside + [head for head in graph.heads if head.node in inside])
-    arguments = tuple(node.index for node in nodes if node.is_variable)
-    return SymbolGraph(tuple(nodes), arguments, tuple(at[head] for head in heads))
-
-
-def _outer_variable(producer: SymbolNode, output: int, index: int) -> SymbolNode:
-    attrs = {} if producer.is_variable else {"isArg": "False", "isAux": "False"}
-    types = producer.types[output:output + 1] if producer.types else None
-    name = producer.name if producer.is_variable else f"{producer.name}_output{output}"
-    return SymbolNode(index, VARIABLE, name, attrs, (), types or None)
-
-
 def _node(index: int, record: Any) -> SymbolNode:
     where = f"nodes[{index}]"
     if not isinstance(record, dict):
@@ -196,8 +171,18 @@ def _node(index: int, record: Any) -> SymbolNode:
                     for slot, edge in enumerate(_list(record, "inputs", where) if "inputs" in record else [])])
     if op == VARIABLE and inputs:
         raise ModelError(f"symbol JSON: {where} is a variable and yet has inputs")
-    attrs = _attributes(record, where)
-    return SymbolNode(index, op, name, attrs, inputs, _types(attrs, where), tuple(record.get("subgraphs") or ()))
+    return SymbolNode(index, op, name, _attributes(record, where), inputs, None, tuple(record.get("subgraphs") or ()))
+
+
+def _record(node: SymbolNode) -> dict[str, Any]:
+    """The reverse of `_node`."""
+    record: dict[str, Any] = {"op": node.op, "name": node.name,
+                              "inputs": [[edge.node, edge.output, edge.version] for edge in node.inputs]}
+    if node.attrs:
+        record["attrs"] = dict(node.attrs)
+    if node.bodies:
+        record["subgraphs"] = list(node.bodies)
+    return record
 
 
 def _attributes(record: Mapping[str, Any], where: str) -> dict[str, str]:
@@ -211,46 +196,14 @@ def _attributes(record: Mapping[str, Any], where: str) -> dict[str, str]:
     return merged
 
 
-def _types(attrs: Mapping[str, str], where: str) -> tuple[TensorType | None, ...] | None:
-    """From `__ext_shape__` and `__ext_dtype__`, which the partitioner writes."""
-    if "__ext_shape__" not in attrs:
-        return None
-    try:
-        return _parsed_types(attrs["__ext_shape__"], attrs.get("__ext_dtype__"))
-    except (ValueError, TypeError) as error:
-        raise ModelError(f"symbol JSON: {where}: can't read __ext_shape__={attrs['__ext_shape__']!r}, "
-                         f"__ext_dtype__={attrs.get('__ext_dtype__')!r}: {error}") from None
-
-
-@lru_cache
-def _parsed_types(shape_text: str, dtype_text: str | None) -> tuple[TensorType | None, ...]:
-    """A graph has few different ones."""
-    shapes = json.loads(shape_text.replace("None", "null"))
-    numbers = json.loads(dtype_text) if dtype_text is not None else [0] * len(shapes)
-    return tuple(_type(shape, number) for shape, number in zip(shapes, numbers, strict=True))
-
-
-def _type(shape: Any, number: Any) -> TensorType | None:
-    """None where MXNet does not know: it writes `None`, -1 or an empty list."""
-    if not shape or any(not isinstance(d, int) or d < 0 for d in shape) or number < 0:
-        return None
-    if number >= len(_ELEMENTS):
-        return None
-    return TensorType(mxnet_element(number), known_shape(shape))
-
-
-def known_shape(shape: Any) -> Shape:
-    return tuple(int(d) for d in shape)
-
-
 def _edge(edge: Any, limit: int, where: str, position: int) -> Edge:
     """The edge at `where[position]`. `limit`: edges may point at nodes before it only, which keeps the order
     topological and acyclic."""
     if (not isinstance(edge, list) or len(edge) not in (2, 3) or not _is_index(edge[0], limit)
-            or not _is_index(edge[1], 1 << 20)):
+            or not all(_is_index(number, 1 << 20) for number in edge[1:])):
         raise ModelError(f"symbol JSON: {where}[{position}] is {edge!r}, "
                          f"expected [node, output] with node below {limit}")
-    return Edge(edge[0], edge[1])
+    return Edge(*edge)
 
 
 def _is_index(value: Any, limit: int) -> bool:

@@ -11,7 +11,7 @@ from ngraph_mxnet.partition.report import Partition, Region
 _MOST_OPS = 6
 
 
-def render(partition: Partition, *, exact: bool = True) -> RenderableType:
+def render(partition: Partition) -> RenderableType:
     """The regions, then what was left and why. MACs are multiply-adds; bytes cross the region's border."""
     left = partition.left_by_kind()
     ours = sum(len(region.nodes) for region in partition.regions)
@@ -19,9 +19,6 @@ def render(partition: Partition, *, exact: bool = True) -> RenderableType:
     regions = _count(len(partition.regions), "region")
     headline = f"{ours} of {total} nodes run on {partition.backend}, in {regions}"
     parts: list[RenderableType] = [Text(headline, style="bold")]
-    if not exact:
-        warning = "The regions are an estimate: the library _core is not usable here."
-        parts.append(Text(warning, style="yellow"))
     if partition.regions:
         parts.append(_regions(partition.regions))
     if left:

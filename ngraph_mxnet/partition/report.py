@@ -38,12 +38,11 @@ class Region:
 
 @dataclass
 class Partition:
-    """One partitioning of one graph on one backend. `complete`: every region was reviewed with its types."""
+    """One partitioning of one graph on one backend."""
 
     backend: str
     verdicts: list[Verdict]
     reviewed: list[Region] = field(default_factory=list)
-    complete: bool = True
 
     @property
     def regions(self) -> list[Region]:
@@ -79,34 +78,18 @@ def count_kinds(verdicts: Iterable[Verdict]) -> dict[tuple[str, str], int]:
 
 
 class PartitionLog:
-    """The last partitionings of this process. Each thread adds regions to its own latest."""
+    """The last partitionings of this process."""
 
     def __init__(self, size: int = 16) -> None:
         self._lock = ForkSafeLock()
         self._kept: deque[Partition] = deque(maxlen=size)
         self._here = threading.local()
 
-    def begin(self, partition: Partition) -> None:
-        """What this thread reviews from now on belongs to `partition`."""
-        self._here.current = partition
+    def add(self, partition: Partition) -> None:
         with self._lock:
             self._kept.append(partition)
         for listener in getattr(self._here, "listeners", ()):
             listener.append(partition)
-
-    def add(self, region: Region) -> int:
-        """Add a reviewed region to this thread's partition; returns its number in it, from 1."""
-        current: Partition | None = getattr(self._here, "current", None)
-        if current is None:
-            return 1
-        current.reviewed.append(region)
-        return len(current.reviewed)
-
-    def fail(self) -> None:
-        """A region of this thread's partition could not be reviewed with its types."""
-        current: Partition | None = getattr(self._here, "current", None)
-        if current is not None:
-            current.complete = False
 
     def last(self) -> list[Partition]:
         """The last partitionings of all threads, the oldest first."""
@@ -115,7 +98,7 @@ class PartitionLog:
 
     @contextmanager
     def listening(self) -> Iterator[list[Partition]]:
-        """The partitionings that this thread begins within it."""
+        """The partitionings that this thread adds within it."""
         heard: list[Partition] = []
         self._here.listeners = [*getattr(self._here, "listeners", ()), heard]
         try:

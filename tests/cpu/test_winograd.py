@@ -21,7 +21,7 @@ from ngraph_mxnet.cpu.view import Halo, blocked_view
 from ngraph_mxnet.cpu.winograd import POINTS, Strip, cut, weight_matrix
 from ngraph_mxnet.ir import Builder, Graph, TensorType
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.mxnet_bridge import callbacks
+from ngraph_mxnet.mxnet_bridge import options
 
 INFINITY = float("inf")
 TILES = st.sampled_from([2, 4])
@@ -213,10 +213,10 @@ def test_the_switch_and_what_else_is_computed_directly(monkeypatch: pytest.Monke
     assert not direct(deep())
     assert direct(deep(cacheable=False))
     assert direct(deep(size=3, channels=16))
-    before = callbacks.settings_key("graph")
+    before = options.settings_key("graph")
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
     assert direct(deep())
-    assert callbacks.settings_key("graph") != before  # no compiled graph of the other setting is reused
+    assert options.settings_key("graph") != before  # no compiled graph of the other setting is reused
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -43,8 +43,7 @@ def forget_graphs() -> None:
     """What this process knows of graphs, so that all is done again."""
     from ngraph_mxnet import _core
 
-    known.memory = known.Memory()
-    kept_partitions.memory = known.Memory()
+    kept_partitions.memory = known.Memory(32)
     _core.clear_compile_cache()
 
 

@@ -13,7 +13,7 @@ from mxnet_helpers import backend, mx, needs_library
 from mxnet.gluon import HybridBlock  # isort: skip  # the helpers make it importable
 from ngraph_mxnet import _core
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.mxnet_bridge import callbacks, partitioner
+from ngraph_mxnet.mxnet_bridge import callbacks, partition_log, partitioner
 
 pytestmark = needs_library
 
@@ -114,7 +114,7 @@ def test_a_bool_result_ends_the_region_before_it(lower, flags):
     same([net(x)], [expected])
     mx.nd.waitall()
     assert _core.op_calls() > before, "what comes before the bool is compiled"
-    refused = [verdict.reason for verdict in callbacks.partitions()[-1].verdicts if not verdict.supported]
+    refused = [verdict.reason for verdict in partition_log.partitions()[-1].verdicts if not verdict.supported]
     assert len(refused) == 1 and "bool" in refused[0]
 
 

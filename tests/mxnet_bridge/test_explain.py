@@ -14,7 +14,6 @@ import ngraph_mxnet
 from ngraph_mxnet import config
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.errors import ConfigError, ModelError
-from ngraph_mxnet.mxnet_bridge import environment
 from ngraph_mxnet.partition.render import short
 
 sym = mx.sym
@@ -31,17 +30,7 @@ def model() -> mx.sym.Symbol:
     return sym.Group([last, sym.SoftmaxOutput(dense, name="out")])
 
 
-@pytest.fixture(params=["exact", "estimate"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """With MXNet's partitioner, and as if the library were not usable."""
-    if request.param == "exact" and environment.problem() is not None:
-        pytest.skip(str(environment.problem()))
-    if request.param == "estimate":
-        monkeypatch.setattr(environment, "_problem", "hidden by the test")
-    return request.param
-
-
-def test_operators_that_share_a_name_are_explained_as_a_bind_takes_them(way: str) -> None:
+def test_operators_that_share_a_name_are_explained_as_a_bind_takes_them() -> None:
     data = sym.cast_storage(sym.exp(sym.var("data"), name="same"), stype="default", name="middle")
     symbol = sym.tanh(sym.exp(data, name="same"), name="last")
     explanation = ngraph_mxnet.explain(symbol, {"data": (64, 64, 8)}).to_dict()
@@ -50,9 +39,8 @@ def test_operators_that_share_a_name_are_explained_as_a_bind_takes_them(way: str
     assert [node["name"] for node in explanation["left"]] == ["middle"]
 
 
-def test_regions_and_reasons(way: str) -> None:
+def test_regions_and_reasons() -> None:
     explanation = ngraph_mxnet.explain(model(), SHAPES, backend="interpreter").to_dict()
-    assert explanation["exact"] == (way == "exact")
     assert explanation["backend"] == "INTERPRETER"
     regions = [[node["name"] for node in region["nodes"]] for region in explanation["regions"]]
     assert sorted(regions, key=len) == [["dense", "out"], ["conv", "norm", "act"]]
@@ -69,21 +57,20 @@ def test_regions_and_reasons(way: str) -> None:
     json.dumps(explanation)
 
 
-def test_it_prints_as_tables(way: str) -> None:
+def test_it_prints_as_tables() -> None:
     text = str(ngraph_mxnet.explain(model(), SHAPES, backend="interpreter"))
     assert "5 of 8 nodes run on INTERPRETER, in 2 regions" in text
     assert "cast_storage stays with MXNet" in text
-    assert ("estimate" in text) == (way == "estimate")
 
 
-def test_other_types_are_explained(way: str) -> None:
+def test_other_types_are_explained() -> None:
     net = sym.FullyConnected(sym.var("x"), num_hidden=2, name="fc")
     explanation = ngraph_mxnet.explain(net, {"x": (2, 3)}, {"x": "float64"}, backend="interpreter").to_dict()
     assert explanation["regions"] == []
     assert "f64" in explanation["left"][0]["reason"]
 
 
-def test_a_model_of_the_zoo_is_one_region(way: str) -> None:
+def test_a_model_of_the_zoo_is_one_region() -> None:
     net = mx.gluon.model_zoo.vision.resnet18_v1(prefix="net_")(sym.var("data"))
     explanation = ngraph_mxnet.explain(net, {"data": (1, 3, 224, 224)}, backend="interpreter").to_dict()
     assert len(explanation["regions"]) == 1

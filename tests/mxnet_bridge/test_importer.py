@@ -238,7 +238,6 @@ def test_a_missing_shape_is_named() -> None:
     ('{"nodes": [{"op": "null", "name": "a"}], "arg_nodes": [true], "heads": [[0, 0]]}', r"arg_nodes\[0\]"),
     ('{"nodes": [{"op": "null", "name": "a"}], "arg_nodes": [], "heads": [[0, 0]]}', "lists 0 of 1"),
     ('{"nodes": [{"op": "null", "name": "a", "attrs": 3}], "heads": [[0, 0]]}', r"\.attrs is int"),
-    ('{"nodes": [{"op": "null", "name": "a", "attrs": {"__ext_shape__": "["}}], "heads": [[0, 0]]}', "__e"),
 ])
 def test_corrupt_json_says_where(text: str, where: str) -> None:
     with pytest.raises(ModelError, match=where):

@@ -13,7 +13,7 @@ import pytest
 from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fill, forget_graphs, mx, needs_library
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.mxnet_bridge import callbacks, interrupts
+from ngraph_mxnet.mxnet_bridge import callbacks, interrupts, partitioning
 from ngraph_mxnet.runtime import compile as compile_module
 
 pytestmark = needs_library
@@ -37,7 +37,7 @@ SIGNALS = {
     "termination": (signal.SIGTERM, leave, SystemExit),
 }
 #: Functions in the midst of which the signal arrives: where nodes are judged, regions reviewed, code made.
-PLACES = {"judging": (callbacks, "judge_graph"), "reviewing": (callbacks, "judge_region"),
+PLACES = {"judging": (partitioning, "judge_graph"), "reviewing": (partitioning, "judge_region"),
           "compiling": (compile_module, "bind_weights")}
 
 

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mxnet_helpers import bound, mx, needs_library
 
-from ngraph_mxnet.mxnet_bridge import callbacks
+from ngraph_mxnet.mxnet_bridge import partition_log
 from ngraph_mxnet.partition import cost
 from ngraph_mxnet.partition.regions import ALONE, grow_regions
 from ngraph_mxnet.partition.report import Partition
 
 LEFT = "left"
 """A node whose name begins so stays with MXNet in these tests."""
+_STAYS = "__stays__"
 SHAPE = (2, 4)
 
 
@@ -86,17 +87,18 @@ def test_a_long_graph_is_one_region() -> None:
 
 @pytest.fixture(autouse=True)
 def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes called `left...` are refused, and nothing is remembered from graph to graph: names do not count there."""
-    from ngraph_mxnet.mxnet_bridge import judgement, known
+    """Nodes called `left...` are refused, and nothing is remembered from test to test."""
+    from ngraph_mxnet.mxnet_bridge import judgement, kept_partitions, known
 
     reason = judgement._reason
 
     def by_name(symbol, node, highest, backend):
-        return "its name" if node.name.startswith(LEFT) else reason(symbol, node, highest, backend)
+        return "its name" if _STAYS in node.attrs else reason(symbol, node, highest, backend)
 
     monkeypatch.setattr(judgement, "_reason", by_name)
     monkeypatch.setattr(cost, "LEAST_ALONE", 0)
-    monkeypatch.setattr(known, "recall", lambda kind, key, make, nodes: make())
+    monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
 
 
 def check(symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Partition:
@@ -104,7 +106,7 @@ def check(symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Partition:
     names = [name for name in symbol.list_arguments() if name not in shapes]
     shapes = {**shapes, **dict.fromkeys(names, SHAPE)}
     native = bound(symbol, "NONE", **shapes).forward()
-    with callbacks.log.listening() as heard:
+    with partition_log.log.listening() as heard:
         executor = bound(symbol, "NGRAPH", **shapes)
     for found, expected in zip(executor.forward(), native, strict=True):
         np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-5)
@@ -118,12 +120,17 @@ def names_of(partition: Partition) -> list[set[str]]:
     return [{name for name, _ in region.nodes} for region in partition.regions]
 
 
+def stays(name: str) -> dict[str, str]:
+    """A judge sees no names."""
+    return {_STAYS: "1"} if name.startswith(LEFT) else {}
+
+
 def unary(x: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
-    return mx.sym.Activation(x, act_type="softsign", name=name)
+    return mx.sym.Activation(x, act_type="softsign", name=name, attr=stays(name))
 
 
 def binary(x: mx.sym.Symbol, y: mx.sym.Symbol, name: str) -> mx.sym.Symbol:
-    return mx.sym.broadcast_sub(x, y, name=name)
+    return mx.sym.broadcast_sub(x, y, name=name, attr=stays(name))
 
 
 @needs_library
@@ -139,15 +146,13 @@ def test_regions_that_would_read_each_other() -> None:
 
 @needs_library
 def test_nodes_of_one_name() -> None:
-    """A bind gives each a name of its own; `optimize_for` hands MXNet the graph as it is."""
+    """Each gets one of its own."""
     x = unary(unary(mx.sym.var("data"), "same"), "left")
     symbol = unary(unary(x, "same"), "after")
     assert names_of(check(symbol)) == [{"same"}, {"same_again1", "after"}]
-    with callbacks.log.listening() as heard:
+    with partition_log.log.listening() as heard:
         symbol.optimize_for("NGRAPH", {"data": mx.nd.ones(SHAPE)})
-    assert names_of(heard[0]) == [{"after"}]
-    assert {v.name: v.reason for v in heard[0].left()}["same"] == (
-        "another node outside its region has the same name, and MXNet tells them by name")
+    assert names_of(heard[0]) == [{"same"}, {"same_again1", "after"}]
     assert names_of(check(unary(unary(unary(mx.sym.var("data"), "same"), "same"), "b"))) == [
         {"same", "same_again1", "b"}]
 
@@ -199,7 +204,8 @@ def test_a_rejected_region_with_an_input_that_it_reads_twice() -> None:
     left = unary(mx.sym.var("data"), "left")
     moved = mx.sym.Concat(left, mx.sym.var("other"), left, dim=0, name="joined")
     other = unary(left, "kept")
-    partition = check(mx.sym.Group([mx.sym.Activation(moved, act_type="relu", name="left2"), other]))
+    left2 = mx.sym.Activation(moved, act_type="relu", name="left2", attr=stays("left2"))
+    partition = check(mx.sym.Group([left2, other]))
     assert not any("joined" in names for names in names_of(partition))
 
 
@@ -219,11 +225,12 @@ def models(draw: st.DrawFn) -> mx.sym.Symbol:
         elif op == "binary":
             values.append(binary(draw(pick), draw(pick), name))
         elif op == "concat":
-            half = mx.sym.slice_axis(draw(pick), axis=0, begin=0, end=1, name=f"{name}_half")
-            values.append(mx.sym.Concat(half, half, dim=0, name=name))
+            half = mx.sym.slice_axis(draw(pick), axis=0, begin=0, end=1, name=f"{name}_half", attr=stays(name))
+            values.append(mx.sym.Concat(half, half, dim=0, name=name, attr=stays(name)))
         else:
-            parts = mx.sym.SliceChannel(draw(pick), num_outputs=2, axis=1, name=name)
-            values.append(mx.sym.Concat(parts[1], parts[draw(st.integers(0, 1))], dim=1, name=f"{name}_joined"))
+            parts = mx.sym.SliceChannel(draw(pick), num_outputs=2, axis=1, name=name, attr=stays(name))
+            values.append(mx.sym.Concat(parts[1], parts[draw(st.integers(0, 1))], dim=1,
+                                        name=f"{name}_joined", attr=stays(name)))
     outputs = draw(st.lists(st.sampled_from(values), min_size=1, max_size=4))
     return mx.sym.Group([*outputs, values[-1]])
 

@@ -1,10 +1,8 @@
-"""What MXNet's partitioner made of a graph is remembered, whatever the names."""
+"""What a graph was partitioned into is remembered, whatever the names."""
 
 from __future__ import annotations
 
 import json
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mxnet_helpers import backend, close, fill, mx, needs_library
 
-from ngraph_mxnet.mxnet_bridge import callbacks, judgement, kept_partitions, known, partitioner
-from ngraph_mxnet.mxnet_bridge.kept_partitions import UnnamedGraph
+from ngraph_mxnet.mxnet_bridge import (
+    callbacks,
+    judgement,
+    kept_partitions,
+    known,
+    partition_log,
+    partitioner,
+    partitioning,
+)
+from ngraph_mxnet.mxnet_bridge.nameless import NamelessGraph, name_of, place_in
 from ngraph_mxnet.partition.cost import Cost
 from ngraph_mxnet.partition.report import Partition, Region
 from ngraph_mxnet.partition.support import Verdict
@@ -26,19 +32,17 @@ SHAPE = (2, 3, 6, 6)
 
 @pytest.fixture
 def partitioned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
-    """What is given to MXNet's partitioner, beginning with nothing known."""
+    """What is partitioned, beginning with nothing known."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(known, "memory", known.Memory())
-    monkeypatch.setattr(kept_partitions, "memory", known.Memory())
+    monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
     given: list[object] = []
-    stock = partitioner.stock_optimize_for
+    stock = partitioner.partition
 
-    def counting(symbol, *args, **kwargs):
-        if len(symbol.get_internals().list_outputs()) > 1:  # not the lone variable that clears the names
-            given.append(symbol)
-        return stock(symbol, *args, **kwargs)
+    def counting(graph, *args, **kwargs):
+        given.append(graph)
+        return stock(graph, *args, **kwargs)
 
-    monkeypatch.setattr(partitioner, "stock_optimize_for", counting)
+    monkeypatch.setattr(partitioner, "partition", counting)
     return given
 
 
@@ -86,7 +90,7 @@ def check(prefix: str, batch: int = 2) -> None:
         smaller = {prefix + "data": (1, *SHAPE[1:]), prefix + "other": (1, 4, 6, 6)}
         reshaped = executor.reshape(partial_shaping=True, **smaller)
         close(reshaped.forward()[0], expected[:1])
-    partition = callbacks.partitions()[-1]
+    partition = partition_log.partitions()[-1]
     assert [verdict.name for verdict in partition.left()] == [prefix + "lost"]
     assert [[name for name, _ in region.nodes] for region in partition.regions] == [
         [prefix + "conv", prefix + "norm"], [prefix + "act", prefix + "dense"]]
@@ -98,7 +102,7 @@ def test_the_second_instance_is_not_partitioned(partitioned: list[object], monke
     assert len(partitioned) == 2, "one for each batch"
     for prefix in ("a_", "other_", "", 'näm"e_', "10"):
         check(prefix)
-    monkeypatch.setattr(kept_partitions, "memory", known.Memory())
+    monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
     check("from_disk_")
     assert len(partitioned) == 2
     check("a_", batch=3)
@@ -113,7 +117,7 @@ def test_settings_partition_anew(partitioned: list[object], monkeypatch: pytest.
     monkeypatch.setenv("NGRAPH_BACKEND", "INTERPRETER")
     check("a_")
     assert len(partitioned) == 6
-    assert callbacks.partitions()[-1].backend == "INTERPRETER"
+    assert partition_log.partitions()[-1].backend == "INTERPRETER"
 
 
 @pytest.mark.parametrize("bind", ["bind", "simple_bind"])
@@ -141,75 +145,58 @@ def test_a_failed_review_is_not_remembered(partitioned: list[object], monkeypatc
     data = mx.sym.Variable("x")
     symbol = mx.sym.FullyConnected(data, num_hidden=4, name="fc")
     with backend("NGRAPH"), monkeypatch.context() as broken:
-        broken.setattr(callbacks, "judge_region", lambda *args: 1 / 0)
+        broken.setattr(partitioning, "judge_region", lambda *args: 1 / 0)
         assert "NGraphSubgraphOp" not in symbol.simple_bind(mx.cpu(), grad_req="null", x=(2, 3)).debug_str()
     with backend("NGRAPH"):
         assert "NGraphSubgraphOp" in symbol.simple_bind(mx.cpu(), grad_req="null", x=(2, 3)).debug_str()
 
 
-def test_a_review_without_types_is_not_remembered(
-    partitioned: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It repeats what was said of other shapes, or nothing if nothing was."""
-    symbol = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=4, name="fc")
-    for unknown in (True, False, True):
-        with backend("NGRAPH"), monkeypatch.context() as patched:
-            if unknown:
-                patched.setattr(callbacks, "_region_facts", lambda *args: None)
-            executor = symbol.simple_bind(mx.cpu(), grad_req="null", x=(2, 3))
-        assert ("NGraphSubgraphOp" in executor.debug_str()) == (len(partitioned) == 2)
-    assert len(partitioned) == 2, "the second is remembered"
-
-
-def graph_of(names: list[str]) -> UnnamedGraph:
-    return UnnamedGraph(json.dumps({"nodes": [{"op": "null", "name": name} for name in names]}))
+def graph_of(names: list[str], op: str = "null") -> NamelessGraph:
+    return NamelessGraph(json.dumps({"nodes": [{"op": op, "name": name} for name in names]}, ensure_ascii=False))
 
 
 texts = st.text(st.characters(exclude_characters="\x7f", exclude_categories=("Cs",)), max_size=6)
 name_lists = st.lists(texts.filter(bool), min_size=1, max_size=6, unique=True)
 
 
-@given(name_lists, st.data())
-def test_names_come_back(names: list[str], data: st.DataObject) -> None:
+@given(name_lists, texts)
+def test_names_come_back(names: list[str], text: str) -> None:
     graph = graph_of(names)
-    assert graph.usable
-    text = data.draw(st.sampled_from(names)) + data.draw(texts)
-    bare = json.dumps(graph.without_names(text), ensure_ascii=False)
-    assert json.loads(graph.with_names(bare)) == text
-    renamed = graph_of([f"new{place}" for place in range(len(names))])
     for place, name in enumerate(names):
-        bare = json.dumps(graph.without_names(name), ensure_ascii=False)
-        assert json.loads(renamed.with_names(bare)) == f"new{place}"
+        assert json.loads(graph.with_names(json.dumps(name_of(place) + text, ensure_ascii=False))) == name + text
+        assert place_in(name_of(place) + text) == place
 
 
-@given(name_lists, st.lists(st.tuples(texts, texts), max_size=3), st.none() | texts)
-def test_records_come_back(names: list[str], nodes: list[tuple[str, str]], reason: str | None) -> None:
-    region = Region(tuple(nodes), tuple(names), (names[0],), Cost(1, 2, 3), reason)
-    partition = Partition("CPU", [Verdict(name, "Op", reason) for name in names], [region, region])
-    graph = graph_of(names)
-    kept = kept_partitions._dump(kept_partitions._record(partition, graph.without_names))
-    assert kept_partitions._partition(json.loads(graph.with_names(kept))) == partition
+@given(name_lists, st.lists(texts, max_size=3), st.none() | texts)
+def test_records_come_back(names: list[str], ops: list[str], reason: str | None) -> None:
+    def partition(names: list[str]) -> Partition:
+        region = Region(tuple(zip(names, ops, strict=False)), tuple(names), (names[0],), Cost(1, 2, 3), reason)
+        reasons = [reason and reason + name for name in names]
+        verdicts = [Verdict(name, "Op", why) for name, why in zip(names, reasons, strict=True)]
+        return Partition("CPU", verdicts, [region, region])
+
+    marked = partition([name_of(place) for place in range(len(names))])
+    assert kept_partitions.with_names(marked, graph_of(names)) == partition(names)
 
 
-@pytest.mark.parametrize("names", [["a", "a"], ["a\x7f1\x7f"], ["a", ""]])
-def test_names_that_tell_no_place_are_not_used(names: list[str]) -> None:
-    graph = graph_of(names)
-    assert not graph.usable
-    kept_partitions.keep(graph, "facts", Partition("CPU", []), None)
-    assert kept_partitions.recall(graph, "facts") is None
+@given(st.lists(st.sampled_from(["a", "b", "a_again1", "a_again2"]), max_size=8))
+def test_operators_get_names_of_their_own(names: list[str]) -> None:
+    found = graph_of(names, "Op").names
+    assert len(set(found)) == len(names)
+    assert all(ours.startswith(theirs) for ours, theirs in zip(found, names, strict=True))
+    assert {name for name in names if names.count(name) == 1} <= set(found)
 
 
 def test_graphs_differ_by_anything_but_names() -> None:
-    def structure(name: str, value: str) -> str:
-        node = {"op": "x", "name": name, "attrs": {"a": value}}
-        return UnnamedGraph(json.dumps({"nodes": [node]})).structure
+    def text(name: str, value: str) -> str:
+        return NamelessGraph(json.dumps({"nodes": [{"op": "x", "name": name, "attrs": {"a": value}}]})).text
 
-    assert structure("n", "1") == structure("m", "1") != structure("n", "2")
+    assert text("n", "1") == text("m", "1") != text("n", "2")
 
 
 @needs_library
 def test_a_block_that_is_called_twice_is_one_region(partitioned: list[object]) -> None:
-    """Its operators share names, by which MXNet's partitioner would tell them."""
+    """Its operators share names."""
     class Twice(mx.gluon.HybridBlock):
         def __init__(self) -> None:
             super().__init__()
@@ -236,45 +223,6 @@ def test_a_block_that_is_called_twice_is_one_region(partitioned: list[object]) -
     with backend("NGRAPH"):
         net.hybridize()
         close(net(x).asnumpy(), expected)
-
-
-class Slow(mx.operator.CustomOp):
-    done = threading.Event()
-
-    def forward(self, is_train, req, in_data, out_data, aux):
-        time.sleep(0.2)
-        self.assign(out_data[0], req[0], in_data[0])
-        self.done.set()
-
-
-@mx.operator.register("slow_copy")
-class SlowCopy(mx.operator.CustomOpProp):
-    def create_operator(self, ctx, shapes, dtypes):
-        return Slow()
-
-
-@pytest.mark.parametrize("how", ["args", "aux"])
-def test_arrays_are_computed_before_the_partitioner_sees_them(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It allocates an array that is not computed yet, at the same time as the thread that computes it: one time in some
-    thousands, the values were lost."""
-    computed: list[bool] = []
-    stock = partitioner.stock_optimize_for
-
-    def spy(*args, **kwargs):
-        computed.append(Slow.done.is_set())
-        return stock(*args, **kwargs)
-
-    monkeypatch.setattr(partitioner, "stock_optimize_for", spy)
-    Slow.done.clear()
-    slow = mx.nd.Custom(mx.nd.ones(4), op_type="slow_copy")
-    if how == "aux":
-        net = mx.sym.BatchNorm(mx.sym.Variable("x"), name="bn")
-        arrays = {"x": mx.nd.ones((2, 4)), "bn_gamma": mx.nd.ones(4), "bn_beta": mx.nd.ones(4)}
-        net.optimize_for("NGRAPH", arrays, {"bn_moving_mean": mx.nd.ones(4), "bn_moving_var": slow})
-    else:
-        net = mx.sym.exp(mx.sym.Variable("x"))
-        net.optimize_for("NGRAPH", {"x": slow})
-    assert all(computed) and computed
 
 
 @pytest.mark.parametrize("how", ["bind", "block"])

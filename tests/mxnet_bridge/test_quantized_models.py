@@ -15,7 +15,7 @@ from mxnet_helpers import backend, forget_graphs, mx, needs_library
 
 from mxnet.contrib import quantization  # isort: skip  # the helpers make it importable
 from ngraph_mxnet.mxnet_bridge import int8  # isort: skip
-from ngraph_mxnet.mxnet_bridge.callbacks import partitions
+from ngraph_mxnet.mxnet_bridge.partition_log import partitions
 
 pytestmark = needs_library
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from mxnet_helpers import backend, mx, needs_library
 
-from ngraph_mxnet.mxnet_bridge.callbacks import partitions
+from ngraph_mxnet.mxnet_bridge.partition_log import partitions
 
 pytestmark = needs_library
 

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -60,7 +58,6 @@ def compiles_with(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable], list]
             made.append(make(shapes, types_))
             return made[-1]
 
-        monkeypatch.setattr(callbacks, "review_subgraph", lambda *_: (True, {"reviewed": "yes"}))
         monkeypatch.setattr(callbacks, "compile_subgraph", compile_subgraph)
         _core.clear_compile_cache()
         return made
@@ -124,40 +121,6 @@ def test_failures_are_mxnet_errors_and_do_not_pile_up(compiles_with, make, messa
         with pytest.raises(mx.MXNetError, match=f"^NGraphSubgraphOp: .*{message.removeprefix('NGraphSubgraphOp: ')}"):
             executor(one_input(), data=mx.nd.ones((2, 4))).forward()[0].wait_to_read()
     assert len(made) <= 2
-
-
-def test_exceptions_while_partitioning_leave_the_graph_to_mxnet(monkeypatch, caplog):
-    data = {"data": mx.nd.ones((2, 4))}
-    with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
-        monkeypatch.setattr(callbacks, "review_subgraph", fails)
-        assert one_input().optimize_for("NGRAPH", data).list_outputs()[0].startswith("exp")
-        assert "subgraph 0 was rejected, MXNet runs it: ValueError: out of luck" in caplog.text
-        monkeypatch.setattr(callbacks, "assign_regions", lambda *_: [])
-        assert one_input().optimize_for("NGRAPH", data).list_outputs()[0].startswith("exp")
-        assert "assign_regions returned 0 numbers for 3 nodes" in caplog.text
-
-
-def test_the_json_keeps_order_attributes_and_types(monkeypatch):
-    seen: list[tuple[dict, dict]] = []
-
-    def assign_regions(given: _core.MXNetGraph, options: dict) -> list[int]:
-        seen.append((json.loads(given.json()), options))
-        return []
-
-    monkeypatch.setattr(callbacks, "assign_regions", assign_regions)
-    symbol = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name='f"c\\d')
-    symbol = mx.sym.Activation(symbol, act_type="relu", name="act", attr={"__note__": "a\tb"})
-    arrays = {"data": mx.nd.ones((2, 4)), 'f"c\\d_weight': mx.nd.ones((3, 4)), 'f"c\\d_bias': mx.nd.ones(3)}
-    symbol.optimize_for("NGRAPH", arrays, ngraph_threads="1")
-    graph, options = seen[0]
-    original = json.loads(symbol.tojson())
-    assert options["ngraph_threads"] == "1"
-    for key in ("op", "name", "inputs"):
-        assert [node.get(key) for node in graph["nodes"]] == [node.get(key) for node in original["nodes"]]
-    assert graph["heads"] == original["heads"]
-    assert graph["arg_nodes"] == original["arg_nodes"]
-    assert graph["nodes"][-1]["attrs"] == {"act_type": "relu", "__note__": "a\tb", "__ext_shape__": "[[2,3]]",
-                                           "__ext_dtype__": "[0]"}
 
 
 def test_prepared_weights_follow_changes_and_only_changes(compiles_with):

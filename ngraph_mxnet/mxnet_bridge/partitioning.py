@@ -1,0 +1,157 @@
+"""A symbol's graph, its nodes judged, its regions judged, and each good one put back as one node.
+
+MXNet's own partitioner would take ten times as long, remembers names of nodes for graphs to come, and needs a name for
+each node; what it does for us is done here on the graph's JSON, with types that MXNet infers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from mxnet import symbol as mx_symbol
+from mxnet.base import MXNetError
+
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
+from ngraph_mxnet.mxnet_bridge.callbacks import lowered as lowered_regions
+from ngraph_mxnet.mxnet_bridge.judgement import argument_types, judge_graph, judge_region
+from ngraph_mxnet.mxnet_bridge.nameless import NamelessGraph, dump, name_of, place_in
+from ngraph_mxnet.mxnet_bridge.options import DATA, STRUCTURE, settings_key
+from ngraph_mxnet.mxnet_bridge.symbol_cut import Cut, contracted, cut_region
+from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolGraph, SymbolNode, graph_of
+from ngraph_mxnet.partition.regions import ALONE
+from ngraph_mxnet.partition.report import Partition, Region
+from ngraph_mxnet.partition.support import Verdict
+from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.garbage import collector_paused
+
+Types = Mapping[str, tuple[Sequence[int] | None, Any]]
+"""Shape and dtype by name; None for what is not known."""
+
+SUBGRAPH_OP = "NGraphSubgraphOp"
+
+_ELEMENTS = {element.numpy: element for element in ELEMENT_TYPES.values()}
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """`graph` is the whole, with types and with places for names, as in `partition`; `cuts` are the regions that run
+    on the backend."""
+
+    graph: SymbolGraph
+    partition: Partition
+    cuts: list[Cut]
+
+
+def partition(nameless: NamelessGraph, types: Types, backend: Backend, data: Collection[str] = ()) -> Partitioned:
+    """
+    Args:
+        nameless: an inference graph.
+        types: of its variables, by their names.
+        data: names of variables that are no weights, whatever reads them.
+
+    Raises:
+        MXNetError: the types contradict each other.
+    """
+    with collector_paused():
+        graph = _with_types(nameless, types)
+        reasons, numbers = judge_graph(graph, backend)
+        verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
+        found = Partitioned(graph, Partition(backend.name, verdicts), [])
+        members: dict[int, list[int]] = {}
+        for index, number in enumerate(numbers):
+            if number != ALONE:
+                members.setdefault(number, []).append(index)
+        for region in members.values():
+            cut = cut_region(graph, region)
+            reviewed = _review(nameless, cut, backend, _places(nameless, cut, data))
+            found.partition.reviewed.append(reviewed)
+            if reviewed.rejected is None:
+                found.cuts.append(cut)
+        return found
+
+
+def _review(nameless: NamelessGraph, cut: Cut, backend: Backend, data: Sequence[int]) -> Region:
+    """What the region is, and whether it is rejected. What it was lowered to is at hand when it is compiled."""
+    graph = cut.graph
+    types = argument_types(graph)
+    assert types is not None  # a node that reads an unknown type is in no region
+    cost, rejected, lowered = judge_region(graph, types, backend, data)
+    if lowered is not None and rejected is None:
+        nameless.put_names(lowered)
+        lowered_regions.put((structure_of(graph), tuple(types), tuple(data)), lowered)
+    return Region(tuple((node.name, node.op) for node in graph.operators()),
+                  tuple(node.name for node in graph.arguments()),
+                  tuple(graph.nodes[head.node].name for head in graph.heads), cost, rejected)
+
+
+def _places(nameless: NamelessGraph, cut: Cut, data: Collection[str]) -> list[int]:
+    """Which of the region's arguments are such."""
+    return [place for place, edge in enumerate(cut.sources)
+            if nameless.names[edge.node] in data and edge.node in nameless.variables]
+
+
+def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mapping[str, str],
+                     data: Collection[str] = ()) -> str | None:
+    """The JSON of the symbol with its regions as one op each, with places for names; None if it has none."""
+    if not found.cuts:
+        return None
+    numbers = {id(cut): number for number, cut in enumerate(found.cuts)}
+
+    def one_node(cut: Cut) -> SymbolNode:
+        attrs = {**options, STRUCTURE: settings_key(structure_of(cut.graph))}
+        places = _places(nameless, cut, data)
+        if places:
+            attrs[DATA] = json.dumps(places)
+        return SymbolNode(0, SUBGRAPH_OP, f"_op{numbers[id(cut)]}", attrs, (), None, (cut.graph.to_json(),))
+
+    root = contracted(found.graph, found.cuts, one_node).to_json()
+    return dump(root | {"attrs": nameless.root["attrs"]} if "attrs" in nameless.root else root)
+
+
+def structure_of(graph: SymbolGraph) -> str:
+    """A digest of all that lowering depends on beside the types of arguments: of no names."""
+    rows = [[node.op, sorted(node.attrs.items()), [[edge.node, edge.output] for edge in node.inputs], node.bodies]
+            for node in graph.nodes]
+    heads = [[head.node, head.output] for head in graph.heads]
+    return hashlib.sha256(json.dumps([rows, graph.arg_nodes, heads]).encode()).hexdigest()
+
+
+def _with_types(nameless: NamelessGraph, types: Types) -> SymbolGraph:
+    """The graph with the types of all outputs, as MXNet infers them from those of the variables."""
+    given = {name_of(place): types[nameless.names[place]] for place in nameless.variables
+             if nameless.names[place] in types}
+    internals = mx_symbol.load_json(nameless.text).get_internals()
+    shapes = internals.infer_shape_partial(**{name: tuple(shape) for name, (shape, _) in given.items() if shape})[1]
+    outputs: dict[int, list[TensorType | None]] = {}
+    dtypes = _dtypes(internals, {name: dtype for name, (_, dtype) in given.items() if dtype is not None})
+    for name, shape, dtype in zip(internals.list_outputs(), shapes, dtypes, strict=True):
+        outputs.setdefault(place_in(name), []).append(_type(shape, dtype))
+    graph = graph_of(nameless.root)
+    nodes = tuple(replace(node, types=tuple(outputs.get(node.index, ()))) for node in graph.nodes)
+    return replace(graph, nodes=nodes)
+
+
+def _dtypes(internals: Any, told: Mapping[str, Any]) -> Sequence[Any]:
+    """float32 for variables of which nothing tells it."""
+    names, count = internals.list_inputs(), len(internals.list_outputs())
+    if len(told) < len(names):
+        try:
+            arguments, _, states = internals.infer_type_partial(**told)
+        except MXNetError:  # some operators (Dropout) insist on types
+            arguments, states = [], []
+        order = [*internals.list_arguments(), *internals.list_auxiliary_states()]
+        found = dict(zip(order, [*(arguments or []), *(states or [])], strict=False))
+        told = {name: told.get(name) or found.get(name) or np.float32 for name in names}
+    return internals.infer_type_partial(**told)[1] or [None] * count
+
+
+def _type(shape: Sequence[int] | None, dtype: Any) -> TensorType | None:
+    """None where MXNet does not know."""
+    if not shape or min(shape) < 0 or dtype is None or np.dtype(dtype) not in _ELEMENTS:
+        return None
+    return TensorType(_ELEMENTS[np.dtype(dtype)], tuple(shape))
