@@ -117,7 +117,7 @@ def _try(
         return Refusal(title(symbol), f"the types can't be inferred: {brief(error)}", quiet=True)
     try:
         with environment.as_written():
-            partitioned = partitioner.partitioned(text, found)
+            partitioned = partitioner.partitioned(symbol, text, found)
             if partitioned is None:
                 return Refusal(title(symbol), "no region is supported; see ngraph_mxnet.explain", quiet=True)
             return _shown_as(held(lambda: bind_it(partitioned)), symbol)

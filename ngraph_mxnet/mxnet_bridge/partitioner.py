@@ -22,9 +22,10 @@ from mxnet.util import is_np_shape
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.mxnet_bridge import environment, interrupts, kept_partitions, options, partition_log
+from ngraph_mxnet.mxnet_bridge import environment, interrupts, kept_partitions, known, options, partition_log
 from ngraph_mxnet.mxnet_bridge.nameless import NamelessGraph
 from ngraph_mxnet.mxnet_bridge.partitioning import SUBGRAPH_OP, Types, partition, partitioned_text
+from ngraph_mxnet.partition.report import Partition
 from ngraph_mxnet.runtime.backend import get_backend
 
 stock_optimize_for = Symbol.optimize_for
@@ -39,11 +40,16 @@ def has_region(symbol: Symbol) -> bool:
     return f'"op": "{SUBGRAPH_OP}"' in json_of(symbol)
 
 
-def partitioned(text: str, types: Types, given: Mapping[str, Any] | None = None) -> Symbol | None:
+_latest = known.Memory(16)
+"""The latest partitionings, with the symbols that came of them; MXNet changes no symbol that it binds."""
+
+
+def partitioned(symbol: Symbol, text: str, types: Types, given: Mapping[str, Any] | None = None) -> Symbol | None:
     """The symbol with its regions as one op each; None if it has none. The order of its inputs may change.
 
     Args:
-        text: the JSON of an inference graph.
+        symbol: an inference graph.
+        text: its JSON.
         types: of its arguments and auxiliary states.
         given: the options of `optimize_for`.
 
@@ -51,26 +57,36 @@ def partitioned(text: str, types: Types, given: Mapping[str, Any] | None = None)
         MXNetError: the types contradict each other.
         ConfigError: there is no such backend.
     """
-    try:
-        graph = NamelessGraph(text)
-    except UnsupportedError as error:
-        partition_log.tell_failure("a whole graph", error)
-        return None
     own = options.own_options(given or {})
-    data = frozenset(json.loads(own.pop(options.DATA, "[]")))
     own[options.BACKEND] = options.chosen_backend(own)
-    names = [graph.names[place] for place in graph.variables]
+    data = own.pop(options.DATA, "[]")
+    facts = repr((sorted(own.items()), config.compile_settings(), cpu_features(), is_np_shape()))
+    key = text, facts, data, tuple((name, shape and tuple(shape), dtype and np.dtype(dtype).num)
+                             for name, (shape, dtype) in types.items())
+    found = _latest.get(key)
+    if found is None:
+        try:
+            found = _partitioned(symbol, NamelessGraph(text), types, own, frozenset(json.loads(data)), facts)
+        except UnsupportedError as error:
+            partition_log.tell_failure("a whole graph", error)
+            return None
+        _latest.put(key, found)
+    partition_log.tell(found[0])
+    return found[1]
+
+
+def _partitioned(symbol: Symbol, graph: NamelessGraph, types: Types, own: Mapping[str, str], data: frozenset[str],
+                 facts: str) -> tuple[Partition, Symbol | None]:
     in_order = [(shape and tuple(shape), dtype and np.dtype(dtype).name, name in data)
-                for name in names for shape, dtype in [types.get(name, (None, None))]]
-    facts = repr((sorted(own.items()), config.compile_settings(), cpu_features(), is_np_shape(), in_order))
+                for name in (graph.names[place] for place in graph.variables)
+                for shape, dtype in [types.get(name, (None, None))]]
 
     def make() -> kept_partitions.Made:
-        found = partition(graph, types, get_backend(own[options.BACKEND]), data)
+        found = partition(symbol, graph, types, get_backend(own[options.BACKEND]), data)
         return found.partition, partitioned_text(graph, found, own, data)
 
-    record, found = kept_partitions.recall(graph, facts, make)
-    partition_log.tell(record)
-    return None if found is None else mx_symbol.load_json(found)
+    record, found = kept_partitions.recall(graph, f"{facts} {in_order}", make)
+    return record, None if found is None else mx_symbol.load_json(found)
 
 
 @interrupts.delivering
@@ -106,10 +122,10 @@ def optimize_for(
         types |= {name: (array.shape, array.dtype) for name, array in {**(args or {}), **(aux or {})}.items()
                   if isinstance(array, NDArray)}
     try:
-        found = partitioned(json_of(self), types, kwargs)
+        found = partitioned(self, json_of(self), types, kwargs)
     except MXNetError:
         raise
     except Exception as error:
         partition_log.tell_failure("a whole graph", error)
         found = None
-    return copy.deepcopy(self) if found is None else found
+    return copy.deepcopy(self if found is None else found)

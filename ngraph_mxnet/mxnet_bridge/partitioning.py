@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from mxnet import symbol as mx_symbol
 from mxnet.base import MXNetError
+from mxnet.symbol import Symbol
 
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.mxnet_bridge.callbacks import lowered as lowered_regions
@@ -47,10 +48,11 @@ class Partitioned:
     cuts: list[Cut]
 
 
-def partition(nameless: NamelessGraph, types: Types, backend: Backend, data: Collection[str] = ()) -> Partitioned:
+def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Backend, data: Collection[str] = ()) -> Partitioned:
     """
     Args:
-        nameless: an inference graph.
+        symbol: an inference graph.
+        nameless: it again.
         types: of its variables, by their names.
         data: names of variables that are no weights, whatever reads them.
 
@@ -58,7 +60,7 @@ def partition(nameless: NamelessGraph, types: Types, backend: Backend, data: Col
         MXNetError: the types contradict each other.
     """
     with collector_paused():
-        graph = _with_types(nameless, types)
+        graph = _with_types(symbol, nameless, types)
         reasons, numbers = judge_graph(graph, backend)
         verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
         found = Partitioned(graph, Partition(backend.name, verdicts), [])
@@ -121,25 +123,30 @@ def structure_of(graph: SymbolGraph) -> str:
     return hashlib.sha256(json.dumps([rows, graph.arg_nodes, heads]).encode()).hexdigest()
 
 
-def _with_types(nameless: NamelessGraph, types: Types) -> SymbolGraph:
+def _with_types(symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:
     """The graph with the types of all outputs, as MXNet infers them from those of the variables."""
-    given = {name_of(place): types[nameless.names[place]] for place in nameless.variables
-             if nameless.names[place] in types}
-    internals = mx_symbol.load_json(nameless.text).get_internals()
-    shapes = internals.infer_shape_partial(**{name: tuple(shape) for name, (shape, _) in given.items() if shape})[1]
-    outputs: dict[int, list[TensorType | None]] = {}
-    dtypes = _dtypes(internals, {name: dtype for name, (_, dtype) in given.items() if dtype is not None})
-    for name, shape, dtype in zip(internals.list_outputs(), shapes, dtypes, strict=True):
-        outputs.setdefault(place_in(name), []).append(_type(shape, dtype))
     graph = graph_of(nameless.root)
-    nodes = tuple(replace(node, types=tuple(outputs.get(node.index, ()))) for node in graph.nodes)
+    internals = symbol.get_internals()
+    places: Sequence[int] = range(len(graph.nodes))
+    names = internals.list_outputs()
+    if len(names) > len(places):  # whose they are names tell, and the user's need not
+        internals = mx_symbol.load_json(nameless.text).get_internals()
+        places = [place_in(name) for name in internals.list_outputs()]
+        types = {name_of(place): types[nameless.names[place]] for place in nameless.variables
+                 if nameless.names[place] in types}
+    shapes = internals.infer_shape_partial(**{name: tuple(shape) for name, (shape, _) in types.items() if shape})[1]
+    dtypes = _dtypes(internals, {name: dtype for name, (_, dtype) in types.items() if dtype is not None}, len(places))
+    outputs: list[list[TensorType | None]] = [[] for _ in graph.nodes]
+    for place, shape, dtype in zip(places, shapes, dtypes, strict=True):
+        outputs[place].append(_type(shape, dtype))
+    nodes = tuple(replace(node, types=tuple(of)) for node, of in zip(graph.nodes, outputs, strict=True))
     return replace(graph, nodes=nodes)
 
 
-def _dtypes(internals: Any, told: Mapping[str, Any]) -> Sequence[Any]:
-    """float32 for variables of which nothing tells it."""
-    names, count = internals.list_inputs(), len(internals.list_outputs())
-    if len(told) < len(names):
+def _dtypes(internals: Symbol, told: Mapping[str, Any], count: int) -> Sequence[Any]:
+    """The dtype of each of so many outputs; float32 for variables of which nothing tells it."""
+    names = internals.list_inputs() if len(told) < count else ()
+    if not told.keys() >= set(names):
         try:
             arguments, _, states = internals.infer_type_partial(**told)
         except MXNetError:  # some operators (Dropout) insist on types

@@ -15,7 +15,7 @@ import mxnet as mx
 import numpy as np
 import pytest
 
-from ngraph_mxnet.mxnet_bridge import environment, kept_partitions, known
+from ngraph_mxnet.mxnet_bridge import environment, kept_partitions, known, partitioner
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
 PTH_NAME = "ngraph_mxnet_autoload.pth"
@@ -44,6 +44,7 @@ def forget_graphs() -> None:
     from ngraph_mxnet import _core
 
     kept_partitions.memory = known.Memory(32)
+    partitioner._latest = known.Memory(16)
     _core.clear_compile_cache()
 
 

@@ -88,7 +88,7 @@ def test_a_long_graph_is_one_region() -> None:
 @pytest.fixture(autouse=True)
 def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes called `left...` are refused, and nothing is remembered from test to test."""
-    from ngraph_mxnet.mxnet_bridge import judgement, kept_partitions, known
+    from ngraph_mxnet.mxnet_bridge import judgement, kept_partitions, known, partitioner
 
     reason = judgement._reason
 
@@ -98,6 +98,7 @@ def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judgement, "_reason", by_name)
     monkeypatch.setattr(cost, "LEAST_ALONE", 0)
     monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
+    monkeypatch.setattr(partitioner, "_latest", known.Memory(16))
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
 
 

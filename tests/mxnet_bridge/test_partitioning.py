@@ -37,13 +37,13 @@ def model() -> mx.sym.Symbol:
 
 def parts(symbol: mx.sym.Symbol, dtype: str = "float32", **shapes: tuple[int, ...]) -> Partitioned:
     types = {name: (shape, dtype) for name, shape in shapes.items()}
-    return partition(NamelessGraph(partitioner.json_of(symbol)), types, get_backend("INTERPRETER"))
+    return partition(symbol, NamelessGraph(partitioner.json_of(symbol)), types, get_backend("INTERPRETER"))
 
 
 def verdicts(symbol: mx.sym.Symbol, dtype: str = "float32", **shapes: tuple[int, ...]) -> dict[str, str | None]:
     graph = NamelessGraph(partitioner.json_of(symbol))
     types = {name: (shape, dtype) for name, shape in shapes.items()}
-    found = partition(graph, types, get_backend("INTERPRETER")).partition
+    found = partition(symbol, graph, types, get_backend("INTERPRETER")).partition
     return {graph.with_names(verdict.name): verdict.reason and graph.with_names(verdict.reason)
             for verdict in found.verdicts}
 

@@ -34,16 +34,21 @@ SHAPE = (2, 3, 6, 6)
 def partitioned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
     """What is partitioned, beginning with nothing known."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
+    forget(monkeypatch)
     given: list[object] = []
     stock = partitioner.partition
 
-    def counting(graph, *args, **kwargs):
-        given.append(graph)
-        return stock(graph, *args, **kwargs)
+    def counting(*args, **kwargs):
+        given.append(args)
+        return stock(*args, **kwargs)
 
     monkeypatch.setattr(partitioner, "partition", counting)
     return given
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
+    monkeypatch.setattr(partitioner, "_latest", known.Memory(16))
 
 
 def two_regions(prefix: str) -> mx.sym.Symbol:
@@ -102,7 +107,7 @@ def test_the_second_instance_is_not_partitioned(partitioned: list[object], monke
     assert len(partitioned) == 2, "one for each batch"
     for prefix in ("a_", "other_", "", 'näm"e_', "10"):
         check(prefix)
-    monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
+    forget(monkeypatch)
     check("from_disk_")
     assert len(partitioned) == 2
     check("a_", batch=3)
