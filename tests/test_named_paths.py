@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -85,3 +86,37 @@ def headings(document: Path) -> set[str]:
 def test_what_is_not_there_is_found() -> None:
     text = "`ngraph_mxnet/cpu/memory.py`, `cpu/nothing.py`, `csrc/executor`, 3 images/s of `net-symbol.json`, `gone.py`"
     assert [name for name in named_paths(text) if not is_there(name)] == ["cpu/nothing.py", "csrc/executor", "gone.py"]
+
+
+_CALL = re.compile(r"(?<![\w/.])((?:[a-z_]+/)*[a-zA-Z_]+)\.([A-Za-z_]+(?:\.[A-Za-z_]+)?)")
+_NO_MODULES = {"Symbol", "csrc/plugin"}
+
+
+def journey() -> list[tuple[str, str]]:
+    """(module, name) of each step of the picture in docs/design.md."""
+    text = (ROOT / "docs" / "design.md").read_text()
+    picture = text.partition("## The journey of a bind")[2].split("```")[1]
+    return [found for found in _CALL.findall(picture) if found[0] not in _NO_MODULES]
+
+
+def defined(path: Path) -> set[str]:
+    """Functions, classes, and methods as `Class.method`."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)}
+    return found
+
+
+def test_the_journey_of_a_bind_is_long():
+    assert len(journey()) >= 14
+
+
+@pytest.mark.parametrize(("module", "name"), journey())
+def test_the_journey_of_a_bind_names_what_is_there(module: str, name: str):
+    package = ROOT / "ngraph_mxnet"
+    path = package / f"{module}.py" if "/" in module else package / "mxnet_bridge" / f"{module}.py"
+    assert path.is_file()
+    assert name in defined(path)

@@ -48,7 +48,8 @@ class Partitioned:
     cuts: list[Cut]
 
 
-def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Backend, data: Collection[str] = ()) -> Partitioned:
+def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Backend,
+              data: Collection[str] = ()) -> Partitioned:
     """
     Args:
         symbol: an inference graph.
