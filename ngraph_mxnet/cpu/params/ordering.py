@@ -10,6 +10,12 @@ from ngraph_mxnet.cpu.params.record import Kernels
 _ELEMENTS = {"f32": 4, "f64": 8, "i64": 8}
 
 
+def _first_line(p: Any, _: int) -> int:
+    if not 1 <= p.count <= p.size:
+        raise ValueError(f"the first {p.count} of {p.size}")
+    return 8 * p.count
+
+
 def _record(op: str, result: Callable[[Any, int], int]) -> Kernels:
     """`result`: bytes of a line of the output."""
     return Kernels(
@@ -21,6 +27,6 @@ def _record(op: str, result: Callable[[Any, int], int]) -> Kernels:
 
 
 ARGSORT = _record("argsort", lambda p, size: 16 * p.size)
-FIRST = _record("first", lambda p, size: 8 * p.count)
+FIRST = _record("first", _first_line)
 CUMSUM = _record("cumsum", lambda p, size: size * p.size)
 """Data is [outer][size][inner]; running sums take the first three, full sorts all but the last."""

@@ -1,0 +1,190 @@
+"""Calls kernels with numbers drawn at random, on memory that is exactly what their records say they touch.
+
+Around each operand's memory are pages that nobody may touch, so a byte beyond ends the process. `main` is run in one
+of its own: it keeps in a file what it is about to call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf, nan, prod
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet import _core
+from ngraph_mxnet.cpu import precision
+from ngraph_mxnet.cpu.isa import supported
+from ngraph_mxnet.cpu.microkernels.params import CONTRACTION
+from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
+from ngraph_mxnet.cpu.params import KERNELS, Kernels
+from ngraph_mxnet.cpu.params.record import MOST, Span
+
+_ROOM, _GUARD = 1 << 20, 1 << 26
+_SIZES = (1, 1, 1, 2, 2, 3, 4, 5, 7, 16, 17, 33)
+_OTHERS = (0, 0, 1, 1, 1, 2, 3, 5, 7, 16, 20, 48, 80, -1, -2, -16, -48)
+_ABSURD = (1 << 20, 1 << 33, MOST, MOST - 1, -(1 << 20), -(1 << 33), -MOST, 4096, -4096)
+_FLOATS = (0.0, 1.0, 0.5, 2.0, 3.0, 7.0, 12.0, -1.0, nan, inf, 1e30)
+_USUAL = {"lanes": (1, 16), "oc_tile": (8, 16, 32), "flags": range(64), "tile_rows": (1, 2, 3), "code": range(40),
+          "in_place": (0, 1), "first_row": (0, 1, 5), "row_step": (1, 2, 3), "column_step": (1, 2, 3), "side": (4, 6)}
+"""Of numbers that are mostly refused when they are drawn as others."""
+_SMALL = (1, 1, 2, 3)
+_CLIPPED = ("kernel_", "stride_", "dilation_", "chunk", "columns", "rows", "points", "tile_rows")
+"""Sizes that make no work by themselves: of windows, and of tasks."""
+_MOST_WORK = 1 << 22
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_NO_ACCESS, _NO_RESERVE = 0, 0x4000
+
+
+class Slot:
+    """The memory of an operand, and what it is filled with."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+        guard = _libc.mmap(None, _ROOM + 2 * _GUARD, _NO_ACCESS, flags, -1, 0)
+        self.begin, self.end = guard + _GUARD, guard + _GUARD + _ROOM
+        if _libc.mprotect(ctypes.c_void_p(self.begin), _ROOM, mmap.PROT_READ | mmap.PROT_WRITE):
+            raise OSError(ctypes.get_errno(), "mprotect")
+        values = random.uniform(-9, 9, _ROOM // 4).astype(np.float32)
+        values[random.integers(0, values.size, values.size // 50)] = np.nan
+        self._content = values.tobytes()
+
+    def place(self, first: int, last: int, *, at_end: bool, alignment: int = 1, content: bytes | None = None) -> int:
+        """A pointer whose bytes from `first` to `last` are the memory's last, or its first."""
+        if at_end:
+            pointer = (self.end - last) // alignment * alignment
+        else:
+            pointer = -(-(self.begin - first) // alignment) * alignment
+        content = self._content[:max(last - first, 0)] if content is None else content
+        ctypes.memmove(pointer + first, content, len(content))
+        return pointer
+
+
+@dataclass
+class Call:
+    """A call of `kernel`, as an instruction of a Program would make it."""
+
+    kernel: str
+    record: Kernels
+    ints: list[int]
+    floats: list[float]
+    spans: list[Span]
+    tables: dict[str, bytes]
+
+    def run(self, slots: Sequence[Slot], *, at_end: bool) -> None:
+        extents = {name: (min(first for at, first, _ in self.spans if at == name),
+                          max(last for at, _, last in self.spans if at == name)) for name, *_ in self.spans}
+        pointers = []
+        for slot, name in zip(slots, self.record.tensors, strict=False):
+            if name not in extents:
+                pointers.append(slot.end)
+                continue
+            alignment = 64 if self.record is CONTRACTION and name == "weights" else 1
+            pointers.append(slot.place(*extents[name], at_end=at_end, alignment=alignment,
+                                       content=self.tables.get(name)))
+        _KERNEL(_core.kernel_address(self.kernel))(
+            (ctypes.c_void_p * len(pointers))(*pointers), (ctypes.c_int64 * len(self.ints))(*self.ints),
+            (ctypes.c_double * max(len(self.floats), 1))(*self.floats), 0, self.record.tasks_of(self.ints))
+
+
+def _ints(record: Kernels, random: Random) -> list[int]:
+    small = record.sizes > 7
+    ints = [random.choice(_USUAL[name] if name in _USUAL else _OTHERS if at >= record.sizes else
+                          _SMALL if small else _SIZES) for at, name in enumerate(record.ints)]
+    if record is CONTRACTION:
+        for at, name in enumerate(record.ints):
+            if name.endswith("_stride"):
+                ints[at] *= 64 if name.startswith("weight") else 4
+    if random.random() < 0.3:
+        at = random.randrange(len(ints))
+        ints[at] = random.choice(_ABSURD) + ints[at] * random.randrange(2)
+    return ints
+
+
+def _work(record: Kernels, ints: Sequence[int]) -> int:
+    """About how many elements are looked at: not each number that is absurd must take years."""
+    inner = (max(1, number) for at, (name, number) in enumerate(zip(record.ints, ints, strict=False))
+             if (at < record.sizes or name.startswith("reduced") or name in ("inner", "columns", "samples"))
+             and not (name.startswith(_CLIPPED) and number > 99))
+    return max(prod(inner), record.tasks_of(ints))
+
+
+def _draw(kernel: str, record: Kernels, told: Any, random: Random) -> Call | None:
+    """A call that its record lets pass, or None."""
+    ints = _ints(record, random)
+    params = record.read(ints)
+    if min(params[:record.sizes]) < 1 or max(map(abs, ints)) > MOST:
+        return None
+    tables: dict[str, bytes] = {}
+
+    def table(operand: str, count: int) -> np.ndarray:
+        if count > 4096:
+            raise ValueError(count)
+        numbers = np.array([4 * random.randrange(-50, 500) for _ in range(count)], np.int32)
+        tables[operand] = numbers.tobytes()
+        return numbers
+
+    try:
+        spans = record.reach(params, (told, table) if isinstance(told, Variant) else told)
+        if not 0 <= record.tasks(params) <= _MOST_WORK or _work(record, ints) > _MOST_WORK:
+            return None
+    except ValueError:
+        return None
+    more_ints, more_floats = record.more(params) if record.more else (0, 0)
+    if max(more_ints, more_floats, *(last - first for _, first, last in spans)) > _ROOM - 128:
+        return None
+    ints += [random.choice(_OTHERS) for _ in range(more_ints)]
+    floats = [float(random.choice(_USUAL.get(name, _FLOATS))) for name in (*record.floats, *"." * more_floats)]
+    spans += [(name, 0, len(content)) for name, content in tables.items()]
+    return Call(kernel, record, ints, floats, spans, tables)
+
+
+def _kernels() -> Iterator[tuple[str, str, Kernels, Any]]:
+    """A kernel of each record and instruction set, its symbol, and what the record's `reach` is told of it."""
+    features = _core.cpu_features()
+    for isa in supported(features):
+        met = set()
+        for name, record in KERNELS.items():
+            element = record.element_bytes[name]
+            if record is not CONTRACTION and (id(record), element, name.rstrip("_0123456789fi")) not in met:
+                met.add((id(record), element, name.rstrip("_0123456789fi")))
+                yield name, f"ng_{name}__{isa}", record, element
+        for variant in variants(isa):
+            if not variant.bf16 or precision.bf16_missing(isa, features) is None:
+                yield f"contraction_{variant.name}", symbol(variant, isa), CONTRACTION, variant
+
+
+def calls(seed: int, count: int) -> Iterator[tuple[str, Call]]:
+    """So many for each kernel, and their names; of `tries` as many must pass."""
+    for name, kernel, record, told in _kernels():
+        random = Random(f"{seed} {kernel}")
+        found = (_draw(kernel, record, told, random) for _ in range(60 * count))
+        for _, call in zip(range(count), filter(None, found), strict=False):
+            yield name, call
+
+
+def main(current: str, seed: int, count: int, changed: Callable[[list[Span]], list[Span]] = list) -> None:
+    """Prints how many calls were made of each kernel. `changed`: what the records say, made something else."""
+    fill = np.random.default_rng(seed)
+    slots = [Slot(fill) for _ in range(max(len(record.tensors) for record in KERNELS.values()))]
+    made: Counter[str] = Counter()
+    with open(current, "wb", 0) as file:
+        for name, call in calls(seed, count):
+            text = f"{call.kernel} {call.record.text(call.ints, call.floats)} {call.spans}"
+            os.pwrite(file.fileno(), text.encode().ljust(4000), 0)
+            call.spans = changed(call.spans)
+            for at_end in (True, False):
+                call.run(slots, at_end=at_end)
+            made[name] += 1
+    print(json.dumps(made))
