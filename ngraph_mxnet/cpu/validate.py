@@ -3,14 +3,15 @@
 Checked of every instruction: that the kernel is one of the kernel library's, for an instruction set of this CPU; the
 numbers of operands, ints and floats; that what counts is at least 1 and within bounds; the number of tasks; that an
 operand's place exists and is aligned; that no byte outside an operand's memory is read or written, of which the
-kernel's record tells; that nothing writes to inputs, or to constants: tables of offsets are among them.
+kernel's record tells; that nothing writes to inputs, or to constants (tables of offsets are among them), or where a
+kernel keeps positions that it relies on while it runs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +36,16 @@ _ALIGNMENT = 64
 _ONE_EACH = (Space.ARENA, Space.PREPARED)
 
 
+class _Written(NamedTuple):
+    """Bytes that an instruction writes: where, and whether its kernel relies on them."""
+
+    place: tuple[int, int]
+    first: int
+    last: int
+    is_kept: bool
+    kernel: str
+
+
 class Validator:
     """For the Programs of one executable."""
 
@@ -53,15 +64,18 @@ class Validator:
                   Space.CONSTANT: [array.nbytes for array in program.constants]}
         _check_lists(program.levels, *program.levels)
         for level in program.levels:
+            written: list[_Written] = []
             for instruction in level:
                 try:
-                    self._check_instruction(instruction, spaces, program.constants)
+                    written += self._check_instruction(instruction, spaces, program.constants)
                 except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                     name = instruction[0] if isinstance(instruction, list | tuple) and instruction else instruction
                     raise ValueError(f"instruction {name!r}: {error}") from error
+            _check_kept(written)
 
     def _check_instruction(self, instruction: Sequence[Any], spaces: dict[int, Sequence[int]],
-                           constants: Sequence[np.ndarray]) -> None:
+                           constants: Sequence[np.ndarray]) -> list[_Written]:
+        """What it writes."""
         kernel, operands, numbers, floats, tasks, origin, operations, touched = instruction
         _check_lists(operands, numbers, floats)
         if type(kernel) is not str:
@@ -98,12 +112,17 @@ class Validator:
                 if offset % _ALIGNMENT or space in _CALLERS:
                     raise ValueError(f"operand {operand}: offset {offset} is not aligned to {_ALIGNMENT}")
         told = (variant, _table(operands, constants)) if variant is not None else record.element_bytes[name]
+        written = []
         for operand, first, last in record.reach(params, told):
             (offset, size), space = room[operand]
             if offset + first < 0 or offset + last > size + (_SLACK if space not in _CALLERS else 0):
                 raise ValueError(f"operand {operand}: bytes {offset + first} to {offset + last} of {size}")
-            if space in _FIXED and operand in record.written:
-                raise ValueError(f"operand {operand} is written, and nothing writes to {Space(space).name.lower()}s")
+            if operand in record.written:
+                if space in _FIXED:
+                    raise ValueError(f"operand {operand} is written, but no {Space(space).name.lower()} may be")
+                index = 0 if space in _ONE_EACH else operands[record.tensors.index(operand)][1]
+                written.append(_Written((space, index), offset + first, offset + last, operand in record.keeps, kernel))
+        return written
 
     def _kernel(self, kernel: str) -> tuple[str, Kernels, Variant | None]:
         match = _SYMBOL.fullmatch(kernel)
@@ -122,6 +141,14 @@ class Validator:
             if missing is not None:
                 raise ValueError(missing)
         return name, KERNELS[name], variant
+
+
+def _check_kept(written: Sequence[_Written]) -> None:
+    """Instructions of a level run at once: where one keeps what it relies on, nothing else writes."""
+    for kept in (one for one in written if one.is_kept):
+        for other in written:
+            if other is not kept and other.place == kept.place and other.first < kept.last and kept.first < other.last:
+                raise ValueError(f"instruction {other.kernel!r} writes where {kept.kernel!r} keeps what it relies on")
 
 
 def _check_lists(*values: Any) -> None:

@@ -13,12 +13,6 @@ read_box_nms = reader(BOX_NMS)
 
 
 @inline
-def _row(order, place, rows):
-    """A row that was kept in order. Whatever else may have been written there since, it is one of the rows."""
-    return min(max(order[place], 0), rows - 1)
-
-
-@inline
 def _before(scores, stride, a, b):
     """Whether row a comes before row b: by falling score, equal ones in order."""
     x, y = scores[a * stride], scores[b * stride]
@@ -26,21 +20,18 @@ def _before(scores, stride, a, b):
 
 
 @inline
-def _sift(heap, size, place, scores, stride, rows):
+def _sift(heap, size, place, scores, stride):
     """Restores a heap, whose root comes last of all, below `place`."""
-    row = _row(heap, place, rows)
+    row = heap[place]
     while True:
         child = 2 * place + 1
         if child >= size:
             break
-        below = _row(heap, child, rows)
-        if child + 1 < size:
-            right = _row(heap, child + 1, rows)
-            if _before(scores, stride, below, right):
-                child, below = child + 1, right
-        if not _before(scores, stride, row, below):
+        if child + 1 < size and _before(scores, stride, heap[child], heap[child + 1]):
+            child += 1
+        if not _before(scores, stride, row, heap[child]):
             break
-        heap[place] = below
+        heap[place] = heap[child]
         place = child
     heap[place] = row
 
@@ -61,17 +52,17 @@ def _first_rows(data, p, valid, order):
             count += 1
             if count == most:
                 for place in range(count // 2 - 1, -1, -1):
-                    _sift(order, count, place, scores, stride, rows)
-        elif most > 0 and _before(scores, stride, row, _row(order, 0, rows)):
+                    _sift(order, count, place, scores, stride)
+        elif most > 0 and _before(scores, stride, row, order[0]):
             order[0] = row
-            _sift(order, count, 0, scores, stride, rows)
+            _sift(order, count, 0, scores, stride)
     for place in range(count // 2 - 1, -1, -1):
-        _sift(order, count, place, scores, stride, rows)
+        _sift(order, count, place, scores, stride)
     for last in range(count - 1, 0, -1):
         row = order[last]
         order[last] = order[0]
         order[0] = row
-        _sift(order, last, 0, scores, stride, rows)
+        _sift(order, last, 0, scores, stride)
     return count
 
 
@@ -109,7 +100,7 @@ def box_nms(tensors, ints, floats, begin, end):
         area, stands = shift(left, 4 * most), shift(left, 5 * most)
         count = _first_rows(data, p, valid, order)
         for place in range(count):
-            box = shift(data, _row(order, place, rows) * columns + first)
+            box = shift(data, order[place] * columns + first)
             if p.center != 0:
                 half_w, half_h = box[2] / np.float32(2), box[3] / np.float32(2)
                 left[place], top[place] = box[0] - half_w, box[1] - half_h
@@ -124,9 +115,9 @@ def box_nms(tensors, ints, floats, begin, end):
         for best in range(count):
             if stands[best] == 0 and not in_place:
                 continue
-            place, row = best if in_place else kept, shift(data, _row(order, best, rows) * columns)
+            place = best if in_place else kept
             for column in range(columns):
-                out[place * columns + column] = row[column]
+                out[place * columns + column] = data[order[best] * columns + column]
             if in_place:
                 if stands[best] == 0:
                     out[place * columns + p.id] = np.float32(-1)
@@ -140,8 +131,8 @@ def box_nms(tensors, ints, floats, begin, end):
                 shared = max(w, np.float32(0)) * max(h, np.float32(0))
                 overlap = shared / (whole + area[other] - shared)
                 if overlap > limit or (in_place and overlap == limit):
-                    others_id = data[_row(order, other, rows) * columns + p.id] if by_id else np.float32(0)
-                    if not by_id or others_id == row[p.id]:
+                    others_id = data[order[other] * columns + p.id] if by_id else np.float32(0)
+                    if not by_id or others_id == data[order[best] * columns + p.id]:
                         stands[other] = np.float32(0)
         for place in range(kept * columns, rows * columns):
             out[place] = np.float32(-1)

@@ -22,12 +22,6 @@ _before = inline(lambda x, y: (x < y) | ((y != y) & (x == x)))
 _goes_first = inline(lambda x, y, descending: (x > y) | ((y != y) & (x == x)) if descending else _before(x, y))
 
 
-@inline
-def _position(positions, at, size):
-    """One that was kept in order. Whatever else may have been written there since, it lies on the axis."""
-    return min(max(positions[at], 0), size - 1)
-
-
 def _argsort(element: types.Type) -> Callable:
     def argsort(tensors, ints, floats, begin, end):
         """The positions along the axis in the order of their elements, equal ones in the order of positions; NaN last.
@@ -49,8 +43,7 @@ def _argsort(element: types.Type) -> Callable:
             for first in range(0, p.size, _RUN):
                 for i in range(first, min(first + _RUN, p.size)):
                     x, at = data[i * p.inner], i
-                    while at > first and _goes_first(x, data[_position(source, at - 1, p.size) * p.inner],
-                                                     p.descending):
+                    while at > first and _goes_first(x, data[source[at - 1] * p.inner], p.descending):
                         source[at] = source[at - 1]
                         at -= 1
                     source[at] = i
@@ -62,8 +55,8 @@ def _argsort(element: types.Type) -> Callable:
                     for at in range(first, stop):
                         from_right = left >= middle
                         if left < middle and right < stop:
-                            from_right = _goes_first(data[_position(source, right, p.size) * p.inner],
-                                                     data[_position(source, left, p.size) * p.inner], p.descending)
+                            from_right = _goes_first(data[source[right] * p.inner], data[source[left] * p.inner],
+                                                     p.descending)
                         if from_right:
                             target[at] = source[right]
                             right += 1
@@ -83,17 +76,17 @@ def _comes_first(x, i, y, j, descending):
 
 
 @inline
-def _sift(heap, count, place, data, inner, size, descending):
+def _sift(heap, count, place, data, inner, descending):
     """Restore the order below `place` of a heap of positions, whose root is the last of all in order."""
-    moved = _position(heap, place, size)
+    moved = heap[place]
     x = data[moved * inner]
     while True:
         child = 2 * place + 1
         if child >= count:
             break
-        at = _position(heap, child, size)
+        at = heap[child]
         if child + 1 < count:
-            right = _position(heap, child + 1, size)
+            right = heap[child + 1]
             if _comes_first(data[at * inner], at, data[right * inner], right, descending):
                 child, at = child + 1, right
         if not _comes_first(x, moved, data[at * inner], at, descending):
@@ -117,16 +110,16 @@ def _first(element: types.Type) -> Callable:
             for i in range(p.count):
                 heap[i] = i
             for place in range(p.count // 2 - 1, -1, -1):
-                _sift(heap, p.count, place, data, p.inner, p.size, p.descending)
-            worst = data[_position(heap, 0, p.size) * p.inner]
+                _sift(heap, p.count, place, data, p.inner, p.descending)
+            worst = data[heap[0] * p.inner]
             for i in range(p.count, p.size):
                 if _goes_first(data[i * p.inner], worst, p.descending):
                     heap[0] = i
-                    _sift(heap, p.count, 0, data, p.inner, p.size, p.descending)
-                    worst = data[_position(heap, 0, p.size) * p.inner]
+                    _sift(heap, p.count, 0, data, p.inner, p.descending)
+                    worst = data[heap[0] * p.inner]
             for last in range(p.count - 1, 0, -1):
                 heap[0], heap[last] = heap[last], heap[0]
-                _sift(heap, last, 0, data, p.inner, p.size, p.descending)
+                _sift(heap, last, 0, data, p.inner, p.descending)
 
     return first
 

@@ -21,6 +21,6 @@ def _reach(p: Any, size: int) -> list[Span]:
 BOX_NMS = Kernels(
     "box_nms", tensors="rows >output >order >numbers",
     ints="n rows columns topk coordinates score id background across_ids center in_place", sizes=4,
-    floats="overlap valid", tasks=lambda p: p.n, reach=_reach,
+    floats="overlap valid", tasks=lambda p: p.n, reach=_reach, keeps="order",
 )
 """topk is at most rows, an id < 0 none."""

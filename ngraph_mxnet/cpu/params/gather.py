@@ -36,8 +36,8 @@ def _scatter_record(kernels: dict[str, int], floats: str = "") -> Kernels:
 
 
 SCATTER = _scatter_record({f"scatter_{size}": size for size in _SIZES})
-"""Updates are [count][inner], the output [rows][inner]; a task takes `columns` of each row. Positions outside are
-clipped."""
+"""Updates are [count][inner], the output [rows][inner]; a task takes `columns` of each row. Updates for
+positions outside are left out."""
 SCATTER_INTO = _scatter_record({"scatter_f32": 4, "scatter_f64": 8, "scatter_i64": 8}, "code")
 """`code` is one of `SCATTER_CODES`."""
 

@@ -20,8 +20,8 @@ def _pool_reach(out_size: int, p: Any, size: int) -> list[Span]:
 def _pools(kernels: str, size: int, out_size: int) -> Kernels:
     return Kernels(
         dict.fromkeys(kernels.split(), size), tensors="input >output",
-        ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w dilation_h dilation_w "
-             "pad_front pad_top pad_left pad_back pad_bottom pad_right include_pad "
+        ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w dilation_h "
+             "dilation_w pad_front pad_top pad_left pad_back pad_bottom pad_right include_pad "
              "in_n in_c16 in_slice in_row in_pixel out_n out_c16 out_slice out_row out_pixel",
         sizes=16, tasks=lambda p: p.n * p.out_d * p.c16 * p.out_h, reach=partial(_pool_reach, out_size),
     )

@@ -54,20 +54,21 @@ class Kernels:
     tensors: the operands in order; `>name` is written, `name?` may be left out.
     ints, floats: names in order; the first `sizes` of the ints count something and are at least 1.
     tasks: how many there are, of a named tuple of the ints.
-    reach: the bytes that a call reads and writes of each operand, of the named tuple and the element's bytes; what is in
-        the operands can't make it more. May raise ValueError for numbers that no lowering gives.
+    reach: the bytes that a call touches of each operand, of the named tuple and the element's bytes, whatever is in the
+        operands but what it keeps. May raise ValueError for numbers that no lowering gives.
+    keeps: operands where a call keeps what it relies on: nothing else may write there meanwhile.
     more: how many ints and floats without names follow, of the named tuple.
     """
 
     def __init__(self, kernels: str | Mapping[str, int], *, tensors: str, ints: str, sizes: int,
                  tasks: Callable[[Any], int], reach: Callable[[Any, Any], list[Span]], floats: str = "",
-                 more: Callable[[Any], tuple[int, int]] | None = None) -> None:
+                 keeps: str = "", more: Callable[[Any], tuple[int, int]] | None = None) -> None:
         marked = tensors.split()
         self.tensors = tuple(name.strip(">?") for name in marked)
         self.written = tuple(name.strip(">?") for name in marked if name[0] == ">")
         self.optional = tuple(name.strip(">?") for name in marked if name[-1] == "?")
         self.ints, self.floats, self.sizes = tuple(ints.split()), tuple(floats.split()), sizes
-        self.tasks, self.reach, self.more = tasks, reach, more
+        self.tasks, self.reach, self.keeps, self.more = tasks, reach, tuple(keeps.split()), more
         self.element_bytes = dict.fromkeys(kernels.split(), 4) if isinstance(kernels, str) else dict(kernels)
         for name in self.element_bytes:
             if name in KERNELS:

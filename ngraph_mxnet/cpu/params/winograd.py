@@ -61,7 +61,8 @@ INPUT = Kernels(
 negative); the steps are the dilation."""
 
 OUTPUT = Kernels(
-    {f"winograd_output_{tile}": tile for tile in _SIDES}, tensors="products bias residual? >output2? scale2? shift2? >output",
+    {f"winograd_output_{tile}": tile for tile in _SIDES},
+    tensors="products bias residual? >output2? scale2? shift2? >output",
     ints="strip_rows blocks tile_rows tile_columns first_row rows columns flags in_matrix in_c out_n out_c out_row "
          "res_n res_c res_row out2_n out2_c out2_row row_step column_step",
     sizes=4, floats="lower upper lower2 upper2", tasks=lambda p: p.strip_rows * p.blocks, reach=_output_reach,
