@@ -150,8 +150,8 @@ def test_pooling(
     target = Blocked(*shape[:2], *size, out_halo, storage == "_bf16")
     pairs = {"kernel_h kernel_w": p["kernel"], "stride_h stride_w": p["stride"],
              "dilation_h dilation_w": p["dilation"], "pad_top pad_left": p["before"],
-             "pad_bottom pad_right": p["after"], "h w": shape[2:], "out_h out_w": size, "in_n in_c16 in_row in_pixel": source.strides,
-             "out_n out_c16 out_row out_pixel": target.strides}
+             "pad_bottom pad_right": p["after"], "h w": shape[2:], "out_h out_w": size,
+             "in_n in_c16 in_row in_pixel": source.strides, "out_n out_c16 out_row out_pixel": target.strides}
     # No depth: pools over three axes are in tests/backend.
     depth = {**dict.fromkeys(("d", "out_d", "kernel_d", "stride_d"), 1),
              **dict.fromkeys(("pad_front", "pad_back", "in_slice", "out_slice"), 0)}
