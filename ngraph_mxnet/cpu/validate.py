@@ -56,7 +56,9 @@ class Validator:
         self._features = _core.cpu_features()
         self._isas: list[str] = list(supported(self._features))
         self._kernels: dict[str, tuple[str, Kernels, Variant | None]] = {}
-        self._sizes: dict[int, Sequence[int]] = {Space.INPUT: inputs, Space.OUTPUT: outputs, Space.PREPARED: [prepared]}
+        # Where nothing is prepared there is no buffer, and nothing behind it.
+        self._sizes: dict[int, Sequence[int]] = {Space.INPUT: inputs, Space.OUTPUT: outputs,
+                                                 Space.PREPARED: [prepared] if prepared else []}
 
     def check(self, program: ProgramRecipe) -> None:
         """Raises ValueError that names the instruction and what is wrong with it."""

@@ -153,6 +153,17 @@ def test_constants_and_inputs_are_not_written(content: bytes):
             recipes.load(changed(content, header))
 
 
+def test_what_was_not_prepared_is_not_read():
+    b = Builder()
+    content = compile(b.results(b.exp(b.parameter("x", (2, 3)))), "CPU").kept()
+    assert content is not None
+    header = fields(content)
+    assert header["prepared_bytes"] == 0
+    next(instructions(header))[1][0] = [Space.PREPARED, 0, 0]
+    with pytest.raises(ValueError, match="prepared 0 does not exist"):
+        recipes.load(changed(content, header))
+
+
 def test_positions_that_a_kernel_relies_on_are_its_own():
     content = kept(PROGRAMS["positions"])
     header = fields(content)
