@@ -37,9 +37,8 @@ _ONE_EACH = (Space.ARENA, Space.PREPARED)
 
 
 class _Written(NamedTuple):
-    """Bytes that an instruction writes: where, and whether its kernel relies on them."""
+    """Bytes of the arena that an instruction writes, and whether its kernel relies on them."""
 
-    place: tuple[int, int]
     first: int
     last: int
     is_kept: bool
@@ -77,7 +76,7 @@ class Validator:
 
     def _check_instruction(self, instruction: Sequence[Any], spaces: dict[int, Sequence[int]],
                            constants: Sequence[np.ndarray]) -> list[_Written]:
-        """What it writes."""
+        """What it writes to the arena."""
         kernel, operands, numbers, floats, tasks, origin, operations, touched = instruction
         _check_lists(operands, numbers, floats)
         if type(kernel) is not str:
@@ -122,8 +121,10 @@ class Validator:
             if operand in record.written:
                 if space in _FIXED:
                     raise ValueError(f"operand {operand} is written, but no {Space(space).name.lower()} may be")
-                index = 0 if space in _ONE_EACH else operands[record.tensors.index(operand)][1]
-                written.append(_Written((space, index), offset + first, offset + last, operand in record.keeps, kernel))
+                if space == Space.ARENA:
+                    written.append(_Written(offset + first, offset + last, operand in record.keeps, kernel))
+                elif operand in record.keeps:
+                    raise ValueError(f"operand {operand} must be of the arena, which a call has to itself")
         return written
 
     def _kernel(self, kernel: str) -> tuple[str, Kernels, Variant | None]:
@@ -149,7 +150,7 @@ def _check_kept(written: Sequence[_Written]) -> None:
     """Instructions of a level run at once: where one keeps what it relies on, nothing else writes."""
     for kept in (one for one in written if one.is_kept):
         for other in written:
-            if other is not kept and other.place == kept.place and other.first < kept.last and kept.first < other.last:
+            if other is not kept and other.first < kept.last and kept.first < other.last:
                 raise ValueError(f"instruction {other.kernel!r} writes where {kept.kernel!r} keeps what it relies on")
 
 

@@ -171,10 +171,10 @@ def test_positions_that_a_kernel_relies_on_are_its_own():
     boxes = [i for i in level if "_box_nms_" in i[0]]
     _, output, order, numbers = boxes[0][1]
     for instruction, at, place in ((boxes[0], 3, order), (boxes[0], 1, order), (boxes[1], 2, numbers),
-                                   (boxes[1], 1, [*order[:2], order[2] - 4])):
+                                   (boxes[0], 2, [Space.OUTPUT, 4, 0]), (boxes[1], 1, [*order[:2], order[2] - 4])):
         before = instruction[1][at]
         instruction[1][at] = place
-        with pytest.raises(ValueError, match=r"relies on|bytes"):
+        with pytest.raises(ValueError, match=r"relies on|of the arena"):
             Recipe.from_bytes(changed(content, header), HELD).check()
         instruction[1][at] = before
     boxes[1][1][1] = output
