@@ -68,8 +68,9 @@ def images() -> Graph:
     return b.results(
         b.max_pool(x, **window), b.avg_pool(x, **window, include_pad=True), b.resize(x, sizes=(5, 11)),
         b.max_pool(b.reshape(x, shape=(1, 2, 20, 9, 8)), kernel=(3, 2, 2), strides=(2, 1, 1), pads_begin=(1, 0, 1)),
-        b.adaptive_avg_pool(x, sizes=(4, 3)), b.bilinear_sample(x, grid), b.roi_align(x, regions, sizes=(2, 3)),
-        b.roi_max_pool(x, regions, sizes=(3, 2)), b.lrn(x, size=3, alpha=1e-2, beta=0.5, bias=2.0))
+        b.adaptive_avg_pool(x, sizes=(4, 3)), b.bilinear_sample(x, grid),
+        b.roi_align(x, regions, sizes=(2, 3), samples=2), b.roi_max_pool(x, regions, sizes=(3, 2)),
+        b.lrn(x, size=3, alpha=1e-2, beta=0.5, bias=2.0))
 
 
 def positions() -> Graph:

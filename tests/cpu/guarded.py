@@ -28,6 +28,7 @@ from ngraph_mxnet.cpu.microkernels.params import CONTRACTION
 from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.cpu.params.record import MOST, Span
+from ngraph_mxnet.cpu.params.spatial import ROI_ALIGN
 from ngraph_mxnet.cpu.recipe import ProgramRecipe, Recipe
 from ngraph_mxnet.cpu.validate import Validator
 from ngraph_mxnet.cpu.view import Space
@@ -246,6 +247,8 @@ class Program:
         except ValueError:
             return False
         record = KERNELS[instruction[0].removeprefix("ng_").rpartition("__")[0]]
+        if record is ROI_ALIGN and record.read(instruction[2]).samples < 1:
+            return False  # a point for each pixel, of regions that are garbage
         return _work(record, instruction[2]) <= _MOST_WORK
 
     def _pointer(self, operand: Sequence[int], placed: dict[tuple[int, int], int], at_end: bool) -> int:
