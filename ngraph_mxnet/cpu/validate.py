@@ -2,35 +2,47 @@
 
 Checked of every instruction: that the kernel is one of the kernel library's, for an instruction set of this CPU; the
 numbers of operands, ints and floats; that what counts is at least 1 and within bounds; the number of tasks; that an
-operand's place exists and is aligned. Where the kernel's record says what a call reaches, also that no byte outside an
-operand's memory is read or written.
+operand's place exists and is aligned; that no byte outside an operand's memory is read or written, of which the
+kernel's record tells; that nothing writes to inputs, or to constants (tables of offsets are among them), or where a
+kernel keeps positions that it relies on while it runs.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ngraph_mxnet.cpu.isa import supported
-from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, FLAG_OUTPUT2, contraction_reach
+from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, FLAG_OUTPUT2
 from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.cpu.params import KERNELS, Kernels
+from ngraph_mxnet.cpu.params.record import MOST
 from ngraph_mxnet.cpu.view import Space
 
 if TYPE_CHECKING:
     from ngraph_mxnet.cpu.recipe import ProgramRecipe
 
 _SYMBOL = re.compile(r"ng_(\w+?)__([a-z0-9]+)")
-_MOST = 1 << 46
-"""Beyond it no number of an instruction can be right; products of a few stay exact in Python."""
 _SLACK = 64
-"""Bytes after a buffer that may be read: a kernel's last vector."""
+"""Bytes after a buffer of our own that may be touched: a kernel's last vector."""
+_CALLERS = (Space.INPUT, Space.OUTPUT)
+"""Memory of others: it ends where it ends."""
+_FIXED = (Space.INPUT, Space.CONSTANT)
 _ALIGNED = ("weights", "bias", "scale2", "shift2")
 _ALIGNMENT = 64
 _ONE_EACH = (Space.ARENA, Space.PREPARED)
+
+
+class _Written(NamedTuple):
+    """Bytes of the arena that an instruction writes, and whether its kernel relies on them."""
+
+    first: int
+    last: int
+    is_kept: bool
+    kernel: str
 
 
 class Validator:
@@ -43,7 +55,9 @@ class Validator:
         self._features = _core.cpu_features()
         self._isas: list[str] = list(supported(self._features))
         self._kernels: dict[str, tuple[str, Kernels, Variant | None]] = {}
-        self._sizes: dict[int, Sequence[int]] = {Space.INPUT: inputs, Space.OUTPUT: outputs, Space.PREPARED: [prepared]}
+        # Where nothing is prepared there is no buffer, and nothing behind it.
+        self._sizes: dict[int, Sequence[int]] = {Space.INPUT: inputs, Space.OUTPUT: outputs,
+                                                 Space.PREPARED: [prepared] if prepared else []}
 
     def check(self, program: ProgramRecipe) -> None:
         """Raises ValueError that names the instruction and what is wrong with it."""
@@ -51,15 +65,18 @@ class Validator:
                   Space.CONSTANT: [array.nbytes for array in program.constants]}
         _check_lists(program.levels, *program.levels)
         for level in program.levels:
+            written: list[_Written] = []
             for instruction in level:
                 try:
-                    self._check_instruction(instruction, spaces, program.constants)
+                    written += self._check_instruction(instruction, spaces, program.constants)
                 except (ArithmeticError, LookupError, TypeError, ValueError) as error:
                     name = instruction[0] if isinstance(instruction, list | tuple) and instruction else instruction
                     raise ValueError(f"instruction {name!r}: {error}") from error
+            _check_kept(written)
 
     def _check_instruction(self, instruction: Sequence[Any], spaces: dict[int, Sequence[int]],
-                           constants: Sequence[np.ndarray]) -> None:
+                           constants: Sequence[np.ndarray]) -> list[_Written]:
+        """What it writes to the arena."""
         kernel, operands, numbers, floats, tasks, origin, operations, touched = instruction
         _check_lists(operands, numbers, floats)
         if type(kernel) is not str:
@@ -67,7 +84,7 @@ class Validator:
         if kernel not in self._kernels:
             self._kernels[kernel] = self._kernel(kernel)
         name, record, variant = self._kernels[kernel]
-        if not {int}.issuperset(map(type, numbers)) or (numbers and max(max(numbers), -min(numbers)) > _MOST):
+        if not {int}.issuperset(map(type, numbers)) or (numbers and max(max(numbers), -min(numbers)) > MOST):
             raise ValueError(f"{numbers} are no whole numbers within bounds")
         if len(operands) != len(record.tensors):
             raise ValueError(f"{len(operands)} operands, the kernel has {len(record.tensors)}")
@@ -87,22 +104,28 @@ class Validator:
         if min(params[:record.sizes]) < 1:
             raise ValueError(f"sizes {params[:record.sizes]}, each of which must be at least 1")
         wanted = record.tasks(params)
-        if type(tasks) is not int or tasks != wanted or wanted > _MOST:
+        if type(tasks) is not int or tasks != wanted or wanted > MOST:
             raise ValueError(f"{tasks} tasks, its ints make {wanted}")
         room = dict(zip(record.tensors, ((_place(operand, spaces), operand[0]) for operand in operands), strict=True))
         if record is CONTRACTION:
             for operand in _ALIGNED if params.flags & FLAG_OUTPUT2 else _ALIGNED[:2]:
                 (offset, _), space = room[operand]
-                if offset % _ALIGNMENT and space != Space.INPUT:
-                    raise ValueError(f"operand {operand}: offset {offset} is no multiple of {_ALIGNMENT}")
-            assert variant is not None
-            reach = contraction_reach(variant, params, _table(operands, constants))
-        else:
-            reach = record.reach(params, record.element_bytes[name]) if record.reach else []
-        for operand, first, last in reach:
+                if offset % _ALIGNMENT or space in _CALLERS:
+                    raise ValueError(f"operand {operand}: offset {offset} is not aligned to {_ALIGNMENT}")
+        told = (variant, _table(operands, constants)) if variant is not None else record.element_bytes[name]
+        written = []
+        for operand, first, last in record.reach(params, told):
             (offset, size), space = room[operand]
-            if offset + first < 0 or offset + last > size + (_SLACK if space != Space.OUTPUT else 0):
+            if offset + first < 0 or offset + last > size + (_SLACK if space not in _CALLERS else 0):
                 raise ValueError(f"operand {operand}: bytes {offset + first} to {offset + last} of {size}")
+            if operand in record.written:
+                if space in _FIXED:
+                    raise ValueError(f"operand {operand} is written, but no {Space(space).name.lower()} may be")
+                if space == Space.ARENA:
+                    written.append(_Written(offset + first, offset + last, operand in record.keeps, kernel))
+                elif operand in record.keeps:
+                    raise ValueError(f"operand {operand} must be of the arena, which a call has to itself")
+        return written
 
     def _kernel(self, kernel: str) -> tuple[str, Kernels, Variant | None]:
         match = _SYMBOL.fullmatch(kernel)
@@ -123,18 +146,26 @@ class Validator:
         return name, KERNELS[name], variant
 
 
+def _check_kept(written: Sequence[_Written]) -> None:
+    """Instructions of a level run at once: where one keeps what it relies on, nothing else writes."""
+    for kept in (one for one in written if one.is_kept):
+        for other in written:
+            if other is not kept and other.first < kept.last and kept.first < other.last:
+                raise ValueError(f"instruction {other.kernel!r} writes where {kept.kernel!r} keeps what it relies on")
+
+
 def _check_lists(*values: Any) -> None:
     if not {list, tuple}.issuperset(map(type, values)):
         raise ValueError(f"a list is missing: {values}")
 
 
 def _is_real(value: Any) -> bool:
-    return type(value) is float or (type(value) is int and abs(value) <= _MOST)
+    return type(value) is float or (type(value) is int and abs(value) <= MOST)
 
 
 def count(value: Any) -> int:
     """The value, if it can be a number of bytes or elements, else ValueError."""
-    if type(value) is not int or not 0 <= value <= _MOST:
+    if type(value) is not int or not 0 <= value <= MOST:
         raise ValueError(f"{value!r} can't be a number of bytes or elements")
     return value
 
@@ -147,7 +178,7 @@ def _place(operand: Sequence[Any], spaces: dict[int, Sequence[int]]) -> tuple[in
     else:
         raise ValueError(f"no such place: {operand}")
     if space in _ONE_EACH:
-        index = 0 if 0 <= index <= _MOST else -1  # they have no numbers
+        index = 0 if 0 <= index <= MOST else -1  # they have no numbers
     if not 0 <= index < len(sizes):
         raise ValueError(f"{Space(space).name.lower()} {index} does not exist, there are {len(sizes)}")
     if not 0 <= offset <= sizes[index]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-import ngraph_mxnet
 from ngraph_mxnet.ir.types import element_type
 
 _INTEGERS = (0, 1, -1, 2, 8, 64, 4096, 1 << 20, (1 << 31) - 1, 1 << 32, (1 << 62), (1 << 63) - 1, 1 << 64, -(1 << 63))
@@ -20,30 +18,6 @@ _MOST_CHANGES = 3
 
 Place = tuple[Any, Any]
 """A list or dict, and the index or key of an element."""
-
-
-@functools.cache
-def held() -> dict[str, np.ndarray]:
-    """The weights of the seeds."""
-    random = np.random.default_rng(0)
-    return {"w": random.standard_normal((32, 16, 3, 3)).astype(np.float32),
-            "dense": random.standard_normal((64, 32)).astype(np.float32)}
-
-
-def seeds() -> list[bytes]:
-    """Kept programs with a convolution, a pooling, a product, a reduction and elementwise ops."""
-    found = []
-    for batch in (1, 3):
-        b = ngraph_mxnet.Builder()
-        x = b.parameter("x", (batch, 16, 8, 8), "f32")
-        w, dense = (b.parameter(name, array.shape, "f32", cacheable=True) for name, array in held().items())
-        hidden = b.reduce_max(b.maximum(b.convolution(x, w), b.constant(0.0)), axes=(2, 3))
-        graph = b.results(b.matmul(hidden, dense, transpose_b=True), b.reduce_sum(x, axes=(1,)))
-        for weights in (held(), {}):
-            kept = ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).kept(held())
-            assert kept is not None
-            found.append(kept)
-    return found
 
 
 def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import ngraph_mxnet
-from fuzzing import entries, mutants
+from fuzzing import entries, mutants, programs
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.cpu.recipe import load
 from ngraph_mxnet.errors import NGraphError
@@ -84,7 +84,7 @@ def _is_memory(error: BaseException | None) -> bool:
 def try_recipe(content: bytes) -> bool:
     """Load a kept program, and run it if it loads."""
     try:
-        native = load(content, entries.held())
+        native = load(content, programs.HELD)
         inputs, outputs = ([np.ones(shape, dtype) for dtype, shape in ports]
                            for ports in entries.specs(content, _MOST_BYTES))
         if entries.largest_int(content) <= _MOST_INT:
@@ -125,6 +125,6 @@ def _stored() -> list[bytes]:
 
 TARGETS: dict[str, Target] = {
     "model": Target(mutants.seeds, mutants.mutate, try_model),
-    "recipe": Target(entries.seeds, entries.mutate, try_recipe),
+    "recipe": Target(programs.seeds, entries.mutate, try_recipe),
     "store": Target(_stored, entries.mutate_bytes, try_store),
 }

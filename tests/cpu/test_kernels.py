@@ -31,6 +31,8 @@ from ngraph_mxnet.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.cpu.params import Params
 from ngraph_mxnet.cpu.params.gather import GATHER
 from ngraph_mxnet.cpu.params.layout import packed_contraction, packed_depthwise, packed_matrices
+from ngraph_mxnet.cpu.params.pooling import POOLS
+from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.params.reduction import REDUCE, around, reduced
 
 IMAGE = st.tuples(
@@ -146,21 +148,16 @@ def test_pooling(
     x = images(seed, *shape, special=kind == "max")
     source = Blocked(*shape, halo, "_bf16" in storage).fill(x)
     target = Blocked(*shape[:2], *size, out_halo, storage == "_bf16")
-    ints = [
-        shape[0],
-        source.whole.shape[1],
-        *shape[2:],
-        *size,
-        *p["kernel"],
-        *p["stride"],
-        *p["dilation"],
-        *p["before"],
-        *p["after"],
-        int(p["include_pad"]),
-        *source.strides,
-        *target.strides,
-        *(1, 1, 1, 1, 0, 0, 0, 0),  # no depth: pools over three axes are in tests/backend
-    ]
+    pairs = {"kernel_h kernel_w": p["kernel"], "stride_h stride_w": p["stride"],
+             "dilation_h dilation_w": p["dilation"], "pad_top pad_left": p["before"],
+             "pad_bottom pad_right": p["after"], "h w": shape[2:], "out_h out_w": size,
+             "in_n in_c16 in_row in_pixel": source.strides, "out_n out_c16 out_row out_pixel": target.strides}
+    # No depth: pools over three axes are in tests/backend.
+    depth = {**dict.fromkeys(("d", "out_d", "kernel_d", "stride_d"), 1),
+             **dict.fromkeys(("pad_front", "pad_back", "in_slice", "out_slice"), 0)}
+    ints = POOLS[storage](n=shape[0], c16=source.whole.shape[1], include_pad=p["include_pad"], **depth,
+                          **{name: number for names, numbers in pairs.items()
+                             for name, number in by_name(names, numbers).items()})
     run(isa, f"{kind}_pool_blocked{storage}", [source.inner, target.inner], ints, (), splits)
     close(target.plain, pool_reference(source.plain, kind, size, p), 2**-8 if storage == "_bf16" else 2e-6)
     assert target.is_clean

@@ -66,7 +66,7 @@ def test_scatter_into(isa: str, element: str, how: np.ufunc, seed: int, count: i
     positions, wanted = random.integers(0, 7, count), out.copy()
     how.at(wanted, positions, updates)
     code = SCATTER_CODES[{"multiply": "mul", "maximum": "max", "minimum": "min"}.get(how.__name__, how.__name__)]
-    ints = SCATTER_INTO(inner=inner, count=count, columns=columns, code=code)
+    ints = SCATTER_INTO(rows=7, inner=inner, count=count, columns=columns, code=code)
     run(isa, f"scatter_{element}", [updates, positions, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
 
@@ -82,7 +82,7 @@ def test_scatter(isa: str, dtype: type, seed: int, count: int, inner: int, colum
     wanted = out.copy()
     for position, update in zip(positions, updates, strict=True):
         wanted[position] = update
-    ints = SCATTER(inner=inner, count=count, columns=columns)
+    ints = SCATTER(rows=9, inner=inner, count=count, columns=columns)
     run(isa, f"scatter_{out.itemsize}", [updates, positions, out], ints, (), splits)
     np.testing.assert_array_equal(out, wanted)
 

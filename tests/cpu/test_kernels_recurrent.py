@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, close, every_isa, run
 
 from ngraph_mxnet.cpu.params.record import by_name
-from ngraph_mxnet.cpu.params.recurrent import CELL
+from ngraph_mxnet.cpu.params.recurrent import CELLS
 from ngraph_mxnet.ops.recurrent import GATES, gru_cell, lstm_cell
 
 
@@ -40,8 +40,8 @@ def test_cell(isa: str, cell: str, seed: int, rows: int, units: int, gap: int, s
     blocks = -(-units // 16) * 16
     h, c = np.full((rows, blocks + 5), np.nan, np.float32), before.copy() if seed % 2 else before
     strides = [array.strides[0] // 4 for array in (x, p, before, h, c)]
-    params = CELL(rows=rows, units=units, chunk=min(blocks, 128),
-                  **by_name("x_row p_row before_row h_row c_row", strides))
+    params = CELLS[cell](rows=rows, units=units, chunk=min(blocks, 128),
+                         **by_name("x_row p_row before_row h_row c_row", strides))
     run(isa, f"{cell}_cell", [x, p, before, h, c], params, (), splits)
     close(h[:, :units], wanted[0])
     assert not h[:, units:blocks].any()

@@ -59,7 +59,7 @@ def test_instructions_print_names() -> None:
 
 def test_declaring_twice_is_an_error() -> None:
     with pytest.raises(ValueError, match="twice"):
-        Kernels("relu", tensors="a >o", ints="n", sizes=1, tasks=lambda p: p.n)
+        Kernels("relu", tensors="a >o", ints="n", sizes=1, tasks=lambda p: p.n, reach=lambda p, size: [])
 
 
 def test_what_is_not_declared_has_no_tasks() -> None:

@@ -48,7 +48,7 @@ def _scatter(element: types.Type) -> Callable:
     def scatter(tensors, ints, floats, begin, end):
         """out[positions[i]] = updates[i] for i = 0, 1, ..., rows of `inner` elements; other rows stay as they are.
 
-        tensors: updates, positions (int64, in range), output; all contiguous.
+        tensors: updates, positions (int64; rows for others are left out), output; all contiguous.
         Tasks: ceil(inner / columns).
         """
         p = read_scatter(ints, floats)
@@ -57,6 +57,8 @@ def _scatter(element: types.Type) -> Callable:
         for task in range(begin, end):
             first = task * p.columns
             for i in range(p.count):
+                if types.uint64(positions[i]) >= types.uint64(p.rows):
+                    continue
                 source, target = shift(updates, i * p.inner), shift(out, positions[i] * p.inner)
                 for j in range(first, min(first + p.columns, p.inner)):
                     target[j] = source[j]
@@ -80,7 +82,7 @@ def _scatter_into(element: types.Type) -> Callable:
     def scatter(tensors, ints, floats, begin, end):
         """out[positions[i]] and updates[i] become one for i = 0, 1, ...; other rows stay as they are.
 
-        tensors: updates, positions (int64, in range), output; all contiguous.
+        tensors: updates, positions (int64; rows for others are left out), output; all contiguous.
         floats: the number of what is done. Tasks: ceil(inner / columns).
         """
         p = read_scatter_into(ints, floats)
@@ -90,6 +92,8 @@ def _scatter_into(element: types.Type) -> Callable:
         for task in range(begin, end):
             first = task * p.columns
             for i in range(p.count):
+                if types.uint64(positions[i]) >= types.uint64(p.rows):
+                    continue
                 source, target = shift(updates, i * p.inner), shift(out, positions[i] * p.inner)
                 for j in range(first, min(first + p.columns, p.inner)):
                     target[j] = _combined(code, target[j], source[j])

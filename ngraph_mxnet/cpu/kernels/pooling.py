@@ -22,9 +22,9 @@ from ngraph_mxnet.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.cpu.kernels.record import kernel
-from ngraph_mxnet.cpu.params.pooling import POOL, SCALE_SHIFT
+from ngraph_mxnet.cpu.params.pooling import POOLS, SCALE_SHIFT
 
-read_pool = reader(POOL)
+read_pool = reader(POOLS[""])
 read_scale_shift = reader(SCALE_SHIFT)
 
 _LOAD = {float32: load_lanes, uint16: load_bf16_lanes}

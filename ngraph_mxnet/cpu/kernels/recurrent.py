@@ -10,9 +10,9 @@ from numba import float32
 from ngraph_mxnet.cpu.kernels import maths
 from ngraph_mxnet.cpu.kernels.pointers import inline, load, pointer, reader, select, shift, store
 from ngraph_mxnet.cpu.kernels.record import kernel
-from ngraph_mxnet.cpu.params.recurrent import CELL
+from ngraph_mxnet.cpu.params.recurrent import CELLS
 
-read_cell = reader(CELL)
+read_cell = reader(CELLS["lstm"])
 
 F = np.float32
 ZERO, ONE = F(0), F(1)

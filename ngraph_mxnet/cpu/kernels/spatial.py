@@ -24,8 +24,8 @@ read_sample = reader(SAMPLE)
 def resample_blocked(tensors, ints, floats, begin, end):
     """out[y][x] = sum over i, j of rows[y][i] * columns[x][j] * in[first_row[y] + i][first_column[x] + j].
 
-    tensors: input, first_row (int64 [out_h]), rows (float32 [out_h][taps_h]), first_column, columns, output. A tap of
-    weight 0 is not read, and neither is one beyond the image. Tasks: (n, c16, output row).
+    tensors: input, first_row (int64 [out_h], clipped), rows (float32 [out_h][taps_h]), first_column, columns, output. A
+    tap of weight 0 is not read, and neither is one beyond the image. Tasks: (n, c16, output row).
     """
     p = read_resample(ints, floats)
     columns = pointer(tensors, 4, float32)
@@ -34,10 +34,10 @@ def resample_blocked(tensors, ints, floats, begin, end):
         image, block = plane // p.c16, plane % p.c16
         source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16)
         target = shift(pointer(tensors, 5, float32), image * p.out_n + block * p.out_c16 + y * p.out_row)
-        top = pointer(tensors, 1, int64)[y]
+        top = min(max(pointer(tensors, 1, int64)[y], 0), p.h)
         rows = shift(pointer(tensors, 2, float32), y * p.taps_h)
         for x in range(p.out_w):
-            left = pointer(tensors, 3, int64)[x]
+            left = min(max(pointer(tensors, 3, int64)[x], 0), p.w)
             total = splat(np.float32(0))
             for i in range(p.taps_h):
                 if rows[i] != 0 and top + i < p.h:

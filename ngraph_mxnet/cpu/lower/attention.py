@@ -10,18 +10,13 @@ from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.contraction import check_depth
 from ngraph_mxnet.cpu.lower.matmul import packed_right
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.cpu.params.attention import ATTENTION
+from ngraph_mxnet.cpu.params.attention import ATTENTION, MOST_KEYS, SIX
 from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.view import BLOCK, PlainView, contiguous_strides
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
-MOST_KEYS = 2048
-"""Six queries' scores are what a task holds at least, on its stack."""
 _BLOCK_SCORES = 8192
 """Floats of a task's scores, about, where that is more: they stay in L1 or L2."""
-_SIX = 6
-"""Queries that share a register tile."""
-
 
 def _check(node: Node) -> str | None:
     queries, keys = node.inputs[:2]
@@ -67,9 +62,9 @@ def attention(ctx: Lowering, node: Node) -> None:
 
 def task_rows(rows: int, columns: int) -> int:
     """Queries of a task: tasks of about the same size, in whole register tiles."""
-    most = max(_SIX, _BLOCK_SCORES // (-(-columns // BLOCK) * BLOCK) // _SIX * _SIX)
+    most = max(SIX, _BLOCK_SCORES // (-(-columns // BLOCK) * BLOCK) // SIX * SIX)
     tasks = -(-rows // most)
-    return -(-rows // tasks // _SIX) * _SIX
+    return -(-rows // tasks // SIX) * SIX
 
 
 def _two(numbers: Sequence[int], fill: int) -> list[int]:

@@ -11,7 +11,7 @@ from ngraph_mxnet.cpu.lower.context import Lowering, blocked_dims, blocked_strid
 from ngraph_mxnet.cpu.lower.contraction import channel_blocks, check_rank
 from ngraph_mxnet.cpu.lower.movement import plain_concat
 from ngraph_mxnet.cpu.params import Params
-from ngraph_mxnet.cpu.params.pooling import POOL, SCALE_SHIFT
+from ngraph_mxnet.cpu.params.pooling import POOLS, SCALE_SHIFT
 from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.view import (
     BF16,
@@ -43,7 +43,7 @@ def _pool_params(source: BlockedView, out: BlockedView, *, kernel: Sequence[int]
                  pads_begin: Sequence[int], pads_end: Sequence[int], include_pad: bool = False) -> Params:
     """Every list has three entries, for D, H and W."""
     depth, out_depth = (view.type.shape[2] if view.type.rank == 5 else 1 for view in (source, out))
-    return POOL(
+    return POOLS[_suffix(source, out)](
         n=source.type.shape[0], c16=source.blocks, h=source.height, w=source.width, out_h=out.height, out_w=out.width,
         **by_name("kernel_d kernel_h kernel_w", kernel), **by_name("stride_d stride_h stride_w", strides),
         dilation_h=1, dilation_w=1, **by_name("pad_front pad_top pad_left", pads_begin),

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.elementwise import check_f32
-from ngraph_mxnet.cpu.params.boxes import BOX_NMS
+from ngraph_mxnet.cpu.params.boxes import BOX_NMS, NUMBERS
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32, i64
-
-_NUMBERS = 6
-"""That the kernel keeps of each row it looks at."""
 
 
 @lowers("box_nms", check=check_f32)
@@ -19,7 +16,7 @@ def box_nms(ctx: Lowering, node: Node) -> None:
     topk = rows if attrs["topk"] < 0 else min(attrs["topk"], rows)
     source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
     order = ctx.new_plain(TensorType(i64, (batch, topk)))
-    numbers = ctx.new_plain(TensorType(f32, (batch, _NUMBERS, topk)))
+    numbers = ctx.new_plain(TensorType(f32, (batch, NUMBERS, topk)))
     params = BOX_NMS(
         n=batch, rows=rows, columns=columns, topk=topk, center=attrs["format"] == "center",
         **{name: attrs[name] for name in ("coordinates", "score", "id", "background", "across_ids", "in_place")},

@@ -57,7 +57,8 @@ def scatter_nd(ctx: Lowering, node: Node) -> None:
         how, rows, code = element.name, ctx.dense(rows), float(records.SCATTER_CODES[reduction])
     out = ctx.copy(view, ctx.new_plain(view.type))
     changed = PlainView(out.type, out.buffer, out.offset, strides=out.strides)
-    numbers = records.scattered(prod(data.shape[indices.shape[0]:]), prod(indices.shape[1:]))
+    rows_of_data, inner = (prod(part) for part in (data.shape[:indices.shape[0]], data.shape[indices.shape[0]:]))
+    numbers = records.scattered(rows_of_data, inner, prod(indices.shape[1:]))
     params = records.SCATTER(**numbers) if code is None else records.SCATTER_INTO(**numbers, code=code)
     ctx.emit(f"scatter_{how}", params, updates=rows, positions=_positions(ctx, indices, data.shape), output=changed,
              after=[out], bytes=2 * updates.type.bytes)

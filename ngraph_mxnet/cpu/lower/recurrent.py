@@ -13,7 +13,7 @@ from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
 from ngraph_mxnet.cpu.params.layout import packed_channels, packed_matrices
 from ngraph_mxnet.cpu.params.record import by_name
-from ngraph_mxnet.cpu.params.recurrent import CELL, CHUNK
+from ngraph_mxnet.cpu.params.recurrent import CELLS, CHUNK
 from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, View, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
@@ -25,7 +25,7 @@ def cell(ctx: Lowering, node: Node) -> None:
     x, product, before = (_rows(ctx, value) for value in node.inputs)
     out = _padded(ctx, node.outputs[0].type)
     state = ctx.new_plain(node.outputs[1].type) if len(node.outputs) > 1 else None
-    _emit_gates(ctx, node.op.name, x, product, before, out, state)
+    _emit_gates(ctx, node.op.name.removesuffix("_cell"), x, product, before, out, state)
     _set_padded(ctx, node.outputs[0], out)
     if state is not None:
         ctx.set_plain(node.outputs[1], state)
@@ -56,7 +56,7 @@ def rnn(ctx: Lowering, node: Node) -> None:
         after = plain_view(rest[0].type, state_buffer) if state_buffer is not None else None
         made = _again(_step(out, t))
         gated = made if inner is None else _again(inner)
-        _emit_gates(ctx, f"{node.attrs['cell']}_cell", _step(source, t), sums, before or hidden, gated, after)
+        _emit_gates(ctx, node.attrs["cell"], _step(source, t), sums, before or hidden, gated, after)
         if projection is not None:
             projection.emit(ctx, gated, made)
         out.writers.extend(made.writers)
@@ -115,14 +115,14 @@ class _Product:
                  operations=2 * self.rows * self.columns * self.depth, bytes=touched)
 
 
-def _emit_gates(ctx: Lowering, kernel: str, x: PlainView, product: PlainView, before: PlainView, out: PlainView,
+def _emit_gates(ctx: Lowering, cell: str, x: PlainView, product: PlainView, before: PlainView, out: PlainView,
                 state: PlainView | None) -> None:
     """`state`: LSTM's cell state after the step; it may lie where that `before` does."""
     rows, units = out.type.shape
     views = (x, product, before, out, state or before)
-    params = CELL(rows=rows, units=units, chunk=min(-(-units // BLOCK) * BLOCK, CHUNK),
-                  **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views)))
-    ctx.emit(kernel, params, x=x, p=product, before=before, h=out, c=state)
+    params = CELLS[cell](rows=rows, units=units, chunk=min(-(-units // BLOCK) * BLOCK, CHUNK),
+                         **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views)))
+    ctx.emit(f"{cell}_cell", params, x=x, p=product, before=before, h=out, c=state)
 
 
 def _rows(ctx: Lowering, value: Value) -> PlainView:

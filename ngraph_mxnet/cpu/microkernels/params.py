@@ -85,11 +85,63 @@ CONTRACTIONS: Mapping[str, Variant] = {
     f"contraction_{variant.name}": variant for isa in reversed(ISAS) for variant in variants(isa)}
 """By kernel; the largest tile is the instruction set's own."""
 
+Table = Callable[[str, int], np.ndarray]
+"""So many int32 at an operand that is a constant."""
+
 
 def _tasks(p: Any) -> int:
     if p.steps < 1 or p.step_block < 1:
         raise ValueError(f"{p.steps} steps in blocks of {p.step_block}")
     return p.images * p.groups * p.oc_groups * -(-p.rows * p.row_tiles // p.chunk_tiles)
+
+
+def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
+    """The bytes that a call touches. Raises ValueError for tiles that the variant has not."""
+    variant, table = call
+    pixels = n.rows * n.row_pixels
+    tile, larger = divmod(n.row_pixels, n.row_tiles)
+    first_block = (n.oc_groups - 1) // 2 if variant.half else (n.oc_groups - 1) * variant.blocks
+    if not 1 <= tile <= tile + bool(larger) <= variant.tile or first_block >= n.out_blocks:
+        raise ValueError(f"no tiles of {variant.name} for {n.row_pixels} pixels in {n.row_tiles} tiles, "
+                         f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
+    if variant.bf16 and n.flags & FLAG_OUTPUT_BF16 and n.step_block < n.steps:
+        raise ValueError(f"sums of {n.step_block} of {n.steps} steps are kept in a bf16 output")
+    if n.weight_group_stride % min(4 * BLOCK, 4 * variant.oc_tile):
+        raise ValueError(f"weights of groups {n.weight_group_stride} bytes apart are not aligned")
+    offsets = table("pixels", 4 * pixels).reshape(4, pixels)
+    steps = table("steps", n.steps)
+
+    def around(operand: str, low: int, high: int, *axes: tuple[int, int]) -> Span:
+        name, first, last = span(operand, 1, *axes, last=0)
+        return name, first + low, last + high
+
+    inputs = offsets[0]
+    if variant.rows:
+        numbers = np.arange(n.row_tiles)
+        starts = (numbers * tile + np.minimum(numbers, larger) + np.arange(n.rows)[:, None] * n.row_pixels)
+        ends = (tile + (numbers < larger) - 1) * n.pixel_stride + inputs[starts].astype(np.int64)
+        inputs = np.concatenate((inputs[starts], ends), axis=None)
+    lane_bytes = 4 if variant.kind == "k1" else 32 if variant.bf16 else 64
+    spans = [around("input", int(inputs.min()) + int(steps.min()), int(inputs.max()) + int(steps.max()) + lane_bytes,
+                    (n.images, n.in_image_stride), (n.groups, n.in_group_stride))]
+    panel = 4 * variant.oc_tile * n.steps * variant.lanes
+    channels = (n.groups, n.channel_group_stride)
+    vector = 4 * variant.oc_tile * n.oc_groups
+    spans += [around("weights", 0, panel * n.oc_groups, (n.groups, n.weight_group_stride)),
+              around("bias", 0, vector, channels)]
+    strides = {"output": (n.out_image_stride, n.out_group_stride, n.out_block_stride),
+               "residual": (n.res_image_stride, n.res_group_stride, n.res_block_stride),
+               "output2": (n.out2_image_stride, n.out2_group_stride, n.out2_block_stride)}
+    results = [("output", 1, 0, FLAG_OUTPUT_BF16), ("residual", 2, FLAG_RESIDUAL, FLAG_RESIDUAL_BF16),
+               ("output2", 3, FLAG_OUTPUT2, FLAG_OUTPUT2_BF16)]
+    for operand, column, flag, narrow in results:
+        if n.flags & flag == flag:
+            axes = zip((n.images, n.groups, n.out_blocks), strides[operand], strict=True)
+            pixel = 4 * BLOCK // (2 if variant.bf16 and n.flags & narrow else 1)
+            spans.append(around(operand, int(offsets[column].min()), int(offsets[column].max()) + pixel, *axes))
+    if n.flags & FLAG_OUTPUT2:
+        spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
+    return spans
 
 
 CONTRACTION = Kernels(
@@ -100,6 +152,7 @@ CONTRACTION = Kernels(
          "out_group_stride out_block_stride res_image_stride res_group_stride res_block_stride out2_image_stride "
          "out2_group_stride out2_block_stride",
     sizes=8, floats="lower upper lower2 upper2 slope offset scale shift", tasks=_tasks,
+    reach=contraction_reach,
 )
 """Strides are in bytes. A number that the flags leave unused may be anything.
 
@@ -137,51 +190,3 @@ def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels
         if f"{prefix}_group_stride" not in others:
             given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
     return CONTRACTION(**given)
-
-
-Table = Callable[[str, int], np.ndarray]
-"""So many int32 at an operand that is a constant."""
-
-
-def contraction_reach(variant: Variant, n: Any, table: Table) -> list[Span]:
-    """The bytes that a call touches. Raises ValueError for tiles that the variant has not."""
-    pixels = n.rows * n.row_pixels
-    tile, larger = divmod(n.row_pixels, n.row_tiles)
-    first_block = (n.oc_groups - 1) // 2 if variant.half else (n.oc_groups - 1) * variant.blocks
-    if not 1 <= tile <= tile + bool(larger) <= variant.tile or first_block >= n.out_blocks:
-        raise ValueError(f"no tiles of {variant.name} for {n.row_pixels} pixels in {n.row_tiles} tiles, "
-                         f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
-    offsets = table("pixels", 4 * pixels).reshape(4, pixels)
-    steps = table("steps", n.steps)
-
-    def around(operand: str, low: int, high: int, *axes: tuple[int, int]) -> Span:
-        name, first, last = span(operand, 1, *axes, last=0)
-        return name, first + low, last + high
-
-    inputs = offsets[0]
-    if variant.rows:
-        numbers = np.arange(n.row_tiles)
-        starts = (numbers * tile + np.minimum(numbers, larger) + np.arange(n.rows)[:, None] * n.row_pixels)
-        ends = (tile + (numbers < larger) - 1) * n.pixel_stride + inputs[starts].astype(np.int64)
-        inputs = np.concatenate((inputs[starts], ends), axis=None)
-    lane_bytes = 4 if variant.kind == "k1" else 32 if variant.bf16 else 64
-    spans = [around("input", int(inputs.min()) + int(steps.min()), int(inputs.max()) + int(steps.max()) + lane_bytes,
-                    (n.images, n.in_image_stride), (n.groups, n.in_group_stride))]
-    panel = 4 * variant.oc_tile * n.steps * variant.lanes
-    channels = (n.groups, n.channel_group_stride)
-    vector = 4 * variant.oc_tile * n.oc_groups
-    spans += [around("weights", 0, panel * n.oc_groups, (n.groups, n.weight_group_stride)),
-              around("bias", 0, vector, channels)]
-    strides = {"output": (n.out_image_stride, n.out_group_stride, n.out_block_stride),
-               "residual": (n.res_image_stride, n.res_group_stride, n.res_block_stride),
-               "output2": (n.out2_image_stride, n.out2_group_stride, n.out2_block_stride)}
-    results = [("output", 1, 0, FLAG_OUTPUT_BF16), ("residual", 2, FLAG_RESIDUAL, FLAG_RESIDUAL_BF16),
-               ("output2", 3, FLAG_OUTPUT2, FLAG_OUTPUT2_BF16)]
-    for operand, column, flag, narrow in results:
-        if n.flags & flag == flag:
-            axes = zip((n.images, n.groups, n.out_blocks), strides[operand], strict=True)
-            spans.append(around(operand, int(offsets[column].min()),
-                                int(offsets[column].max()) + 4 * BLOCK // (2 if n.flags & narrow else 1), *axes))
-    if n.flags & FLAG_OUTPUT2:
-        spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
-    return spans

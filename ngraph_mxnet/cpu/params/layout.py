@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from ngraph_mxnet.cpu.params.record import BLOCK, Kernels, Params, Span, by_name, span
+from ngraph_mxnet.cpu.params.record import BLOCK, Kernels, Params, Span, by_name, span, whole
 
 _LAYOUT = "n c h w in_n in_c in_row in_column out_n out_c out_row out_column"
 
@@ -27,19 +27,25 @@ FROM_BLOCKED = Kernels("from_blocked", tensors="input >output", ints=_LAYOUT, si
                        reach=partial(_layout_reach, "output"))
 """The blocked side's `c` stride separates blocks."""
 
+
+def _halo_reach(p: Any, size: int) -> list[Span]:
+    if min(p[3:]) < 0:
+        raise ValueError(f"a halo of {p[3:]}")
+    return [whole("images", size, p.planes, p.height + p.top + p.bottom, p.width + p.left + p.right, p.words)]
+
+
 ZERO_HALO = Kernels(
     "zero_halo", tensors=">images", ints="planes height width top bottom left right words", sizes=3,
-    tasks=lambda p: p.planes,
-    reach=lambda p, size: [("images", 0, size * p.planes * (p.height + p.top + p.bottom)
-                            * (p.width + p.left + p.right) * p.words)],
+    tasks=lambda p: p.planes, reach=_halo_reach,
 )
 """A plane is a block of an image; a pixel has so many 4-byte words."""
 
 
 def _packed_reach(p: Any, size: int) -> list[Span]:
-    lanes = BLOCK if size == 2 else p.lanes
+    if size == 2 and (p.lanes != BLOCK or p.oc_tile % BLOCK):
+        raise ValueError(f"bf16 in tiles of {p.lanes} by {p.oc_tile}")
     outputs, inputs, taps = p.merged * p.oc_per_group, p.merged * p.ic_per_group, p.kernel_h * p.kernel_w
-    packed = p.supers * -(-outputs // p.oc_tile) * -(-inputs // lanes) * taps * lanes * p.oc_tile
+    packed = p.supers * -(-outputs // p.oc_tile) * -(-inputs // p.lanes) * taps * p.lanes * p.oc_tile
     axes = ((p.supers, p.super_stride), (outputs, p.oc_stride), (p.ic_per_group, p.ic_stride),
             (p.kernel_h, p.kh_stride), (p.kernel_w, p.kw_stride))
     return [span("weights", 4, *axes), ("packed", 0, packed * size)]

@@ -36,8 +36,14 @@ BATCH_NORM_FACTORS = Kernels(
     reach=lambda p, size: [(name, 0, size * p.channels) for name in "gamma beta mean variance scale shift".split()],
 )
 
+
+def _lrn_reach(p: Any, size: int) -> list[Span]:
+    return [span("input", size, (p.n, p.in_n), (p.c, p.in_c), last=p.inner),
+            span("output", size, (p.n, p.out_n), (p.c, p.out_c), last=p.inner)]
+
+
 LRN = Kernels("lrn", tensors="input >output", ints="n c inner size in_n in_c out_n out_c", sizes=4,
-              floats="alpha beta bias", tasks=lambda p: p.n * p.c)
+              floats="alpha beta bias", tasks=lambda p: p.n * p.c, reach=_lrn_reach)
 """The inner dimension (height times width) is contiguous."""
 
 

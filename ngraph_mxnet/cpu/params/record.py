@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from math import prod
 from typing import Any
 
 Span = tuple[str, int, int]
@@ -18,6 +19,8 @@ BLOCK = 16
 """Channels in a block."""
 GRAIN = 8192
 """Elements in a task of an elementwise kernel: some microseconds of work."""
+MOST = 1 << 46
+"""Beyond it no number of an instruction can be right; products of a few stay exact in Python."""
 
 
 class Params:
@@ -51,20 +54,21 @@ class Kernels:
     tensors: the operands in order; `>name` is written, `name?` may be left out.
     ints, floats: names in order; the first `sizes` of the ints count something and are at least 1.
     tasks: how many there are, of a named tuple of the ints.
-    reach: the bytes that a call reads and writes of each operand, of the named tuple and the element's bytes; None
-        where it does not follow from the ints.
+    reach: the bytes that a call touches of each operand, of the named tuple and the element's bytes, whatever is in the
+        operands but what it keeps. May raise ValueError for numbers that no lowering gives.
+    keeps: operands where a call keeps what it relies on: nothing else may write there meanwhile.
     more: how many ints and floats without names follow, of the named tuple.
     """
 
     def __init__(self, kernels: str | Mapping[str, int], *, tensors: str, ints: str, sizes: int,
-                 tasks: Callable[[Any], int], floats: str = "", reach: Callable[[Any, int], list[Span]] | None = None,
-                 more: Callable[[Any], tuple[int, int]] | None = None) -> None:
+                 tasks: Callable[[Any], int], reach: Callable[[Any, Any], list[Span]], floats: str = "",
+                 keeps: str = "", more: Callable[[Any], tuple[int, int]] | None = None) -> None:
         marked = tensors.split()
         self.tensors = tuple(name.strip(">?") for name in marked)
         self.written = tuple(name.strip(">?") for name in marked if name[0] == ">")
         self.optional = tuple(name.strip(">?") for name in marked if name[-1] == "?")
         self.ints, self.floats, self.sizes = tuple(ints.split()), tuple(floats.split()), sizes
-        self.tasks, self.reach, self.more = tasks, reach, more
+        self.tasks, self.reach, self.keeps, self.more = tasks, reach, tuple(keeps.split()), more
         self.element_bytes = dict.fromkeys(kernels.split(), 4) if isinstance(kernels, str) else dict(kernels)
         for name in self.element_bytes:
             if name in KERNELS:
@@ -116,6 +120,16 @@ def span(operand: str, size: int, *axes: tuple[int, int], last: int = 1) -> Span
     """Elements of `size` bytes along `axes`, (how many, stride in elements); at every place are `last` of them."""
     reach = [(count - 1) * stride for count, stride in axes]
     return (operand, size * sum(min(r, 0) for r in reach), size * (sum(max(r, 0) for r in reach) + last))
+
+
+def whole(operand: str, size: int, *counts: int) -> Span:
+    """Contiguous elements of `size` bytes."""
+    return operand, 0, size * prod(counts)
+
+
+def blocked_span(operand: str, size: int, *axes: tuple[int, int]) -> Span:
+    """Whole pixels of 16 channels of a blocked tensor."""
+    return span(operand, size, *axes, last=BLOCK)
 
 
 def numbered(names: str) -> dict[str, int]:

@@ -1,0 +1,123 @@
+"""Small graphs whose programs hold kernels of every family, for mutants of what the cache keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from unittest import mock
+
+import numpy as np
+
+import ngraph_mxnet
+from ngraph_mxnet.cpu import algorithm, program
+from ngraph_mxnet.ir import Builder, Graph, Value
+
+HELD = {name: np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+        for name, shape in (("w", (32, 16, 3, 3)), ("dense", (64, 32)))}
+"""Weights that a kept program names instead of holding them."""
+
+
+def _held(b: Builder, name: str) -> Value:
+    return b.parameter(name, HELD[name].shape, cacheable=True)
+
+
+def _convolutions(batch: int) -> Graph:
+    b = Builder()
+    x = b.parameter("x", (batch, 16, 8, 8))
+    w, dense = _held(b, "w"), _held(b, "dense")
+    hidden = b.reduce_max(b.maximum(b.convolution(x, w), b.constant(0.0)), axes=(2, 3))
+    return b.results(b.matmul(hidden, dense, transpose_b=True), b.reduce_sum(x, axes=(1,)))
+
+
+def convolutions() -> Graph:
+    return _convolutions(1)
+
+
+def batches() -> Graph:
+    return _convolutions(3)
+
+
+def depthwise() -> Graph:
+    """Rows of both strides behind a convolution of few channels, and factors that a call brings."""
+    b = Builder()
+    x, vector = b.parameter("x", (1, 3, 20, 20)), b.parameter("vector", (32,))
+    stem, taps = (b.parameter(name, shape, cacheable=True) for name, shape in (("stem", (32, 3, 3, 3)),
+                                                                               ("taps", (32, 1, 3, 3))))
+    x = b.convolution(x, stem, pads_begin=(1, 1), pads_end=(1, 1))
+    for stride in (1, 2):
+        x = b.relu(b.convolution(x, taps, groups=32, strides=(stride, stride), pads_begin=(1, 1), pads_end=(1, 1)))
+    return b.results(b.batch_norm(x, *(vector,) * 4), b.scale_shift(x, vector, vector))
+
+
+def winograd() -> Graph:
+    """A dilated one, with a residual and a second output."""
+    b = Builder()
+    x, w = b.parameter("x", (1, 16, 11, 9)), _held(b, "w")
+    y = b.convolution(x, w, pads_begin=(2, 2), pads_end=(2, 2), dilations=(2, 2))
+    vector = b.parameter("v", (32,), cacheable=True)
+    operands = (x, w, vector, b.max_pool(y, kernel=(1, 1)), vector, vector)
+    both = b.node("convolution_bias_add_scale_shift", operands, {"pads_begin": (1, 1), "pads_end": (1, 1)})
+    return b.results(y, *both.outputs)
+
+
+def images() -> Graph:
+    """Pools, resizing, sampling, regions."""
+    b = Builder()
+    x = b.parameter("x", (2, 20, 9, 8))
+    regions, grid = b.parameter("regions", (3, 5)), b.parameter("grid", (2, 2, 4, 3))
+    window = {"kernel": (3, 2), "strides": (2, 1), "pads_begin": (1, 0), "pads_end": (1, 1)}
+    return b.results(
+        b.max_pool(x, **window), b.avg_pool(x, **window, include_pad=True), b.resize(x, sizes=(5, 11)),
+        b.max_pool(b.reshape(x, shape=(1, 2, 20, 9, 8)), kernel=(3, 2, 2), strides=(2, 1, 1), pads_begin=(1, 0, 1)),
+        b.adaptive_avg_pool(x, sizes=(4, 3)), b.bilinear_sample(x, grid),
+        b.roi_align(x, regions, sizes=(2, 3), samples=2), b.roi_max_pool(x, regions, sizes=(3, 2)),
+        b.lrn(x, size=3, alpha=1e-2, beta=0.5, bias=2.0))
+
+
+def positions() -> Graph:
+    """What is read or written where data says, and in which order."""
+    b = Builder()
+    x, at = b.parameter("x", (6, 5, 7)), b.parameter("at", (2, 4), "i64")
+    updates, wide = b.parameter("updates", (4, 7)), b.convert(x, element="f64")
+    boxes = {"coordinates": 3, "score": 2, "id": 1, "topk": 4}
+    return b.results(
+        b.gather(x, at, axis=1), b.gather_nd(x, at), b.scatter_nd(x, at, updates),
+        b.scatter_nd(x, at, updates, reduction="add"), b.box_nms(x, **boxes), b.box_nms(x, **boxes, in_place=True),
+        b.gather_elements(x, b.argsort(x, axis=1), axis=1), b.argmax(x, axis=2),
+        b.argsort(x, axis=0), b.argsort(b.reshape(x, shape=(2, 105)), count=3, descending=True), b.cumsum(x, axis=0),
+        b.matmul(wide, wide, transpose_b=True), b.reduce_max(wide, axes=(1,)))
+
+
+def sequences() -> Graph:
+    """Attention with masks of both kinds, and cells."""
+    b = Builder()
+    q, k, v = (b.parameter(name, (2, 3, length, 20)) for name, length in (("q", 7), ("k", 9), ("v", 9)))
+    mask = b.parameter("mask", (7, 9))
+    found = [b.attention(q, k, v), b.attention(q, k, v, mask),
+             b.attention(q, k, v, b.greater(mask, b.constant(0.0)), fill=-1e4, zeroed=True)]
+    for cell, gates in (("lstm", 4), ("gru", 3), ("relu", 1), ("tanh", 1)):
+        shapes = {"x": (2, 3, 5 * gates), "w": (5 * gates, 5), "b": (5 * gates,), "h": (3, 5)}
+        x, w, bias, h = (b.parameter(f"{cell}_{name}", shape) for name, shape in shapes.items())
+        found += b.node("rnn", (x, w, bias, h, *(h,) * (cell == "lstm")), {"cell": cell}).outputs
+    vector = b.parameter("vector", (20,))
+    return b.results(*found, b.layer_norm(q, vector, vector), b.softmax(k, axis=2))
+
+
+GRAPHS: tuple[Callable[[], Graph], ...] = (convolutions, batches, depthwise, winograd, images, positions, sequences)
+
+
+def kept(make: Callable[[], Graph], held: dict[str, np.ndarray] = HELD) -> bytes:
+    """What the cache keeps of a graph's program, with these of the weights `HELD`."""
+    graph = make()
+    tile = 4 if make is winograd else 0
+    # As if it were larger: Winograd's algorithm pays, and so does memory that images with a halo share with others.
+    with (mock.patch.object(algorithm, "choose_tile", return_value=tile),
+          mock.patch.object(program, "SHARING_GAIN", 1)):
+        weights = {p.name: held[p.name] for p in graph.parameters if p.name in held}
+        content = ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).kept(HELD)
+    assert content is not None
+    return content
+
+
+def seeds() -> list[bytes]:
+    """The programs of all graphs, with weights that are held and with those that a call brings."""
+    return [kept(make, held) for make in GRAPHS for held in (HELD, {})]
