@@ -88,15 +88,14 @@ def test_what_is_not_there_is_found() -> None:
     assert [name for name in named_paths(text) if not is_there(name)] == ["cpu/nothing.py", "csrc/executor", "gone.py"]
 
 
-_CALL = re.compile(r"(?<![\w/.])((?:[a-z_]+/)*[a-zA-Z_]+)\.([A-Za-z_]+(?:\.[A-Za-z_]+)?)")
-_NO_MODULES = {"Symbol", "csrc/plugin"}
+_CALL = re.compile(r"(?<![\w/.])([a-z_]+)\.([A-Za-z_]+(?:\.[A-Za-z_]+)?)")
 
 
 def journey() -> list[tuple[str, str]]:
     """(module, name) of each step of the picture in docs/design.md."""
     text = (ROOT / "docs" / "design.md").read_text()
     picture = text.partition("## The journey of a bind")[2].split("```")[1]
-    return [found for found in _CALL.findall(picture) if found[0] not in _NO_MODULES]
+    return _CALL.findall(picture)
 
 
 def defined(path: Path) -> set[str]:
@@ -116,7 +115,4 @@ def test_the_journey_of_a_bind_is_long():
 
 @pytest.mark.parametrize(("module", "name"), journey())
 def test_the_journey_of_a_bind_names_what_is_there(module: str, name: str):
-    package = ROOT / "ngraph_mxnet"
-    path = package / f"{module}.py" if "/" in module else package / "mxnet_bridge" / f"{module}.py"
-    assert path.is_file()
-    assert name in defined(path)
+    assert any(name in defined(path) for path in (ROOT / "ngraph_mxnet").rglob(f"{module}.py"))
