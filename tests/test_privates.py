@@ -23,12 +23,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "runtime/test_config.py": {"_told": TOLD_ONCE},
     "cpu/test_tuning.py": dict.fromkeys(("_ROUNDS", "_runner", "_fastest"), REPLACED),
     "hybrid/test_hybrid_costs.py": {"_elsewhere": REPLACED},
-    "mxnet_bridge/test_explain.py": {"_problem": REPLACED},
     "mxnet_bridge/test_partition.py": {"_reason": REPLACED},
-    "mxnet_bridge/test_partitions.py": {
-        "_region_facts": REPLACED,
-        **dict.fromkeys(("_dump", "_record", "_partition"), "the text between process and disk, for any names"),
-    },
     "mxnet_bridge/test_recurrent.py": {"_layout": "Gluon's own"},
     "mxnet_bridge/test_stale_weights.py": {"_holder": REPLACED},
     "mxnet_bridge/test_gluon.py": {"_by_signature": BOUNDED, "_cached_op": "Gluon's own"},

@@ -9,7 +9,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.types import boolean
-from ngraph_mxnet.mxnet_bridge import int8
+from ngraph_mxnet.mxnet_bridge import int8, known
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it, too_small_alone
@@ -19,6 +19,9 @@ from ngraph_mxnet.runtime.backend import Backend
 
 logger = config.logger("ngraph_mxnet")
 
+found_supported = known.Memory(1024)
+"""Operators that were found to be supported, by all that it depends on: models repeat theirs."""
+
 BOOL_CROSSES = "a bool would cross a region's border, and MXNet's interface for extensions has no such type"
 
 
@@ -27,8 +30,9 @@ def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
     highest: dict[int, int] = {}
     for edge in [*symbol.readers(), *symbol.heads]:
         highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
+    settings = config.compile_settings()
     return {
-        node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend))
+        node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend, settings))
         for node in symbol.operators()
     }
 
@@ -71,8 +75,7 @@ def _joined_by_bools(symbol: SymbolGraph) -> list[list[int]]:
 
 
 def _is_bool(symbol: SymbolGraph, edge: Edge) -> bool:
-    types = symbol.nodes[edge.node].types or ()
-    type_ = types[edge.output] if edge.output < len(types) else None
+    type_ = _type_of(symbol, edge)
     return type_ is not None and type_.element is boolean
 
 
@@ -86,15 +89,22 @@ def _too_small(symbol: SymbolGraph, numbers: Sequence[int]) -> dict[int, str]:
     return {node: reason for node, reason in reasons.items() if reason is not None}
 
 
-def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend) -> str | None:
+def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend, settings: str) -> str | None:
     """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
     try:
         if (left := int8.why_left(symbol, node, backend)) is not None:
             return left
+        key = (backend.name, settings, node.op, tuple(node.attrs.items()), node.types, highest,
+               tuple(_type_of(symbol, edge) for edge in node.inputs))
+        if not node.bodies and found_supported.get(key):
+            return None
         b, outputs = _lowered(symbol, node)
         if highest >= len(outputs):
             return unread_output(node, highest)
-        return _type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
+        reason = _type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
+        if reason is None:
+            found_supported.put(key, True)
+        return reason
     except (UnsupportedError, ModelError) as error:
         return str(error)
     except ConfigError:
@@ -114,11 +124,16 @@ def _lowered(symbol: SymbolGraph, node: SymbolNode) -> tuple[Builder, Sequence[V
 
 def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:
     """A parameter of the type of `edge`."""
-    types = symbol.nodes[edge.node].types
-    type_ = types[edge.output] if types is not None and edge.output < len(types) else None
+    type_ = _type_of(symbol, edge)
     if type_ is None:
         raise UnsupportedError(f"the shape or type of input {slot} is unknown")
     return b.parameter(f"input{slot}", type_.shape, type_.element)
+
+
+def _type_of(symbol: SymbolGraph, edge: Edge) -> TensorType | None:
+    """None when MXNet has not told it."""
+    types = symbol.nodes[edge.node].types
+    return types[edge.output] if types is not None and edge.output < len(types) else None
 
 
 def _type_mismatch(node: SymbolNode, outputs: Sequence[Value]) -> str | None:

@@ -40,7 +40,7 @@ def has_region(symbol: Symbol) -> bool:
     return f'"op": "{SUBGRAPH_OP}"' in json_of(symbol)
 
 
-_latest = known.Memory(16)
+latest = known.Memory(16)
 """The latest partitionings, with the symbols that came of them; MXNet changes no symbol that it binds."""
 
 
@@ -63,14 +63,14 @@ def partitioned(symbol: Symbol, text: str, types: Types, given: Mapping[str, Any
     facts = repr((sorted(own.items()), config.compile_settings(), cpu_features(), is_np_shape()))
     key = text, facts, data, tuple((name, shape and tuple(shape), dtype and np.dtype(dtype).num)
                              for name, (shape, dtype) in types.items())
-    found = _latest.get(key)
+    found = latest.get(key)
     if found is None:
         try:
             found = _partitioned(symbol, NamelessGraph(text), types, own, frozenset(json.loads(data)), facts)
         except UnsupportedError as error:
             partition_log.tell_failure("a whole graph", error)
             return None
-        _latest.put(key, found)
+        latest.put(key, found)
     partition_log.tell(found[0])
     return found[1]
 

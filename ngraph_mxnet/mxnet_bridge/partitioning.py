@@ -6,7 +6,6 @@ each node; what it does for us is done here on the graph's JSON, with types that
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +85,7 @@ def _review(nameless: NamelessGraph, cut: Cut, backend: Backend, data: Sequence[
     cost, rejected, lowered = judge_region(graph, types, backend, data)
     if lowered is not None and rejected is None:
         nameless.put_names(lowered)
-        lowered_regions.put((structure_of(graph), tuple(types), tuple(data)), lowered)
+        lowered_regions.put((graph.structure, tuple(types), tuple(data)), lowered)
     return Region(tuple((node.name, node.op) for node in graph.operators()),
                   tuple(node.name for node in graph.arguments()),
                   tuple(graph.nodes[head.node].name for head in graph.heads), cost, rejected)
@@ -106,7 +105,7 @@ def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mappi
     numbers = {id(cut): number for number, cut in enumerate(found.cuts)}
 
     def one_node(cut: Cut) -> SymbolNode:
-        attrs = {**options, STRUCTURE: settings_key(structure_of(cut.graph))}
+        attrs = {**options, STRUCTURE: settings_key(cut.graph.structure)}
         places = _places(nameless, cut, data)
         if places:
             attrs[DATA] = json.dumps(places)
@@ -114,14 +113,6 @@ def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mappi
 
     root = contracted(found.graph, found.cuts, one_node).to_json()
     return dump(root | {"attrs": nameless.root["attrs"]} if "attrs" in nameless.root else root)
-
-
-def structure_of(graph: SymbolGraph) -> str:
-    """A digest of all that lowering depends on beside the types of arguments: of no names."""
-    rows = [[node.op, sorted(node.attrs.items()), [[edge.node, edge.output] for edge in node.inputs], node.bodies]
-            for node in graph.nodes]
-    heads = [[head.node, head.output] for head in graph.heads]
-    return hashlib.sha256(json.dumps([rows, graph.arg_nodes, heads]).encode()).hexdigest()
 
 
 def _with_types(symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:

@@ -6,6 +6,7 @@ is `[node, output]` or `[node, output, version]`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,6 +96,14 @@ class SymbolGraph:
         """The root object of its JSON, with no attributes of its own."""
         return {"nodes": [_record(node) for node in self.nodes], "arg_nodes": list(self.arg_nodes),
                 "heads": [[head.node, head.output, head.version] for head in self.heads]}
+
+    @cached_property
+    def structure(self) -> str:
+        """A digest of all that lowering depends on beside the types of arguments: of no names."""
+        rows = [[node.op, sorted(node.attrs.items()), [[edge.node, edge.output] for edge in node.inputs], node.bodies]
+                for node in self.nodes]
+        heads = [[head.node, head.output] for head in self.heads]
+        return hashlib.sha256(json.dumps([rows, self.arg_nodes, heads]).encode()).hexdigest()
 
     @cached_property
     def _readers(self) -> dict[Edge, list[tuple[SymbolNode, int]]]:

@@ -44,7 +44,7 @@ def forget_graphs() -> None:
     from ngraph_mxnet import _core
 
     kept_partitions.memory = known.Memory(32)
-    partitioner._latest = known.Memory(16)
+    partitioner.latest = known.Memory(16)
     _core.clear_compile_cache()
 
 

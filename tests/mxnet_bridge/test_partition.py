@@ -92,13 +92,14 @@ def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     reason = judgement._reason
 
-    def by_name(symbol, node, highest, backend):
-        return "its name" if _STAYS in node.attrs else reason(symbol, node, highest, backend)
+    def by_name(symbol, node, *rest):
+        return "its name" if _STAYS in node.attrs else reason(symbol, node, *rest)
 
     monkeypatch.setattr(judgement, "_reason", by_name)
     monkeypatch.setattr(cost, "LEAST_ALONE", 0)
+    monkeypatch.setattr(judgement, "found_supported", known.Memory(1024))
     monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
-    monkeypatch.setattr(partitioner, "_latest", known.Memory(16))
+    monkeypatch.setattr(partitioner, "latest", known.Memory(16))
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
 
 

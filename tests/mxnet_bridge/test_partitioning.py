@@ -16,16 +16,22 @@ from native_runs import mx
 
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.mxnet_bridge import judgement, options, partition_log, partitioner
+from ngraph_mxnet.mxnet_bridge import judgement, known, options, partition_log, partitioner
 from ngraph_mxnet.mxnet_bridge.judgement import judge_graph
 from ngraph_mxnet.mxnet_bridge.nameless import NamelessGraph
-from ngraph_mxnet.mxnet_bridge.partitioning import Partitioned, partition, structure_of
+from ngraph_mxnet.mxnet_bridge.partitioning import Partitioned, partition
 from ngraph_mxnet.mxnet_bridge.symbol_cut import contracted, cut_region
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.runtime.backend import get_backend
 
 pytestmark = needs_library
 sym = mx.sym
+
+
+@pytest.fixture(autouse=True)
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test judges anew."""
+    monkeypatch.setattr(judgement, "found_supported", known.Memory(1024))
 
 
 def model() -> mx.sym.Symbol:
@@ -194,7 +200,7 @@ def test_names_and_types_do_not_matter_to_the_structure() -> None:
     def structure(prefix: str, rows: int = 2, hidden: int = 3) -> str:
         dense = sym.FullyConnected(sym.Variable(prefix + "data"), num_hidden=hidden, name=prefix + "fc")
         found = parts(sym.Activation(dense, act_type="relu", name=prefix + "relu"), **{prefix + "data": (rows, 4)})
-        return structure_of(found.cuts[0].graph)
+        return found.cuts[0].graph.structure
 
     assert structure("a") == structure("b") == structure("a", rows=3) != structure("a", hidden=4)
 

@@ -48,7 +48,7 @@ def partitioned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
-    monkeypatch.setattr(partitioner, "_latest", known.Memory(16))
+    monkeypatch.setattr(partitioner, "latest", known.Memory(16))
 
 
 def two_regions(prefix: str) -> mx.sym.Symbol:
