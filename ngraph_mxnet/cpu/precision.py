@@ -45,28 +45,20 @@ def plan_narrow(graph: Graph) -> frozenset[Value]:
 
     Results of the graph are float32, and so is what a softmax, a reduction or any other op computes from.
     """
-    results, readers = set(graph.results), _readers(graph)
+    results, readers = set(graph.results), graph.readers()
     narrow: set[Value] = set()
     for node in reversed(graph.nodes):
         may_store = node.op.kind == "convolution" or node.op.name in ("avg_pool", "scale_shift")
         if not may_store and not is_blocked_concat(node):
             continue
         for value in node.outputs:
-            found = readers.get(value, [])
+            found = readers[value]
             if found and value not in results and all(_reads_narrow(reader, at, narrow) for reader, at in found):
                 narrow.add(value)
     for node in graph.nodes:  # a maximum of rounded values needs no rounding
         if node.op.name == "max_pool" and node.inputs[0] in narrow:
             narrow.add(node.output)
     return frozenset(narrow)
-
-
-def _readers(graph: Graph) -> dict[Value, list[tuple[Node, int]]]:
-    found: dict[Value, list[tuple[Node, int]]] = {}
-    for node in graph.nodes:
-        for at, operand in enumerate(node.inputs):
-            found.setdefault(operand, []).append((node, at))
-    return found
 
 
 def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:

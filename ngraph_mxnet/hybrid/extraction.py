@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ngraph_mxnet.hybrid.outline import Outline
 from ngraph_mxnet.hybrid.schedule import Region
+from ngraph_mxnet.ir.extract import extract
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
 
@@ -37,37 +38,8 @@ def extract_regions(outline: Outline, regions: Iterable[Region]) -> list[Part]:
 
 
 def _extract(name: str, device: int, outline: Outline, own: Collection[Node], outputs: tuple[Value, ...]) -> Part:
-    needed = set(own)
-    inputs: set[Value] = set()
-    stack = [value for node in own for value in node.inputs] + [v for v in outputs if v.node not in own]
-    while stack:
-        value = stack.pop()
-        if value.node in outline.prepared and value.node is not None:
-            if value.node not in needed:
-                needed.add(value.node)
-                stack.extend(value.node.inputs)
-        elif value.node is None or value.node not in own:
-            inputs.add(value)
-    part = Graph(name)
-    table: dict[Value, Value] = {}
-    taken = {parameter.name for parameter in outline.graph.parameters}
-    for value in outline.graph.values():
-        if value in inputs:
-            label = value.name if value.node is None else _fresh(value.name or f"value{len(table)}", taken)
-            origin = value.origin if value.node is None else value.node.origin
-            table[value] = part.add_parameter(value.type, label, cacheable=value.cacheable, origin=origin)
-    for node in outline.graph.nodes:
-        if node in needed:
-            twin = Node(node.op, [table[v] for v in node.inputs], dict(node.attrs), origin=node.origin)
-            twin.outputs = [Value(v.type, twin, v.index, v.name) for v in node.outputs]
-            table.update(zip(node.outputs, twin.outputs, strict=True))
-            part.nodes.append(twin)
-    part.results = [table[value] for value in outputs]
-    return Part(device, part, tuple(value for value in table if value in inputs), outputs)
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
+    """With a copy of what prepares its weights."""
+    inside = outline.prepared.union(own)
+    part = extract(outline.graph, outputs, (value for value in outline.graph.values() if value.node not in inside),
+                   name=name, label=lambda value, number: value.name or f"value{number}")
+    return Part(device, part.graph, part.inputs, outputs)

@@ -75,12 +75,12 @@ class Graph:
         for node in self.nodes:
             yield from node.outputs
 
-    def users(self) -> dict[Value, list[Node]]:
-        """Every value's readers, once for each operand that reads it."""
-        table: dict[Value, list[Node]] = {value: [] for value in self.values()}
+    def readers(self) -> dict[Value, list[tuple[Node, int]]]:
+        """Who reads each value, and as which operand."""
+        table: dict[Value, list[tuple[Node, int]]] = {value: [] for value in self.values()}
         for node in self.nodes:
-            for operand in node.inputs:
-                table[operand].append(node)
+            for position, operand in enumerate(node.inputs):
+                table[operand].append((node, position))
         return table
 
     def replace(self, mapping: dict[Value, Value]) -> None:

@@ -66,15 +66,6 @@ def on_grid(node: Node) -> bool:
     return all(step == 1 for step in node.attrs.get("data_dilations", ()))
 
 
-def readers(graph: Graph) -> dict[Value, list[tuple[Node, int]]]:
-    """Who reads each value, and as which operand."""
-    table: dict[Value, list[tuple[Node, int]]] = {value: [] for value in graph.values()}
-    for node in graph.nodes:
-        for position, value in enumerate(node.inputs):
-            table[value].append((node, position))
-    return table
-
-
 def last_reads(graph: Graph) -> Mapping[Node, Sequence[Value]]:
     """The values that nothing reads after each node; results are always kept."""
     kept, table = set(graph.results), dict[Node, list[Value]]()
@@ -111,7 +102,7 @@ def plain_elements(
     f32 for results of the graph, for known vectors that are no factors of a product, and for what is beyond f16's
     normal numbers: known arrays, and values whose largest magnitude is in `largest`.
     """
-    table, results = readers(graph), set(graph.results)
+    table, results = graph.readers(), set(graph.results)
 
     def of(value: Value) -> str:
         if not value.type.element.is_float:

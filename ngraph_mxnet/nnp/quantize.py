@@ -29,7 +29,6 @@ from ngraph_mxnet.nnp.quantization import (
     known_arrays,
     on_grid,
     plain_elements,
-    readers,
 )
 from ngraph_mxnet.nnp.reference import quantized_reference
 
@@ -120,7 +119,7 @@ def _error(
 
 def _products(graph: Graph, known: Mapping[Value, np.ndarray], keep: Collection[Node]) -> set[Node]:
     """Grid nodes with known weights, finite, that nobody but such nodes reads, by the same output channels."""
-    table, results = readers(graph), set(graph.results)
+    table, results = graph.readers(), set(graph.results)
 
     def fits(node: Node) -> bool:
         return (
@@ -156,7 +155,7 @@ def _weight_scales(node: Node, weights: np.ndarray) -> np.ndarray:
 
 def _narrow(graph: Graph, known: Mapping[Value, np.ndarray], products: set[Node]) -> set[Value]:
     """The values that are stored in i8, from the last to the first: a value's readers decide."""
-    table, results, narrow = readers(graph), set(graph.results), set[Value]()
+    table, results, narrow = graph.readers(), set(graph.results), set[Value]()
     in_order = [*graph.parameters, *(value for node in graph.nodes for value in node.outputs)]
     for value in reversed(in_order):
         real = value.type.element.is_float and value not in known and value not in results

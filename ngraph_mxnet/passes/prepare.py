@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.extract import extract
+from ngraph_mxnet.ir.graph import Graph, Value
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,14 @@ def split_prepare(graph: Graph) -> Split:
     """
     weights = _derived_from_weights(graph)
     cut = _read_outside(graph, weights)
-    prepare = _extract(f"{graph.name}_prepare", graph, cut, {})
     index = {value: position for position, value in enumerate(graph.parameters)}
     prepared = {value: position for position, value in enumerate(cut)}
-    main = _extract(graph.name, graph, graph.results, prepared)
+
+    def label(value: Value, _: int) -> str:
+        return f"prepared{prepared[value]}"
+
+    prepare = extract(graph, cut, graph.parameters, name=f"{graph.name}_prepare", label=label)
+    main = extract(graph, graph.results, (*graph.parameters, *cut), name=graph.name, label=label)
     sources = [
         Source("prepared", prepared[v]) if v in prepared else Source("input", index[v]) for v in main.inputs
     ]
@@ -71,49 +76,3 @@ def _read_outside(graph: Graph, derived: set[Value]) -> list[Value]:
     )
     read |= dict.fromkeys(v for v in graph.results if v in derived)
     return list(read)
-
-
-@dataclass
-class _Part:
-    graph: Graph
-    inputs: list[Value]
-    """The original values behind the part's parameters."""
-
-
-def _extract(name: str, graph: Graph, results: list[Value], prepared: dict[Value, int]) -> _Part:
-    """A copy of what `results` need; the values in `prepared` become parameters."""
-    needed: set[Node] = set()
-    inputs: set[Value] = set()
-    stack = list(results)
-    while stack:
-        value = stack.pop()
-        if value.node is None or value in prepared:
-            inputs.add(value)
-        elif value.node not in needed:
-            needed.add(value.node)
-            stack.extend(value.node.inputs)
-
-    part = _Part(Graph(name), [v for v in (*graph.parameters, *prepared) if v in inputs])
-    taken = {p.name for p in graph.parameters}
-    table: dict[Value, Value] = {}
-    for value in part.inputs:
-        parameter_name = value.name if value.node is None else _fresh(f"prepared{prepared[value]}", taken)
-        origin = value.origin if value.node is None else value.node.origin
-        table[value] = part.graph.add_parameter(value.type, parameter_name, origin=origin,
-                                                cacheable=value.node is None and value.cacheable)
-    for node in graph.nodes:
-        if node in needed:
-            twin = Node(node.op, [table[v] for v in node.inputs], dict(node.attrs), origin=node.origin)
-            twin.outputs = [Value(v.type, twin, v.index, v.name) for v in node.outputs]
-            for old, new in zip(node.outputs, twin.outputs, strict=True):
-                table.setdefault(old, new)
-            part.graph.nodes.append(twin)
-    part.graph.results = [table[v] for v in results]
-    return part
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name

@@ -102,7 +102,7 @@ def test_replace_remove_dead_sort():
     graph.nodes.reverse()
     graph.sort()
     assert graph.nodes == [relu, add]
-    assert graph.users()[relu.output] == [add, add]
+    assert graph.readers()[relu.output] == [(add, 0), (add, 1)]
     verify(graph)
 
 

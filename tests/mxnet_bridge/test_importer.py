@@ -213,7 +213,7 @@ def test_a_variable_that_is_also_data_is_not_cacheable() -> None:
 def test_label_stays_an_input() -> None:
     graph = import_mxnet(sym.SoftmaxOutput(sym.var("x"), sym.var("label")), x=(2, 3))
     assert [p.name for p in graph.parameters] == ["x", "label"]
-    assert graph.users()[graph.parameters[1]] == []
+    assert graph.readers()[graph.parameters[1]] == []
 
 
 def test_results_are_distinct_and_no_parameters() -> None:
