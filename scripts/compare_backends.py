@@ -16,13 +16,14 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import workers
 
 BACKENDS = ("NGRAPH", "NONE", "MKLDNN")
 OURS, REFERENCE = "NGRAPH", "NONE"
@@ -111,14 +112,11 @@ class Worker:
 
 
 def work() -> None:
-    """Serve commands until the input ends; what MXNet prints goes to standard error."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    """Serve commands until the input ends."""
+    commands, tell = workers.requests()
     worker = Worker()
-    for line in sys.stdin:
-        command = json.loads(line)
-        answer = getattr(worker, command.pop("do"))(**command)
-        print(json.dumps(answer), file=answers, flush=True)
+    for command in commands:
+        tell(**getattr(worker, command.pop("do"))(**command))
 
 
 # The other side: starts the workers, compares their outputs, times them in turns, prints.
@@ -132,34 +130,21 @@ class Process:
         environment = {**os.environ, "MXNET_SUBGRAPH_BACKEND": backend, "MXNET_SUBGRAPH_VERBOSE": "0"}
         if threads:
             environment["OMP_NUM_THREADS"] = str(threads)
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--worker"],
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._worker = workers.Worker([sys.executable, __file__, "--worker"], environment, folder=None)
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        try:
-            print(json.dumps({"do": do, **arguments}), file=self.process.stdin, flush=True)
-            answer = self.process.stdout.readline()
-        except BrokenPipeError:
-            answer = ""
-        if not answer:
+        self._worker.tell(do=do, **arguments)
+        answer = self._worker.answer()
+        if answer is None:
             print(
                 f"error: the process of backend {self.backend} failed at '{do}'; its messages are above",
                 file=sys.stderr,
             )
             raise SystemExit(2)
-        result: dict[str, Any] = json.loads(answer)
-        return result
+        return answer
 
     def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self._worker.close()
 
 
 def relative_errors(processes: list[Process], folder: Path) -> dict[str, float]:

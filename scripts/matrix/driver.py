@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import tempfile
 import threading
 import time
@@ -14,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import workers
 
 SCRIPTS = Path(__file__).resolve().parents[1]
 #: Left over from the shell, they would change what is measured.
@@ -63,11 +64,11 @@ def list_models(plan: Plan, library: str) -> list[Entry]:
         worker = Worker(plan, library)
     except OSError as error:
         raise MatrixError(f"{library}: {error}; scripts/model_matrix.sh makes the environments") from None
-    listed = worker.line()
+    listed = worker.genres()
     worker.end()
-    if not listed:
+    if listed is None:
         raise MatrixError(f"{library}: {_last(worker.log())}")
-    return [Entry(library, name, genre) for name, genre in json.loads(listed).items()]
+    return [Entry(library, name, genre) for name, genre in listed.items()]
 
 
 def kept(plan: Plan, entry: Entry) -> dict[str, Any] | None:
@@ -98,7 +99,7 @@ class Examiner:
             worker = idle.pop() if idle else None
         if worker is None:
             worker = Worker(self._plan, entry.library)
-            worker.line()  # the list of its models
+            worker.genres()
         found = _with_earlier(self._plan, entry, worker.examine(entry, known))
         if worker.served < MODELS_PER_PROCESS and worker.alive:
             with self._lock:
@@ -139,18 +140,16 @@ class Worker:
         self._plan = plan
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the process
         self.served = 0
-        self._process = subprocess.Popen(
-            [plan.pythons[library], "-m", "matrix.worker", library], cwd=SCRIPTS, env=_environment(plan),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, start_new_session=True)
+        self._worker = workers.Worker([plan.pythons[library], "-m", "matrix.worker", library], _environment(plan),
+                                      self._log)
 
-    def line(self) -> str:
-        """What it tells next; empty at its end."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
+    def genres(self) -> dict[str, Any] | None:
+        """What it tells first; None at its end."""
+        return self._worker.answer()
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._worker.alive
 
     def log(self) -> str:
         """The end of what it printed for people."""
@@ -158,9 +157,7 @@ class Worker:
         return self._log.read()[-20000:]
 
     def end(self) -> None:
-        if self.alive:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+        self._worker.close()
 
     def examine(self, entry: Entry, known: Mapping[str, str]) -> dict[str, Any]:
         """What it tells of the model, and why it failed if it did."""
@@ -169,21 +166,15 @@ class Worker:
                                  "steps": list(plan.steps), "runs": _runs(plan), "step": "start"}  # fmt: skip
         self.served += 1
         start = time.perf_counter()
-        assert self._process.stdin is not None
-        request = {"model": entry.name, "steps": plan.steps, "known": dict(known)}
-        timer = threading.Timer(plan.seconds, os.killpg, (self._process.pid, signal.SIGKILL))
+        self._worker.tell(model=entry.name, steps=plan.steps, known=dict(known))
+        timer = threading.Timer(plan.seconds, self._worker.kill)
         timer.start()
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-            while not found.get("done") and (line := self.line()):
-                found.update(json.loads(line))
-        except BrokenPipeError:
-            pass
+        while not found.get("done") and (told := self._worker.answer()) is not None:
+            found.update(told)
         timer.cancel()
         seconds = time.perf_counter() - start
         if not found.pop("done", False):
-            code = self._process.wait()
+            code = self._worker.process.wait()
             found["failure"] = _failure(code, self.log(), seconds >= plan.seconds, plan.seconds)
         found["seconds"] = round(seconds, 1)
         return found
@@ -191,8 +182,7 @@ class Worker:
 
 def _environment(plan: Plan) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
-    paths = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return {**inherited, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths)), "MXNET_SUBGRAPH_VERBOSE": "0",
+    return {**inherited, "MXNET_SUBGRAPH_VERBOSE": "0",
             "OMP_NUM_THREADS": str(plan.threads), "NGRAPH_CACHE_DIR": str(plan.folder / "cache")}  # fmt: skip
 
 

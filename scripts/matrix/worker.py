@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import json
 import os
 import statistics
 import sys
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from workers import requests
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
@@ -199,17 +199,12 @@ def times(native: Any, ours: Any) -> dict[str, float]:
 
 def main() -> None:
     library = sys.argv[1]
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes to standard error
-
-    def tell(**facts: Any) -> None:
-        print(json.dumps(facts), file=answers, flush=True)
+    models, tell = requests()
 
     from ngraph_mxnet import _core  # lets MXNet 1.9.1 import on NumPy >= 1.24
 
     tell(**importlib.import_module(f"matrix.{library}").genres())
-    for line in sys.stdin:
-        request = json.loads(line)
+    for request in models:
         try:
             work(library, request["model"], request["steps"], request["known"], tell)
             tell(done=True)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from workers import SCRIPTS, absolute_path
 
 from peers import stats
-from peers.process import SCRIPTS, PeerError, PeerProcess, PeerUnavailable, absolute_path
+from peers.process import PeerError, PeerProcess, PeerUnavailable
 from peers.spec import OURS, PeerSpec, file_prefix, onnx_file
 
 #: Peers that keep compiled models on disk: they are also measured in a second process.

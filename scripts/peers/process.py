@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from workers import Worker
+
 from peers.spec import PeerSpec
 
-SCRIPTS = Path(__file__).resolve().parents[1]
 LOG_LINES = 15
-
-
-def absolute_path() -> dict[str, str]:
-    """PYTHONPATH for a process that starts in another folder: relative entries would mean something else there."""
-    entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, entries))}
 
 
 class PeerError(RuntimeError):
@@ -46,15 +38,8 @@ class PeerProcess:
         folder.mkdir(parents=True, exist_ok=True)
         kind = [peer.kind, str(threads), ",".join(map(str, cpus)), *([str(folder)] if use_cache else [])]
         with log.open("w") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "peers.worker", *kind],
-                cwd=SCRIPTS,
-                env={**peer.environment(threads, str(folder)), **absolute_path()},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
+            self.worker = Worker([sys.executable, "-m", "peers.worker", *kind],
+                                  peer.environment(threads, str(folder)), errors)
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Let the process run, give it a command, and wait for the answer.
@@ -63,34 +48,26 @@ class PeerProcess:
             PeerUnavailable: the machine lacks what the peer needs.
             PeerError: the command failed, the process died or took too long.
         """
-        assert self.process.stdin is not None and self.process.stdout is not None
-        os.kill(self.process.pid, signal.SIGCONT)
+        os.kill(self.worker.process.pid, signal.SIGCONT)
+        self.worker.tell(do=do, **arguments)
         try:
-            print(json.dumps({"do": do, **arguments}), file=self.process.stdin, flush=True)
-            ready, _, _ = select.select([self.process.stdout], [], [], self.seconds)
-            if not ready:
-                raise PeerError(f"{self.peer}: no answer to '{do}' within {self.seconds:g} s")
-            answer = json.loads(self.process.stdout.readline() or "{}")
-        except BrokenPipeError:
-            answer = {}
+            answer = self.worker.answer(self.seconds)
+        except TimeoutError:
+            raise PeerError(f"{self.peer}: no answer to '{do}' within {self.seconds:g} s") from None
+        if answer is None:
+            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
+            raise PeerError(f"{self.peer}: its process ended at '{do}'; it printed\n{tail}")
         if "error" in answer:
             if answer["kind"] == "Unavailable":
                 raise PeerUnavailable(answer["error"])
             raise PeerError(f"{self.peer}: {do}: {answer['kind']}: {answer['error']}")
-        if not answer:
-            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-LOG_LINES:])
-            raise PeerError(f"{self.peer}: its process ended at '{do}'; it printed\n{tail}")
-        return dict(answer)
+        return answer
 
     def pause(self) -> None:
         """Stop all its threads, also those that would spin while they wait for work; return when they stand."""
-        os.kill(self.process.pid, signal.SIGSTOP)
-        os.waitpid(self.process.pid, os.WUNTRACED)
+        os.kill(self.worker.process.pid, signal.SIGSTOP)
+        os.waitpid(self.worker.process.pid, os.WUNTRACED)
 
     def close(self) -> None:
         """End it, stopped or not."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            assert stream is not None
-            stream.close()
+        self.worker.close()

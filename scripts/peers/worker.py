@@ -5,16 +5,13 @@
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
-import signal
 import sys
 import time
 import traceback
 from typing import Any
 
-PR_SET_PDEATHSIG = 1
+from workers import requests
 
 
 def memory_mib(field: str) -> float:
@@ -83,23 +80,19 @@ class Worker:
 
 
 def main() -> None:
-    """Serve until the input ends; what frameworks print goes to standard error."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # a stopped process would outlive a killed driver
+    """Serve until the input ends."""
+    commands, tell = requests()
     kind, threads, cpus, *cache = sys.argv[1:]
     os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
     worker: Worker | None = None
-    for line in sys.stdin:
-        command = json.loads(line)
+    for command in commands:
         try:
             if worker is None:
                 worker = Worker(kind, int(threads), cache[0] if cache else None)
-            answer = getattr(worker, command.pop("do"))(**command)
+            tell(**getattr(worker, command.pop("do"))(**command))
         except Exception as error:
             traceback.print_exc()
-            answer = {"error": f"{error}", "kind": type(error).__name__}
-        print(json.dumps(answer), file=answers, flush=True)
+            tell(error=f"{error}", kind=type(error).__name__)
 
 
 if __name__ == "__main__":

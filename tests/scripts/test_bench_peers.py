@@ -278,7 +278,7 @@ def test_a_failing_peer_is_named_with_its_reason(tmp_path: Path):
         with pytest.raises(PeerError, match=r"none: compile: .*No such file"):
             process.ask("compile", prefix=str(tmp_path / "missing"), batch=1)
         process.pause()
-        status = Path(f"/proc/{process.process.pid}/status")
+        status = Path(f"/proc/{process.worker.process.pid}/status")
         assert "State:\tT" in status.read_text()
     finally:
         process.close()
