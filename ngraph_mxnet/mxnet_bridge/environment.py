@@ -2,8 +2,8 @@
 
 libmxnet reads it at every bind and compares it with the names of registered backends, case and all. Python
 decides what a bind is to use; for the time of one call libmxnet is shown the name that makes it so:
-* `NGRAPH`: bind the symbol as it is written. A symbol for us is partitioned already, and there are no names left by
-  which more would be;
+* `NGRAPH`: bind the symbol as it is written. A symbol for us is partitioned already, and to libmxnet's partitioner our
+  backend supports no node;
 * empty: as if the variable were not set, MXNet's own default.
 
 `os.environ` never changes, so a child process sees what the user has set.
@@ -27,7 +27,7 @@ from ngraph_mxnet_autoload import BACKEND, VARIABLE
 _activated = False
 _problem: str | None = None
 
-#: Held while anything of MXNet's partitioner, which is one object per process, or the variable is in use.
+#: Held while the variable is in use, and while bodies of Gluon blocks are made.
 lock = threading.RLock()
 
 _PREFIX = f"{VARIABLE}=".encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from ngraph_mxnet import config
@@ -22,6 +23,8 @@ def partitions() -> list[Partition]:
 def tell(partition: Partition) -> None:
     """Enter a partitioning."""
     log.add(partition)
+    if not logger.isEnabledFor(logging.INFO):
+        return
     for (op, reason), count in count_kinds(partition.verdicts).items():
         logger.info("left to MXNet: %d x %s: %s", count, op, reason)
     for number, region in enumerate(partition.reviewed, 1):
