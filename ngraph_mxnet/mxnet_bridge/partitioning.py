@@ -7,7 +7,7 @@ each node; what it does for us is done here on the graph's JSON, with types that
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -118,16 +118,15 @@ def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mappi
 def _with_types(symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:
     """The graph with the types of all outputs, as MXNet infers them from those of the variables."""
     graph = graph_of(nameless.root)
+    given = {place: types[nameless.names[place]] for place in nameless.variables if nameless.names[place] in types}
     internals = symbol.get_internals()
+    name: Callable[[int], str] = nameless.names.__getitem__
     places: Sequence[int] = range(len(graph.nodes))
-    names = internals.list_outputs()
-    if len(names) > len(places):  # whose they are names tell, and the user's need not
-        internals = mx_symbol.load_json(nameless.text).get_internals()
-        places = [place_in(name) for name in internals.list_outputs()]
-        types = {name_of(place): types[nameless.names[place]] for place in nameless.variables
-                 if nameless.names[place] in types}
-    shapes = internals.infer_shape_partial(**{name: tuple(shape) for name, (shape, _) in types.items() if shape})[1]
-    dtypes = _dtypes(internals, {name: dtype for name, (_, dtype) in types.items() if dtype is not None}, len(places))
+    if len(internals.list_outputs()) > len(places):  # whose they are names tell, and the user's need not
+        internals, name = mx_symbol.load_json(nameless.text).get_internals(), name_of
+        places = [place_in(output) for output in internals.list_outputs()]
+    shapes = internals.infer_shape_partial(**{name(at): tuple(shape) for at, (shape, _) in given.items() if shape})[1]
+    dtypes = _dtypes(internals, {name(at): dtype for at, (_, dtype) in given.items() if dtype is not None}, len(places))
     outputs: list[list[TensorType | None]] = [[] for _ in graph.nodes]
     for place, shape, dtype in zip(places, shapes, dtypes, strict=True):
         outputs[place].append(_type(shape, dtype))

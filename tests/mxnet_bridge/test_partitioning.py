@@ -136,6 +136,15 @@ def test_types_that_contradict_each_other_are_mxnets_error() -> None:
         (sym.var("x") + sym.var("y")).optimize_for("NGRAPH", arrays)
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_arrays_that_the_symbol_does_not_read(outputs: int) -> None:
+    """As when all parameters of a model are given for a part of it."""
+    parts = sym.SliceChannel(sym.relu(sym.var("x")), num_outputs=2, axis=1)
+    net = sym.exp(parts[0] + parts[1] if outputs == 2 else sym.relu(sym.var("x")))
+    arrays = {"x": mx.nd.ones((64, 64)), "unread": mx.nd.ones(3)}
+    assert partitioner.has_region(net.optimize_for("NGRAPH", arrays, {"unread_state": mx.nd.ones(3)}))
+
+
 def test_skip_infer_takes_nothing() -> None:
     net = sym.exp(sym.relu(sym.var("x")))
     x = {"x": mx.nd.ones((64, 64))}
