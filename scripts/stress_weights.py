@@ -350,11 +350,10 @@ class Run:
         try:
             # Again and again: what a handler raises within MXNet's `NDArray.__del__` Python reports and drops.
             signal.setitimer(signal.ITIMER_REAL, random.uniform(0.001, 0.03), 1)
-            try:
-                while True:
-                    Executor()
-            except Interrupted:
-                self.done["interrupt"] += 1
+            while True:
+                Executor()
+        except Interrupted:
+            self.done["interrupt"] += 1
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
