@@ -8,7 +8,7 @@ from ngraph_mxnet.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.cpu.params import KERNELS
 from ngraph_mxnet.cpu.view import BLOCK, View
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.opdef import ops_of
+from ngraph_mxnet.ir.op_table import ops_of
 
 
 def check_f32(node: Node) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.cpu import algorithm
+from ngraph_mxnet.cpu.instruction import Buffer
 from ngraph_mxnet.cpu.lower.context import Lowering, blocked_strides
 from ngraph_mxnet.cpu.lower.contraction import Epilogue, Geometry, channel_blocks
 from ngraph_mxnet.cpu.microkernels.params import contraction_params
@@ -18,7 +19,7 @@ from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
 from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.params.winograd import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
-from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Buffer, PlainView, View, images_of
+from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, View, images_of
 from ngraph_mxnet.cpu.winograd import cut, weight_matrix
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32

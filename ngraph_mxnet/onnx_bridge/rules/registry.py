@@ -135,7 +135,5 @@ def find_rule(op: str, domain: str = "") -> Rule | None:
 
 
 def all_rules() -> dict[tuple[str, str], Rule]:
-    """Every rule by domain and operator."""
-    import ngraph_mxnet.onnx_bridge.rules  # noqa: F401  (registers them)
-
+    """Every rule by domain and operator: who has this module has imported the package, and with it all families."""
     return _RULES
