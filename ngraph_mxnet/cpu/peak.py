@@ -20,7 +20,7 @@ from ngraph_mxnet.cpu.params.strided import strided
 from ngraph_mxnet.cpu.trace import Spans
 
 _ROUNDS = 1_000
-"""Of a task of the multiply-add kernel: some 10 microseconds."""
+"""A task of the multiply-add kernel takes so many: some 10 microseconds."""
 _TASKS_PER_THREAD = 60
 _MULTIPLY_ATTEMPTS = 200
 _COPY_ATTEMPTS = 20

@@ -42,7 +42,7 @@ class ProgramBuilder:
     wave_bytes: int | None = None
     branches: int = 0
     node: int = 0
-    """Of what is emitted next; whoever lowers counts."""
+    """The number of the node that is lowered now; whoever lowers counts."""
 
     instructions: list[Instruction] = field(default_factory=list)
     constants: list[np.ndarray] = field(default_factory=list)

@@ -26,7 +26,7 @@ _LARGE = 1 << 12
 
 _MOST_THREADS = 1 << 16
 _HEADER_BYTES = 4096
-"""Of a file of prepared weights."""
+"""What a file of prepared weights takes beside them."""
 _SEAL_KEY_BYTES = 64
 
 Spec = tuple[str, tuple[int, ...]]

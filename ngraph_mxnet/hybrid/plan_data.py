@@ -62,7 +62,7 @@ class PlanData:
         self.kinds = kinds
         self.devices = outline.problem.devices
         self.simulated: dict[int, float] = {}
-        """Of regions of the NNP, by number: the simulated seconds of what was compiled, its transfers among them."""
+        """Simulated seconds of the NNP's regions as they were compiled, by number; their transfers are among them."""
 
     @property
     def seconds(self) -> float:

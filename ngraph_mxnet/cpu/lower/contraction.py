@@ -86,7 +86,7 @@ class Input:
 
     @property
     def pixel_bytes(self) -> int:
-        """Of all channels that are read together, with the padding that lies between them."""
+        """Bytes of all channels that are read together, with the padding that lies between them."""
         if not isinstance(self.view, BlockedView):
             return self.channels * 4
         channels = self.channels if self.kind == "k1" else self.channels * BLOCK

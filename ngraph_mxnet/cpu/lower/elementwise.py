@@ -89,7 +89,7 @@ def _plain(ctx: Lowering, node: Node, floats: list[float], kernel: str = "") -> 
 
 @lowers(*ops_of("comparison"), check=_check_arithmetic)
 def comparison(ctx: Lowering, node: Node) -> None:
-    """Of any element type, to bool."""
+    """A comparison takes any element type and gives bool."""
     if _has_own_kernel(node):
         _plain(ctx, node, [])
     else:

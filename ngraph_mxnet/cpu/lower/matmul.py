@@ -44,7 +44,7 @@ def _check_matmul(node: Node) -> str | None:
 
 @lowers("matmul", "matmul_bias", check=_check_matmul)
 def matmul(ctx: Lowering, node: Node) -> None:
-    """Of any rank from 2, batches broadcast."""
+    """A product takes operands of any rank from 2, whose batches broadcast."""
     if node.inputs[0].type.element is not f32:
         wide.product(ctx, node)
         return

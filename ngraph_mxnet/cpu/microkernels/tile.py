@@ -49,12 +49,12 @@ class TileValues:
     blocks_left: ir.Value
     """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
     ends_early: ir.Value
-    """Of half blocks: nobody else stores the upper half of this tile's block."""
+    """For half blocks: nobody else stores the upper half of this tile's block."""
     has_residual: ir.Value
     has_gate: ir.Value
     has_output2: ir.Value
     is_bf16: Sequence[ir.Value]
-    """Of output, residual and second output; means something to variants of bf16 only."""
+    """Whether output, residual and second output are bf16; means something to variants of bf16 only."""
     floats: ir.Value
 
 
