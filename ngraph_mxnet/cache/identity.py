@@ -9,6 +9,8 @@ from pathlib import Path
 
 from ngraph_mxnet.cache.store import open_store
 
+PACKAGE = Path(__file__).parent.parent
+
 
 @functools.cache
 def package_identity() -> str:
@@ -18,7 +20,7 @@ def package_identity() -> str:
     inode and the times of the last change to content and to the inode, the latter of which no program can set: files
     of equal size and modification time, as reproducible builds and unpacked archives have them, are told apart.
     """
-    root = str(Path(__file__).parent.parent)
+    root = str(PACKAGE)
     files, statuses = [], []
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
