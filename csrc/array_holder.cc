@@ -10,7 +10,6 @@
 #include <pthread.h>
 
 #include "fork_safety.h"
-#include "prepared_sets.h"
 
 namespace ngraph_mxnet {
 namespace {

@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "content_hash.h"
+#include "prepared_set.h"
 
 namespace ngraph_mxnet {
-
-struct PreparedSet;
 
 struct InputTensor {
   char* data;

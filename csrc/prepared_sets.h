@@ -14,16 +14,9 @@
 #include "array_holder.h"
 #include "content_hash.h"
 #include "fork_safety.h"
+#include "prepared_set.h"
 
 namespace ngraph_mxnet {
-
-struct PreparedSet {
-  std::vector<Hash128> hashes;  // of the weights
-  std::size_t sightings = 0;          // in how many places holders see these weights; the holders' lock guards it
-  bool pending = true;
-  std::uint64_t generation = fork_generation();  // an older one's pending set has no thread that prepares it
-  std::shared_ptr<const AlignedBuffer> buffer;  // null after a failure
-};
 
 // A bounded, least-recently-used set of prepared buffers, found by what the weights' holder saw last or, failing that,
 // by a hash of all their content. A buffer is made of the very content that was hashed.

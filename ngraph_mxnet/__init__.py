@@ -1,17 +1,15 @@
 """A graph compiler for MXNet models: see README.md.
 
-Importing this package makes `import mxnet` work on current NumPy and registers the backend `NGRAPH`.
-Everything else is loaded on first use, so that the import costs nothing.
+Where MXNet is installed, importing this package makes `import mxnet` work on current NumPy and registers the backend
+`NGRAPH`. Everything else is loaded on first use, so that the import costs nothing.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from typing import Any
-
-import ngraph_mxnet_autoload
-
-__version__ = "0.1.0"
 
 _LAZY = {
     "Builder": "ngraph_mxnet.ir",
@@ -23,9 +21,10 @@ _LAZY = {
     "explain": "ngraph_mxnet.mxnet_bridge.explain",
     "report": "ngraph_mxnet.mxnet_bridge.report",
     "NGraphError": "ngraph_mxnet.errors",
+    "__version__": "ngraph_mxnet.version",
 }
 
-__all__ = sorted([*_LAZY, "__version__"])
+__all__ = sorted(_LAZY)
 
 
 def __getattr__(name: str) -> Any:
@@ -40,4 +39,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
-ngraph_mxnet_autoload.activate()
+def _activate() -> None:
+    """Leave `sys.meta_path` alone where there is no MXNet to wait for: graphs and ONNX models need none."""
+    if sys.modules.get("mxnet") is not None or importlib.util.find_spec("mxnet") is not None:
+        import ngraph_mxnet_autoload
+
+        ngraph_mxnet_autoload.activate()
+
+
+_activate()

@@ -108,7 +108,7 @@ _told: set[str] = set()
 
 _BACKENDS = ("CPU", "HYBRID", "INTERPRETER", "NNP")
 _VARIED_BACKENDS = ("HYBRID", "NNP")
-"""Of which there are variants, `name:variant`; which, their classes know."""
+"""Backends that have variants, `name:variant`; their classes know which."""
 
 
 def _backend(text: str) -> str:

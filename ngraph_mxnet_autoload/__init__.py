@@ -6,7 +6,7 @@ no `.pth` file is read (`python -S`, `pip install --target`). Then a finder wait
 * the environment names our backend, or `ngraph_mxnet` was imported: it ends with the backend NGRAPH activated;
 * the environment names a backend that there is not: a warning tells the name that may have been meant.
 
-Cases of `activate`, which `import ngraph_mxnet` calls:
+Cases of `activate`, which `import ngraph_mxnet` calls if mxnet is installed:
 * mxnet is not imported yet: the finder does it;
 * mxnet is imported: the backend is activated at once;
 * mxnet is being imported right now (it, or a thread beside us, got here in the middle): nothing is done if our finder
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 PACKAGE = "mxnet"
-VARIABLE = "MXNET_SUBGRAPH_BACKEND"
-BACKEND = "NGRAPH"
-
-MXNET_BACKENDS = ("NONE", "MKLDNN", "MKLDNN_QUANTIZE", "default", "default_v2")
-"""What the variable may name without us, in the stock wheel."""
-
 _wanted = False
 
 
@@ -115,6 +109,8 @@ class MXNetLoader:
 def _after_import(module: "ModuleType") -> None:
     import os
 
+    from ngraph_mxnet_autoload.names import BACKEND, MXNET_BACKENDS, VARIABLE
+
     value = os.environ.get(VARIABLE, "")
     if _wanted or value.upper() == BACKEND:
         _activate(module)
@@ -145,6 +141,8 @@ def _activate(module: "ModuleType") -> None:
 def _hide_backend() -> None:
     """`os.environ` stays as it is."""
     import os
+
+    from ngraph_mxnet_autoload.names import VARIABLE
 
     os.putenv(VARIABLE, "")
 

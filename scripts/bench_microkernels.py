@@ -24,7 +24,7 @@ import numpy as np
 from ngraph_mxnet.cpu.microkernels import target
 from ngraph_mxnet.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
+from ngraph_mxnet.cpu.microkernels.tiles import ContractionSize, choose_tiles
 from ngraph_mxnet.cpu.microkernels.variants import ISAS, Isa, Kind
 
 _KERNEL = ctypes.CFUNCTYPE(
@@ -103,11 +103,11 @@ def prepare(
         plane, channels=1 if depthwise else blocks, channel_stride=channel_stride, kernel=(layer.kernel,) * 2
     )
     groups, group_blocks = (out_blocks, 1) if depthwise else (1, out_blocks)
-    choice = choose_tiles(
-        isa, layer.kind, images=batch, out_h=size, out_w=size, out_blocks=group_blocks, groups=groups,
-        steps=steps.size, pixel_bytes=blocks * pixel, stride=layer.stride**2,
-        flat_input=layer.kernel == 1 and layer.stride == 1, threads=threads,
-    )  # fmt: skip
+    contraction = ContractionSize(
+        batch, size, size, group_blocks, steps=steps.size, groups=groups, stride=layer.stride**2,
+        flat_input=layer.kernel == 1 and layer.stride == 1, pixel_bytes=blocks * pixel,
+    )
+    choice = choose_tiles(isa, layer.kind, contraction, threads=threads)
     pixels = pixel_table(
         size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad),
         images=batch if choice.fold_images else 1,

@@ -1,18 +1,24 @@
-"""The order in which the packages may import each other, the size of modules, and that none keeps lists of ops."""
+"""The order in which packages may import each other, without circles; the size of modules and functions; and that no
+module keeps lists of ops."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from ngraph_mxnet.ir import all_ops
 
-PACKAGE = Path(__file__).parent.parent / "ngraph_mxnet"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "ngraph_mxnet"
+AUTOLOAD = ROOT / "ngraph_mxnet_autoload"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 400
+MOST_FUNCTION_LINES = 60
 
 _BASE = {"errors", "config", "forks"}
 # What each part may import besides itself: `ir <- ops <- {bridges, autodiff, passes} <- partition`,
@@ -21,9 +27,10 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cores": set(),
     "forks": set(),
+    "version": set(),
     "config": {"cores", "errors"},
     "ir": {"errors"},
-    "cache": {"_core", *_BASE},
+    "cache": {"_core", "version", *_BASE},
     "ops": {"ir", "errors"},
     "compositions": {"ir", "ops", *_BASE},
     "passes": {"ir", "ops", *_BASE},
@@ -66,7 +73,7 @@ ALLOWED: dict[str, set[str]] = {
     },
 }
 # The op table loads the ops when it is first asked for one.
-EXCEPTIONS = {("ir/opdef.py", "ops")}
+EXCEPTIONS = {("ir/op_table.py", "ops")}
 
 
 def _part(module: Path) -> str:
@@ -114,6 +121,95 @@ def test_modules_are_short(module: Path):
 def test_modules_say_what_they_are_for(module: Path):
     tree = ast.parse(module.read_text())
     assert ast.get_docstring(tree) or len(tree.body) <= 1  # a package's __init__ may be empty
+
+
+# ---- no circles --------------------------------------------------------------------------------------------
+
+
+def _module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _circles(imports: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Modules of which each needs all others."""
+    parts = nx.strongly_connected_components(nx.DiGraph((a, b) for a, b in imports if a != b))
+    return sorted(sorted(part) for part in parts if len(part) > 1)
+
+
+def _python_imports(sources: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Who imports whom among these modules: also in functions, and for types only.
+
+    That a package is imported with each of its modules does not count, nor what a table names to be loaded when asked.
+    """
+    for module, source in sources.items():
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                yield from ((module, alias.name) for alias in node.names if alias.name in sources)
+            elif isinstance(node, ast.ImportFrom) and node.module in sources:
+                for alias in node.names:
+                    name = f"{node.module}.{alias.name}"
+                    if alias.name != "_core":  # a library: it is none of the modules
+                        yield module, name if name in sources else node.module
+
+
+def _includes(sources: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Which of these files include which; a header and the source that implements it are one."""
+    for file, source in sources.items():
+        for included in re.findall(r'^#include "(.+)"$', source, re.MULTILINE):
+            yield Path(file).stem, Path(included).stem
+
+
+def test_no_circle_of_imports():
+    modules = [*MODULES, *sorted(AUTOLOAD.glob("*.py"))]
+    circles = _circles(_python_imports({_module_name(path): path.read_text() for path in modules}))
+    assert not circles, f"each needs the others: move what they share to a module of its own: {circles}"
+
+
+def test_no_circle_of_includes():
+    files = [path for path in (ROOT / "csrc").iterdir() if path.suffix in (".h", ".cc")]
+    assert files
+    assert not _circles(_includes({path.name: path.read_text() for path in files}))
+
+
+def test_circles_of_imports_are_found():
+    types_only = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from p.a import A"
+    sources = {
+        "p": "from p.a import A",
+        "p.a": "def f():\n    import p.b",
+        "p.b": "from p import c",
+        "p.c": types_only,
+        "p.d": "from p import A\nfrom p import _core",
+        "p.e": "from p.d import D\nimport os",
+    }
+    assert _circles(_python_imports(sources)) == [["p.a", "p.b", "p.c"]]
+    assert _circles(_python_imports({**sources, "p.c": "import p.e"})) == [["p", "p.a", "p.b", "p.c", "p.d", "p.e"]]
+
+
+def test_circles_of_includes_are_found():
+    sources = {"a.h": '#include "b.h"', "a.cc": '#include "a.h"', "b.h": "", "b.cc": '#include <c.h>\n#include "b.h"'}
+    assert not _circles(_includes(sources))
+    assert _circles(_includes({**sources, "b.cc": '#include "a.h"'})) == [["a", "b"]]
+
+
+# ---- short functions ---------------------------------------------------------------------------------------
+
+
+def _long_functions(source: str) -> list[str]:
+    functions = (n for n in ast.walk(ast.parse(source)) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return [f.name for f in functions if (f.end_lineno or f.lineno) - f.lineno + 1 > MOST_FUNCTION_LINES]
+
+
+@pytest.mark.parametrize("module", [*MODULES, *sorted(AUTOLOAD.glob("*.py"))], ids=_module_name)
+def test_functions_are_short(module: Path):
+    """But for kernels: what Numba compiles is fastest, and sometimes clearest, as one nest of loops."""
+    if (PACKAGE / "cpu" / "kernels") not in module.parents:
+        assert not _long_functions(module.read_text())
+
+
+def test_long_functions_are_found():
+    body = "    pass\n" * (MOST_FUNCTION_LINES - 1)
+    source = f"def short():\n{body}\nclass C:\n    async def long():\n{body.replace('    ', ' ' * 8)}        pass\n"
+    assert _long_functions(source) == ["long"]
 
 
 # ---- no lists of ops ---------------------------------------------------------------------------------------

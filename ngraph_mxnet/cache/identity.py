@@ -7,8 +7,9 @@ import hashlib
 import os
 from pathlib import Path
 
-import ngraph_mxnet
 from ngraph_mxnet.cache.store import open_store
+
+PACKAGE = Path(__file__).parent.parent
 
 
 @functools.cache
@@ -19,7 +20,7 @@ def package_identity() -> str:
     inode and the times of the last change to content and to the inode, the latter of which no program can set: files
     of equal size and modification time, as reproducible builds and unpacked archives have them, are told apart.
     """
-    root = str(Path(ngraph_mxnet.__file__).parent)
+    root = str(PACKAGE)
     files, statuses = [], []
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
@@ -47,6 +48,6 @@ def package_identity() -> str:
 @functools.cache
 def cpu_features() -> tuple[str, ...]:
     """Those that this machine's CPU has, by name."""
-    from ngraph_mxnet import _core
+    import ngraph_mxnet._core as _core
 
     return tuple(sorted(name for name, there in _core.cpu_features().items() if there))

@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import ngraph_mxnet
 from ngraph_mxnet import config
 from ngraph_mxnet.cache.folder import TEMPORARY, UnsafeError, opened_folder, read_file, remove, write_file
+from ngraph_mxnet.version import __version__
 
 logger = config.logger(__name__)
 
@@ -234,7 +234,7 @@ def tell_once(level: int, message: str) -> None:
 
 
 def _name(key: str) -> str:
-    return hashlib.sha256(_MAGIC + f"{ngraph_mxnet.__version__}\n{key}".encode()).hexdigest()
+    return hashlib.sha256(_MAGIC + f"{__version__}\n{key}".encode()).hexdigest()
 
 
 def _digest(secret: bytes, kind: str, key: str, content: bytes) -> bytes:

@@ -39,7 +39,7 @@ def load_model(model: str, shapes: Shapes, params: str | None, backend: str | No
 
 
 def named_shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
-    """Of the arrays that are given by name; the others are called `#0`, `#1`, ..., by place."""
+    """The shapes of arrays that are given by name; the others are called `#0`, `#1`, ..., by place."""
     return {name: array.shape for name, array in arrays.items() if not name.startswith("#")}
 
 

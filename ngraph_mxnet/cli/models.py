@@ -128,7 +128,7 @@ def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: 
 
 
 def _figures(name: str, array: np.ndarray) -> dict[str, Any]:
-    """Of the finite elements; None where there is none."""
+    """What is printed of an array: the figures are those of its finite elements, None where there is none."""
     finite = array[np.isfinite(array)]
     low, mean, high = (float(f(finite)) if finite.size else None for f in (np.min, np.mean, np.max))
     return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "min": low, "mean": mean,

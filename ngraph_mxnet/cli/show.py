@@ -32,7 +32,7 @@ STAGES = {
     "placed": "where HYBRID runs each node, and why",
 }
 _USUAL_BACKEND = {"placed": "HYBRID"}
-"""Of stages that only one backend has. The others are those of NGRAPH_BACKEND."""
+"""The backends of stages that only one has. NGRAPH_BACKEND tells that of the others."""
 
 
 @click.command(help="Show a model at a stage of its compilation: " +

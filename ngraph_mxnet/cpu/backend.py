@@ -17,6 +17,7 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.cpu.codegen.generator import Code, Generator
+from ngraph_mxnet.cpu.instruction import Buffer, Space
 from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.listing import listing
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
@@ -29,7 +30,7 @@ from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.tuning import tune
-from ngraph_mxnet.cpu.view import Buffer, Space, plain_view
+from ngraph_mxnet.cpu.view import plain_view
 from ngraph_mxnet.cpu.widening import runs_widened, unlowered, widening
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Graph, Node, Value

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ngraph_mxnet.cpu.algorithm import ALGORITHMS
+from ngraph_mxnet.cpu.instruction import Instruction
 from ngraph_mxnet.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES, depthwise_symbol
 from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, ORDER_PIXELS
 from ngraph_mxnet.cpu.microkernels.variants import ISAS, Variant, symbol, variants
-from ngraph_mxnet.cpu.program import Instruction
 
 __all__ = ["Contraction", "contractions"]
 

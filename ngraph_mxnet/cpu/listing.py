@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.cpu.recipe import ProgramRecipe, Recipe, Spec
-from ngraph_mxnet.cpu.view import Space
+from ngraph_mxnet.cpu.instruction import Space
+from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
+from ngraph_mxnet.cpu.recipe import Recipe, Spec
 
 
 def listing(recipe: Recipe) -> str:

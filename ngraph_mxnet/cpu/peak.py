@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.cpu.instruction import Space
 from ngraph_mxnet.cpu.isa import Isa
 from ngraph_mxnet.cpu.microkernels.peak import multiply_adds, peak_symbol
 from ngraph_mxnet.cpu.params.strided import strided
 from ngraph_mxnet.cpu.trace import Spans
-from ngraph_mxnet.cpu.view import Space
 
 _ROUNDS = 1_000
-"""Of a task of the multiply-add kernel: some 10 microseconds."""
+"""A task of the multiply-add kernel takes so many: some 10 microseconds."""
 _TASKS_PER_THREAD = 60
 _MULTIPLY_ATTEMPTS = 200
 _COPY_ATTEMPTS = 20

@@ -9,10 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from ngraph_mxnet.cpu.kernel_table import framework_names, memory_table
-from ngraph_mxnet.cpu.profile import Profile, Row
+from ngraph_mxnet.cpu.profile_data import ProfileData, Row
 
 
-def render(profile: Profile) -> RenderableType:
+def render(profile: ProfileData) -> RenderableType:
     """Kernels by node, totals by kernel, and what is not in kernels."""
     peak = profile.peak
     parts: list[RenderableType] = [
@@ -28,7 +28,7 @@ def render(profile: Profile) -> RenderableType:
     return Group(*parts)
 
 
-def _rows(title: str, profile: Profile, rows: Sequence[Row], *, with_origin: bool) -> Table:
+def _rows(title: str, profile: ProfileData, rows: Sequence[Row], *, with_origin: bool) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("kernel", no_wrap=True)
     if with_origin:
@@ -45,7 +45,7 @@ def _rows(title: str, profile: Profile, rows: Sequence[Row], *, with_origin: boo
     return table
 
 
-def _whole(profile: Profile) -> Table:
+def _whole(profile: ProfileData) -> Table:
     table = Table(title=f"A forward pass (medians of {profile.rounds})", title_justify="left", show_header=False)
     in_kernels = sum(row.ms for row in profile.rows)
     operations = sum(row.gflop for row in profile.rows)

@@ -7,49 +7,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ngraph_mxnet.cpu.instruction import Buffer, Instruction, Space
 from ngraph_mxnet.cpu.memory import Lifetime, align, peak, plan
-from ngraph_mxnet.cpu.params import KERNELS, Params
-from ngraph_mxnet.cpu.recipe import ProgramRecipe, content_key
+from ngraph_mxnet.cpu.params import Params
+from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
+from ngraph_mxnet.cpu.recipe import content_key
 from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
-from ngraph_mxnet.cpu.view import Buffer, Space, View
+from ngraph_mxnet.cpu.view import View
 
 SHARING_GAIN = 16 << 20
 """Bytes. Images with a halo have memory of their own, where zeros stay; when all together could save this much, they
 share it with the rest, and their halos are zeroed anew at every call."""
-
-
-@dataclass(eq=False)
-class Instruction:
-    """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these.
-
-    `node` numbers the nodes in the order of lowering. For profiles: `origin` is its name, `operations` are
-    floating-point ones (two a multiply-add), `bytes` those of the tensors that are read and written. One that is
-    `exact` writes the elements of its result and nothing beside them.
-    """
-
-    kernel: str
-    operands: list[tuple[Buffer, int]]
-    ints: list[int]
-    floats: list[float]
-    tasks: int
-    waits: list[Instruction]
-    level: int = 0
-    node: int = 0
-    origin: str = ""
-    operations: float = 0.0
-    bytes: int = 0
-    exact: bool = False
-
-    @property
-    def name(self) -> str:
-        """The kernel's, without the instruction set."""
-        return self.kernel.removeprefix("ng_").rpartition("__")[0]
-
-    def __str__(self) -> str:
-        """With its numbers by name."""
-        record = KERNELS.get(self.name)
-        numbers = record.text(self.ints, self.floats) if record else "generated"
-        return f"{self.kernel} {numbers} tasks={self.tasks}"
 
 
 @dataclass(frozen=True)
@@ -74,7 +42,7 @@ class ProgramBuilder:
     wave_bytes: int | None = None
     branches: int = 0
     node: int = 0
-    """Of what is emitted next; whoever lowers counts."""
+    """The number of the node that is lowered now; whoever lowers counts."""
 
     instructions: list[Instruction] = field(default_factory=list)
     constants: list[np.ndarray] = field(default_factory=list)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import Store, open_store, package_identity
+from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
 from ngraph_mxnet.cpu.validate import Validator, count
 from ngraph_mxnet.ir.types import element_type
 
@@ -25,27 +26,11 @@ _LARGE = 1 << 12
 
 _MOST_THREADS = 1 << 16
 _HEADER_BYTES = 4096
-"""Of a file of prepared weights."""
+"""What a file of prepared weights takes beside them."""
 _SEAL_KEY_BYTES = 64
 
 Spec = tuple[str, tuple[int, ...]]
 """Element name and shape."""
-
-
-@dataclass(frozen=True)
-class ProgramRecipe:
-    """A Program: its levels of instructions as `_core.Program` takes them, but without the kernels' addresses."""
-
-    levels: list[list[tuple[Any, ...]]]
-    arena_bytes: int
-    constants: list[np.ndarray]
-
-    def bind(self, address: Callable[[str], int], owner: Any) -> Any:
-        """The `_core.Program`; KeyError when `address` does not know a kernel."""
-        from ngraph_mxnet import _core
-
-        levels = [[(name, address(name), *rest) for name, *rest in level] for level in self.levels]
-        return _core.Program(levels, self.arena_bytes, self.constants, owner)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ngraph_mxnet.cpu.program import Instruction
+from ngraph_mxnet.cpu.instruction import Instruction
 
 
 def assign_earliest(instructions: Iterable[Instruction], first: int = 0) -> None:

@@ -24,10 +24,10 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import open_store
+from ngraph_mxnet.cpu.instruction import Buffer, Instruction, Space
 from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, FLAG_OUTPUT_BF16, FLAG_RESIDUAL, Operand
 from ngraph_mxnet.cpu.params.strided import strided
-from ngraph_mxnet.cpu.program import Instruction, ProgramBuilder
-from ngraph_mxnet.cpu.view import Buffer, Space
+from ngraph_mxnet.cpu.program import ProgramBuilder
 
 logger = config.logger(__name__)
 

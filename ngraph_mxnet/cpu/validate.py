@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ngraph_mxnet.cpu.instruction import Space
 from ngraph_mxnet.cpu.isa import supported
 from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, FLAG_OUTPUT2
 from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.cpu.params.record import MOST
-from ngraph_mxnet.cpu.view import Space
-
-if TYPE_CHECKING:
-    from ngraph_mxnet.cpu.recipe import ProgramRecipe
+from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
 
 _SYMBOL = re.compile(r"ng_(\w+?)__([a-z0-9]+)")
 _SLACK = 64

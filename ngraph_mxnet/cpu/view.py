@@ -1,4 +1,4 @@
-"""Where a tensor lives: buffers, and views that give a logical tensor its place and layout in one.
+"""Where a tensor lives: views that give a logical tensor its place and layout in a buffer.
 
 Two layouts (see docs/design.md): *plain*, strided over the logical dimensions, and *blocked*, 16 channels
 innermost. Strides here are in elements, offsets in bytes.
@@ -6,48 +6,18 @@ innermost. Strides here are in elements, offsets in bytes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ngraph_mxnet.cpu.instruction import Buffer, Instruction
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
-
-if TYPE_CHECKING:
-    from ngraph_mxnet.cpu.program import Instruction
 
 BLOCK = 16
 """Channels in a block."""
 BF16 = ElementType("bf16", np.dtype(np.uint16))
 """How a float32 value of the graph may be stored: the upper half of its bits. No value in the IR has this type."""
-
-
-class Space(IntEnum):
-    """Whose memory an operand is in: the Program's contract with the executor."""
-
-    ARENA = 0
-    INPUT = 1
-    OUTPUT = 2
-    CONSTANT = 3
-    PREPARED = 4
-
-
-@dataclass(eq=False)
-class Buffer:
-    """A piece of memory. `index` numbers inputs, outputs and constants; `offset` is planned for the others.
-
-    `zeroing` writes the zeros of its halo, where memory is shared across regions (see `memory.Lifetime`).
-    """
-
-    space: Space
-    bytes: int
-    index: int = 0
-    offset: int = 0
-    region: Hashable = None
-    zeroing: Instruction | None = None
 
 
 @dataclass(frozen=True)

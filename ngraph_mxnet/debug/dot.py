@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
@@ -61,10 +62,15 @@ def to_svg(graph: Graph) -> str:
 
 def _label(node: Node) -> str:
     shown = [
-        f"{key}={format_attribute(value)}" for key, value in node.attrs.items()
+        f"{key}={_text(value)}" for key, value in node.attrs.items()
         if not isinstance(value, np.ndarray) and value != node.op.schema[key].default
     ]
     return "\n".join([node.op.name, *shown, *([node.origin] if node.origin else [])])
+
+
+def _text(value: Any) -> str:
+    """An attribute's; a body is only named, for it would be a drawing of its own."""
+    return f"@{value.name}" if isinstance(value, Graph) else format_attribute(value)
 
 
 def _colour(node: Node) -> str:

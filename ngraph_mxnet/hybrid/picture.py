@@ -7,7 +7,7 @@ from itertools import pairwise
 from xml.sax.saxutils import escape
 
 from ngraph_mxnet.hybrid.layers import arrange
-from ngraph_mxnet.hybrid.plan import Plan, time_text
+from ngraph_mxnet.hybrid.plan_data import PlanData, time_text
 from ngraph_mxnet.hybrid.plan_table import costs_text, headline
 from ngraph_mxnet.partition.render import short
 
@@ -16,7 +16,7 @@ _BORDERS = ("#2f6ca8", "#b36a12")
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN, _TOP = 190, 38, 26, 34, 20, 62
 
 
-def graph_picture(plan: Plan) -> str:
+def graph_picture(plan: PlanData) -> str:
     """The nodes in layers, each below all that it reads; colours tell the device, numbers the region. Thick edges cross
     from one device to the other."""
     problem = plan.outline.problem
@@ -53,7 +53,7 @@ def graph_picture(plan: Plan) -> str:
     return _svg(width, height, body)
 
 
-def timeline_picture(plan: Plan) -> str:
+def timeline_picture(plan: PlanData) -> str:
     """The predicted schedule: a lane for each device, and one for each direction between them."""
     lanes = [plan.devices[0], f"to {plan.devices[1]}", f"to {plan.devices[0]}", plan.devices[1]]
     left, right, lane, total = 110, 900, 44, plan.seconds or 1.0
@@ -87,7 +87,7 @@ def timeline_picture(plan: Plan) -> str:
     return _svg(right + 60, bottom + 30, body)
 
 
-def _times(plan: Plan) -> str:
+def _times(plan: PlanData) -> str:
     alone = ", ".join(f"all on {name} {time_text(seconds)}" if seconds != float("inf") else f"{name} can't run all"
                       for name, seconds in zip(plan.devices, plan.alone, strict=True))
     return f"predicted {time_text(plan.seconds)}; {alone} ({costs_text(plan)})"

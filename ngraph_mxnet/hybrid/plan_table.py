@@ -9,13 +9,13 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ngraph_mxnet.hybrid.plan import PlacedNode, Plan, time_text
+from ngraph_mxnet.hybrid.plan_data import PlacedNode, PlanData, time_text
 from ngraph_mxnet.partition.render import short
 
 _MOST_OPS = 6
 
 
-def render(plan: Plan) -> RenderableType:
+def render(plan: PlanData) -> RenderableType:
     """The times, the regions, what crosses, and where each node goes and why."""
     parts: list[RenderableType] = [Text(headline(plan), style="bold"), Text(costs_text(plan)), _times(plan)]
     if plan.regions:
@@ -29,7 +29,7 @@ def render(plan: Plan) -> RenderableType:
     return Group(*parts)
 
 
-def headline(plan: Plan) -> str:
+def headline(plan: PlanData) -> str:
     """One line: how many nodes and regions on each device."""
     texts = []
     for device, name in enumerate(plan.devices):
@@ -39,12 +39,12 @@ def headline(plan: Plan) -> str:
     return ", ".join(texts)
 
 
-def costs_text(plan: Plan) -> str:
+def costs_text(plan: PlanData) -> str:
     """Where the predicted times come from."""
     return "; ".join(f"{name}'s costs are {kind}" for name, kind in zip(plan.devices, plan.kinds, strict=True))
 
 
-def _times(plan: Plan) -> Table:
+def _times(plan: PlanData) -> Table:
     table = Table("predicted time of a call", "")
     table.add_row("as placed" + (", devices working at once" if plan.overlaps else ""), time_text(plan.seconds))
     for name, seconds in zip(plan.devices, plan.alone, strict=True):
@@ -53,7 +53,7 @@ def _times(plan: Plan) -> Table:
     return table
 
 
-def _regions(plan: Plan) -> Table:
+def _regions(plan: PlanData) -> Table:
     table = Table(title="Regions, in the order in which they begin", title_justify="left")
     for name in ("#", "device", "ops"):
         table.add_column(name)
@@ -72,11 +72,11 @@ def _regions(plan: Plan) -> Table:
     return table
 
 
-def _simulated(plan: Plan, region: int) -> str:
+def _simulated(plan: PlanData, region: int) -> str:
     return time_text(plan.simulated[region]) if region in plan.simulated else ""
 
 
-def _transfers(plan: Plan) -> Table:
+def _transfers(plan: PlanData) -> Table:
     table = Table(title="Between the devices", title_justify="left")
     for name in ("tensor", "to"):
         table.add_column(name)
@@ -93,7 +93,7 @@ def _transfers(plan: Plan) -> Table:
     return table
 
 
-def _nodes(plan: Plan) -> Table:
+def _nodes(plan: PlanData) -> Table:
     """Neighbours of one device and reason are one row."""
     table = Table(title="Where each node goes", title_justify="left")
     for name in ("nodes", "device", *plan.devices, "why"):

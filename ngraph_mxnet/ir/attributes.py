@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
-from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.types import ElementType, element_type
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
@@ -121,21 +120,8 @@ class Array(Attribute):
         return array
 
 
-class Body(Attribute):
-    """A graph, not to be changed any more. It prints as lines of its own below the node."""
-
-    expects = "a graph"
-
-    def convert(self, value: Any) -> Graph:
-        if not isinstance(value, Graph):
-            raise TypeError(value)
-        return value
-
-
 def format_attribute(value: Any) -> str:
-    """The text of a checked attribute value; `parse_attribute` reads it back (but for a `Body`, here only named)."""
-    if isinstance(value, Graph):
-        return f"@{value.name}"
+    """The text of a checked attribute value; `parse_attribute` reads it back."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

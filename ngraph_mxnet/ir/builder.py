@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
 
 

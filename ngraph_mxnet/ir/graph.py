@@ -1,87 +1,23 @@
-"""The graph: values, nodes, and the rewriting primitives that passes use."""
+"""The graph, with the rewriting primitives that passes use."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
 
-from ngraph_mxnet.ir.types import Shape, TensorType
+from ngraph_mxnet.ir.printer import print_graph
+from ngraph_mxnet.ir.structure import Node, Structure, Value, count_ops
+from ngraph_mxnet.ir.types import TensorType
 
-if TYPE_CHECKING:
-    from ngraph_mxnet.ir.opdef import OpDef
-
-
-@dataclass(eq=False)
-class Value:
-    """One tensor: a graph parameter (`node is None`) or output `index` of `node`.
-
-    `cacheable` marks a parameter whose content seldom changes, such as a weight; what depends on
-    cacheable parameters only is computed once and kept (see `passes.prepare`).
-    """
-
-    type: TensorType
-    node: Node | None = None
-    index: int = 0
-    name: str = ""
-    cacheable: bool = False
-    origin: str = ""
-
-    @property
-    def shape(self) -> Shape:
-        return self.type.shape
-
-    @property
-    def is_parameter(self) -> bool:
-        return self.node is None
+__all__ = ["Graph", "Node", "Value", "count_ops"]
 
 
-@dataclass(eq=False)
-class Node:
-    """One application of an op. `origin` is the framework's name for it, e.g. `mx:conv0 Convolution`."""
-
-    op: OpDef
-    inputs: list[Value]
-    attrs: dict[str, Any]
-    outputs: list[Value] = field(default_factory=list)
-    origin: str = ""
-
-    @property
-    def output(self) -> Value:
-        """The only output."""
-        (only,) = self.outputs
-        return only
-
-    def __str__(self) -> str:
-        return f"{self.op.name}" + (f" ({self.origin})" if self.origin else "")
-
-
-class Graph:
+class Graph(Structure):
     """A stateless computation from `parameters` to `results`, in topological order of `nodes`."""
-
-    def __init__(self, name: str = "main") -> None:
-        self.name = name
-        self.parameters: list[Value] = []
-        self.nodes: list[Node] = []
-        self.results: list[Value] = []
 
     def add_parameter(self, type: TensorType, name: str, *, cacheable: bool = False, origin: str = "") -> Value:
         value = Value(type, name=name, cacheable=cacheable, origin=origin)
         self.parameters.append(value)
         return value
-
-    def values(self) -> Iterator[Value]:
-        yield from self.parameters
-        for node in self.nodes:
-            yield from node.outputs
-
-    def readers(self) -> dict[Value, list[tuple[Node, int]]]:
-        """Who reads each value, and as which operand."""
-        table: dict[Value, list[tuple[Node, int]]] = {value: [] for value in self.values()}
-        for node in self.nodes:
-            for position, operand in enumerate(node.inputs):
-                table[operand].append((node, position))
-        return table
 
     def replace(self, mapping: dict[Value, Value]) -> None:
         """Redirect every read of a key to its value (chains are followed), results included."""
@@ -145,14 +81,4 @@ class Graph:
         return copy
 
     def __str__(self) -> str:
-        from ngraph_mxnet.ir.printer import print_graph
-
         return print_graph(self)
-
-
-def count_ops(nodes: Iterable[Node]) -> dict[str, int]:
-    """How often each op occurs, sorted by name."""
-    counts: dict[str, int] = {}
-    for node in nodes:
-        counts[node.op.name] = counts.get(node.op.name, 0) + 1
-    return dict(sorted(counts.items()))

@@ -1,4 +1,4 @@
-"""What an op is, and the table of all ops.
+"""What an op is, and how it is declared; `op_table` finds it by its name.
 
 An op is declared once, in `ops/<family>.py`:
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import NGraphError, TypeRuleError
 from ngraph_mxnet.ir.attributes import REQUIRED, Attribute, PerAxis
-from ngraph_mxnet.ir.facts import Facts, Kind, Shapes
+from ngraph_mxnet.ir.facts import Facts, Shapes
 from ngraph_mxnet.ir.types import TensorType
 
 Attrs = Mapping[str, Any]
@@ -120,7 +120,8 @@ def _as_sequence(result: Any) -> Sequence[Any]:
     return result if isinstance(result, (list, tuple)) else [result]
 
 
-_REGISTRY: dict[str, OpDef] = {}
+REGISTRY: dict[str, OpDef] = {}
+"""The ops that were registered so far; `op_table` knows how to have them all."""
 
 
 def register_op(name: str, *, operands: Arity, attrs: Mapping[str, Attribute] | None = None,
@@ -128,33 +129,9 @@ def register_op(name: str, *, operands: Arity, attrs: Mapping[str, Attribute] | 
     """Decorator for a type rule: declares op `name` with its `Facts`. Registering a name twice is an error."""
 
     def declare(rule: TypeRule) -> OpDef:
-        if name in _REGISTRY:
+        if name in REGISTRY:
             raise ValueError(f"op {name} is registered twice")
-        _REGISTRY[name] = OpDef(name, operands, attrs or {}, rule, **facts)
-        return _REGISTRY[name]
+        REGISTRY[name] = OpDef(name, operands, attrs or {}, rule, **facts)
+        return REGISTRY[name]
 
     return declare
-
-
-def all_ops() -> dict[str, OpDef]:
-    """Every registered op by name, sorted."""
-    import ngraph_mxnet.ops  # noqa: F401  (registers them)
-
-    return dict(sorted(_REGISTRY.items()))
-
-
-def ops_of(*kinds: Kind) -> list[str]:
-    """The names of all ops of these kinds."""
-    return [name for name, op in all_ops().items() if op.kind in kinds]
-
-
-def get_op(name: str) -> OpDef:
-    """The op called `name`.
-
-    Raises:
-        KeyError: there is none.
-    """
-    ops = all_ops() if name not in _REGISTRY else _REGISTRY
-    if name not in ops:
-        raise KeyError(f"no op {name!r}; to add one, declare it in ops/<family>.py with @register_op")
-    return ops[name]

@@ -6,10 +6,11 @@ import re
 from typing import Any
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
-from ngraph_mxnet.ir.attributes import Body, parse_attribute
+from ngraph_mxnet.ir.attributes import parse_attribute
+from ngraph_mxnet.ir.body import Body
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.ir.verify import verify
 

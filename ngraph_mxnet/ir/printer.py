@@ -25,12 +25,12 @@ import re
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import format_attribute
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.structure import Node, Structure, Value
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.\-]*\Z")
 
 
-def print_graph(graph: Graph, *, elide: bool = False, origins: bool = True) -> str:
+def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) -> str:
     """The text; `elide` shortens constants of over 16 elements (such text does not parse back)."""
     names = value_names(graph)
     parameters = ", ".join(
@@ -41,14 +41,14 @@ def print_graph(graph: Graph, *, elide: bool = False, origins: bool = True) -> s
     for node in graph.nodes:
         lines.append(format_node(node, names, elide=elide, origins=origins))
         for key, value in node.attrs.items():
-            if isinstance(value, Graph):
+            if isinstance(value, Structure):
                 text = print_graph(value, elide=elide, origins=origins).replace("graph ", f"{key} ", 1)
                 lines += ["    " + line for line in text.splitlines()]
     lines += ["  return " + ", ".join(names[r] for r in graph.results), "}"]
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
-def value_names(graph: Graph) -> dict[Value, str]:
+def value_names(graph: Structure) -> dict[Value, str]:
     """`%name` for parameters, `%0`, `%1` ... for node outputs."""
     names = {parameter: "%" + _quote(parameter.name) for parameter in graph.parameters}
     outputs = (value for node in graph.nodes for value in node.outputs)
@@ -62,7 +62,7 @@ def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, ori
     operands = ", ".join(names.get(v, "%?") for v in node.inputs)
     shown = []
     for key, value in node.attrs.items():
-        if isinstance(value, Graph):
+        if isinstance(value, Structure):
             continue  # printed below the node
         kind = node.op.schema.get(key)  # None in a damaged graph, which the verifier's errors show
         if kind is None or not _equal(value, kind.default):
@@ -73,7 +73,7 @@ def format_node(node: Node, names: dict[Value, str], *, elide: bool = False, ori
     return f"{line:<60}  # {_escape_end(_escape(node.origin))}" if origins and node.origin else line
 
 
-def neighbourhood(graph: Graph, node: Node, radius: int = 3) -> str:
+def neighbourhood(graph: Structure, node: Node, radius: int = 3) -> str:
     """The lines of IR around `node`, its own marked."""
     names = value_names(graph)
     at = graph.nodes.index(node)

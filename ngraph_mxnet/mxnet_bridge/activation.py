@@ -24,7 +24,7 @@ from ngraph_mxnet.mxnet_bridge import environment
 logger = logging.getLogger("ngraph_mxnet")
 
 CORE = "ngraph_mxnet._core"
-NEEDED_BY_BINDS = ("ngraph_mxnet.mxnet_bridge.executor", "ngraph_mxnet.cpu.recipe", "ngraph_mxnet.cpu.trace")
+NEEDED_BY_BINDS = ("ngraph_mxnet.cpu.recipe", "ngraph_mxnet.cpu.trace")
 """Imported with MXNet, so that the first bind of a model that was bound before need not."""
 
 

@@ -90,7 +90,7 @@ def simple_bind(
 
 
 def inferred_types(symbol: Symbol, shapes: Mapping[str, Any], dtypes: Mapping[str, Any]) -> partitioner.Types:
-    """Of all inputs, from those that a `simple_bind` is given; float32 where nothing tells the dtype.
+    """The types of all inputs, from those that a `simple_bind` is given; float32 where nothing tells the dtype.
 
     Raises:
         MXNetError: the shapes contradict each other.

@@ -22,7 +22,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ngraph_mxnet_autoload import BACKEND, VARIABLE
+from ngraph_mxnet_autoload.names import BACKEND, VARIABLE
 
 _activated = False
 _problem: str | None = None

@@ -26,7 +26,8 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, fallbacks, partitioner, symbol_patch
+from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, fallbacks, partitioner
+from ngraph_mxnet.mxnet_bridge.stock_executor import bind_natively
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -203,7 +204,7 @@ class NGraphExecutor(Executor):
         )
         if isinstance(found, Executor):
             return NGraphExecutor.adopt(found, is_compiled=True)
-        executor = symbol_patch.bind_natively(stock, found)
+        executor = bind_natively(stock, found)
         return NGraphExecutor.adopt(executor, is_compiled=False, refused=True)
 
 

@@ -156,7 +156,7 @@ def load_symbol(path: Path) -> Symbol:
 
 
 def all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:
-    """Of every input: the partitioner takes float32 for those that it is not told."""
+    """The dtype of every input: the partitioner takes float32 for those that it is not told."""
     if not dtypes:
         return {}
     arguments, _, states = symbol.infer_type(**dtypes)

@@ -15,7 +15,7 @@ from mxnet.ndarray import NDArray
 from ngraph_mxnet.forks import ForkSafeLock
 
 MOST_LISTS = 4
-"""Of arrays that take turns, as a block's parameters in several contexts do."""
+"""How many lists of arrays may take turns, as a block's parameters in several contexts do."""
 
 
 class _Held:

@@ -47,7 +47,7 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
 
 
 def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """Of every input, from those that `check_inputs` found to be enough."""
+    """The shape of every input, from those that `check_inputs` found to be enough."""
     arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     return dict(zip(names, [*arguments, *states], strict=True))

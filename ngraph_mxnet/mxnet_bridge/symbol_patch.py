@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mxnet.context import Context
@@ -20,9 +20,11 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, fallbacks, partitioner
+from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, partitioner
 from ngraph_mxnet.mxnet_bridge.compiled_bind import Arrays, stock_bind, stock_simple_bind, title
+from ngraph_mxnet.mxnet_bridge.executor import NGraphExecutor
 from ngraph_mxnet.mxnet_bridge.fallbacks import Refusal
+from ngraph_mxnet.mxnet_bridge.stock_executor import bind_as_it_is, bind_natively
 
 # MXNet's numbers for storage types: -1 undefined, 0 default.
 _SPARSE = re.compile(r'"__storage_type__": "(?!0"|-1")')
@@ -46,13 +48,11 @@ def bind(
     group2ctx: Any = None,
     shared_exec: Executor | None = None,
 ) -> Executor:
-    from ngraph_mxnet.mxnet_bridge.executor import NGraphExecutor
-
     def stock() -> Executor:
         return stock_bind(self, ctx, args, args_grad, grad_req, aux_states, group2ctx, shared_exec)
 
     if not environment.requested():
-        return _bind_as_it_is(stock)
+        return bind_as_it_is(stock)
     text = partitioner.json_of(self)
     reason = reason_for_native(self, text, ctx, group2ctx, (args, args_grad, aux_states), None)
     if reason is not None:
@@ -78,8 +78,6 @@ def simple_bind(
     shared_buffer: dict[str, NDArray] | None = None,
     **kwargs: Any,
 ) -> Executor:
-    from ngraph_mxnet.mxnet_bridge.executor import NGraphExecutor
-
     def stock() -> Executor:
         return stock_simple_bind(
             self,
@@ -95,7 +93,7 @@ def simple_bind(
         )
 
     if not environment.requested():
-        return _bind_as_it_is(stock)
+        return bind_as_it_is(stock)
     text = partitioner.json_of(self)
     reason = reason_for_native(self, text, ctx, group2ctx, (), stype_dict)
     if reason is not None:
@@ -117,23 +115,6 @@ def simple_bind(
     if isinstance(found, Executor):
         return NGraphExecutor.adopt(found, is_compiled=True)
     return NGraphExecutor.adopt(bind_natively(stock, found), is_compiled=False, refused=True)
-
-
-def _bind_as_it_is(stock: Callable[[], Executor]) -> Executor:
-    """MXNet's own executor; of a graph that is partitioned already it may run ops of ours."""
-    return stock() if environment.problem() is not None else compiled_bind.held(stock)
-
-
-def bind_natively(stock: Callable[[], Executor], refusal: Refusal | None = None) -> Executor:
-    """MXNet's own executor, with MXNet's default backend; then it is told why.
-
-    An error of the user's (a missing array, say), which may be behind the refusal, is raised first, in MXNet's words.
-    """
-    with environment.native_backend():
-        executor = _bind_as_it_is(stock)
-    if refusal is not None:
-        fallbacks.log.tell(refusal)
-    return executor
 
 
 def reason_for_native(

@@ -29,7 +29,7 @@ def random_weights(shapes: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]
 
 
 def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Of a scale that keeps activations near one: a value that overflows or dies out may take other time."""
+    """Numbers of a scale that keeps activations near one: a value that overflows or dies out may take other time."""
     if name.endswith(("gamma", "var")):
         return rng.uniform(0.8, 1.2, shape)
     if name.endswith(("beta", "mean", "bias")):

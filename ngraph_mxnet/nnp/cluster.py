@@ -39,11 +39,11 @@ class NNPCluster(Executable):
         return self.part.program
 
     def report(self) -> Report:
-        """Of one device: the others do the same at the same time."""
+        """The report of one device: the others do the same at the same time."""
         return self.part.report()
 
     def listing(self) -> str:
-        """Of one device: the others run the same."""
+        """The listing of one device: the others run the same."""
         return self.part.listing()
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:

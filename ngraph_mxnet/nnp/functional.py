@@ -13,7 +13,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.nnp import arithmetic, products
 from ngraph_mxnet.nnp.formats import FORMATS, dequantized, quantized

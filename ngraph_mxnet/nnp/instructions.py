@@ -21,7 +21,7 @@ from typing import Any
 
 from ngraph_mxnet.errors import NGraphError, TypeRuleError
 from ngraph_mxnet.ir.attributes import Attribute, Bool, Float, Int, Ints
-from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, Shape, TensorType, f32
 from ngraph_mxnet.nnp.device import Device, owner
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Instruction, Tile

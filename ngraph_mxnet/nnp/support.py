@@ -14,7 +14,7 @@ _WIDE = ("i64", "u64")
 _TAKES_WIDE = ("constant", "copy", "movement", "indexing", "position", "comparison", "choice")
 """Kinds of op that take 64-bit integers: they compute nothing, or compare."""
 _SHARE = 0.9
-"""Of an engine's memory, what one instruction's tiles may take."""
+"""The part of an engine's memory that one instruction's tiles may take."""
 
 
 def unsupported(node: Node, target: Target) -> str | None:

@@ -14,7 +14,7 @@ from functools import cache
 from math import ceil, prod
 from typing import Any
 
-from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.nnp.device import Device, owner
 from ngraph_mxnet.nnp.instructions import attributes, operands

@@ -15,19 +15,19 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import ElementType, TensorType
 
 MOST_NODES = 1 << 16
-"""Of a model when its functions are inlined, and again when its loops are repeated: the nodes that are lowered, and
-those of the IR that they become."""
+"""The most nodes of a model when its functions are inlined, and again when its loops are repeated: those that are
+lowered, and those of the IR that they become."""
 MOST_INLINED_BYTES = 1 << 28
-"""Of what the functions' nodes say, tensors with them, once for each call."""
+"""The size of what the functions' nodes say, tensors with them, once for each call."""
 MOST_AXES = 32
-"""Of a tensor: NumPy's bound, of versions before 2."""
+"""A tensor's rank: NumPy's bound, of versions before 2."""
 MOST_TENSOR_BYTES = 1 << 40
 MOST_CONSTANT_BYTES = 1 << 28
-"""Of what is computed when the model is compiled, beside its weights."""
+"""The size of what is computed when the model is compiled, beside its weights."""
 MOST_DECLARED_BYTES = 1 << 26
-"""Of inputs for whose shapes a model is compiled because it says so; larger ones the caller has to bring."""
+"""The size of inputs for whose shapes a model is compiled because it says so; larger ones the caller has to bring."""
 MOST_VALUE_BYTES = 1 << 36
-"""Of all values together, in one call, ..."""
+"""The size of all values together, in one call, ..."""
 MOST_VALUE_FACTOR = 1 << 10
 """... and as many times the bytes of its inputs and weights."""
 

@@ -15,7 +15,7 @@ from ngraph_mxnet.onnx_bridge.model import Model
 from ngraph_mxnet.onnx_bridge.tensors import element_of, type_of
 
 Shapes = Mapping[str, Any]
-"""Of each input its shape; of a sequence a list of them; None of an optional that is empty."""
+"""Each input's shape by name: a list of shapes for a sequence, None for an optional that is empty."""
 Dimensions = tuple[int | str | None, ...]
 """A dimension is a number, a symbol, or None where it is unknown."""
 

@@ -70,7 +70,7 @@ class KeptPrograms:
 
     @functools.cached_property
     def _digest(self) -> str | None:
-        """Of all that the model is; None if some of it lies in other files, or it is too large for one message."""
+        """A digest of the whole model; None if some of it lies in other files, or it is too large for one message."""
         proto = self._model.proto
         if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(proto.graph)):
             return None
@@ -128,7 +128,7 @@ def _memory(array: np.ndarray) -> tuple[int, int]:
 
 
 def _digest(array: np.ndarray) -> str:
-    """Of its dtype and elements, whatever its shape."""
+    """A digest of the array's dtype and elements, whatever its shape."""
     return hashlib.sha256(array.dtype.str.encode() + array.tobytes()).hexdigest()
 
 

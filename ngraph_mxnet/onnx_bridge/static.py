@@ -7,7 +7,7 @@ import numpy as np
 from ngraph_mxnet.ir import Value
 
 MOST_ELEMENTS = 1 << 20
-"""Of a value that is computed for its elements: more are no shape, and not worth the time."""
+"""The most elements of a value that is computed for them: more are no shape, and not worth the time."""
 FEW_ELEMENTS = 1 << 12
 """The same of what depends on inputs, where the graph may end instead and the rest be compiled for what it gives."""
 

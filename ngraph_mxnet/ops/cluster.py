@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Body
+from ngraph_mxnet.ir.body import Body
 from ngraph_mxnet.ir.facts import Rates, Shapes
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.opdef import Attrs, register_op

@@ -47,7 +47,7 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
 
 @functools.lru_cache(1024)  # passes make the same convolution with other operands over and over
 def convolution_shape(data: Shape, weights: Shape, *values: Any) -> Shape:
-    """Of operands of these shapes; `values` in the order of `CONVOLUTION_ATTRS`."""
+    """The result's shape for operands of these shapes; `values` are in the order of `CONVOLUTION_ATTRS`."""
     attrs = dict(zip(CONVOLUTION_ATTRS, values, strict=True))
     spatial, groups = len(data) - 2, attrs["groups"]
     positive = ("strides", "dilations", "data_dilations")

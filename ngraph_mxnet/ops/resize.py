@@ -21,12 +21,12 @@ from ngraph_mxnet.ops.common import (
 )
 
 Taps = tuple[np.ndarray, np.ndarray]
-"""Of one axis: for each output the first element that it reads (int64 [R]), and the weights of that one and those that
+"""What outputs read on one axis: for each the first element (int64 [R]), and the weights of that one and those that
 follow (f32 [R, taps]); a weight of 0 may lie beyond the end."""
 
 
 def resize_taps(size: int, out: int, mode: str, corners: bool) -> Taps:
-    """Of `resize`."""
+    """What `resize` reads."""
     places = np.arange(out, dtype=np.float32)
     if mode == "nearest":
         return np.arange(out) * size // out, np.ones((out, 1), np.float32)
@@ -42,7 +42,7 @@ def resize_taps(size: int, out: int, mode: str, corners: bool) -> Taps:
 
 
 def adaptive_taps(size: int, out: int) -> Taps:
-    """Of `adaptive_avg_pool`."""
+    """What `adaptive_avg_pool` reads."""
     places = np.arange(out)
     first, stop = places * size // out, -(-(places + 1) * size // out)
     counts = stop - first

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.opdef import all_ops, ops_of
+from ngraph_mxnet.ir.op_table import all_ops, ops_of
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
 from ngraph_mxnet.ops.reduction import reduced_shape

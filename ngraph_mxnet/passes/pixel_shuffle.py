@@ -15,7 +15,7 @@ from ngraph_mxnet.passes.contraction import bias_of
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 _MOST_CHANNELS = 16
-"""Of all phases together."""
+"""The most channels that all phases may have together."""
 
 
 def shuffled(node: Node, rw: Rewriter) -> Answer:

@@ -16,7 +16,7 @@ from test_ops_on_backends import assert_close, backend_named, tolerance_on
 from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.interpreter.backend import InterpreterBackend
 from ngraph_mxnet.ir import Builder, Graph, all_ops, print_graph
-from ngraph_mxnet.ir.opdef import _REGISTRY as OPS
+from ngraph_mxnet.ir.opdef import REGISTRY as OPS
 from ngraph_mxnet.ir.opdef import register_op
 from ngraph_mxnet.runtime import backend as runtime_backend
 from ngraph_mxnet.runtime.backend import backends, get_backend

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import ngraph_mxnet
 from ngraph_mxnet.cache import open_store, package_identity
 
 
@@ -20,7 +19,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (package / "inner").mkdir(parents=True)
     for name in ("__init__.py", "inner/module.py", "inner/library.so", "inner/notes.txt"):
         (package / name).write_text(f"# {name}")
-    monkeypatch.setattr(ngraph_mxnet, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr("ngraph_mxnet.cache.identity.PACKAGE", package)
     yield package
     package_identity.cache_clear()
 

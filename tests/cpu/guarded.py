@@ -23,15 +23,16 @@ import numpy as np
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.cpu import precision
+from ngraph_mxnet.cpu.instruction import Space
 from ngraph_mxnet.cpu.isa import supported
 from ngraph_mxnet.cpu.microkernels.params import CONTRACTION
 from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.cpu.params.record import MOST, Span
 from ngraph_mxnet.cpu.params.spatial import ROI_ALIGN
-from ngraph_mxnet.cpu.recipe import ProgramRecipe, Recipe
+from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
+from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.validate import Validator
-from ngraph_mxnet.cpu.view import Space
 from ngraph_mxnet.ir.types import element_type
 
 _ROOM, _GUARD = 1 << 20, 1 << 26

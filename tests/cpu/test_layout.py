@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.cpu.instruction import Buffer, Space
 from ngraph_mxnet.cpu.layout import plan_layout
 from ngraph_mxnet.cpu.view import (
-    Buffer,
     Halo,
-    Space,
     as_blocked,
     as_plain,
     blocked_bytes,

@@ -28,7 +28,7 @@ from ngraph_mxnet.cpu.microkernels.params import (
     contraction_params,
 )
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
+from ngraph_mxnet.cpu.microkernels.tiles import ContractionSize, choose_tiles
 from ngraph_mxnet.cpu.microkernels.variants import ISAS, Isa, symbol, variants
 from ngraph_mxnet.cpu.params import Params
 
@@ -396,16 +396,7 @@ def test_every_tile_size_in_bf16(kernels: Isa, isa: Isa, kind: str) -> None:
 def test_choice_is_valid(isa: Isa, images: int, shape) -> None:
     out_h, out_w, out_blocks, steps, flat = shape
     for kind in ("k16", "k1", "depthwise"):
-        choice = choose_tiles(
-            isa,
-            kind,
-            images=images,
-            out_h=out_h,
-            out_w=out_w,
-            out_blocks=out_blocks,
-            steps=steps,
-            flat_input=flat,
-        )
+        choice = choose_tiles(isa, kind, ContractionSize(images, out_h, out_w, out_blocks, steps, flat_input=flat))
         assert choice.rows * choice.row_pixels * choice.images == images * out_h * out_w
         assert -(-choice.row_pixels // choice.row_tiles) <= choice.variant.tile
         assert choice.oc_groups * choice.variant.blocks >= out_blocks

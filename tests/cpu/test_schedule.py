@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngraph_mxnet import compile
-from ngraph_mxnet.cpu.program import Instruction
+from ngraph_mxnet.cpu.instruction import Instruction
 from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
 from ngraph_mxnet.ir import Builder, Graph, Value
 

@@ -10,7 +10,7 @@ import pytest
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.cpu import tuning
-from ngraph_mxnet.cpu.program import Instruction
+from ngraph_mxnet.cpu.instruction import Instruction
 from ngraph_mxnet.ir import Builder, Graph
 
 

@@ -19,9 +19,9 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 from fuzzing.programs import GRAPHS, HELD, kept
 
 from ngraph_mxnet.cpu import recipe as recipes
+from ngraph_mxnet.cpu.instruction import Space
 from ngraph_mxnet.cpu.params import KERNELS
 from ngraph_mxnet.cpu.recipe import Recipe
-from ngraph_mxnet.cpu.view import Space
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.runtime.compile import compile
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -116,6 +118,14 @@ def test_an_unmodified_script(tmp_path, value):
     assert done.stdout.split() == ["-0.0", "True"] or done.stdout.split() == ["0.0", "True"], done.stderr
 
 
+def run_without_pth(code, folder, paths, value=None):
+    script = folder / "script.py"
+    script.write_text(code)
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), environment.VARIABLE: value or "NONE"}
+    return subprocess.run([sys.executable, "-S", str(script)], env=env, capture_output=True, text=True, timeout=300,
+                          check=False)
+
+
 MXNET_FIRST = pytest.param(
     "import mxnet, ngraph_mxnet",
     marks=pytest.mark.skipif(sys.version_info >= (3, 12), reason="mxnet alone needs distutils, gone from Python 3.12"),
@@ -127,18 +137,53 @@ MXNET_FIRST = pytest.param(
 def test_import_by_hand_in_either_order_without_the_pth(tmp_path, imports):
     """As under `python -S` or `pip install --target`: no .pth file is read, the import does the same."""
     shim = "import numpy\nfor kind in (bool, int):\n    vars(numpy).setdefault(kind.__name__, kind)\n"
-    script = tmp_path / "script.py"
-    script.write_text(shim + imports + "\n" + BIND)
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *filter(None, sys.path)])}
-    done = subprocess.run(
-        [sys.executable, "-S", str(script)],
-        env={**env, environment.VARIABLE: "NGRAPH"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = run_without_pth(shim + imports + "\n" + BIND, tmp_path, [PACKAGE.parent, *filter(None, sys.path)], "NGRAPH")
     assert done.stdout.split()[1:] == ["True"], done.stderr
+
+
+@needs_library
+def test_the_import_serves_calls_that_name_the_backend(tmp_path):
+    """Without a `.pth` file and without the variable."""
+    code = """
+import ngraph_mxnet, mxnet as mx
+net = mx.gluon.nn.Dense(2)
+net.initialize()
+net.hybridize(backend="NGRAPH")
+print(net(mx.nd.ones((1, 3))).shape, ngraph_mxnet.report().regions != ())
+"""
+    done = run_without_pth(code, tmp_path, [PACKAGE.parent, *filter(None, sys.path)])
+    assert done.stdout == "(1, 2) True\n", done.stderr
+
+
+MODEL_ALONE = """
+import sys
+before = list(sys.meta_path)
+import ngraph_mxnet
+import numpy as np
+from onnx import TensorProto, helper
+x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+(result,) = ngraph_mxnet.compile(model.SerializeToString(), backend="INTERPRETER")(np.array([1, 2], np.float32))
+print(result.tolist(), sys.meta_path == before, "ngraph_mxnet_autoload" in sys.modules)
+"""
+
+
+def test_models_without_mxnet_leave_the_import_system_alone(tmp_path):
+    """Where MXNet is not installed and no `.pth` file is read."""
+    site = tmp_path / "site"
+    site.mkdir()
+    for folder in (PACKAGE.parent, sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
+        for entry in Path(folder).iterdir():
+            if not entry.name.startswith("mxnet") and not (site / entry.name).exists():
+                (site / entry.name).symlink_to(entry)
+    done = run_without_pth(MODEL_ALONE, tmp_path, [site])
+    assert done.stdout == "[-1.0, -2.0] True False\n", done.stderr
+
+
+def test_beside_the_pth_the_import_adds_no_second_finder(tmp_path):
+    code = "import sys; before = list(sys.meta_path); import ngraph_mxnet; print(sys.meta_path == before)"
+    assert run_script(code, tmp_path, None).stdout == "True\n"
 
 
 def test_the_finder_survives_a_probe_and_a_failed_import(tmp_path):

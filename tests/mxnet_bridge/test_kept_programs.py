@@ -16,7 +16,8 @@ from mxnet_helpers import needs_library
 from native_runs import mx
 
 import ngraph_mxnet
-from ngraph_mxnet.cpu.recipe import ProgramRecipe, Recipe
+from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
+from ngraph_mxnet.cpu.recipe import Recipe
 
 SCRIPT = """
 import sys

@@ -106,7 +106,7 @@ class _Describing:
         return True
 
     def _shapes(self) -> tuple[Shape, ...]:
-        """Of full values, then of the two kinds of row values."""
+        """The shape of full values, then those of the two kinds of row values."""
         shape, rows, outer = self.description.shape, self.description.rows, self.description.outer
         return (shape, outer + (1,) * rows, outer) if rows else (shape,)
 

@@ -39,7 +39,7 @@ class Step:
 
 
 REDUCTIONS = {"reduce_sum": ("f64", 0.0), "reduce_mean": ("f64", 0.0), "reduce_max": ("f32", -inf)}
-"""Of all elements of a row: what accumulates them, and from which number on."""
+"""What accumulates all elements of a row, and from which number on."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def _valid_rows(data, p, valid, out):
 
 @kernel("box_nms")
 def box_nms(tensors, ints, floats, begin, end):
-    """Of each element of the batch the rows that are kept, by falling score, then rows of -1; or as ops/boxes.py says.
+    """For each element of the batch the kept rows, by falling score, then rows of -1; or as ops/boxes.py says.
 
     tensors: rows [n][rows][columns], output alike, and memory to work in: int64 [n][topk] and float32
     [n][6][topk]. floats: overlap, valid. Tasks: n.

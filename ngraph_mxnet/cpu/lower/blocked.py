@@ -54,7 +54,7 @@ def _pool_params(source: BlockedView, out: BlockedView, *, kernel: Sequence[int]
 
 
 def _suffix(source: View, out: View) -> str:
-    """Of the kernel's name, by how its operands are stored."""
+    """The end of the kernel's name, which tells how its operands are stored."""
     if source.type.element is not BF16:
         return ""
     return "_bf16" if out.type.element is BF16 else "_bf16_f32"

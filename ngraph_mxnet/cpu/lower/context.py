@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.cpu.codegen.generator import Generator
+from ngraph_mxnet.cpu.instruction import Buffer, Space
 from ngraph_mxnet.cpu.isa import Isa
 from ngraph_mxnet.cpu.layout import LayoutPlan, plan_gates, plan_layout
 from ngraph_mxnet.cpu.params import KERNELS, Params
@@ -22,10 +23,8 @@ from ngraph_mxnet.cpu.view import (
     BF16,
     BLOCK,
     BlockedView,
-    Buffer,
     Halo,
     PlainView,
-    Space,
     View,
     as_blocked,
     as_plain,

@@ -20,7 +20,7 @@ from ngraph_mxnet.cpu.microkernels.params import (
     contraction_params,
 )
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
+from ngraph_mxnet.cpu.microkernels.tiles import ContractionSize, choose_tiles
 from ngraph_mxnet.cpu.microkernels.variants import Kind
 from ngraph_mxnet.cpu.params import Params
 from ngraph_mxnet.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
@@ -86,7 +86,7 @@ class Input:
 
     @property
     def pixel_bytes(self) -> int:
-        """Of all channels that are read together, with the padding that lies between them."""
+        """Bytes of all channels that are read together, with the padding that lies between them."""
         if not isinstance(self.view, BlockedView):
             return self.channels * 4
         channels = self.channels if self.kind == "k1" else self.channels * BLOCK
@@ -165,13 +165,13 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     if out.type.size == 0:
         return
     group_blocks = out.blocks // source.groups if source.groups > 1 else out.blocks
-    choice = choose_tiles(
-        ctx.target.isa, source.kind, images=out.images, out_h=out.height, out_w=out.width, out_blocks=group_blocks,
-        steps=source.channels * geometry.taps, groups=source.groups, stride=prod(geometry.strides),
-        flat_input=_is_flat(source, out, geometry), pixel_bytes=source.pixel_bytes,
-        channels=out.type.shape[1] if source.groups == 1 else None,
-        threads=ctx.target.threads, bf16=ctx.bf16, splits=out.type.element is not BF16,
+    size = ContractionSize(
+        out.images, out.height, out.width, group_blocks, steps=source.channels * geometry.taps, groups=source.groups,
+        stride=prod(geometry.strides), flat_input=_is_flat(source, out, geometry),
+        channels=out.type.shape[1] if source.groups == 1 else None, pixel_bytes=source.pixel_bytes,
     )
+    choice = choose_tiles(ctx.target.isa, source.kind, size, threads=ctx.target.threads, bf16=ctx.bf16,
+                          splits=out.type.element is not BF16)
     planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(
         out.height, out.width, inputs=source.plane, output=byte_plane(out), stride=geometry.strides,

@@ -8,7 +8,7 @@ from ngraph_mxnet.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.cpu.params import KERNELS
 from ngraph_mxnet.cpu.view import BLOCK, View
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.opdef import ops_of
+from ngraph_mxnet.ir.op_table import ops_of
 
 
 def check_f32(node: Node) -> str | None:
@@ -89,7 +89,7 @@ def _plain(ctx: Lowering, node: Node, floats: list[float], kernel: str = "") -> 
 
 @lowers(*ops_of("comparison"), check=_check_arithmetic)
 def comparison(ctx: Lowering, node: Node) -> None:
-    """Of any element type, to bool."""
+    """A comparison takes any element type and gives bool."""
     if _has_own_kernel(node):
         _plain(ctx, node, [])
     else:

@@ -11,7 +11,7 @@ from ngraph_mxnet.cpu.lower.context import RULES, Lowering, blocked_dims, blocke
 from ngraph_mxnet.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.cpu.view import BLOCK, PlainView, View, contiguous_strides, images_of
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.opdef import get_op
+from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.types import TensorType
 
 Strides = tuple[int, ...]

@@ -13,7 +13,7 @@ from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.contraction import check_depth, clamps
 from ngraph_mxnet.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.cpu.microkernels.tiles import choose_tiles
+from ngraph_mxnet.cpu.microkernels.tiles import ContractionSize, choose_tiles
 from ngraph_mxnet.cpu.params.layout import packed_channels, packed_matrices
 from ngraph_mxnet.cpu.view import BF16, BLOCK, BlockedView, PlainView, View, contiguous_strides
 from ngraph_mxnet.ir.graph import Node, Value
@@ -44,7 +44,7 @@ def _check_matmul(node: Node) -> str | None:
 
 @lowers("matmul", "matmul_bias", check=_check_matmul)
 def matmul(ctx: Lowering, node: Node) -> None:
-    """Of any rank from 2, batches broadcast."""
+    """A product takes operands of any rank from 2, whose batches broadcast."""
     if node.inputs[0].type.element is not f32:
         wide.product(ctx, node)
         return
@@ -124,11 +124,8 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     size = left.type.element.size  # of the packed right operand's elements too
     blocks, plane = -(-depth // BLOCK), Plane(0, left.strides[-2] * size)
     steps = step_table(plane, channels=blocks, channel_stride=BLOCK * size)
-    choice = choose_tiles(
-        ctx.target.isa, "k16", images=1, out_h=1, out_w=rows, out_blocks=-(-columns // BLOCK), steps=steps.size,
-        groups=group.size * image.size, flat_input=True, threads=ctx.target.threads,
-        bf16=ctx.bf16,
-    )
+    product = ContractionSize.of_product(rows, -(-columns // BLOCK), steps.size, groups=group.size * image.size)
+    choice = choose_tiles(ctx.target.isa, "k16", product, threads=ctx.target.threads, bf16=ctx.bf16)
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, out.strides[-2] * 4))
     matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
     params = contraction_params(**{

@@ -8,9 +8,10 @@ from operator import mul
 
 import numpy as np
 
+from ngraph_mxnet.cpu.instruction import Space
 from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.params.strided import SIZE_SUFFIX, merged_dims
-from ngraph_mxnet.cpu.view import PlainView, Space, contiguous_strides, plain_view
+from ngraph_mxnet.cpu.view import PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape, TensorType
 

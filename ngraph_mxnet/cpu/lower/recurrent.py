@@ -10,7 +10,7 @@ from ngraph_mxnet.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
+from ngraph_mxnet.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
 from ngraph_mxnet.cpu.params.layout import packed_channels, packed_matrices
 from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.params.recurrent import CELLS, CHUNK
@@ -82,8 +82,8 @@ class _Product:
     def of(ctx: Lowering, weights: Value, bias: Value | None, rows: int) -> _Product:
         columns, depth = weights.shape
         blocks = -(-depth // BLOCK)
-        choice = choose_tiles(ctx.target.isa, "k16", images=1, out_h=1, out_w=rows, out_blocks=-(-columns // BLOCK),
-                              steps=blocks, flat_input=True, threads=ctx.target.threads)
+        size = ContractionSize.of_product(rows, -(-columns // BLOCK), blocks)
+        choice = choose_tiles(ctx.target.isa, "k16", size, threads=ctx.target.threads)
         tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
 
         def pack(context: Lowering, source: PlainView, destination: View) -> None:

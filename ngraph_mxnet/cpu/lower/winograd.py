@@ -11,14 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.cpu import algorithm
+from ngraph_mxnet.cpu.instruction import Buffer
 from ngraph_mxnet.cpu.lower.context import Lowering, blocked_strides
 from ngraph_mxnet.cpu.lower.contraction import Epilogue, Geometry, channel_blocks
 from ngraph_mxnet.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.cpu.microkernels.tiles import TileChoice, choose_tiles
+from ngraph_mxnet.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
 from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.params.winograd import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
-from ngraph_mxnet.cpu.view import BLOCK, BlockedView, Buffer, PlainView, View, images_of
+from ngraph_mxnet.cpu.view import BLOCK, BlockedView, PlainView, View, images_of
 from ngraph_mxnet.cpu.winograd import cut, weight_matrix
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
@@ -116,8 +117,8 @@ class _Products:
     @staticmethod
     def of(ctx: Lowering, tile: int, blocks: int, out_blocks: int, tiles: int) -> _Products:
         matrices = (tile + 2) ** 2
-        choice = choose_tiles(ctx.target.isa, "k16", images=1, out_h=1, out_w=tiles, out_blocks=out_blocks,
-                              steps=blocks, groups=matrices, flat_input=True, threads=ctx.target.threads)
+        size = ContractionSize.of_product(tiles, out_blocks, blocks, groups=matrices)
+        choice = choose_tiles(ctx.target.isa, "k16", size, threads=ctx.target.threads)
         return _Products(ctx, matrices, blocks, tiles, choice)
 
     def views(self) -> tuple[View, View]:

@@ -25,7 +25,7 @@ def peak_symbol(isa: Isa) -> str:
 
 
 def multiply_adds(isa: Isa) -> int:
-    """Of single floats, in one round."""
+    """How many multiply-adds of single floats a round does."""
     return 16 * _ACCUMULATORS[isa] * _TIMES
 
 

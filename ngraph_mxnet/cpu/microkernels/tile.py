@@ -49,12 +49,12 @@ class TileValues:
     blocks_left: ir.Value
     """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
     ends_early: ir.Value
-    """Of half blocks: nobody else stores the upper half of this tile's block."""
+    """For half blocks: nobody else stores the upper half of this tile's block."""
     has_residual: ir.Value
     has_gate: ir.Value
     has_output2: ir.Value
     is_bf16: Sequence[ir.Value]
-    """Of output, residual and second output; means something to variants of bf16 only."""
+    """Whether output, residual and second output are bf16; means something to variants of bf16 only."""
     floats: ir.Value
 
 
@@ -115,6 +115,31 @@ def _step_pointers(
     return [e.at(moved[m // 4], multiples[m % 4]) if m % 4 else moved[m // 4] for m in range(pixels)]
 
 
+class _Loop:
+    """A loop of one block whose values change from turn to turn; the builder stands in it from the beginning."""
+
+    def __init__(self, e: Emitter, name: str, after: str) -> None:
+        self._builder = b = e.builder
+        self._before, self._body, self._done = b.block, e.block(name), e.block(after)
+        self._carried: list[tuple[ir.PhiInstr, ir.Value]] = []
+        b.branch(self._body)
+        b.position_at_end(self._body)
+
+    def carry(self, first: ir.Value) -> ir.Value:
+        """A value that is `first` in the first turn; all are named before anything else is emitted."""
+        phi = self._builder.phi(first.type)
+        self._carried.append((phi, first))
+        return phi
+
+    def close(self, again: ir.Value, following: Sequence[ir.Value]) -> None:
+        """Take another turn if `again`, with the carried values as they follow; the builder goes on behind the loop."""
+        self._builder.cbranch(again, self._body, self._done)
+        for (phi, first), value in zip(self._carried, following, strict=True):
+            phi.add_incoming(first, self._before)
+            phi.add_incoming(value, self._body)
+        self._builder.position_at_end(self._done)
+
+
 def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: int) -> list[ir.Value]:
     """Sums over all steps, bias included, block by block."""
     b = e.builder
@@ -124,27 +149,20 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     initial = _initial(e, v, variant, pixels)
     initial += [ir.Constant(e.vector, None)] * (width * (sets - 1))
 
-    before, body, done = b.block, e.block(f"steps_m{pixels}"), e.block(f"sum_m{pixels}")
-    b.branch(body)
-    b.position_at_end(body)
-    step, weights = b.phi(v.steps.type), b.phi(v.weights.type)
-    sums = [b.phi(e.vector) for _ in initial]
-    phis = [(step, v.steps), (weights, v.weights), *zip(sums, initial, strict=True)]
-    prefetches = prefetch_bytes(variant)
-    if prefetches:
-        ahead = b.phi(v.ahead.type)
-        phis.append((ahead, v.ahead))
-    if unroll < lanes:
-        part = b.phi(I64)
-        phis.append((part, ir.Constant(I64, 0)))
+    loop = _Loop(e, f"steps_m{pixels}", f"sum_m{pixels}")
+    step, weights = loop.carry(v.steps), loop.carry(v.weights)
+    sums = [loop.carry(value) for value in initial]
+    prefetched = prefetch_bytes(variant) * unroll // lanes
+    ahead = loop.carry(v.ahead) if prefetched else None
+    part = loop.carry(ir.Constant(I64, 0)) if unroll < lanes else None
     offset = b.sext(e.load(step, I32), I64)
     next_step = e.at(step, 4)
     following = []
-    if prefetches:
-        for line in range(0, prefetches * unroll // lanes, 64):
+    if ahead is not None:
+        for line in range(0, prefetched, 64):
             e.prefetch(e.at(ahead, line), level=2)
-        following.append(e.at(ahead, prefetches * unroll // lanes))
-    if unroll < lanes:
+        following.append(e.at(ahead, prefetched))
+    if part is not None:
         # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60 (28 in bf16).
         offset = b.add(offset, part)
         next_part = b.and_(b.add(part, ir.Constant(I64, 4 * unroll)), ir.Constant(I64, 4 * lanes - 1))
@@ -152,18 +170,41 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
         following.append(next_part)
     places = _step_pointers(e, v, variant, starts, offset, pixels)
     if lanes == unroll and variant.kind == "k16" and variant.oc_tile == 16:
-        # The next step's input lines: worth 6 % on strided layers, nothing elsewhere. Wider tiles have no
-        # general register left for it. Prefetching the weights costs 3 % and gains at 7x7 only.
-        wrapped = b.select(b.icmp_unsigned("!=", next_step, v.steps_end), next_step, v.steps)
-        ahead = b.sext(e.load(wrapped, I32), I64)
-        for place in _step_pointers(e, v, variant, starts, ahead, pixels):
-            e.prefetch(place)
-    values: list[ir.Value] = list(sums)
+        _prefetch_inputs(e, v, variant, starts, next_step, pixels)
+    values = _add_products(e, variant, unroll, weights, places, sums)
+    next_weights = e.at(weights, 4 * variant.oc_tile * unroll)
+    again = b.icmp_unsigned("!=", next_step, v.steps_end)
+    loop.close(again, [next_step, next_weights, *values, *following])
+    while len(values) > width:
+        half = len(values) // 2
+        values = [b.fadd(x, y) for x, y in zip(values[:half], values[half:], strict=True)]
+    return values
+
+
+def _prefetch_inputs(e: Emitter, v: TileValues, variant: Variant, starts: Sequence[ir.Value], next_step: ir.Value,
+                     pixels: int) -> None:
+    """Fetch the next step's input lines: worth 6 % on strided layers, nothing elsewhere.
+
+    Wider tiles have no general register left for it. Prefetching the weights costs 3 % and gains at 7x7 only.
+    """
+    wrapped = e.builder.select(e.builder.icmp_unsigned("!=", next_step, v.steps_end), next_step, v.steps)
+    offset = e.builder.sext(e.load(wrapped, I32), I64)
+    for place in _step_pointers(e, v, variant, starts, offset, pixels):
+        e.prefetch(place)
+
+
+def _add_products(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, places: Sequence[ir.Value],
+                  sums: Sequence[ir.Value]) -> list[ir.Value]:
+    """The sums with `unroll` lanes of a step added: the pixels at `places` times each block's weights.
+
+    Lanes take turns with the sets of sums.
+    """
+    values, width = list(sums), len(places) * variant.blocks
     pairs = variant.bf16 and variant.kind == "k16"
     multiply_add = e.dot if pairs else e.multiply_add
     aligned = min(64, 4 * variant.oc_tile)
     for lane in range(unroll):
-        first = (lane % sets) * width
+        first = lane * width % len(values)
         row = [
             e.load(e.at(weights, 4 * lane * variant.oc_tile + 64 * i), PAIRS if pairs else e.vector, aligned)
             for i in range(variant.blocks)
@@ -174,19 +215,8 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
             else:
                 x = e.splat(e.load(e.at(place, 4 * lane), I32 if pairs else F32))
             for i in range(variant.blocks):
-                at = first + i * pixels + m
+                at = first + i * len(places) + m
                 values[at] = multiply_add(x, row[i], values[at])
-    next_weights = e.at(weights, 4 * variant.oc_tile * unroll)
-    b.cbranch(b.icmp_unsigned("!=", next_step, v.steps_end), body, done)
-    for (phi, first_value), next_value in zip(
-        phis, [next_step, next_weights, *values, *following], strict=True
-    ):
-        phi.add_incoming(first_value, before)
-        phi.add_incoming(next_value, body)
-    b.position_at_end(done)
-    while len(values) > width:
-        half = len(values) // 2
-        values = [b.fadd(x, y) for x, y in zip(values[:half], values[half:], strict=True)]
     return values
 
 
@@ -219,6 +249,33 @@ def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
     return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
 
 
+def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Value], where: Sequence[ir.Value],
+           is_bf16: ir.Value) -> None:
+    """Write the results of one channel block, rounded if need be; a half block's upper half is zeros."""
+
+    def wide() -> list[ir.Value]:
+        for value, place in zip(results, where, strict=True):
+            e.builder.store(value, place, align=4)
+        return []
+
+    def narrow() -> list[ir.Value]:
+        for value, place in zip(results, where, strict=True):
+            e.store_bf16(value, place)
+        return []
+
+    def zeros() -> list[ir.Value]:
+        for place in where:
+            e.builder.store(ir.Constant(e.vector, None), e.at(place, 4 * variant.oc_tile), align=4)
+        return []
+
+    if variant.bf16:
+        e.either(is_bf16, narrow, wide)
+    else:
+        wide()
+    if variant.half:
+        e.when(v.ends_early, [], zeros)
+
+
 def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Residual, clamp, gate, output and second output of one channel block; the bare sums before the last steps."""
     b = e.builder
@@ -238,29 +295,6 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
 
         return e.either(residual_bf16, lambda: add(e.load_bf16), wide) if variant.bf16 else wide()
 
-    def store(results: Sequence[ir.Value], where: Sequence[ir.Value], is_bf16: ir.Value) -> None:
-        def wide() -> list[ir.Value]:
-            for value, place in zip(results, where, strict=True):
-                b.store(value, place, align=4)
-            return []
-
-        def narrow() -> list[ir.Value]:
-            for value, place in zip(results, where, strict=True):
-                e.store_bf16(value, place)
-            return []
-
-        def zeros() -> list[ir.Value]:
-            for place in where:
-                b.store(ir.Constant(e.vector, None), e.at(place, 4 * variant.oc_tile), align=4)
-            return []
-
-        if variant.bf16:
-            e.either(is_bf16, narrow, wide)
-        else:
-            wide()
-        if variant.half:
-            e.when(v.ends_early, [], zeros)
-
     def finish() -> list[ir.Value]:
         lower, upper = _bounds(e, v, "lower", "upper")
         clamped = [e.clamp(value, lower, upper) for value in e.when(v.has_residual, sums, add_residual)]
@@ -271,13 +305,13 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
         return [e.gate(value, parameters) for value in values]
 
     values = e.when(v.is_last, sums, finish)
-    store(values, places(v.output, v.out_block_stride, 1), output_bf16)
+    _store(e, v, variant, values, places(v.output, v.out_block_stride, 1), output_bf16)
 
     def second_output() -> list[ir.Value]:
         scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
         lower2, upper2 = _bounds(e, v, "lower2", "upper2")
         results = [e.clamp(e.multiply_add(value, scale, shift), lower2, upper2) for value in values]
-        store(results, places(v.output2, v.out2_block_stride, 3), output2_bf16)
+        _store(e, v, variant, results, places(v.output2, v.out2_block_stride, 3), output2_bf16)
         return []
 
     e.when(b.and_(v.is_last, v.has_output2), [], second_output)

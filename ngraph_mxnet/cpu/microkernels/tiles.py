@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from ngraph_mxnet.cpu.microkernels.params import BLOCK, ORDER_CHANNELS, ORDER_PIXELS
 from ngraph_mxnet.cpu.microkernels.variants import Isa, Kind, Variant, symbol, variants
 
-__all__ = ["TileChoice", "choose_tiles"]
+__all__ = ["ContractionSize", "TileChoice", "choose_tiles"]
 
 _VECTORS: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 """Registers that 16 floats take."""
@@ -68,55 +68,62 @@ class TileChoice:
         return {**{name: getattr(self, name) for name in shared.split()}, **strides}
 
 
-def choose_tiles(
-    isa: Isa,
-    kind: Kind,
-    *,
-    images: int,
-    out_h: int,
-    out_w: int,
-    out_blocks: int,
-    steps: int,
-    groups: int = 1,
-    stride: int = 1,
-    flat_input: bool = False,
-    channels: int | None = None,
-    pixel_bytes: int | None = None,
-    threads: int = 1,
-    bf16: bool = False,
-    splits: bool = True,
-) -> TileChoice:
-    """Tiles for a contraction of `out_h * out_w` pixels and `out_blocks` 16-channel blocks a group.
+@dataclass(frozen=True)
+class ContractionSize:
+    """A contraction of `out_h * out_w` pixels and `out_blocks` 16-channel blocks a group.
 
     `flat_input`: all output pixels of an image lie at one constant input stride (matrix rows; 1x1
     convolution of stride 1 without halo). `channels` are those of a group, if its last block is not full.
     `pixel_bytes` of the input, those of a matrix's row if not given, and `stride` (both axes' product)
     estimate the input's size.
-    `bf16` wants a variant of bf16; `splits` allows to split the steps (not with a bf16 output).
-    A matrix multiply of M rows is `images=1, out_h=1, out_w=M, flat_input=True`.
     """
-    fold = images > 1 and out_h * out_w < _FOLD_PIXELS
-    outer_images, out_rows = (1, images * out_h) if fold else (images, out_h)
+
+    images: int
+    out_h: int
+    out_w: int
+    out_blocks: int
+    steps: int
+    groups: int = 1
+    stride: int = 1
+    flat_input: bool = False
+    channels: int | None = None
+    pixel_bytes: int | None = None
+
+    @staticmethod
+    def of_product(rows: int, out_blocks: int, steps: int, groups: int = 1) -> ContractionSize:
+        """That of a matrix product of so many rows, or of several that are alike."""
+        return ContractionSize(images=1, out_h=1, out_w=rows, out_blocks=out_blocks, steps=steps, groups=groups,
+                               flat_input=True)
+
+
+def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 1, bf16: bool = False,
+                 splits: bool = True) -> TileChoice:
+    """Tiles for a contraction of this size.
+
+    `bf16` wants a variant of bf16; `splits` allows to split the steps (not with a bf16 output).
+    """
+    fold = size.images > 1 and size.out_h * size.out_w < _FOLD_PIXELS
+    outer_images, out_rows = (1, size.images * size.out_h) if fold else (size.images, size.out_h)
     best: tuple[float, TileChoice] | None = None
     for variant in variants(isa):
         if (variant.kind, variant.bf16) != (kind, bf16):
             continue
         # Indexed tiles cross rows; those with a constant stride only where the input is one long row.
-        one_row = not variant.rows or (flat_input and not fold)
-        rows, row_pixels = (1, out_rows * out_w) if one_row else (out_rows, out_w)
+        one_row = not variant.rows or (size.flat_input and not fold)
+        rows, row_pixels = (1, out_rows * size.out_w) if one_row else (out_rows, size.out_w)
         row_tiles = -(-row_pixels // variant.tile)
-        oc_groups = -(-(channels or BLOCK * out_blocks) // variant.oc_tile)
+        oc_groups = -(-(size.channels or BLOCK * size.out_blocks) // variant.oc_tile)
         choice = TileChoice(
-            variant, symbol(variant, isa), fold, outer_images, groups, oc_groups, out_blocks,
-            rows, row_pixels, row_tiles, chunk_tiles=1, order=ORDER_CHANNELS, steps=steps,
+            variant, symbol(variant, isa), fold, outer_images, size.groups, oc_groups, size.out_blocks,
+            rows, row_pixels, row_tiles, chunk_tiles=1, order=ORDER_CHANNELS, steps=size.steps,
         )  # fmt: skip
         cost = _cost(choice, _VECTORS[isa])
         if best is None or cost < best[0]:
             best = (cost, choice)
     if best is None:
         raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ''} for {isa}")
-    pixel_bytes = pixel_bytes or steps * best[1].variant.lanes * 4
-    return _schedule(best[1], isa, pixel_bytes=pixel_bytes * stride, threads=threads, splits=splits)
+    pixel_bytes = size.pixel_bytes or size.steps * best[1].variant.lanes * 4
+    return _schedule(best[1], isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits)
 
 
 def _cost(choice: TileChoice, vectors: int) -> float:

@@ -48,7 +48,7 @@ LRN = Kernels("lrn", tensors="input >output", ints="n c inner size in_n in_c out
 
 
 def softmax(shape: Sequence[int], axis: int) -> Params:
-    """Of contiguous tensors."""
+    """The parameters of a softmax of contiguous tensors."""
     n = around(shape, axis)
     outer = n["size"] * n["inner"]
     return SOFTMAX(**n, in_outer=outer, in_axis=n["inner"], in_inner=1, out_outer=outer, out_axis=n["inner"],

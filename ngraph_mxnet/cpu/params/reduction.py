@@ -70,6 +70,6 @@ def reduced(record: Kernels, shape: Sequence[int], axes: Sequence[int], in_strid
 
 
 def position(shape: Sequence[int], axis: int) -> Params:
-    """Of a contiguous tensor."""
+    """The parameters of argmax or argmin of a contiguous tensor."""
     n = around(shape, axis)
     return ARG(**n, in_outer=n["size"] * n["inner"], in_axis=n["inner"], in_inner=1, out_outer=n["inner"], out_inner=1)

@@ -82,7 +82,7 @@ def _tensors(count: int) -> str:
 
 @cache
 def _names(count: int) -> tuple[str, ...]:
-    """Of the ints of a kernel of so many tensors."""
+    """What the ints of a kernel of so many tensors are called."""
     return (*"rows chunk d0 d1 d2 d3 d4".split(), *(f"{tensor}{i}" for tensor in _tensors(count) for i in range(5)))
 
 

@@ -8,7 +8,7 @@ from ngraph_mxnet.cpu.params.record import BLOCK, MOST, Kernels, Span, blocked_s
 
 OUTPUT_FLAGS = {"residual": 1, "output2": 2}
 _SIDES = {2: 4, 4: 6}
-"""Of the input tile, by that of the output."""
+"""The side of the input tile, by that of the output tile."""
 
 
 def _image(p: Any, operand: str, prefix: str, size: int, first: int = 0) -> Span:

@@ -86,7 +86,7 @@ def _converted(b: Builder, rows: Value, first: int, box_format: str) -> Value:
 
 @rule("_contrib_box_iou", operands=2)
 def box_iou(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Of each box with each; 0 where they do not meet."""
+    """The overlap of each box with each; 0 where they do not meet."""
     box_format = attrs.choice("format", "corner", BOX_FORMATS)
     if any(len(x.shape) < 2 or x.shape[-1] != 4 for x in inputs):
         raise UnsupportedError(f"found {inputs[0].type} and {inputs[1].type}, expected four columns")

@@ -13,7 +13,7 @@ from ngraph_mxnet.mxnet_bridge.rules.registry import Lowering, add_rule, rule
 from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 Log = Callable[..., Value]
-"""Of a builder, samples and parameters that broadcast to them: the logarithm of the density."""
+"""Makes the logarithm of the density from a builder, samples, and parameters that broadcast to them."""
 
 
 def _density(log: Log) -> Lowering:
@@ -36,7 +36,7 @@ def _result(b: Builder, log: Value, attrs: Attrs) -> Value:
 
 
 def _uniform(b: Builder, sample: Value, low: Value, high: Value) -> Value:
-    """Of any sample: MXNet does not look whether it is between the bounds."""
+    """The density of any sample: MXNet does not look whether it is between the bounds."""
     return b.negative(b.log(b.subtract(high, low)))
 
 

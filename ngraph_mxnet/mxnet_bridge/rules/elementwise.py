@@ -105,7 +105,7 @@ for _table, _types in ((MATHS_OF_ONE, MATHS), (EXACT_OF_ONE, NUMBERS), (COPIES, 
 
 @moves("zeros_like", operands=1, ignored=["dtype"])
 def zeros_like(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Of the input's type: MXNet reads no dtype here, though models give one."""
+    """Zeros of the input's type: MXNet reads no dtype here, though models give one."""
     (x,) = inputs
     return b.broadcast(scalar(b, 0, x), shape=x.shape)
 

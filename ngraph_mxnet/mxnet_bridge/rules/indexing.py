@@ -36,7 +36,7 @@ def embedding(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 @moves("batch_take", operands=2)
 def batch_take(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Of each row the element at its index."""
+    """The element of each row at the row's index."""
     data, indices = inputs
     if len(data.shape) != 2 or indices.type.size != data.shape[0]:
         raise UnsupportedError(f"found {data.type} and {indices.type}, expected a matrix and an index for each row")

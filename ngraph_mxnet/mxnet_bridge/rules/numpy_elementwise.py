@@ -79,7 +79,7 @@ add_rule(_one(EXACT_OF_ONE["relu"]), "_npx_relu", operands=1, types=NUMBERS)
 
 @rule("_npi_bitwise_not", operands=1, types=EXACT)
 def bitwise_not(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Of integers; of bool the opposite."""
+    """The inverted bits of integers; the opposite of bool."""
     (x,) = inputs
     return b.logical_not(x) if x.type.element is boolean else b.bitwise_not(x)
 
@@ -142,7 +142,7 @@ def _mixed(function: Binary, of_bool: Binary | None = None) -> Lowering:
 
 
 def _maths(function: Binary) -> Binary:
-    """Of integers in float32, cut off."""
+    """A function that computes integers in float32 and cuts the result off."""
     return lambda b, x, y: as_number(b, function(b, as_float(b, x), as_float(b, y)), x)
 
 

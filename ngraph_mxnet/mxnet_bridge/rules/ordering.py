@@ -40,7 +40,7 @@ def topk(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 def _mask(b: Builder, x: Value, places: Value, axis: int) -> Value:
-    """Of the type of x: 1 at the places, else 0."""
+    """A tensor of x's type: 1 at the places, else 0."""
     rank = len(x.shape)
     order = [i for i in range(rank) if i != axis] + [axis]
     lines, count = x.type.size // x.shape[axis], places.shape[axis]

@@ -219,7 +219,7 @@ def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 @rule("_contrib_quantized_elemwise_mul", operands=6, types=QUANTIZED)
 def elemwise_mul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
-    """Of int8: in 8 bits by the calibrated range, fractions cut off; else in 32 bits, or in float32 if so asked."""
+    """Multiplies int8: in 8 bits by the calibrated range, fractions cut off; else in 32 bits or, if asked, float32."""
     left, right, *bounds = inputs
     _is(left, i8)
     _is(right, i8)

@@ -43,7 +43,7 @@ def _operands(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value, Value | 
 
 @rule("_contrib_quantized_conv", operands=(6, 9), parameters=[1, 2, 4, 5, 6, 7, 8], types=QUANTIZED, ignored=IGNORED)
 def quantized_conv(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
-    """Of uint8, in 32 bits. MXNet adds the bias as it stands, in whatever range, and tells the range for int8 data."""
+    """Convolves uint8, in 32 bits. MXNet adds the bias as it is, in any range, and tells the range for int8 data."""
     x, weight, bias, bounds = _operands(inputs, attrs)
     if x.type.element is not u8:
         raise UnsupportedError(f"found data {x.type}: MXNet's quantized_conv takes uint8 only, and raises")
@@ -55,7 +55,7 @@ def quantized_conv(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 
 @rule("_contrib_quantized_fully_connected", operands=(6, 9), parameters=[1, 2, 4, 5, 6, 7, 8], types=QUANTIZED)
 def quantized_fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
-    """Of uint8 or int8, in 32 bits, to whose scale the bias is brought (fractions cut off)."""
+    """A product of uint8 or int8, in 32 bits, to whose scale the bias is brought (fractions cut off)."""
     x, weight, bias, bounds = _operands(inputs, attrs)
     element = x.type.element
     size, weight_size = magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:4])

@@ -77,13 +77,13 @@ class _Parameters:
         self._at = 0
 
     def weights(self, depth: int) -> list[Value]:
-        """Of one layer and direction: [G*H, depth], [G*H, R], and [R, H] if the state is projected."""
+        """The weights of one layer and direction: [G*H, depth], [G*H, R], and [R, H] if the state is projected."""
         state = self._projection or self._units
         found = [self._take(self._rows, depth), self._take(self._rows, state)]
         return [*found, self._take(state, self._units)] if self._projection is not None else found
 
     def biases(self) -> tuple[Value, Value]:
-        """Of the inputs and of the state, each [G*H]."""
+        """The biases of the inputs and of the state, each [G*H]."""
         return self._take(self._rows), self._take(self._rows)
 
     def finish(self) -> None:

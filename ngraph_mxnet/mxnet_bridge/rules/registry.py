@@ -122,7 +122,8 @@ def find_rule(op: str) -> Rule | None:
 
 
 def all_rules() -> dict[str, Rule]:
-    """Every rule, by the canonical name of its MXNet operator."""
-    import ngraph_mxnet.mxnet_bridge.rules  # noqa: F401  (registers them)
+    """Every rule, by the canonical name of its MXNet operator.
 
+    Who has this module has imported its package, and with that all families.
+    """
     return _RULES

@@ -42,7 +42,7 @@ def _concat(node: Node, places: Places) -> None:
 
 
 def _box(node: Node, places: Places) -> None:
-    """Of a slice its part of the operand, of others all of it."""
+    """Make the result a view: of a slice's part of the operand, of all of it for other ops."""
     wanted = Box(node.attrs.get("begin", (0,) * len(node.output.shape)), node.output.shape)
     for piece in places.owned(node.inputs[0]):
         common = piece.box.meet(wanted)

@@ -48,7 +48,7 @@ for _name, _ir_op in _BINARY.items():
 
 @rule("Sum", "Max", "Min")
 def variadic(b: Builder, call: Call) -> Value:
-    """Of one operand or more."""
+    """Sum, Max and Min take one operand or more."""
     values = call.all_inputs()
     if not values:
         raise ModelError("no inputs")

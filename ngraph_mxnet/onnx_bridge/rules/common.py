@@ -11,7 +11,7 @@ from ngraph_mxnet.onnx_bridge.rules.registry import Call
 
 Ints = tuple[int, ...]
 MOST_ELEMENTS = 1 << 28
-"""Of a tensor that a few numbers in a file ask for."""
+"""The most elements of a tensor that a few numbers in a file ask for."""
 
 
 def require_size(count: int) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
 MOST_TRIPS = 1000
-"""Of a loop, whose body is repeated in the graph."""
+"""The most turns of a loop, whose body is repeated in the graph."""
 
 
 @rule("If")

@@ -14,7 +14,7 @@ from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 _ML = "ai.onnx.ml"
 MOST_LEVELS = 256
-"""Of a tree: each is a step in the graph."""
+"""The most levels of a tree: each is a step in the graph."""
 
 
 @rule("Binarizer", domain=_ML)
@@ -34,7 +34,7 @@ def array_feature_extractor(b: Builder, call: Call) -> Value:
 
 @rule("TfIdfVectorizer")
 def tf_idf_vectorizer(b: Builder, call: Call) -> Value:
-    """Of numbers: how often each n-gram of the pool occurs in a row, its elements up to `max_skip_count` + 1 apart."""
+    """How often each n-gram of numbers in the pool occurs in a row, its elements up to `max_skip_count` + 1 apart."""
     x, attrs = call.input(0), call.attrs
     pool, starts = attrs.ints("pool_int64s", None), attrs.ints("ngram_counts")
     places, weights = attrs.ints("ngram_indexes"), attrs.floats("weights", None)

@@ -83,7 +83,7 @@ def scatter_elements(b: Builder, call: Call) -> Value:
 
 @rule("TopK")
 def top_k(b: Builder, call: Call) -> list[Value]:
-    """Of equal elements the first come first."""
+    """The largest or smallest elements; of equal ones the first come first."""
     x = call.input(0)
     axis = normal_axis(call.attrs.int("axis", -1), x.type.rank)
     count = call.attrs.int("k") if call.opset < 10 else call.static_ints(1, "k")[0]
@@ -116,7 +116,7 @@ def _later(b: Builder, x: Value, axis: int, places: int, before: float) -> Value
 
 
 def _running_product(b: Builder, x: Value, axis: int) -> Value:
-    """Of 2, 4, 8, ... neighbours, each from two of half as many."""
+    """The product of each element and all before it: that of 2, 4, 8, ... neighbours, each from two of half as many."""
     reach = 1
     while reach < x.shape[axis]:
         x = b.multiply(x, _later(b, x, axis, reach, 1))

@@ -11,7 +11,7 @@ from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 MOST_ROWS = 64
-"""Of a matrix whose determinant is computed: the elimination is repeated in the graph."""
+"""The most rows of a matrix whose determinant is computed: the elimination is repeated in the graph."""
 
 
 def product(b: Builder, left: Value, right: Value) -> Value:

@@ -13,7 +13,7 @@ from ngraph_mxnet.onnx_bridge.rules.common import Ints, require_table, window
 from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 _MOST_TAPS = 1 << 14
-"""Of a window that is walked tap by tap in the graph."""
+"""The most taps of a window that is walked tap by tap in the graph."""
 
 
 def _require_taps(kernel: Ints) -> None:

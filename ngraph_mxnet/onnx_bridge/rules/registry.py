@@ -37,7 +37,7 @@ class Call:
     outputs: int
     """How many it has, trailing ones that are left out aside."""
     opset: int
-    """Of its domain."""
+    """The version of its domain's operators."""
     static_value: Callable[[Value], np.ndarray | None]
     """The elements of a value that depends on no data."""
     required_value: Callable[[Value], np.ndarray | None]
@@ -65,11 +65,11 @@ class Call:
         return item
 
     def optional_item(self, position: int) -> Item | None:
-        """Of any kind."""
+        """An input of any kind; None if it is left out."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def item(self, position: int) -> Item:
-        """Of any kind.
+        """An input of any kind.
 
         Raises:
             ModelError: it is left out.
@@ -135,7 +135,5 @@ def find_rule(op: str, domain: str = "") -> Rule | None:
 
 
 def all_rules() -> dict[tuple[str, str], Rule]:
-    """Every rule by domain and operator."""
-    import ngraph_mxnet.onnx_bridge.rules  # noqa: F401  (registers them)
-
+    """Every rule by domain and operator: who has this module has imported the package, and with it all families."""
     return _RULES

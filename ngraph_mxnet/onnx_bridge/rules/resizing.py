@@ -16,7 +16,7 @@ from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
                 "tf_crop_and_resize", "tf_half_pixel_for_nn")
 _MOST_ROWS = 1 << 16
-"""Of an interpolation's matrix, which is made row by row."""
+"""The most rows of an interpolation's matrix, which is made row by row."""
 
 
 def _places(mode: str, size: int, out: int, scale: float, region: tuple[float, float]) -> np.ndarray:

@@ -25,7 +25,7 @@ def _first(b: Builder, call: Call, value: Value, count: Value, axis: int) -> Ite
 
 
 def _chosen(b: Builder, condition: Value) -> tuple[Value, Value]:
-    """Of a vector of bool: the places where it holds, then the others, both in order; and how many hold."""
+    """The places where a vector of bool holds, then the others, both in order; and how many hold."""
     number = b.convert(condition, element="u8")
     order = b.argsort(number, axis=0, descending=True)
     return order, b.reduce_sum(b.convert(condition, element=i64), axes=(0,))
@@ -58,7 +58,7 @@ def compress(b: Builder, call: Call) -> Item:
 
 @rule("Unique")
 def unique(b: Builder, call: Call) -> list[Item]:
-    """Of the flat tensor: the elements, the first place of each, which one is where, and how often each occurs."""
+    """The elements of the flat tensor, the first place of each, which one is where, and how often each occurs."""
     x, ordered = call.input(0), call.attrs.bool("sorted", True)
     size = x.type.size
     if call.attrs.int("axis", None) is not None and x.type.rank != 1:

@@ -13,7 +13,7 @@ from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.values import EmptyOptional, Item, TensorSequence
 
 MOST_PARTS = 4096
-"""Of a tensor that is split."""
+"""The most parts that a tensor is split into."""
 
 
 @rule("SequenceEmpty")

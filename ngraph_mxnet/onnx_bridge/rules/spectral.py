@@ -12,7 +12,7 @@ from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 from ngraph_mxnet.onnx_bridge.tensors import element_of
 
 MOST_POINTS = 4096
-"""Of a transform: its matrices have the square of that many elements."""
+"""The most points of a transform: its matrices have the square of that many elements."""
 
 
 @rule("DFT")

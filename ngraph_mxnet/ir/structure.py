@@ -1,0 +1,85 @@
+"""What a graph is made of: values, nodes, and their order. Printing needs no more than this; `graph` adds rewriting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ngraph_mxnet.ir.opdef import OpDef
+from ngraph_mxnet.ir.types import Shape, TensorType
+
+
+@dataclass(eq=False)
+class Value:
+    """One tensor: a graph parameter (`node is None`) or output `index` of `node`.
+
+    `cacheable` marks a parameter whose content seldom changes, such as a weight; what depends on
+    cacheable parameters only is computed once and kept (see `passes.prepare`).
+    """
+
+    type: TensorType
+    node: Node | None = None
+    index: int = 0
+    name: str = ""
+    cacheable: bool = False
+    origin: str = ""
+
+    @property
+    def shape(self) -> Shape:
+        return self.type.shape
+
+    @property
+    def is_parameter(self) -> bool:
+        return self.node is None
+
+
+@dataclass(eq=False)
+class Node:
+    """One application of an op. `origin` is the framework's name for it, e.g. `mx:conv0 Convolution`."""
+
+    op: OpDef
+    inputs: list[Value]
+    attrs: dict[str, Any]
+    outputs: list[Value] = field(default_factory=list)
+    origin: str = ""
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        (only,) = self.outputs
+        return only
+
+    def __str__(self) -> str:
+        return f"{self.op.name}" + (f" ({self.origin})" if self.origin else "")
+
+
+class Structure:
+    """From `parameters` to `results`, in topological order of `nodes`."""
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.parameters: list[Value] = []
+        self.nodes: list[Node] = []
+        self.results: list[Value] = []
+
+    def values(self) -> Iterator[Value]:
+        yield from self.parameters
+        for node in self.nodes:
+            yield from node.outputs
+
+    def readers(self) -> dict[Value, list[tuple[Node, int]]]:
+        """Who reads each value, and as which operand."""
+        table: dict[Value, list[tuple[Node, int]]] = {value: [] for value in self.values()}
+        for node in self.nodes:
+            for position, operand in enumerate(node.inputs):
+                table[operand].append((node, position))
+        return table
+
+
+def count_ops(nodes: Iterable[Node]) -> dict[str, int]:
+    """How often each op occurs, sorted by name."""
+    counts: dict[str, int] = {}
+    for node in nodes:
+        counts[node.op.name] = counts.get(node.op.name, 0) + 1
+    return dict(sorted(counts.items()))
