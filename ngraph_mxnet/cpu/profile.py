@@ -9,14 +9,17 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.cpu.isa import Isa
 from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.cpu.peak import Peak
 from ngraph_mxnet.cpu.trace import Label, Spans
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.runtime.trace import recorder
 
 _WARM_UP = 3
 _EVENTS_PER_THREAD = 1 << 17
@@ -95,6 +98,20 @@ def _total(kernel: str, origin: str, rows: Sequence[Row]) -> Row:
 
 def _slowest_first(rows: Any) -> list[Row]:
     return sorted(rows, key=lambda row: -row.ms)
+
+
+def profiled(forward: Callable[[], Any], rounds: int, isa: Isa, threads: int, memory: tuple[MemoryUse, ...]) -> Profile:
+    """Run `forward`, which runs Programs on `threads` threads, and compare with the machine's peak.
+
+    Raises:
+        ConfigError: NGRAPH_PROFILE is set.
+    """
+    from ngraph_mxnet.cpu.peak import measure_peak  # its kernels need a compiler, which running a graph does not
+
+    if recorder() is not None:
+        raise ConfigError("NGRAPH_PROFILE is set: a process has one recorder; unset it")
+    peak = measure_peak(isa, threads)
+    return replace(measure(forward, threads, rounds), isa=isa, peak=peak, memory=memory)
 
 
 def measure(forward: Callable[[], Any], threads: int, rounds: int) -> Profile:

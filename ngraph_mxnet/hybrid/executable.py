@@ -12,7 +12,6 @@ import numpy as np
 from ngraph_mxnet.forks import ForkSafePool
 from ngraph_mxnet.hybrid.extraction import Part
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.nnp.executable import NNPExecutable
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
 
@@ -63,16 +62,16 @@ class HybridExecutable(Executable):
         return getattr(step.executable, "native", None) if step.inputs == tuple(range(len(self.inputs))) else None
 
     def simulate(self) -> Plan:
-        """The plan, with the simulated time of each region of the NNP as it is compiled.
+        """The plan, with the simulated time of each region that is compiled for a simulated device.
 
         Raises:
             ConfigError: in precision int8, before the first call.
         """
         first = len(self.steps) - len(self.plan.regions)  # a step without a region prepares results
         for number in range(len(self.plan.regions)):
-            executable = self.steps[first + number].executable
-            if isinstance(executable, NNPExecutable):
-                self.plan.simulated[number] = executable.timeline.seconds
+            seconds = self.steps[first + number].executable.simulated_seconds()
+            if seconds is not None:
+                self.plan.simulated[number] = seconds
         return self.plan
 
     def listing(self) -> str:
@@ -81,20 +80,23 @@ class HybridExecutable(Executable):
                        for number, step in enumerate(self.steps, 1))
 
     def calibrate(self, samples: Sequence[Sequence[np.ndarray]]) -> None:
-        """Let the NNP's regions take their scales for i8 from `samples`, each an array for each input, weights too.
+        """Let regions take what must be known of data (`Executable.calibrate`) from `samples`, each an array for each
+        input, weights too.
 
-        What one region gives the next is computed in float32, for those of the NNP by the interpreter.
+        What one region gives the next is computed in the graph's types, where the device rounds by the interpreter.
 
         Raises:
             InputError: an array of a sample does not fit.
         """
+        if not samples:
+            return
         spare = [None] * (self._count - len(self.inputs))
         tables: list[list[Any]] = [[*self.checked(tuple(sample)), *spare] for sample in samples]
         for step, part in zip(self.steps, self.parts, strict=True):
             inputs = [[table[place] for place in step.inputs] for table in tables]
             reference = step.executable
-            if isinstance(reference, NNPExecutable):
-                reference.calibrate(inputs)
+            reference.calibrate(inputs)
+            if reference.rough:
                 reference = compile_graph(part.graph, "INTERPRETER")
             if step is self.steps[-1]:
                 break

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
-from ngraph_mxnet.hybrid.costs import DeviceCosts
 from ngraph_mxnet.hybrid.problem import Item, Pair, Problem, Tensor
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.costs import DeviceCosts
 
 Reasons = tuple[str | None, str | None]
 """Why device 0 and device 1 do not run something; None where they do."""
@@ -39,13 +39,14 @@ class Outline:
 
 
 def outline(graph: Graph, backends: tuple[Backend, Backend], costs: tuple[DeviceCosts, DeviceCosts],
-            pins: Mapping[str, str], *, shared: bool, unfit: Mapping[Node, str] | None = None) -> Outline:
+            pins: Mapping[str, str], *, shared: bool, unfit: Sequence[Mapping[Node, str]] = ({}, {})) -> Outline:
     """The problem of placing `graph`, which has no dead nodes, on two devices.
 
     Args:
         pins: device by a pattern of `fnmatch` for a node's name or origin; the last that matches counts.
         shared: both devices address the memory in which tensors lie.
-        unfit: why nodes should not run on device 1 although it can: unless they are pinned there, or device 0 can't.
+        unfit: of each device, why nodes should not run there although it can: unless they are pinned there, or the
+            other can't.
 
     Raises:
         UnsupportedError: neither device runs a node, or the one to which it is pinned does not.
@@ -68,8 +69,10 @@ def outline(graph: Graph, backends: tuple[Backend, Backend], costs: tuple[Device
         reasons = verdicts[node]
         if None not in reasons or (pin is not None and reasons[pin] is not None):
             raise UnsupportedError(f"{_refusal(node, reasons, names, pin)}\n{neighbourhood(graph, node)}")
-        if unfit and node in unfit and pin != 1 and reasons[0] is None:
-            reasons = verdicts[node] = (None, reasons[1] or unfit[node])
+        for here, why in enumerate(unfit):
+            if node in why and pin != here and reasons[1 - here] is None:
+                reason = reasons[here] or why[node]
+                reasons = verdicts[node] = (None, reason) if here else (reason, None)
         seconds = [costs[device].seconds(node) if reasons[device] is None and pin in (None, device) else math.inf
                    for device in (0, 1)]
         items.append(Item(_name(node), (seconds[0], seconds[1])))

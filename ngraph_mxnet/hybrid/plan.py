@@ -10,8 +10,8 @@ from typing import Any
 from ngraph_mxnet.hybrid.outline import Outline
 from ngraph_mxnet.hybrid.placement import Placement
 from ngraph_mxnet.hybrid.problem import Pair
+from ngraph_mxnet.ir.cost import Cost, node_cost
 from ngraph_mxnet.ir.graph import count_ops
-from ngraph_mxnet.partition.cost import Cost, node_cost
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Plan:
         self.kinds = kinds
         self.devices = outline.problem.devices
         self.simulated: dict[int, float] = {}
-        """Of regions of the NNP, by number: the simulated seconds of what was compiled, its transfers among them."""
+        """Of regions on simulated devices, by number: the seconds of what was compiled, its transfers among them."""
 
     @property
     def seconds(self) -> float:

@@ -62,7 +62,7 @@ class Problem:
     items: tuple[Item, ...]
     tensors: tuple[Tensor, ...]
     launch: Pair = (0.0, 0.0)
-    devices: tuple[str, str] = ("CPU", "NNP")
+    devices: tuple[str, str] = ("host", "device")
 
     def __post_init__(self) -> None:
         for tensor in self.tensors:
