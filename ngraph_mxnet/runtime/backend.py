@@ -223,16 +223,16 @@ def get_backend(name: str) -> Backend:
     key = canonical_name(name)
     if key not in _INSTANCES:
         place = _place(key)
-        _INSTANCES.setdefault(key, _from_outside(key, place) if place.origins else _made(key, place))
+        try:
+            _INSTANCES.setdefault(key, _from_outside(key, place) if place.origins else _made(key, place))
+        except ImportError as error:
+            raise ConfigError(f"backend {key} can't be loaded from {place.where}: {error}") from error
     return _INSTANCES[key]
 
 
 def _made(key: str, place: registry.Place) -> Backend:
     variant = key.partition(":")[2]
-    try:
-        made = _loaded(place.where)
-    except ImportError as error:
-        raise ConfigError(f"backend {key} can't be loaded from {place.where}: {error}") from error
+    made = _loaded(place.where)
     found: Backend = made(variant) if place.varied or variant else made()
     return found
 
@@ -246,6 +246,8 @@ def _from_outside(key: str, place: registry.Place) -> Backend:
         found = _made(key, place)
         if not isinstance(found, Backend):
             raise TypeError(f"{place.where} makes a {type(found).__name__}, expected a runtime.backend.Backend")
+    except ConfigError:
+        raise  # such as of a variant that it has not
     except Exception as error:  # it is others' code
         raise ConfigError(f"backend {key} can't be loaded: the entry point {place.where} of the distribution {origin} "
                           f"fails with {error!r}. Update or uninstall {origin}, or use one of {others}") from error
