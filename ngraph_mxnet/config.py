@@ -123,7 +123,7 @@ _VARIABLES = (
         ", ".join(registry.TARGETS),
         "The backend that compiles when the caller names none. NNP is a simulated accelerator, of a product and power "
         "mode if wanted: NNP:nnp-i-1100:10W. HYBRID, or HYBRID:nnp-i-1100:10W, places nodes on CPU and NNP; "
-        "HYBRID:cpu,name on the CPU and another one. Other distributions may bring more.",
+        "HYBRID:cpu,nnp,name on these. Other distributions may bring more.",
         _backend,
     ),
     _choice(

@@ -1,4 +1,4 @@
-"""The backend that places a graph's nodes on two others."""
+"""The backend that places a graph's nodes on others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
 from ngraph_mxnet.runtime.trace import span
 
-Backends = tuple[Backend, Backend]
+Backends = tuple[Backend, ...]
 
 
 class HybridBackend(Backend):
@@ -32,7 +32,6 @@ class HybridBackend(Backend):
     `HYBRID:cpu,nnp:nnp-t-1400`; without a comma it is the NNP's, beside the CPU: `HYBRID:nnp-t-1400`."""
 
     options = OPTIONS
-    devices: tuple[str, str]
 
     def __init__(self, variant: str = "") -> None:
         self.name = f"HYBRID:{variant}" if variant else "HYBRID"
@@ -83,7 +82,7 @@ class HybridBackend(Backend):
         backends = _backends(wanted.devices)
         passed = [backend.beside(_with_threads(backend, given, wanted.threads))
                   for backend, given in zip(backends, wanted.passed, strict=True)]
-        return replace(wanted, passed=(passed[0], passed[1])), backends
+        return replace(wanted, passed=tuple(passed)), backends
 
     def _planned(self, graph: Graph, wanted: Options, backends: Backends) -> Plan:
         for node in graph.nodes:
@@ -95,13 +94,13 @@ class HybridBackend(Backend):
         graph.remove_dead()
         graph = _optimized(graph, wanted.pins, self.pipeline())
         with span("place", "compile"):
-            costs = _costs(backends[0], graph, wanted, 0), _costs(backends[1], graph, wanted, 1)
+            costs = tuple(_costs(backend, graph, wanted, device) for device, backend in enumerate(backends))
             shared = wanted.shared_memory
             if shared is None:
                 shared = any(device.shares_memory for device in costs)
             found = outline(graph, backends, costs, wanted.pins, shared=shared, unfit=_unfit(backends, graph, wanted))
             placement = place(found.problem, overlap=wanted.overlap)
-        return Plan(found, placement, (costs[0].kind, costs[1].kind))
+        return Plan(found, placement, tuple(device.kind for device in costs))
 
 
 def _unfit(backends: Backends, graph: Graph, wanted: Options) -> list[Mapping[Node, str]]:
@@ -120,8 +119,8 @@ def _with_threads(backend: Backend, options: Mapping[str, Any], threads: Any) ->
     return {"threads": threads, **options} if threads is not None and "threads" in backend.options else options
 
 
-def _backends(names: tuple[str, str]) -> Backends:
-    return get_backend(names[0]), get_backend(names[1])
+def _backends(names: tuple[str, ...]) -> Backends:
+    return tuple(map(get_backend, names))
 
 
 def _optimized(graph: Graph, pins: Mapping[str, str], passes: Sequence[Pass | FixedPoint]) -> Graph:
@@ -150,7 +149,7 @@ def _whole(graph: Graph, plan: Plan, backends: Backends) -> list[Part]:
 
 
 def _reason(backends: Backends, node: Node) -> str | None:
-    """Why neither of the two runs the node."""
+    """Why none of them runs the node."""
     reasons = [backend.supports(node) for backend in backends]
     if None in reasons:
         return None

@@ -1,4 +1,4 @@
-"""Runs the regions of a placed graph, each on its device; both devices at once where the plan says so."""
+"""Runs the regions of a placed graph, each on its device; devices at once where the plan says so."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.forks import ForkSafePool
+from ngraph_mxnet.forks import ForkSafeLock, ForkSafePool
 from ngraph_mxnet.hybrid.extraction import Part
+from ngraph_mxnet.hybrid.options import MOST_DEVICES
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
@@ -50,8 +51,10 @@ class HybridExecutable(Executable):
         self._results = [places[value] for value in graph.results]
         self._count = len(places)
         self._pool_of_calls: ForkSafePool | None = None
-        if plan.overlaps and len({step.device for step in self.steps}) == 2:
-            self._pool_of_calls = ForkSafePool("ngraph-hybrid")
+        self._devices = sorted({step.device for step in self.steps})
+        if plan.overlaps and len(self._devices) > 1:
+            self._pool_of_calls = ForkSafePool("ngraph-hybrid", threads=2 * MOST_DEVICES)
+        self._submitting = ForkSafeLock()
 
     @property
     def native(self) -> Any:
@@ -110,7 +113,7 @@ class HybridExecutable(Executable):
             for step in self.steps:
                 self._run_step(step, table)
         else:
-            self._run_both(table, self._pool_of_calls)
+            self._run_at_once(table, self._pool_of_calls)
         seen = set(range(len(arrays)))
         results = []
         for place in self._results:
@@ -124,7 +127,7 @@ class HybridExecutable(Executable):
         for place, result in zip(step.outputs, results, strict=True):
             table[place] = result
 
-    def _run_both(self, table: list[Any], pool: ForkSafePool) -> None:
+    def _run_at_once(self, table: list[Any], pool: ForkSafePool) -> None:
         """Each device its steps in order, each step when what it reads is there."""
         makers: dict[int, Future[None]] = {}
         done: dict[Step, Future[None]] = {}
@@ -144,7 +147,7 @@ class HybridExecutable(Executable):
                         if place in makers:
                             makers[place].result()
                     self._run_step(step, table)
-                except BaseException as error:  # the other device must not wait for ever
+                except BaseException as error:  # the other devices must not wait for ever
                     failed = error
                     done[step].set_exception(error)
                 else:
@@ -152,9 +155,13 @@ class HybridExecutable(Executable):
             if failed is not None:
                 raise failed
 
-        other = pool.submit(work, 1)
+        first, *rest = self._devices
+        with self._submitting:  # or two calls could each wait for a thread that works for the other
+            others = [pool.submit(work, device) for device in rest]
         try:
-            work(0)
+            work(first)
         finally:
-            other.exception()  # it has ended, so the inputs are the caller's again
-        other.result()
+            for other in others:
+                other.exception()  # it has ended, so the inputs are the caller's again
+        for other in others:
+            other.result()

@@ -16,31 +16,33 @@ from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.options import read_samples, read_switch, require_known
 
 OPTIONS = {
-    "devices": "the two backends, the host's first (default: CPU,NNP)",
+    "devices": "the backends, the host's first (default: CPU,NNP)",
     "pins": "where nodes must run, as {pattern of a name: device} or PATTERN=DEVICE,...",
-    "overlap": "0: one device at a time; 1: both at once where that is faster (default: 1)",
-    "shared_memory": "1: both devices address the memory that tensors lie in; 0: they do not (default: what they are)",
+    "overlap": "0: one device at a time; 1: all at once where that is faster (default: 1)",
+    "shared_memory": "1: all devices address the memory that tensors lie in; 0: they do not (default: what they are)",
     "costs": "{device: runtime.costs.DeviceCosts}, in place of what the devices state",
     "calibration": "samples, for int8 and what f16 can't hold: arrays for all inputs, weights too, or a list of such",
     "threads": "threads of the devices that have any, as the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
 }
+
+MOST_DEVICES = 16
 
 
 @dataclass(frozen=True)
 class Options:
     """All of them, with their defaults. `passed` are the options of each device."""
 
-    devices: tuple[str, str]
+    devices: tuple[str, ...]
     pins: Mapping[str, str] = field(default_factory=dict)
     overlap: bool = True
     shared_memory: bool | None = None
     costs: Mapping[str, DeviceCosts] = field(default_factory=dict)
     calibration: Sequence[Sequence[np.ndarray]] = ()
     threads: Any = None
-    passed: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default_factory=lambda: ({}, {}))
+    passed: tuple[Mapping[str, Any], ...] = ()
 
 
-def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, str]) -> Options:
+def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, ...]) -> Options:
     """From what a caller gives; an option called `<device>_<name>` is one of that device, such as `nnp_precision`.
 
     Args:
@@ -51,7 +53,7 @@ def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, str
     """
     if "devices" in given:
         devices = read_devices(given["devices"])
-    passed: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+    passed: tuple[dict[str, Any], ...] = tuple({} for _ in devices)
     own = {}
     for name, value in given.items():
         of = [device for device, called in enumerate(devices) if name.startswith(_prefix(called))]
@@ -68,16 +70,17 @@ def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, str
                    costs, read_samples(own), own.get("threads"), passed)
 
 
-def read_devices(devices: Any) -> tuple[str, str]:
-    """Two names of backends, from a sequence or from text.
+def read_devices(devices: Any) -> tuple[str, ...]:
+    """Two or more names of backends, from a sequence or from text.
 
     Raises:
         ConfigError: it is something else.
     """
     names = devices.split(",") if isinstance(devices, str) else devices
-    if not isinstance(names, (list, tuple)) or len(names) != 2 or names[0].upper() == names[1].upper():
-        raise ConfigError(f"option devices: found {devices!r}, expected two backends, such as CPU,NNP")
-    return names[0].strip(), names[1].strip()
+    found = tuple(str(name).strip() for name in names) if isinstance(names, (list, tuple)) else ()
+    if not 2 <= len({name.upper() for name in found}) == len(found) <= MOST_DEVICES:
+        raise ConfigError(f"option devices: found {devices!r}, expected two backends or more, each once, as CPU,NNP")
+    return found
 
 
 def _pins(pins: Any) -> Mapping[str, str]:
