@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ngraph_mxnet import registry
 from ngraph_mxnet.cores import usable_cores
 from ngraph_mxnet.errors import ConfigError
 
@@ -106,14 +107,10 @@ def _team(text: str) -> int:
 _told: set[str] = set()
 """What was said of variables."""
 
-_BACKENDS = ("CPU", "HYBRID", "INTERPRETER", "NNP")
-_VARIED_BACKENDS = ("HYBRID", "NNP")
-"""Backends that have variants, `name:variant`; their classes know which."""
-
 
 def _backend(text: str) -> str:
     name, _, variant = text.partition(":")
-    if name.upper() not in (_VARIED_BACKENDS if variant else _BACKENDS):
+    if registry.find(name.upper(), variant) is None:
         raise ValueError(text)
     return f"{name.upper()}:{variant.lower()}" if variant else name.upper()
 
@@ -123,9 +120,10 @@ _VARIABLES = (
         "NGRAPH_BACKEND",
         "word",
         "CPU",
-        ", ".join(_BACKENDS),
+        ", ".join(registry.TARGETS),
         "The backend that compiles when the caller names none. NNP is a simulated accelerator, of a product and power "
-        "mode if wanted: NNP:nnp-i-1100:10W. HYBRID, or HYBRID:nnp-i-1100:10W, places nodes on CPU and NNP.",
+        "mode if wanted: NNP:nnp-i-1100:10W. HYBRID, or HYBRID:nnp-i-1100:10W, places nodes on CPU and NNP; "
+        "HYBRID:cpu,nnp,name on these. Other distributions may bring more.",
         _backend,
     ),
     _choice(

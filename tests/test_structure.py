@@ -12,6 +12,7 @@ import networkx as nx
 import pytest
 
 from ngraph_mxnet.ir import all_ops
+from ngraph_mxnet.registry import TARGETS as TARGETS_OF_THE_PACKAGE
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ngraph_mxnet"
@@ -22,13 +23,14 @@ MOST_FUNCTION_LINES = 60
 
 _BASE = {"errors", "config", "forks"}
 # What each part may import besides itself: `ir <- ops <- {bridges, autodiff, passes} <- partition`,
-# `runtime` only `ir`, `runtime <- {interpreter, cpu} <- mxnet_bridge`.
+# `runtime` only `ir`. No part but a target itself imports the target: `registry.py` says where it is.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cores": set(),
     "forks": set(),
     "version": set(),
-    "config": {"cores", "errors"},
+    "registry": set(),
+    "config": {"cores", "errors", "registry"},
     "ir": {"errors"},
     "cache": {"_core", "version", *_BASE},
     "ops": {"ir", "errors"},
@@ -36,17 +38,16 @@ ALLOWED: dict[str, set[str]] = {
     "passes": {"ir", "ops", *_BASE},
     "autodiff": {"ir", "ops", *_BASE},
     "partition": {"ir", "ops", "passes", "autodiff", "runtime", *_BASE},
-    "runtime": {"ir", *_BASE},
+    "runtime": {"ir", "registry", *_BASE},
     "interpreter": {"ir", "ops", "runtime", *_BASE},
     "cpu": {"cache", "ir", "ops", "passes", "runtime", "_core", *_BASE},
     "nnp": {"ir", "ops", "passes", "runtime", *_BASE},
-    "hybrid": {"cache", "cpu", "interpreter", "ir", "nnp", "ops", "partition", "passes", "runtime", "_core", *_BASE},
+    "hybrid": {"ir", "ops", "partition", "passes", "runtime", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
     "onnx_bridge": {"cache", "compositions", "ir", "ops", "passes", "runtime", *_BASE},
     "cli": {
         "api",
         "cache",
-        "cpu",
         "debug",
         "ir",
         "mxnet_bridge",
@@ -64,9 +65,8 @@ ALLOWED: dict[str, set[str]] = {
         "ops",
         "passes",
         "partition",
+        "registry",
         "runtime",
-        "interpreter",
-        "cpu",
         "debug",
         "_core",
         *_BASE,
@@ -296,6 +296,100 @@ def test_lists_of_ops_are_found(source: str):
 ])  # fmt: skip
 def test_tables_of_implementations_are_no_lists(source: str):
     assert not list(_lists(ast.parse(source)))
+
+
+# ---- targets are asked -------------------------------------------------------------------------------------
+
+TARGETS = {place.where.split(".")[1]: name for name, place in TARGETS_OF_THE_PACKAGE.items()}
+"""The name of each target by its package."""
+TOLD_APART: dict[str, str] = {"registry.py": "the names, and where each target is"}
+"""Modules beside the targets that may name them to tell them apart, and why."""
+_CLASSES = {place.where.partition(":")[2] for place in TARGETS_OF_THE_PACKAGE.values()}
+_LIKELY = ("backend", "target", "chosen", "planner")
+"""What variables that hold a target are called."""
+
+
+def _is_target(node: ast.expr) -> bool:
+    """A target's name or class, in a collection too, or the attribute `name` of a target."""
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return any(map(_is_target, node.elts))
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str) and node.value.rstrip(":") in {*TARGETS.values(), *_CLASSES}
+    words = ast.unparse(node).split("(")[0].split(".")
+    return words[-1] in _CLASSES or (len(words) > 1 and words[-1] == "name" and words[-2].endswith(_LIKELY))
+
+
+def _told_apart(tree: ast.AST) -> Iterator[str]:
+    """Where code asks which target it has, or reaches into one's package."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            found = any(map(_is_target, (node.left, *node.comparators)))
+        elif isinstance(node, ast.Dict):
+            found = any(key is not None and _is_target(key) for key in node.keys)
+        elif isinstance(node, ast.Call):
+            asks = ast.unparse(node.func).endswith(("isinstance", "issubclass", "startswith"))
+            found = asks and any(map(_is_target, node.args))
+        elif isinstance(node, ast.match_case):
+            found = isinstance(node.pattern, ast.MatchValue) and _is_target(node.pattern.value)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            package, *rest = node.value.partition(":")[0].split(".")
+            found = package == "ngraph_mxnet" and bool(rest) and rest[0] in TARGETS and " " not in node.value
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found = any(name.split(".")[0] == "ngraph_mxnet" and name.split(".")[1:2] != []
+                        and name.split(".")[1] in TARGETS for name in names)
+        else:
+            continue
+        if found:
+            yield f"{getattr(node, 'lineno', 0)}: {ast.unparse(node).splitlines()[0]}"
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if _part(m) not in TARGETS], ids=_id)
+def test_targets_are_asked_and_not_told_apart(module: Path):
+    """What others need to know of a target stands in the contract (runtime/backend.py)."""
+    found = [] if _id(module) in TOLD_APART else list(_told_apart(ast.parse(module.read_text())))
+    assert not found, f"{_id(module)} tells targets apart; ask the backend:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if _part(m) in TARGETS], ids=_id)
+def test_targets_do_not_reach_into_each_other(module: Path):
+    for name in _imports(module):
+        part = name.split(".")[1] if name.startswith("ngraph_mxnet.") else ""
+        assert part not in TARGETS.keys() - {_part(module)}, f"{_id(module)} imports {name}"
+
+
+@pytest.mark.parametrize("source", [
+    "if backend.name == 'CPU': pass",
+    "if 'NNP' != name: pass",
+    "if self.backend.name == other: pass",
+    "found = name in ('CPU', 'INTERPRETER')",
+    "if isinstance(backend, NNPBackend): pass",
+    "if isinstance(backend, (CPUBackend, int)): pass",
+    "if type(backend).__name__ == 'HybridBackend': pass",
+    "if name.startswith('NNP:'): pass",
+    "LOADERS = {'CPU': load}",
+    "match name:\n    case 'NNP': pass",
+    "from ngraph_mxnet.cpu.describe import contractions",
+    "def f():\n    import ngraph_mxnet.nnp.device",
+    "importlib.import_module('ngraph_mxnet.cpu.recipe')",
+])  # fmt: skip
+def test_telling_targets_apart_is_found(source: str):
+    assert len(list(_told_apart(ast.parse(source)))) == 1
+
+
+@pytest.mark.parametrize("source", [
+    "backend = get_backend('CPU')",
+    "raise ConfigError(f'the backend {backend.name} has none; the backend CPU has')",
+    "if backend.costs(graph, options) is None: pass",
+    "if node.name == other.name: pass",
+    "from ngraph_mxnet.runtime.backend import Backend",
+])  # fmt: skip
+def test_asking_a_target_is_not_telling_it_apart(source: str):
+    assert not list(_told_apart(ast.parse(source)))
+
+
+def test_every_module_that_may_tell_targets_apart_does():
+    assert all(list(_told_apart(ast.parse((PACKAGE / name).read_text()))) for name in TOLD_APART)
 
 
 # ---- parameters by name ------------------------------------------------------------------------------------

@@ -14,19 +14,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cpu.describe import Contraction, contractions
-from ngraph_mxnet.cpu.kernel_table import kernel_table, memory_table
-from ngraph_mxnet.cpu.memory import MemoryUse
-from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir.cost import graph_cost
 from ngraph_mxnet.onnx_bridge.importer import import_model
 from ngraph_mxnet.onnx_bridge.model import Model, read_model
 from ngraph_mxnet.onnx_bridge.rules.registry import find_rule
-from ngraph_mxnet.partition.cost import graph_cost
 from ngraph_mxnet.partition.render import short
-from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
-from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,8 @@ class OnnxExplanation:
     """Prints as tables; `to_dict` is for programs.
 
     `reason`: why it does not compile, None if it does; `unknown`: its operators without a rule or definition. `ops`: of
-    the optimised graph. `macs` (multiply-adds) and `operations` (others): as the model is written. `weights`: bytes.
+    the graph after the backend's passes. `macs` (multiply-adds) and `operations` (others): as the model is written.
+    `weights`: bytes. `details`: what the backend tells of it (`Backend.explain`), if asked for.
     """
 
     backend: str
@@ -48,8 +45,7 @@ class OnnxExplanation:
     macs: int = 0
     operations: int = 0
     weights: int = 0
-    kernels: list[Contraction] | None = None
-    memory: MemoryUse | None = None
+    details: Any = None
     plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
 
@@ -58,11 +54,11 @@ class OnnxExplanation:
         return self.reason is None
 
     def to_dict(self) -> dict[str, Any]:
-        found = asdict(replace(self, plans=[]))
+        found = asdict(replace(self, plans=[], details=None))
+        del found["details"]
         found["plans"] = [plan.to_dict() for plan in self.plans]
-        for name in ("kernels", "memory"):
-            if found[name] is None:
-                del found[name]
+        if self.details is not None:
+            found |= {name: entry for name, (entry,) in self.details.to_dict().items()}
         return {**found, "compiles": self.compiles}
 
     def __rich__(self) -> RenderableType:
@@ -78,10 +74,8 @@ class OnnxExplanation:
             parts.append(_counts("Ops of the optimised graph", self.ops))
             parts.append(Text(f"{short(self.macs)} multiply-adds, {short(self.operations)} other operations, "
                               f"{self.weights / 1e6:.2f} MB of weights"))
-        if self.kernels is not None:
-            parts.append(kernel_table([self.kernels]))
-        if self.memory is not None:
-            parts.append(memory_table([self.memory]))
+        if self.details is not None:
+            parts.append(self.details)
         parts += self.plans
         return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
 
@@ -106,7 +100,8 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
 
     Args:
         shapes: of inputs that the model leaves open, by name.
-        kernels: compile it, and tell how the CPU backend computes each contraction, and the memory.
+        kernels: compile it, and tell what the backend makes of it: of the CPU's, how each contraction is computed, and
+            the memory.
         options: the backend's own, which its plan depends on.
 
     Raises:
@@ -114,8 +109,8 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
         ConfigError: no such backend, or `kernels` of one that has none.
     """
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
-    if kernels and chosen.name != "CPU":
-        raise ConfigError(f"the backend {chosen.name} has no kernels to tell of; the backend CPU has")
+    if kernels:
+        chosen.explain([])  # refuses before the model is read, if there is nothing to tell
     model = read_model(path)
     proto = model.proto.graph
     found = OnnxExplanation(chosen.name, [value.name for value in model.inputs], [v.name for v in proto.output],
@@ -127,19 +122,16 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
         found = replace(found, inputs=[f"{p.name}: {p.type}" for p in graph.parameters],
                         outputs=[f"{value.name}: {value.type}" for value in graph.results])
         plan = chosen.plan(graph.clone(), options or {})
-        optimize(graph)
+        details = chosen.explain([graph]) if kernels else None
         chosen.require_support(graph)
-        compiled: Any = compile_graph(imported.graph, "CPU", imported.weights) if kernels else None
+        PassManager(chosen.pipeline()).run(graph)
     except UnsupportedError as error:
         return replace(found, reason=str(error), unknown=_unknown(model))
     cost = graph_cost(imported.graph)
     constants = [node.output.type.bytes for node in graph.nodes if node.op.name == "constant"]
-    found = replace(found, plans=[plan] if plan is not None else [])
-    found = replace(found, ops=_descending(node.op.name for node in graph.nodes if node.op.name != "constant"),
-                    macs=cost.macs, operations=cost.operations, weights=sum(constants))
-    if compiled is None:
-        return found
-    return replace(found, kernels=contractions(compiled.main.instructions), memory=compiled.memory)
+    return replace(found, plans=[plan] if plan is not None else [], details=details, macs=cost.macs,
+                   operations=cost.operations, weights=sum(constants),
+                   ops=_descending(node.op.name for node in graph.nodes if node.op.name != "constant"))
 
 
 def _descending(names: Any) -> dict[str, int]:

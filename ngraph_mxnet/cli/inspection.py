@@ -51,9 +51,9 @@ def ops(name: str | None, as_json: bool) -> None:
 def _all_ops() -> list[dict[str, Any]]:
     from ngraph_mxnet.ir import all_ops
 
-    kernels = _cpu_rules()
+    cpu = _cpu()
     return [{"op": name, "definition": op.doc.splitlines()[0] if op.doc else "", "reference": op.has_reference,
-             "CPU kernel": name in kernels} for name, op in all_ops().items()]
+             "CPU kernel": cpu.implements(op)} for name, op in all_ops().items()]
 
 
 def _ops_table(rows: list[dict[str, Any]]) -> Table:
@@ -71,7 +71,7 @@ def _op(name: str) -> dict[str, Any] | None:
     if op is None:
         return None
     attributes = {f"attribute {key}": f"{kind.expects}; default {kind.default!r}" for key, kind in op.schema.items()}
-    return {"definition": op.doc, **attributes, "reference": op.has_reference, "CPU kernel": name in _cpu_rules()}
+    return {"definition": op.doc, **attributes, "reference": op.has_reference, "CPU kernel": _cpu().implements(op)}
 
 
 def _mxnet_rule(name: str) -> dict[str, Any] | None:
@@ -92,10 +92,10 @@ def _text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _cpu_rules() -> Any:
-    from ngraph_mxnet.cpu.lower import RULES
+def _cpu() -> Any:
+    from ngraph_mxnet.runtime.backend import get_backend
 
-    return RULES
+    return get_backend("CPU")
 
 
 @click.command()

@@ -210,7 +210,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
 
         found = profile_model(model, shapes, params, rounds=rounds)
     else:
-        exe = load_model(model, shapes, params, "CPU", {})
+        exe = load_model(model, shapes, params, None, {})
         inputs = fitting_inputs(exe, arrays, shapes)
         found = exe.profile(inputs, rounds=rounds)
     _show(found, console(), as_json)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,25 +23,26 @@ from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.cpu.openmp import tell_ignored
-from ngraph_mxnet.cpu.options import check_options, read_options
+from ngraph_mxnet.cpu.options import OPTIONS, check_options, read_options
+from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.cpu.precision import precision_notice, tell
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.tuning import tune
 from ngraph_mxnet.cpu.view import plain_view
-from ngraph_mxnet.cpu.widening import runs_widened, unlowered, widening
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.cpu.widening import runs_widened, unlowered
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
-from ngraph_mxnet.passes.clusters import InlineBodies
-from ngraph_mxnet.passes.pipelines import cpu_independent_passes
 from ngraph_mxnet.passes.prepare import Split, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
 from ngraph_mxnet.runtime.trace import recorder, span
 
 if TYPE_CHECKING:
+    from ngraph_mxnet.cpu.kernel_table import Explained
     from ngraph_mxnet.cpu.profile import Profile
 
 logger = config.logger(__name__)
@@ -95,14 +95,9 @@ class CPUExecutable(NativeExecutable):
         return listing(self._recipe)
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
-        from ngraph_mxnet.cpu.peak import measure_peak  # its kernels need a compiler, which running a graph does not
-        from ngraph_mxnet.cpu.profile import measure
+        from ngraph_mxnet.cpu.profile import profiled
 
-        if recorder() is not None:
-            raise ConfigError("NGRAPH_PROFILE is set: a process has one recorder; unset it")
-        found = measure(lambda: self.run(arrays), self.target.threads, rounds)
-        return replace(found, isa=self.target.isa, peak=measure_peak(self.target.isa, self.target.threads),
-                       memory=(self.memory,))
+        return profiled(lambda: self.run(arrays), rounds, self.target.isa, self.target.threads, (self.memory,))
 
 
 class CPUBackend(Backend):
@@ -110,6 +105,7 @@ class CPUBackend(Backend):
     float64 and integers in these, comparisons and logic in bool, positions in i64."""
 
     name = "CPU"
+    options = OPTIONS
     computes_int8 = False
 
     def supports(self, node: Node) -> str | None:
@@ -128,9 +124,30 @@ class CPUBackend(Backend):
     def check_options(self, options: Mapping[str, Any]) -> None:
         check_options(options)
 
+    def implements(self, op: OpDef) -> bool:
+        return op.name in RULES
+
     def pipeline(self) -> Sequence[Pass | FixedPoint]:
-        """Widening comes twice: fusion may make narrow nodes, too."""
-        return [InlineBodies(), widening(), *cpu_independent_passes(), widening()]
+        return pipeline()
+
+    def costs(self, graph: Graph, options: Mapping[str, Any]) -> DeviceCosts:
+        from ngraph_mxnet.cpu import costs
+
+        wanted = read_options(options)
+        return costs.measured(graph, wanted.threads) if wanted.costs == "measured" else costs.modelled(wanted.threads)
+
+    def explain(self, graphs: Sequence[Graph]) -> Explained:
+        from ngraph_mxnet.cpu.kernel_table import Explained
+        from ngraph_mxnet.runtime.compile import compile
+
+        return Explained.of([compile(graph, self.name) for graph in graphs])
+
+    def profile(self, call: Callable[[], Any], rounds: int, explained: Explained | None = None) -> Profile:
+        from ngraph_mxnet import _core
+        from ngraph_mxnet.cpu.profile import profiled
+
+        return profiled(call, rounds, choose_isa(_core.cpu_features()), config.threads(),
+                        tuple(explained.memory) if explained is not None else ())
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
         wanted = read_options(options)

@@ -3,12 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from ngraph_mxnet.cpu.describe import Contraction
+from ngraph_mxnet.cpu.describe import Contraction, contractions
 from ngraph_mxnet.cpu.memory import MemoryUse
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What each of some graphs compiles to."""
+
+    kernels: list[list[Contraction]]
+    memory: list[MemoryUse]
+
+    @classmethod
+    def of(cls, compiled: Sequence[Any]) -> Explained:
+        """Of `cpu.backend.CPUExecutable`s."""
+        return cls([contractions(each.main.instructions) for each in compiled], [each.memory for each in compiled])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __rich__(self) -> Group:
+        return Group(kernel_table(self.kernels), memory_table(self.memory))
 
 
 def kernel_table(regions: Sequence[Sequence[Contraction]]) -> Table:

@@ -15,6 +15,7 @@ OPTIONS = {
     "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
     "precision": "f32, or bf16 for convolutions and matrix products where the CPU has it (default: NGRAPH_PRECISION)",
     "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
+    "costs": "for HYBRID: modelled, or measured by running the graph on random inputs (default: modelled)",
 }
 PRECISIONS = ("f32", "bf16")
 OF_THE_NNP = ("f16", "int8")
@@ -30,6 +31,7 @@ class Options:
     codegen: bool
     precision: str
     autotune: bool
+    costs: str
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -42,9 +44,12 @@ def read_options(given: Mapping[str, Any]) -> Options:
     precision = str(given.get("precision") or config.get("NGRAPH_PRECISION"))
     if precision not in (*PRECISIONS, *OF_THE_NNP):
         raise ConfigError(f"option precision: found {precision!r}, expected {' or '.join(PRECISIONS)}")
+    costs = str(given.get("costs", "modelled"))
+    if costs not in ("modelled", "measured"):
+        raise ConfigError(f"option costs: found {costs!r}, expected modelled or measured")
     return Options(config.threads() if threads is None else threads,
                    config.get("NGRAPH_CODEGEN") if codegen is None else codegen, precision,
-                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune)
+                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs)
 
 
 def check_options(given: Mapping[str, Any]) -> None:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.cpu.isa import Isa
+from ngraph_mxnet.cpu.memory import MemoryUse
 from ngraph_mxnet.cpu.peak import Peak
 from ngraph_mxnet.cpu.profile_data import ProfileData, Row, slowest_first, total
 from ngraph_mxnet.cpu.trace import Label, Spans
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.runtime.trace import recorder
 
 _WARM_UP = 3
 _EVENTS_PER_THREAD = 1 << 17
@@ -30,6 +34,20 @@ class Profile(ProfileData):
         from ngraph_mxnet.cpu.profile_table import render
 
         return render(self)
+
+
+def profiled(forward: Callable[[], Any], rounds: int, isa: Isa, threads: int, memory: tuple[MemoryUse, ...]) -> Profile:
+    """Run `forward`, which runs Programs on `threads` threads, and compare with the machine's peak.
+
+    Raises:
+        ConfigError: NGRAPH_PROFILE is set.
+    """
+    from ngraph_mxnet.cpu.peak import measure_peak  # its kernels need a compiler, which running a graph does not
+
+    if recorder() is not None:
+        raise ConfigError("NGRAPH_PROFILE is set: a process has one recorder; unset it")
+    peak = measure_peak(isa, threads)
+    return replace(measure(forward, threads, rounds), isa=isa, peak=peak, memory=memory)
 
 
 def measure(forward: Callable[[], Any], threads: int, rounds: int) -> Profile:

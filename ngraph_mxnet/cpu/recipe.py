@@ -18,6 +18,7 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import Store, open_store, package_identity
 from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
+from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.validate import Validator, count
 from ngraph_mxnet.ir.types import element_type
 
@@ -179,7 +180,6 @@ def load(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
     """
     from ngraph_mxnet import _core
     from ngraph_mxnet.cpu.openmp import tell_ignored
-    from ngraph_mxnet.cpu.trace import trace_executor
 
     trace_executor()
     tell_ignored(os.environ)

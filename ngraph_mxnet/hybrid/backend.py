@@ -1,4 +1,4 @@
-"""The backend that places a graph's nodes on two others."""
+"""The backend that places a graph's nodes on others."""
 
 from __future__ import annotations
 
@@ -6,40 +6,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
-from ngraph_mxnet.hybrid.costs import DeviceCosts, measured_cpu, modelled_cpu, simulated_nnp
 from ngraph_mxnet.hybrid.executable import HybridExecutable
 from ngraph_mxnet.hybrid.extraction import Part, extract_regions
-from ngraph_mxnet.hybrid.options import Options, read_options
+from ngraph_mxnet.hybrid.options import OPTIONS, Options, read_devices, read_options
 from ngraph_mxnet.hybrid.outline import origins, outline, pin_on
-from ngraph_mxnet.hybrid.overflow import overflowing
 from ngraph_mxnet.hybrid.placement import place
 from ngraph_mxnet.hybrid.plan import Plan
 from ngraph_mxnet.hybrid.problem import HOST
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import neighbourhood
-from ngraph_mxnet.nnp.backend import NNPBackend
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
-from ngraph_mxnet.passes.pipelines import cpu_independent_passes
-from ngraph_mxnet.runtime.backend import Backend, get_backend
+from ngraph_mxnet.passes.pipelines import shared_passes
+from ngraph_mxnet.runtime.backend import Backend, canonical_name, get_backend
+from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
 from ngraph_mxnet.runtime.trace import span
 
-Backends = tuple[Backend, Backend]
+Backends = tuple[Backend, ...]
 
 
 class HybridBackend(Backend):
-    """See `Backend`, and docs/hybrid.md. The variant is the NNP's: `HYBRID:nnp-t-1400` places on CPU and
-    NNP:nnp-t-1400."""
+    """See `Backend`, and docs/hybrid.md. The variant names the devices, the host first, as in
+    `HYBRID:cpu,nnp:nnp-t-1400`; without a comma it is the NNP's, beside the CPU: `HYBRID:nnp-t-1400`."""
 
-    devices: tuple[str, str]
+    options = OPTIONS
 
     def __init__(self, variant: str = "") -> None:
         self.name = f"HYBRID:{variant}" if variant else "HYBRID"
-        self.devices = ("CPU", f"NNP:{variant}" if variant else "NNP")
-        _backends(self.devices)  # is there such a device?
+        self.devices = read_devices(variant) if "," in variant else ("CPU", f"NNP:{variant}" if variant else "NNP")
+        _backends(self.devices)  # are there such devices?
 
     def supports(self, node: Node) -> str | None:
         return _reason(_backends(self.devices), node)
@@ -54,7 +51,7 @@ class HybridBackend(Backend):
 
     def pipeline(self) -> Sequence[Pass | FixedPoint]:
         """What is placed went through these; the devices' own follow."""
-        return [InlineBodies(), *cpu_independent_passes(combine=False)]
+        return [InlineBodies(), *shared_passes()]
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
         wanted, backends = self._wanted(options)
@@ -63,18 +60,14 @@ class HybridBackend(Backend):
         if not parts:
             graph = plan.outline.graph
             parts = extract_regions(plan.outline, plan.placement.regions)
-        passed = [dict(given) for given in wanted.passed]
-        for device, backend in enumerate(backends):
-            if backend.name == "CPU" and wanted.threads is not None:
-                passed[device].setdefault("threads", wanted.threads)
-        executables = [backends[part.device].compile(part.graph.clone(), passed[part.device]) for part in parts]
+        executables = [backends[part.device].compile(part.graph.clone(), wanted.passed[part.device]) for part in parts]
         found = HybridExecutable(graph, parts, executables, plan)
         found.calibrate(wanted.calibration)
         return found
 
     def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
         """Where `graph`, a verified one, would be placed; it is rewritten, but nothing is compiled, unless the option
-        `simulate` is 1: then the plan has the simulated time of each region of the NNP, too.
+        `simulate` is 1: then the plan has the simulated time of each region of a simulated device, too.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`.
@@ -87,8 +80,9 @@ class HybridBackend(Backend):
     def _wanted(self, options: Mapping[str, Any]) -> tuple[Options, Backends]:
         wanted = read_options(self.name, options, self.devices)
         backends = _backends(wanted.devices)
-        passed = [_with_precision(backend, given) for backend, given in zip(backends, wanted.passed, strict=True)]
-        return replace(wanted, passed=(passed[0], passed[1])), backends
+        passed = [backend.beside(_with_threads(backend, given, wanted.threads))
+                  for backend, given in zip(backends, wanted.passed, strict=True)]
+        return replace(wanted, passed=tuple(passed)), backends
 
     def _planned(self, graph: Graph, wanted: Options, backends: Backends) -> Plan:
         for node in graph.nodes:
@@ -100,43 +94,33 @@ class HybridBackend(Backend):
         graph.remove_dead()
         graph = _optimized(graph, wanted.pins, self.pipeline())
         with span("place", "compile"):
-            costs = _costs(backends[0], graph, wanted, 0), _costs(backends[1], graph, wanted, 1)
+            costs = tuple(_costs(backend, graph, wanted, device) for device, backend in enumerate(backends))
             shared = wanted.shared_memory
             if shared is None:
                 shared = any(device.shares_memory for device in costs)
-            found = outline(graph, backends, costs, wanted.pins, shared=shared,
-                            unfit=_unfit(backends[1], graph, wanted))
+            found = outline(graph, backends, costs, wanted.pins, shared=shared, unfit=_unfit(backends, graph, wanted))
             placement = place(found.problem, overlap=wanted.overlap)
-        return Plan(found, placement, (costs[0].kind, costs[1].kind))
+        return Plan(found, placement, tuple(device.kind for device in costs))
 
 
-def _unfit(backend: Backend, graph: Graph, wanted: Options) -> dict[Node, str]:
-    """Why nodes should not run on the second device although it can, which only samples tell."""
-    if not isinstance(backend, NNPBackend):
-        return {}
-    _, element = backend.asked(wanted.passed[1])
+def _unfit(backends: Backends, graph: Graph, wanted: Options) -> list[Mapping[Node, str]]:
+    """Of each device, why nodes should not run there although it can, which only samples tell."""
     for sample in wanted.calibration:
         if len(sample) != len(graph.parameters):
             raise InputError(f"option calibration: found a sample of {len(sample)} arrays, expected "
                              f"{len(graph.parameters)}, one for each input, weights too")
     samples = [[checked_array(port, array) for port, array in zip(input_ports(graph), sample, strict=True)]
                for sample in wanted.calibration]
-    return overflowing(graph, samples, element)
+    return [backend.unfit(graph, passed, samples) for backend, passed in zip(backends, wanted.passed, strict=True)]
 
 
-def _with_precision(backend: Backend, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Where NGRAPH_PRECISION is one that only the CPU may have, the NNP's own stands in for it."""
-    if not isinstance(backend, NNPBackend) or "precision" in options:
-        return options
-    try:
-        backend.asked(options)
-    except ConfigError:
-        return {**options, "precision": "f32"}
-    return options
+def _with_threads(backend: Backend, options: Mapping[str, Any], threads: Any) -> Mapping[str, Any]:
+    """Those of HYBRID, where a device has any and is told no other number."""
+    return {"threads": threads, **options} if threads is not None and "threads" in backend.options else options
 
 
-def _backends(names: tuple[str, str]) -> Backends:
-    return get_backend(names[0]), get_backend(names[1])
+def _backends(names: tuple[str, ...]) -> Backends:
+    return tuple(map(get_backend, names))
 
 
 def _optimized(graph: Graph, pins: Mapping[str, str], passes: Sequence[Pass | FixedPoint]) -> Graph:
@@ -165,7 +149,7 @@ def _whole(graph: Graph, plan: Plan, backends: Backends) -> list[Part]:
 
 
 def _reason(backends: Backends, node: Node) -> str | None:
-    """Why neither of the two runs the node."""
+    """Why none of them runs the node."""
     reasons = [backend.supports(node) for backend in backends]
     if None in reasons:
         return None
@@ -173,12 +157,8 @@ def _reason(backends: Backends, node: Node) -> str | None:
 
 
 def _costs(backend: Backend, graph: Graph, wanted: Options, device: int) -> DeviceCosts:
-    given = {name.upper(): costs for name, costs in wanted.costs.items()}
-    if backend.name.upper() in given:
-        return given[backend.name.upper()]
-    if backend.name == "CPU":
-        threads = int(wanted.passed[device].get("threads") or wanted.threads or config.threads())
-        return measured_cpu(graph, threads) if wanted.measured else modelled_cpu(threads)
-    if isinstance(backend, NNPBackend):
-        return simulated_nnp(*backend.asked(wanted.passed[device]))
-    raise ConfigError(f"nothing is known of what nodes cost on {backend.name}; tell it by the option costs")
+    given = {canonical_name(name): costs for name, costs in wanted.costs.items()}
+    found = given.get(canonical_name(wanted.devices[device])) or backend.costs(graph, wanted.passed[device])
+    if found is None:
+        raise ConfigError(f"nothing is known of what nodes cost on {backend.name}; tell it by the option costs")
+    return found

@@ -1,4 +1,4 @@
-"""Runs the regions of a placed graph, each on its device; both devices at once where the plan says so."""
+"""Runs the regions of a placed graph, each on its device; devices at once where the plan says so."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.forks import ForkSafePool
+from ngraph_mxnet.forks import ForkSafeLock, ForkSafePool
 from ngraph_mxnet.hybrid.extraction import Part
+from ngraph_mxnet.hybrid.options import MOST_DEVICES
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.nnp.executable import NNPExecutable
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
 
@@ -51,8 +51,10 @@ class HybridExecutable(Executable):
         self._results = [places[value] for value in graph.results]
         self._count = len(places)
         self._pool_of_calls: ForkSafePool | None = None
-        if plan.overlaps and len({step.device for step in self.steps}) == 2:
-            self._pool_of_calls = ForkSafePool("ngraph-hybrid")
+        self._devices = sorted({step.device for step in self.steps})
+        if plan.overlaps and len(self._devices) > 1:
+            self._pool_of_calls = ForkSafePool("ngraph-hybrid", threads=2 * MOST_DEVICES)
+        self._submitting = ForkSafeLock()
 
     @property
     def native(self) -> Any:
@@ -63,16 +65,16 @@ class HybridExecutable(Executable):
         return getattr(step.executable, "native", None) if step.inputs == tuple(range(len(self.inputs))) else None
 
     def simulate(self) -> Plan:
-        """The plan, with the simulated time of each region of the NNP as it is compiled.
+        """The plan, with the simulated time of each region that is compiled for a simulated device.
 
         Raises:
             ConfigError: in precision int8, before the first call.
         """
         first = len(self.steps) - len(self.plan.regions)  # a step without a region prepares results
         for number in range(len(self.plan.regions)):
-            executable = self.steps[first + number].executable
-            if isinstance(executable, NNPExecutable):
-                self.plan.simulated[number] = executable.timeline.seconds
+            seconds = self.steps[first + number].executable.simulated_seconds()
+            if seconds is not None:
+                self.plan.simulated[number] = seconds
         return self.plan
 
     def listing(self) -> str:
@@ -81,20 +83,23 @@ class HybridExecutable(Executable):
                        for number, step in enumerate(self.steps, 1))
 
     def calibrate(self, samples: Sequence[Sequence[np.ndarray]]) -> None:
-        """Let the NNP's regions take their scales for i8 from `samples`, each an array for each input, weights too.
+        """Let regions take what must be known of data (`Executable.calibrate`) from `samples`, each an array for each
+        input, weights too.
 
-        What one region gives the next is computed in float32, for those of the NNP by the interpreter.
+        What one region gives the next is computed in the graph's types, where the device rounds by the interpreter.
 
         Raises:
             InputError: an array of a sample does not fit.
         """
+        if not samples:
+            return
         spare = [None] * (self._count - len(self.inputs))
         tables: list[list[Any]] = [[*self.checked(tuple(sample)), *spare] for sample in samples]
         for step, part in zip(self.steps, self.parts, strict=True):
             inputs = [[table[place] for place in step.inputs] for table in tables]
             reference = step.executable
-            if isinstance(reference, NNPExecutable):
-                reference.calibrate(inputs)
+            reference.calibrate(inputs)
+            if reference.rough:
                 reference = compile_graph(part.graph, "INTERPRETER")
             if step is self.steps[-1]:
                 break
@@ -108,7 +113,7 @@ class HybridExecutable(Executable):
             for step in self.steps:
                 self._run_step(step, table)
         else:
-            self._run_both(table, self._pool_of_calls)
+            self._run_at_once(table, self._pool_of_calls)
         seen = set(range(len(arrays)))
         results = []
         for place in self._results:
@@ -122,7 +127,7 @@ class HybridExecutable(Executable):
         for place, result in zip(step.outputs, results, strict=True):
             table[place] = result
 
-    def _run_both(self, table: list[Any], pool: ForkSafePool) -> None:
+    def _run_at_once(self, table: list[Any], pool: ForkSafePool) -> None:
         """Each device its steps in order, each step when what it reads is there."""
         makers: dict[int, Future[None]] = {}
         done: dict[Step, Future[None]] = {}
@@ -142,7 +147,7 @@ class HybridExecutable(Executable):
                         if place in makers:
                             makers[place].result()
                     self._run_step(step, table)
-                except BaseException as error:  # the other device must not wait for ever
+                except BaseException as error:  # the other devices must not wait for ever
                     failed = error
                     done[step].set_exception(error)
                 else:
@@ -150,9 +155,13 @@ class HybridExecutable(Executable):
             if failed is not None:
                 raise failed
 
-        other = pool.submit(work, 1)
+        first, *rest = self._devices
+        with self._submitting:  # or two calls could each wait for a thread that works for the other
+            others = [pool.submit(work, device) for device in rest]
         try:
-            work(0)
+            work(first)
         finally:
-            other.exception()  # it has ended, so the inputs are the caller's again
-        other.result()
+            for other in others:
+                other.exception()  # it has ended, so the inputs are the caller's again
+        for other in others:
+            other.result()

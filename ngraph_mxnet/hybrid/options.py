@@ -11,39 +11,38 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.cpu.options import MOST_THREADS
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.hybrid.costs import DeviceCosts
-from ngraph_mxnet.runtime.options import read_count, read_samples, read_switch, require_known
+from ngraph_mxnet.runtime.costs import DeviceCosts
+from ngraph_mxnet.runtime.options import read_samples, read_switch, require_known
 
 OPTIONS = {
-    "devices": "the two backends, the host's first (default: CPU,NNP)",
+    "devices": "the backends, the host's first (default: CPU,NNP)",
     "pins": "where nodes must run, as {pattern of a name: device} or PATTERN=DEVICE,...",
-    "overlap": "0: one device at a time; 1: both at once where that is faster (default: 1)",
-    "shared_memory": "1: both devices address the memory that tensors lie in; 0: they do not (default: what they are)",
-    "cpu_costs": "modelled, or measured by running the graph on random inputs (default: modelled)",
-    "costs": "{device: hybrid.costs.DeviceCosts}, in place of ours",
+    "overlap": "0: one device at a time; 1: all at once where that is faster (default: 1)",
+    "shared_memory": "1: all devices address the memory that tensors lie in; 0: they do not (default: what they are)",
+    "costs": "{device: runtime.costs.DeviceCosts}, in place of what the devices state",
     "calibration": "samples, for int8 and what f16 can't hold: arrays for all inputs, weights too, or a list of such",
-    "threads": "threads of the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
+    "threads": "threads of the devices that have any, as the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
 }
+
+MOST_DEVICES = 16
 
 
 @dataclass(frozen=True)
 class Options:
     """All of them, with their defaults. `passed` are the options of each device."""
 
-    devices: tuple[str, str]
+    devices: tuple[str, ...]
     pins: Mapping[str, str] = field(default_factory=dict)
     overlap: bool = True
     shared_memory: bool | None = None
-    measured: bool = False
     costs: Mapping[str, DeviceCosts] = field(default_factory=dict)
     calibration: Sequence[Sequence[np.ndarray]] = ()
-    threads: int | None = None
-    passed: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default_factory=lambda: ({}, {}))
+    threads: Any = None
+    passed: tuple[Mapping[str, Any], ...] = ()
 
 
-def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, str]) -> Options:
+def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, ...]) -> Options:
     """From what a caller gives; an option called `<device>_<name>` is one of that device, such as `nnp_precision`.
 
     Args:
@@ -53,32 +52,35 @@ def read_options(backend: str, given: Mapping[str, Any], devices: tuple[str, str
         ConfigError: an option is unknown, or its value is not allowed.
     """
     if "devices" in given:
-        devices = _pair(given["devices"])
-    passed: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        devices = read_devices(given["devices"])
+    passed: tuple[dict[str, Any], ...] = tuple({} for _ in devices)
     own = {}
     for name, value in given.items():
-        device = next((n for n, of in enumerate(devices) if name.startswith(_prefix(of))), None)
-        if name in OPTIONS or device is None:
+        of = [device for device, called in enumerate(devices) if name.startswith(_prefix(called))]
+        if name in OPTIONS or not of:
             own[name] = value
         else:
-            passed[device][name[len(_prefix(devices[device])):]] = value
+            for device in of:
+                passed[device][name[len(_prefix(devices[device])):]] = value
     require_known(backend, own, {**OPTIONS, "<device>_<option>": "an option of a device, such as nnp_precision"})
-    kind = str(own.get("cpu_costs", "modelled"))
-    if kind not in ("modelled", "measured"):
-        raise ConfigError(f"option cpu_costs: found {kind!r}, expected modelled or measured")
     overlap, costs = read_switch(own, "overlap"), own.get("costs", {})
     if not isinstance(costs, Mapping):
-        raise ConfigError(f"option costs: found {type(costs).__name__}, expected {{device: hybrid.costs.DeviceCosts}}")
+        raise ConfigError(f"option costs: found {type(costs).__name__}, expected {{device: runtime.costs.DeviceCosts}}")
     return Options(devices, _pins(own.get("pins", {})), overlap is not False, read_switch(own, "shared_memory"),
-                   kind == "measured", costs, read_samples(own),
-                   read_count(own, "threads", MOST_THREADS), passed)
+                   costs, read_samples(own), own.get("threads"), passed)
 
 
-def _pair(devices: Any) -> tuple[str, str]:
+def read_devices(devices: Any) -> tuple[str, ...]:
+    """Two or more names of backends, from a sequence or from text.
+
+    Raises:
+        ConfigError: it is something else.
+    """
     names = devices.split(",") if isinstance(devices, str) else devices
-    if not isinstance(names, (list, tuple)) or len(names) != 2 or names[0].upper() == names[1].upper():
-        raise ConfigError(f"option devices: found {devices!r}, expected two backends, such as CPU,NNP")
-    return names[0].strip(), names[1].strip()
+    found = tuple(str(name).strip() for name in names) if isinstance(names, (list, tuple)) else ()
+    if not 2 <= len({name.upper() for name in found}) == len(found) <= MOST_DEVICES:
+        raise ConfigError(f"option devices: found {devices!r}, expected two backends or more, each once, as CPU,NNP")
+    return found
 
 
 def _pins(pins: Any) -> Mapping[str, str]:

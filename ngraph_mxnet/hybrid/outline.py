@@ -1,4 +1,4 @@
-"""From a graph and two backends to a placement problem: what may go where, and what passes between."""
+"""From a graph and some backends to a placement problem: what may go where, and what passes between."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
-from ngraph_mxnet.hybrid.costs import DeviceCosts
-from ngraph_mxnet.hybrid.problem import Item, Pair, Problem, Tensor
+from ngraph_mxnet.hybrid.problem import Item, Problem, Tensor
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.printer import neighbourhood
-from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.costs import DeviceCosts
 
-Reasons = tuple[str | None, str | None]
-"""Why device 0 and device 1 do not run something; None where they do."""
+Reasons = tuple[str | None, ...]
+"""Why each device does not run something; None where it does."""
 
 
 @dataclass(frozen=True)
@@ -38,20 +37,21 @@ class Outline:
     """Patterns of pins that no node's name matches."""
 
 
-def outline(graph: Graph, backends: tuple[Backend, Backend], costs: tuple[DeviceCosts, DeviceCosts],
-            pins: Mapping[str, str], *, shared: bool, unfit: Mapping[Node, str] | None = None) -> Outline:
-    """The problem of placing `graph`, which has no dead nodes, on two devices.
+def outline(graph: Graph, backends: Sequence[Backend], costs: Sequence[DeviceCosts],
+            pins: Mapping[str, str], *, shared: bool, unfit: Sequence[Mapping[Node, str]] = ()) -> Outline:
+    """The problem of placing `graph`, which has no dead nodes, on devices.
 
     Args:
         pins: device by a pattern of `fnmatch` for a node's name or origin; the last that matches counts.
-        shared: both devices address the memory in which tensors lie.
-        unfit: why nodes should not run on device 1 although it can: unless they are pinned there, or device 0 can't.
+        shared: all devices address the memory in which tensors lie.
+        unfit: of each device, why nodes should not run there although it can: unless they are pinned there, or no
+            other can.
 
     Raises:
-        UnsupportedError: neither device runs a node, or the one to which it is pinned does not.
+        UnsupportedError: no device runs a node, or the one to which it is pinned does not.
         ConfigError: a pin names another device.
     """
-    names = (backends[0].name, backends[1].name)
+    names = tuple(backend.name for backend in backends)
     for pattern, device in pins.items():
         if device.upper() not in _known(names):
             raise ConfigError(f"{pattern!r} is pinned to {device!r}, expected one of {', '.join(names)}")
@@ -68,13 +68,14 @@ def outline(graph: Graph, backends: tuple[Backend, Backend], costs: tuple[Device
         reasons = verdicts[node]
         if None not in reasons or (pin is not None and reasons[pin] is not None):
             raise UnsupportedError(f"{_refusal(node, reasons, names, pin)}\n{neighbourhood(graph, node)}")
-        if unfit and node in unfit and pin != 1 and reasons[0] is None:
-            reasons = verdicts[node] = (None, reasons[1] or unfit[node])
-        seconds = [costs[device].seconds(node) if reasons[device] is None and pin in (None, device) else math.inf
-                   for device in (0, 1)]
-        items.append(Item(_name(node), (seconds[0], seconds[1])))
+        for here, why in enumerate(unfit):
+            if node in why and pin != here and None in (*reasons[:here], *reasons[here + 1:]):
+                reasons = verdicts[node] = (*reasons[:here], reasons[here] or why[node], *reasons[here + 1:])
+        seconds = [costs[device].seconds(node) if reason is None and pin in (None, device) else math.inf
+                   for device, reason in enumerate(reasons)]
+        items.append(Item(_name(node), tuple(seconds)))
     values, tensors = _tensors(graph, nodes, prepared, costs, shared)
-    problem = Problem(tuple(items), tensors, (costs[0].launch, costs[1].launch), names)
+    problem = Problem(tuple(items), tensors, tuple(device.launch for device in costs), names)
     return Outline(graph, nodes, values, frozenset(prepared), tuple(verdicts[node] for node in nodes), tuple(pinned),
                    problem, tuple(pattern for pattern in pins if pattern not in used))
 
@@ -98,11 +99,11 @@ def _verdicts(graph: Graph, backends: Sequence[Backend], prepared: set[Node]) ->
                 behind = found[value.node]
                 own = [reason if reason is not None or weight is None else f"it reads weights of {value.node}: {weight}"
                        for reason, weight in zip(own, behind, strict=True)]
-        found[node] = (own[0], own[1])
+        found[node] = tuple(own)
     return found
 
 
-def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: tuple[DeviceCosts, DeviceCosts],
+def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: Sequence[DeviceCosts],
              shared: bool) -> tuple[tuple[Value, ...], tuple[Tensor, ...]]:
     """What items read or make, weights aside."""
     number = {node: place for place, node in enumerate(nodes)}
@@ -117,26 +118,18 @@ def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: tu
     results = set(graph.results)
     tensors = []
     for value, items in readers.items():
-        copy = _copy_seconds(value.type, costs)
-        free = shared or not any(copy)
+        copy = tuple(device.transfer(value.type) if device.transfer else 0.0 for device in costs)
         producer = number[value.node] if value.node is not None else None
         tensors.append(Tensor(value.name or (_name(value.node) if value.node else ""), producer, tuple(items),
-                              value.type.bytes, (0.0, 0.0) if free else copy,
-                              value in results and producer is not None, copy if free else (0.0, 0.0)))
+                              value.type.bytes, copy, value in results and producer is not None, copy, shared))
     return tuple(readers), tuple(tensors)
 
 
-def _copy_seconds(type_: TensorType, costs: tuple[DeviceCosts, DeviceCosts]) -> Pair:
-    """To device 0 and to device 1: out of one's memory and into the other's."""
-    seconds = sum(device.transfer(type_) for device in costs if device.transfer is not None)
-    return seconds, seconds
-
-
-def _known(names: tuple[str, str]) -> dict[str, int]:
-    """Devices by name; by that of the backend alone where it is another's than the other's."""
-    table = {name.upper(): device for device, name in enumerate(names)}
+def _known(names: Sequence[str]) -> dict[str, int]:
+    """Devices by name; by that of the backend alone where no other has it."""
     short = [name.upper().split(":")[0] for name in names]
-    return table if short[0] == short[1] else table | {name: device for device, name in enumerate(short)}
+    table = {name: device for device, name in enumerate(short) if short.count(name) == 1}
+    return table | {name.upper(): device for device, name in enumerate(names)}
 
 
 def _name(node: Node) -> str:
@@ -160,8 +153,8 @@ def pin_on(origin: str, pins: Mapping[str, str]) -> str | None:
     return found[-1] if found else None
 
 
-def _refusal(node: Node, reasons: Reasons, names: tuple[str, str], pin: int | None) -> str:
-    devices = (0, 1) if pin is None else (pin,)
+def _refusal(node: Node, reasons: Reasons, names: Sequence[str], pin: int | None) -> str:
+    devices = range(len(names)) if pin is None else (pin,)
     texts = "; ".join(f"{names[device]}: {reasons[device]}" for device in devices)
     pinned = ", to which it is pinned," if pin is not None else ""
     return f"backend HYBRID does not run {node}: {'no device' if pin is None else names[pin]}{pinned} can. {texts}"

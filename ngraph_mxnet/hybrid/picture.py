@@ -11,14 +11,14 @@ from ngraph_mxnet.hybrid.plan_data import PlanData, time_text
 from ngraph_mxnet.hybrid.plan_table import costs_text, headline
 from ngraph_mxnet.partition.render import short
 
-_COLOURS = ("#bcd9f5", "#f9cfa0")
-_BORDERS = ("#2f6ca8", "#b36a12")
+_COLOURS = ("#bcd9f5", "#f9cfa0", "#cde8c4", "#e3d0f0")
+_BORDERS = ("#2f6ca8", "#b36a12", "#3f7f35", "#7a4a9c")
 _WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN, _TOP = 190, 38, 26, 34, 20, 62
 
 
 def graph_picture(plan: PlanData) -> str:
     """The nodes in layers, each below all that it reads; colours tell the device, numbers the region. Thick edges cross
-    from one device to the other."""
+    from one device to another."""
     problem = plan.outline.problem
     layers = arrange(problem.sources)
     widths = [sum(map(_wide, row, [layers.count] * len(row))) for row in layers.rows]
@@ -46,7 +46,7 @@ def graph_picture(plan: PlanData) -> str:
         body += [
             f"<g><title>{escape(title)}</title>",
             f'<rect x="{x:.0f}" y="{y:.0f}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" '
-            f'fill="{_COLOURS[node.device]}" stroke="{_BORDERS[node.device]}"/>',
+            f'fill="{_COLOURS[node.device % len(_COLOURS)]}" stroke="{_BORDERS[node.device % len(_BORDERS)]}"/>',
             _text(x + 8, y + 16, _shortened(f"{node.region + 1}: {node.op}"), 12),
             _text(x + 8, y + 31, _shortened(node.name), 10), "</g>",
         ]  # fmt: skip
@@ -54,8 +54,9 @@ def graph_picture(plan: PlanData) -> str:
 
 
 def timeline_picture(plan: PlanData) -> str:
-    """The predicted schedule: a lane for each device, and one for each direction between them."""
-    lanes = [plan.devices[0], f"to {plan.devices[1]}", f"to {plan.devices[0]}", plan.devices[1]]
+    """The predicted schedule: a lane for each device, and one for each way to a device."""
+    host, *others = plan.devices
+    lanes = [host, *(f"to {name}" for name in others), f"to {host}", *others]
     left, right, lane, total = 110, 900, 44, plan.seconds or 1.0
     body = [_text(_MARGIN, 22, f"Predicted schedule of a call: {time_text(plan.seconds)}", 14, "bold"),
             _text(_MARGIN, 40, costs_text(plan), 12)]
@@ -64,7 +65,7 @@ def timeline_picture(plan: PlanData) -> str:
         x, wide = left + begin / total * (right - left), max((end - begin) / total * (right - left), 0.5)
         y = _TOP + row * lane
         body.append(f'<g><title>{escape(title)}</title><rect x="{x:.2f}" y="{y}" width="{wide:.2f}" height="30" '
-                    f'fill="{_COLOURS[device]}" stroke="{_BORDERS[device]}"/>')
+                    f'fill="{_COLOURS[device % len(_COLOURS)]}" stroke="{_BORDERS[device % len(_BORDERS)]}"/>')
         if wide > 7 * len(label):
             body.append(_text(x + 4, y + 20, label, 12))
         body.append("</g>")
@@ -74,10 +75,11 @@ def timeline_picture(plan: PlanData) -> str:
     for number, region in enumerate(plan.regions, 1):
         ops = ", ".join(f"{op} x{count}" for op, count in region.ops.items())
         took = f"{time_text(region.begin)} to {time_text(region.end)}"
-        bar(3 * region.device, region.begin, region.end, region.device, str(number), f"region {number}, {took}: {ops}")
+        lane_of = lanes.index(plan.devices[region.device])
+        bar(lane_of, region.begin, region.end, region.device, str(number), f"region {number}, {took}: {ops}")
     for transfer in plan.transfers:
         took = time_text(transfer.end - transfer.begin) if transfer.copied else "shared, not copied"
-        bar(2 - transfer.to, transfer.begin, transfer.end, transfer.to, "",
+        bar(lanes.index(f"to {plan.devices[transfer.to]}"), transfer.begin, transfer.end, transfer.to, "",
             f"{transfer.name} to {plan.devices[transfer.to]}, {short(transfer.bytes)}B: {took}")
     bottom = _TOP + len(lanes) * lane
     for tick in range(5):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ngraph_mxnet.hybrid.cut import serial_placement
-from ngraph_mxnet.hybrid.problem import Problem
+from ngraph_mxnet.hybrid.problem import Problem, Seconds
 from ngraph_mxnet.hybrid.schedule import Region, Schedule
 from ngraph_mxnet.hybrid.search import MOST_ENUMERATED, Found, enumerate_all, predict, search
 
@@ -19,14 +19,14 @@ class Placement:
     """The device of each item, and the predicted schedule.
 
     `method`: the last that was asked for something better; what each guarantees is in docs/hybrid.md.
-    `alone`: the predicted seconds with everything on device 0 and on device 1, infinite where that is not possible.
+    `alone`: the predicted seconds with everything on each device, infinite where that is not possible.
     `serial`: those of the serial optimum if nothing overlapped.
     """
 
     devices: tuple[int, ...]
     schedule: Schedule
     method: Method
-    alone: tuple[float, float]
+    alone: Seconds
     serial: float
 
     @property
@@ -40,10 +40,10 @@ class Placement:
 
 
 def place(problem: Problem, *, overlap: bool = True) -> Placement:
-    """The best placement that is found: never slower than the serial optimum's schedule, nor than either device alone.
+    """The best placement that is found: never slower than the serial optimum's schedule, nor than any device alone.
 
     Args:
-        overlap: both devices may work at once.
+        overlap: the devices may work at once.
 
     Raises:
         ValueError: no device can run some item.
@@ -51,7 +51,7 @@ def place(problem: Problem, *, overlap: bool = True) -> Placement:
     cut = serial_placement(problem)
     best = predict(problem, cut, overlap=overlap)
     alone: list[float] = []
-    for device in (0, 1):
+    for device in range(len(problem.launch)):
         everywhere = [device] * len(problem.items)
         found = predict(problem, everywhere, overlap=overlap) if problem.allowed(everywhere) else None
         alone.append(found.seconds if found else math.inf)
@@ -60,10 +60,10 @@ def place(problem: Problem, *, overlap: bool = True) -> Placement:
     method: Method = "minimum cut"
     if overlap:
         best, method = _overlapped(problem, best)
-    return Placement(best.placement, best.schedule, method, (alone[0], alone[1]), problem.serial_seconds(cut))
+    return Placement(best.placement, best.schedule, method, tuple(alone), problem.serial_seconds(cut))
 
 
 def _overlapped(problem: Problem, start: Found) -> tuple[Found, Method]:
-    if len(problem.free()) <= MOST_ENUMERATED:
+    if math.prod(len(problem.choices(item)) for item in problem.free()) <= MOST_ENUMERATED:
         return enumerate_all(problem, start), "all placements tried"
     return search(problem, start), "local search"

@@ -9,9 +9,9 @@ from typing import Any
 
 from ngraph_mxnet.hybrid.outline import Outline
 from ngraph_mxnet.hybrid.placement import Placement
-from ngraph_mxnet.hybrid.problem import Pair
+from ngraph_mxnet.hybrid.problem import Seconds
+from ngraph_mxnet.ir.cost import Cost, node_cost
 from ngraph_mxnet.ir.graph import count_ops
-from ngraph_mxnet.partition.cost import Cost, node_cost
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class PlacedNode:
     origin: str
     device: int
     region: int
-    seconds: tuple[float | None, float | None]
+    seconds: tuple[float | None, ...]
     why: str
 
 
@@ -41,7 +41,7 @@ class PlacedRegion:
 
 @dataclass(frozen=True)
 class Transfer:
-    """A tensor that the other device reads. `copied`: else both address it, and `saved` seconds of a copy are not
+    """A tensor that another device reads. `copied`: else all address it, and `saved` seconds of a copy are not
     spent."""
 
     name: str
@@ -56,13 +56,13 @@ class Transfer:
 class PlanData:
     """`kinds`: whether the costs of each device are modelled, measured or simulated."""
 
-    def __init__(self, outline: Outline, placement: Placement, kinds: tuple[str, str]) -> None:
+    def __init__(self, outline: Outline, placement: Placement, kinds: tuple[str, ...]) -> None:
         self.outline = outline
         self.placement = placement
         self.kinds = kinds
         self.devices = outline.problem.devices
         self.simulated: dict[int, float] = {}
-        """Simulated seconds of the NNP's regions as they were compiled, by number; their transfers are among them."""
+        """Seconds of each region on a simulated device, as it was compiled; its transfers are among them."""
 
     @property
     def seconds(self) -> float:
@@ -70,13 +70,13 @@ class PlanData:
         return self.placement.seconds
 
     @property
-    def alone(self) -> Pair:
+    def alone(self) -> Seconds:
         """Predicted with everything on one device; infinite where it does not run everything."""
         return self.placement.alone
 
     @property
     def overlaps(self) -> bool:
-        """Whether regions of both devices work at once."""
+        """Whether regions of several devices work at once."""
         ends = 0.0
         for region in sorted(self.regions, key=lambda r: (r.begin, r.end)):
             if region.begin < ends:
@@ -102,9 +102,9 @@ class PlanData:
         found = []
         for crossing in problem.crossings(self.placement.devices):
             tensor, span = problem.tensors[crossing.tensor], spans[crossing]
-            copied = tensor.crossing[crossing.to] > 0
+            copied, saved = problem.crossing_seconds(crossing) > 0, tensor.copy_seconds(crossing.here, crossing.to)
             found.append(Transfer(tensor.name, crossing.to, tensor.bytes, span.begin, span.end, copied,
-                                  tensor.saved[crossing.to]))
+                                  0.0 if copied else saved))
         return tuple(sorted(found, key=lambda transfer: transfer.begin))
 
     @cached_property
@@ -115,18 +115,20 @@ class PlanData:
             seconds = [s if math.isfinite(s) else None for s in self.outline.problem.items[item].seconds]
             found.append(PlacedNode(self.outline.problem.items[item].name, node.op.name, node.origin,
                                     self.placement.devices[item],
-                                    region_of[item], (seconds[0], seconds[1]), self._why(item)))
+                                    region_of[item], tuple(seconds), self._why(item)))
         return tuple(found)
 
     def _why(self, item: int) -> str:
         here = self.placement.devices[item]
-        other = 1 - here
-        name, reason, pin = self.devices[other], self.outline.reasons[item][other], self.outline.pins[item]
-        if pin is not None:
+        if self.outline.pins[item] is not None:
             return "pinned by the user"
-        if reason is not None:
-            return f"{name} does not run it: {reason}"
         seconds = self.outline.problem.items[item].seconds
+        others = [device for device in range(len(seconds)) if device != here]
+        reasons = [(self.devices[device], self.outline.reasons[item][device]) for device in others]
+        if all(reason is not None for _, reason in reasons):
+            return "; ".join(f"{name} does not run it: {reason}" for name, reason in reasons)
+        other = min(others, key=seconds.__getitem__)
+        name = self.devices[other]
         if set(self.placement.devices) == {here}:
             return f"all on {self.devices[here]} is fastest"
         if seconds[here] <= seconds[other]:

@@ -88,7 +88,7 @@ def _transfers(plan: PlanData) -> Table:
                       time_text(transfer.begin), took)
     shared = [transfer for transfer in plan.transfers if not transfer.copied]
     if shared:
-        table.caption = (f"{len(shared)} tensors of {short(sum(t.bytes for t in shared))}B lie in memory that both "
+        table.caption = (f"{len(shared)} tensors of {short(sum(t.bytes for t in shared))}B lie in memory that all "
                          f"devices address: not copied, which saved {time_text(sum(t.saved for t in shared))}")
     return table
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -45,7 +45,7 @@ class Schedule:
 def form_regions(problem: Problem, placement: Sequence[int], forming: Forming) -> list[int]:
     """The region of each item, numbered in the order of first items. Taken as one, regions make no cycle.
 
-    `fewest`: all that can run until something of the other device is needed is one region, so that the devices take
+    `fewest`: all that can run until something of another device is needed is one region, so that the devices take
     turns. No path changes devices less often than these turns do, so there are no fewer regions.
     `phases`: what is connected, of one device, and of one phase: the most changes of device on a way from the
     graph's inputs, and on one to its results. A larger region would wait for what only its later items read, or keep
@@ -54,7 +54,8 @@ def form_regions(problem: Problem, placement: Sequence[int], forming: Forming) -
     """
     sources = problem.sources
     if forming == "fewest":
-        starts = [_turns(sources, placement, first) for first in (0, 1)]
+        starts = [list(zip(_turns(sources, placement, first), placement, strict=True))
+                  for first in range(len(problem.launch))]
         return _numbered(min(starts, key=lambda turns: len(set(turns))))
     behind, ahead = _turns(sources, placement, None), [0] * len(placement)
     for item in range(len(placement) - 1, -1, -1):
@@ -85,8 +86,8 @@ def _turns(sources: Sequence[Sequence[int]], placement: Sequence[int], first: in
     return turns
 
 
-def _numbered(groups: Sequence[int]) -> list[int]:
-    numbers: dict[int, int] = {}
+def _numbered(groups: Sequence[Hashable]) -> list[int]:
+    numbers: dict[Hashable, int] = {}
     return [numbers.setdefault(group, len(numbers)) for group in groups]
 
 
@@ -152,18 +153,19 @@ def _tasks(problem: Problem, placement: Sequence[int], numbers: Sequence[int], o
             resource = f"device {device}" if overlap else "all"
             tasks.append(_Task(number, resource, problem.launch[device], [], []))
         tasks[number].seconds += problem.items[item].seconds[device]
-    crossing = {(c.tensor, c.to): c for c in problem.crossings(placement)}
+    crossings: dict[int, list[Crossing]] = {}
+    for crossing in problem.crossings(placement):
+        crossings.setdefault(crossing.tensor, []).append(crossing)
     for number, tensor in enumerate(problem.tensors):
         here = HOST if tensor.producer is None else placement[tensor.producer]
         source = [] if tensor.producer is None else [numbers[tensor.producer]]
-        there = source
-        found = crossing.get((number, 1 - here))
-        if found is not None:
+        there = {here: source}
+        for found in crossings.get(number, ()):
             resource = f"link to {found.to}" if overlap else "all"
-            tasks.append(_Task(found, resource, tensor.crossing[found.to], source, []))
-            there = [len(tasks) - 1]
+            tasks.append(_Task(found, resource, problem.crossing_seconds(found), source, []))
+            there[found.to] = [len(tasks) - 1]
         for reader in tensor.readers:
-            tasks[numbers[reader]].needs += source if placement[reader] == here else there
+            tasks[numbers[reader]].needs += there[placement[reader]]
     for number, task in enumerate(tasks):
         task.needs = sorted(set(task.needs) - {number})
         for need in task.needs:

@@ -1,4 +1,4 @@
-"""Placements for both devices at work at once: by enumeration of small problems, by a local search of larger ones."""
+"""Placements for all devices at work at once: by enumeration of small problems, by a local search of larger ones."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ngraph_mxnet.hybrid.cut import serial_placement
 from ngraph_mxnet.hybrid.problem import HOST, Problem
 from ngraph_mxnet.hybrid.schedule import Schedule, schedule
 
-MOST_ENUMERATED = 12
-"""Items that either device can run: with more of them not all placements are tried."""
+MOST_ENUMERATED = 1 << 12
+"""Placements that are all tried, as of 12 items that either of two devices can run."""
 
 _TRIALS = 600
 """Schedules that a local search computes at most."""
@@ -47,8 +47,8 @@ def enumerate_all(problem: Problem, start: Found) -> Found:
     """The placement with the least `predict(...).seconds` of all; `start` if none is better."""
     best = start
     free = problem.free()
-    placement = [int(item.seconds[HOST] > item.seconds[1]) for item in problem.items]
-    for devices in itertools.product((0, 1), repeat=len(free)):
+    placement = [item.seconds.index(min(item.seconds)) for item in problem.items]
+    for devices in itertools.product(*map(problem.choices, free)):
         for item, device in zip(free, devices, strict=True):
             placement[item] = device
         if least_seconds(problem, placement) < best.seconds:
@@ -60,21 +60,21 @@ def search(problem: Problem, start: Found) -> Found:
     """`start`, or a better placement.
 
     It begins at `start` and at cuts that weigh the devices' seconds differently, moves chains of items, then items,
-    to the other device as long as that helps, and ends after a fixed number of trials.
+    to other devices as long as that helps, and ends after a fixed number of trials.
     """
     best = start
-    trials = _TRIALS
+    trials, count = _TRIALS, len(problem.launch)
     for host in _BALANCES:
-        best = _better(best, problem, serial_placement(problem, (2 * host, 2 - 2 * host)))
+        best = _better(best, problem, serial_placement(problem, (2 * host, *[2 - 2 * host] * (count - 1))))
     free = set(problem.free())
     moves = [move for move in _moves(problem) if free.issuperset(move)]
     improved = True
     while improved and trials > 0:
         improved = False
-        for move in moves:
+        for move, step in itertools.product(moves, range(1, count)):
             placement = list(best.placement)
             for item in move:
-                placement[item] = 1 - placement[item]
+                placement[item] = (placement[item] + step) % count
             if trials > 0 and least_seconds(problem, placement) < best.seconds:
                 trials -= 1
                 found = _better(best, problem, placement)
@@ -86,16 +86,16 @@ def search(problem: Problem, start: Found) -> Found:
 def least_seconds(problem: Problem, placement: Sequence[int]) -> float:
     """A bound below what the placement can take: the load of each device, with a launch, and of each direction, and the
     longest way from inputs to results."""
-    loads, links = [0.0, 0.0], [0.0, 0.0]
+    loads, links = [0.0] * len(problem.launch), [0.0] * len(problem.launch)
     for item, device in zip(problem.items, placement, strict=True):
         loads[device] += item.seconds[device]
     for device in set(placement):
         loads[device] += problem.launch[device]
     there = [0.0] * len(problem.items)  # when an item's inputs can be there, at the soonest
-    late = [0.0] * len(problem.tensors)
+    late: dict[tuple[int, int], float] = {}
     for crossing in problem.crossings(placement):
-        late[crossing.tensor] = problem.tensors[crossing.tensor].crossing[crossing.to]
-        links[crossing.to] += late[crossing.tensor]
+        late[crossing.tensor, crossing.to] = seconds = problem.crossing_seconds(crossing)
+        links[crossing.to] += seconds
     longest = 0.0
     for number in problem.by_producer:
         tensor = problem.tensors[number]
@@ -104,8 +104,8 @@ def least_seconds(problem: Problem, placement: Sequence[int]) -> float:
             here = placement[tensor.producer]
             made = there[tensor.producer] + problem.items[tensor.producer].seconds[here]
         for reader in tensor.readers:
-            there[reader] = max(there[reader], made + (late[number] if placement[reader] != here else 0.0))
-        longest = max(longest, made + (late[number] if tensor.result and here != HOST else 0.0))
+            there[reader] = max(there[reader], made + late.get((number, placement[reader]), 0.0))
+        longest = max(longest, made + (late.get((number, HOST), 0.0) if tensor.result else 0.0))
     return max(*loads, *links, longest) * _ROUNDING
 
 

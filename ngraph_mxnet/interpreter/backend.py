@@ -10,7 +10,6 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
-from ngraph_mxnet.runtime.options import require_known
 
 
 class InterpreterBackend(Backend):
@@ -20,9 +19,6 @@ class InterpreterBackend(Backend):
 
     def supports(self, node: Node) -> str | None:
         return None if node.op.has_reference else f"op {node.op.name} has no reference"
-
-    def check_options(self, options: Mapping[str, Any]) -> None:
-        require_known(self.name, options, {})
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> InterpreterExecutable:
         self.check_options(options)

@@ -20,11 +20,14 @@ from types import ModuleType
 
 from ngraph_mxnet import config
 from ngraph_mxnet.mxnet_bridge import environment
+from ngraph_mxnet.registry import TARGETS
 
 logger = logging.getLogger("ngraph_mxnet")
 
 CORE = "ngraph_mxnet._core"
-NEEDED_BY_BINDS = ("ngraph_mxnet.cpu.recipe", "ngraph_mxnet.cpu.trace")
+NEEDED_BY_BINDS = (
+    *(place.load.partition(":")[0] for place in TARGETS.values() if place.load),
+)
 """Imported with MXNet, so that the first bind of a model that was bound before need not."""
 
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.text import Text
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cpu.describe import Contraction, contractions
-from ngraph_mxnet.cpu.kernel_table import kernel_table, memory_table
-from ngraph_mxnet.cpu.memory import MemoryUse
-from ngraph_mxnet.errors import ConfigError, ModelError
+from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
 from ngraph_mxnet.mxnet_bridge.judgement import argument_types
@@ -27,13 +24,10 @@ from ngraph_mxnet.mxnet_bridge.symbol_json import parse_symbol
 from ngraph_mxnet.partition.render import render
 from ngraph_mxnet.partition.report import Partition
 from ngraph_mxnet.runtime.backend import Backend, get_backend
-from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
     from rich.console import RenderableType
-
-    from ngraph_mxnet.cpu.backend import CPUExecutable
 
 Shapes = Mapping[str, Sequence[int]]
 DTypes = Mapping[str, Any]
@@ -42,12 +36,12 @@ DTypes = Mapping[str, Any]
 class Explanation:
     """Prints as tables; `to_dict` is for programs.
 
-    `kernels` and `memory`: of each region, if asked for. `notices`: settings that this machine can't follow.
+    `details`: what the backend tells of each region (`Backend.explain`), if asked for.
+    `notices`: settings that this machine can't follow.
     """
 
     partition: Partition
-    kernels: list[list[Contraction]] | None = None
-    memory: list[MemoryUse] | None = None
+    details: Any = None
     plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
 
@@ -58,20 +52,16 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {**self.partition.to_dict(), "notices": list(self.notices)}
-        if self.kernels is not None:
-            found["kernels"] = [[asdict(contraction) for contraction in region] for region in self.kernels]
+        if self.details is not None:
+            found |= self.details.to_dict()
         if self.plans:
             found["plans"] = [plan.to_dict() for plan in self.plans]
-        if self.memory is not None:
-            found["memory"] = [asdict(use) for use in self.memory]
         return found
 
     def __rich__(self) -> RenderableType:
         parts: list[RenderableType] = [render(self.partition)]
-        if self.kernels is not None:
-            parts.append(kernel_table(self.kernels))
-        if self.memory is not None:
-            parts.append(memory_table(self.memory))
+        if self.details is not None:
+            parts.append(self.details)
         for number, plan in enumerate(self.plans, 1):
             parts += [Text(f"Region {number}", style="bold"), plan] if len(self.plans) > 1 else [plan]
         return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
@@ -97,7 +87,8 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         shapes: of the data inputs, by name; MXNet infers the others.
         dtypes: by name; float32 where not given.
         backend: by default the one of NGRAPH_BACKEND.
-        kernels: compile the regions too, and tell how the CPU backend computes each contraction, and the memory.
+        kernels: compile the regions too, and tell what the backend makes of them: of the CPU's, how each contraction
+            is computed, and the memory.
         options: the backend's own, which its plan of each region depends on.
 
     Raises:
@@ -114,8 +105,8 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         symbol = load_symbol(Path(symbol))
     planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
     planner.plan(Graph(), options or {})  # refuses options before any node is judged
-    if kernels and planner.name != "CPU":
-        raise ConfigError(f"the backend {planner.name} has no kernels to tell of; the backend CPU has")
+    if kernels:
+        planner.explain([])  # refuses, likewise, if there is nothing to tell
     check_inputs(symbol, shapes, dtypes)
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
@@ -124,16 +115,12 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         types = {name: (shapes.get(name), told.get(name)) for name in {**shapes, **told}}
         found = partition(symbol, nameless, types, planner)
         regions = [_lowered(nameless, cut, planner) for cut in found.cuts]
-        compiled = [cast("CPUExecutable", compile_graph(graph, "CPU")) for graph, _ in regions] if kernels else None
+        details = planner.explain([graph for graph, _ in regions]) if kernels else None
         plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
-    explanation = Explanation(kept_partitions.with_names(found.partition, nameless),
-                              plans=[plan for plan in plans if plan is not None], notices=tuple(planner.notices()))
-    if compiled is None:
-        return explanation
-    return replace(explanation, kernels=[contractions(region.main.instructions) for region in compiled],
-                   memory=[region.memory for region in compiled])
+    return Explanation(kept_partitions.with_names(found.partition, nameless), details,
+                       [plan for plan in plans if plan is not None], tuple(planner.notices()))
 
 
 def load_symbol(path: Path) -> Symbol:

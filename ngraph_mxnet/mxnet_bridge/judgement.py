@@ -8,13 +8,14 @@ from collections.abc import Collection, Sequence
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.ir.cost import Cost, graph_cost
 from ngraph_mxnet.ir.types import boolean
 from ngraph_mxnet.mxnet_bridge import int8, known
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph, lower_node, unread_output
 from ngraph_mxnet.mxnet_bridge.symbol_json import Edge, SymbolGraph, SymbolNode
-from ngraph_mxnet.partition.cost import Cost, graph_cost, not_worth_it, too_small_alone
 from ngraph_mxnet.partition.regions import ALONE, grow_regions
 from ngraph_mxnet.partition.support import Verdict, backend_reason
+from ngraph_mxnet.partition.worth import not_worth_it, too_small_alone
 from ngraph_mxnet.runtime.backend import Backend
 
 logger = config.logger("ngraph_mxnet")

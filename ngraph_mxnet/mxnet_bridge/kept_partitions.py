@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ngraph_mxnet.cache import place_for
+from ngraph_mxnet.ir.cost import Cost
 from ngraph_mxnet.mxnet_bridge import known
 from ngraph_mxnet.mxnet_bridge.nameless import NamelessGraph, dump
-from ngraph_mxnet.partition.cost import Cost
 from ngraph_mxnet.partition.report import Partition, Region
 from ngraph_mxnet.partition.support import Verdict
 

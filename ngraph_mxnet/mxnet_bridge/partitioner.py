@@ -26,6 +26,7 @@ from ngraph_mxnet.mxnet_bridge import environment, interrupts, kept_partitions, 
 from ngraph_mxnet.mxnet_bridge.nameless import NamelessGraph
 from ngraph_mxnet.mxnet_bridge.partitioning import SUBGRAPH_OP, Types, partition, partitioned_text
 from ngraph_mxnet.partition.report import Partition
+from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend
 
 stock_optimize_for = Symbol.optimize_for
@@ -60,7 +61,8 @@ def partitioned(symbol: Symbol, text: str, types: Types, given: Mapping[str, Any
     own = options.own_options(given or {})
     own[options.BACKEND] = options.chosen_backend(own)
     data = own.pop(options.DATA, "[]")
-    facts = repr((sorted(own.items()), config.compile_settings(), cpu_features(), is_np_shape()))
+    facts = repr((sorted(own.items()), build_of(own[options.BACKEND]), config.compile_settings(), cpu_features(),
+                  is_np_shape()))
     key = text, facts, data, tuple((name, shape and tuple(shape), dtype and np.dtype(dtype).num)
                              for name, (shape, dtype) in types.items())
     found = latest.get(key)

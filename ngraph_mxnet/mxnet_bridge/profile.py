@@ -1,31 +1,32 @@
-"""Profiles of MXNet models: see `ngraph_mxnet.cpu.profile`."""
+"""Profiles of MXNet models."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ngraph_mxnet import _core, config
-from ngraph_mxnet.cpu.isa import choose_isa
-from ngraph_mxnet.cpu.peak import measure_peak
-from ngraph_mxnet.cpu.profile import Profile, measure
+from ngraph_mxnet import config
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.mxnet_bridge.explain import explain, load_symbol
 from ngraph_mxnet.mxnet_bridge.symbol_inputs import check_inputs
 from ngraph_mxnet.mxnet_bridge.weights import random_weights, read_weights
+from ngraph_mxnet.runtime.backend import get_backend
 
 if TYPE_CHECKING:
     from mxnet.executor import Executor
 
 def profile_model(model: str | Path, shapes: Mapping[str, Sequence[int]], params: str | Path | None = None, *,
-                  rounds: int = 20) -> Profile:
+                  rounds: int = 20) -> Any:
     """Bind the model for the backend NGRAPH, with the weights in `params` or random ones, and run it `rounds` times.
 
     MXNET_SUBGRAPH_BACKEND must name NGRAPH.
 
+    Returns:
+        What `Backend.profile` gives.
+
     Raises:
+        ConfigError: the backend has no kernels to tell of.
         ModelError: the files are corrupt, don't fit, or MXNet can't infer the model's shapes.
     """
     executor = _bind(Path(model), shapes, None if params is None else Path(params))
@@ -34,11 +35,8 @@ def profile_model(model: str | Path, shapes: Mapping[str, Sequence[int]], params
         for output in executor.forward(is_train=False):
             output.wait_to_read()
 
-    isa, threads = choose_isa(_core.cpu_features()), config.threads()
-    peak = measure_peak(isa, threads)
-    measured = measure(forward, threads, rounds)
-    memory = explain(model, shapes, backend="CPU", kernels=True).memory  # the bind may have compiled nothing
-    return replace(measured, isa=isa, peak=peak, memory=tuple(memory or ()))
+    details = explain(model, shapes, kernels=True).details  # the bind may have compiled nothing
+    return get_backend(config.get("NGRAPH_BACKEND")).profile(forward, rounds, details)
 
 
 def _bind(model: Path, shapes: Mapping[str, Sequence[int]], params: Path | None) -> Executor:

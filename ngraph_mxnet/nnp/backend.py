@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.nnp.cluster import NNPCluster
+from ngraph_mxnet.nnp.cost import device_costs
 from ngraph_mxnet.nnp.device import Device, load_device
 from ngraph_mxnet.nnp.executable import NNPExecutable, Settings
 from ngraph_mxnet.nnp.lower.target import Target, target_of
+from ngraph_mxnet.nnp.overflow import overflowing
 from ngraph_mxnet.nnp.support import unsupported
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
-from ngraph_mxnet.passes.pipelines import cpu_independent_passes
+from ngraph_mxnet.passes.pipelines import shared_passes
 from ngraph_mxnet.runtime.backend import Backend
-from ngraph_mxnet.runtime.options import read_count, read_samples, require_known
+from ngraph_mxnet.runtime.costs import DeviceCosts
+from ngraph_mxnet.runtime.options import read_count, read_samples
 
 OPTIONS = {
     "device": "a product, or product:mode, such as nnp-i-1100:12W (default: that of the backend's name)",
@@ -44,6 +49,7 @@ class NNPBackend(Backend):
     """
 
     name = "NNP"
+    options = OPTIONS
 
     def __init__(self, device: str = "") -> None:
         self._device = load_device(device or _USUAL)
@@ -58,7 +64,7 @@ class NNPBackend(Backend):
         return unsupported(node, _target(self._device))
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        require_known(self.name, options, OPTIONS)
+        super().check_options(options)
         device, _ = self.asked(options)
         if (options.get("mode") or _MODES[0]) not in _MODES:
             raise ConfigError(f"option mode: found {options['mode']!r}, expected {' or '.join(_MODES)}")
@@ -67,7 +73,24 @@ class NNPBackend(Backend):
         read_samples(options)
 
     def pipeline(self) -> Sequence[Pass | FixedPoint]:
-        return [InlineBodies(), _SplitSums(), *cpu_independent_passes(combine=False)]
+        """The shared groups, before which ops that the engines compute in two steps become two."""
+        return [InlineBodies(), _SplitSums(), *shared_passes()]
+
+    def costs(self, graph: Graph, options: Mapping[str, Any]) -> DeviceCosts:
+        return device_costs(*self.asked(options))
+
+    def unfit(self, graph: Graph, options: Mapping[str, Any],
+              samples: Sequence[Sequence[np.ndarray]]) -> Mapping[Node, str]:
+        return overflowing(graph, samples, self.asked(options)[1])
+
+    def beside(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Where NGRAPH_PRECISION is one that this device has not, its own stands in for it."""
+        if "precision" not in options:
+            try:
+                self.asked(options)
+            except ConfigError:
+                return {**options, "precision": "f32"}
+        return options
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable | NNPCluster:
         self.check_options(options)
@@ -125,7 +148,7 @@ def _divided(target: Target, graph: Graph, options: Mapping[str, Any]) -> tuple[
 
 
 class _SplitSums:
-    """A pass: convolution and scale_shift again of what another pass made one op of."""
+    """A pass: convolution and scale_shift of the op that is both, which no pass of the NNP makes."""
 
     name = "split_sums"
 

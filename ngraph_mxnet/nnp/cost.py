@@ -12,11 +12,12 @@ from math import ceil, prod
 
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import Shape
+from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.nnp.device import Device
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES
 from ngraph_mxnet.nnp.quantization import on_grid
 from ngraph_mxnet.nnp.work import GridWork, convolution_grid, matmul_grid, matmul_shape, vector_seconds
+from ngraph_mxnet.runtime.costs import DeviceCosts
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,16 @@ class _Share:
 
     seconds: float
     bytes: float
+
+
+def device_costs(device: Device, precision: str) -> DeviceCosts:
+    """Of a device that stores real numbers as `precision`.
+
+    A launch is a write to the device and the answer that it is done, each a trip over the link.
+    """
+    return DeviceCosts(lambda node: node_seconds(node, device, precision), 2 * device.host_link.latency,
+                       lambda type_: transfer_seconds(_bytes(type_, precision), device), "simulated",
+                       device.shares_memory)
 
 
 def node_seconds(node: Node, device: Device, precision: str) -> float:
@@ -41,7 +52,7 @@ def node_seconds(node: Node, device: Device, precision: str) -> float:
     if in_place or node.op.kind == "constant" or not any(value.type.size for value in node.outputs):
         return 0.0
     share = _grid_share(node, device, precision) if on_grid(node) else _vector_share(node, device, precision)
-    moved = sum(_bytes(value, precision) for value in (*dict.fromkeys(node.inputs), *node.outputs))
+    moved = sum(_bytes(value.type, precision) for value in (*dict.fromkeys(node.inputs), *node.outputs))
     dram, near = device.memories["dram"], device.memories[device.local[0]]
     latency = 2 * (device.dma_startup + dram.latency + near.latency)  # of the first load and the last store
     busy = max(share.seconds, moved / dram.bandwidth, share.bytes / device.port,
@@ -56,9 +67,8 @@ def transfer_seconds(size: int, device: Device) -> float:
     return latency + device.host_link.latency + size / slowest
 
 
-def _bytes(value: Value, precision: str) -> int:
-    element = value.type.element
-    return value.type.size * (ELEMENT_BYTES[precision] if element.is_float else element.size)
+def _bytes(type_: TensorType, precision: str) -> int:
+    return type_.size * (ELEMENT_BYTES[precision] if type_.element.is_float else type_.element.size)
 
 
 def _is_known(value: Value) -> bool:
@@ -74,8 +84,8 @@ def _vector_share(node: Node, device: Device, precision: str) -> _Share:
     if node.op.name == "transpose" and device.native_transpose:
         counts = {"move": counts["gather"]}
     values = (*dict.fromkeys(node.inputs), *node.outputs)
-    widest = max(_bytes(value, precision) // max(value.type.size, 1) for value in values)
-    moved = sum(_bytes(value, precision) for value in values) / device.engines
+    widest = max(_bytes(value.type, precision) // max(value.type.size, 1) for value in values)
+    moved = sum(_bytes(value.type, precision) for value in values) / device.engines
     seconds = vector_seconds(device, {name: count / device.engines for name, count in counts.items()}, widest)
     return _Share(device.vector.startup + max(seconds, moved / device.memories[device.local[0]].bandwidth), moved)
 
@@ -85,7 +95,7 @@ def _grid_share(node: Node, device: Device, precision: str) -> _Share:
     if precision == "i8" and not _is_known(node.inputs[1]) and "f16" in device.grids:
         element = "f16"
     splits = _convolution_splits if node.op.kind == "convolution" else _matmul_splits
-    size, written = ELEMENT_BYTES[element], _bytes(node.output, precision)
+    size, written = ELEMENT_BYTES[element], _bytes(node.output.type, precision)
     near = device.memories[device.local[0]].bandwidth
     shares = []
     for engines, done, loaded in splits(node, device, element):

@@ -76,6 +76,8 @@ class NNPExecutable(Executable):
     the hash of all weights. In i8 each set of weights has scales and a Program of its own.
     """
 
+    rough = True
+
     def __init__(self, graph: Graph, settings: Settings) -> None:
         super().__init__(input_ports(graph), output_ports(graph))
         self.settings = settings
@@ -143,6 +145,9 @@ class NNPExecutable(Executable):
     def calibrate(self, samples: Sequence[Arrays]) -> None:
         """Take the scales for i8 from `samples`, each an array for each input, unless there are samples already."""
         self._samples = self._samples or list(samples)
+
+    def simulated_seconds(self) -> float:
+        return self.timeline.seconds
 
     # ---- versions -----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngraph_mxnet.forks import ForkSafeLock
-from ngraph_mxnet.partition.cost import Cost
+from ngraph_mxnet.ir.cost import Cost
 from ngraph_mxnet.partition.support import Verdict
 
 

@@ -1,10 +1,10 @@
 """Graph passes: each rewrites a graph in place and preserves what the graph computes."""
 
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord, Report
-from ngraph_mxnet.passes.pipelines import cpu_independent_passes, optimize
+from ngraph_mxnet.passes.pipelines import optimize, shared_passes
 from ngraph_mxnet.passes.prepare import Source, Split, split_prepare
 
 __all__ = [
     "FixedPoint", "Pass", "PassManager", "PassRecord", "Report", "Source", "Split",
-    "cpu_independent_passes", "optimize", "split_prepare",
+    "optimize", "shared_passes", "split_prepare",
 ]

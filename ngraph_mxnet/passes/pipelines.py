@@ -1,13 +1,16 @@
-"""The named orders of passes, readable top to bottom."""
+"""What targets make their pipelines of: named groups of passes, each readable top to bottom.
+
+A pass that makes one op of what a target runs as one, and others do not, stands in that target's own pipeline, between
+these groups.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.passes.affine_folding import affine_folding
 from ngraph_mxnet.passes.algebraic import algebraic
-from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import FixedPoint, Observer, Pass, PassManager, Report
 from ngraph_mxnet.passes.batch_norm_folding import batch_norm_folding
 from ngraph_mxnet.passes.clamp_fusion import clamp_fusion
@@ -16,7 +19,6 @@ from ngraph_mxnet.passes.cse import Cse
 from ngraph_mxnet.passes.dead_code import DeadCode
 from ngraph_mxnet.passes.default_bias import default_bias
 from ngraph_mxnet.passes.dropout_removal import dropout_removal
-from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.global_pool import global_pool
 from ngraph_mxnet.passes.hard_swish_fusion import hard_swish_fusion
 from ngraph_mxnet.passes.merge_products import MergeProducts
@@ -28,13 +30,10 @@ from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
 from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
-_COMBINING = ("attention_fusion", "fuse_scale_shift")
-"""Passes that make one op of what only some devices run as one."""
 
-
-def cpu_independent_passes(*, combine: bool = True) -> list[Pass | FixedPoint]:
-    """What every backend with the fused ops wants; others do not `combine`. Why this order:"""
-    passes: list[Pass | FixedPoint] = [
+def simplifying() -> list[Pass | FixedPoint]:
+    """Less of the same ops. First, in this order:"""
+    return [
         # What no result needs must not count as a reader: most fusions ask for a single reader.
         DeadCode(),
         # No-ops between two ops hide patterns, and each of these passes uncovers work for the others.
@@ -42,8 +41,13 @@ def cpu_independent_passes(*, combine: bool = True) -> list[Pass | FixedPoint]:
             dropout_removal(), ConstantFolding(), algebraic(), whole_numbers(), movement(), global_pool(), Cse(),
             DeadCode(),
         )),
-        # These two before the products get biases: afterwards their parts are neighbours no more.
-        attention_fusion(),
+    ]
+
+
+def fusing() -> list[Pass | FixedPoint]:
+    """Ops of several, which every target with the fused ops wants. Why this order:"""
+    return [
+        # Before the products get biases: afterwards its parts are neighbours no more.
         one_hot_product(),
         # Early: a pad in front of a convolution is independent of everything behind it, and the pad's
         # legality before max_pool shows in the clamp, which is a node of its own only until clamp_fusion.
@@ -66,14 +70,17 @@ def cpu_independent_passes(*, combine: bool = True) -> list[Pass | FixedPoint]:
         MergeProducts(),
         # The weights' expressions that folding made: shared epsilons, reshapes, constant weights.
         FixedPoint("tidy", (ConstantFolding(), algebraic(), movement(), Cse(), DeadCode())),
-        # Last, so that it can be left out: it needs residual and clamp in place.
-        fuse_scale_shift(),
     ]
-    return [each for each in passes if combine or each.name not in _COMBINING]
 
 
-def optimize(graph: Graph, *, verify_each: bool = False, disable: Collection[str] = (),
-             observer: Observer | None = None) -> Report:
-    """Run the CPU-independent pipeline on `graph`, in place. See `PassManager` for the arguments."""
-    passes = cpu_independent_passes()
-    return PassManager(passes, verify_each=verify_each, disable=disable, observer=observer).run(graph)
+def shared_passes() -> list[Pass | FixedPoint]:
+    """What every target with the fused ops wants."""
+    return [*simplifying(), *fusing()]
+
+
+def optimize(graph: Graph, passes: Sequence[Pass | FixedPoint] | None = None, *, verify_each: bool = False,
+             disable: Collection[str] = (), observer: Observer | None = None) -> Report:
+    """Run the shared passes, or a target's pipeline, on `graph`, in place. See `PassManager` for the arguments."""
+    manager = PassManager(shared_passes() if passes is None else passes, verify_each=verify_each, disable=disable,
+                          observer=observer)
+    return manager.run(graph)

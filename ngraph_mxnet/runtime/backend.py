@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.options import require_known
 
-# name: "module:class". The module is imported when the backend is first asked for.
-_REGISTRY: dict[str, str] = {
-    "CPU": "ngraph_mxnet.cpu.backend:CPUBackend",
-    "HYBRID": "ngraph_mxnet.hybrid.backend:HybridBackend",
-    "INTERPRETER": "ngraph_mxnet.interpreter.backend:InterpreterBackend",
-    "NNP": "ngraph_mxnet.nnp.backend:NNPBackend",
-}
-# name: "module:function", from the bytes of `Executable.kept` to the native executable; it imports no compiler.
-_LOADERS: dict[str, str] = {"CPU": "ngraph_mxnet.cpu.recipe:load"}
-# name: "module:function", what `Backend.check_options` does, where that needs no compiler either.
-_CHECKS: dict[str, str] = {"CPU": "ngraph_mxnet.cpu.options:check_options"}
-# Backends with variants, `name:variant`: the class takes the variant's name, empty for the usual one.
-_VARIED: set[str] = {"HYBRID", "NNP"}
 _INSTANCES: dict[str, Backend] = {}
 
 
 class Backend(ABC):
-    """Compiles graphs. What every backend keeps, edge cases first:
+    """Compiles graphs. All that others know of a backend they ask here: nobody compares its name or its class.
+
+    `supports` and `compile` are what it must have. By its `pipeline` it says which passes it wants, by `costs` that
+    HYBRID may place nodes on it, by `explain` and `profile` what it made of graphs.
+
+    What every backend keeps, edge cases first:
 
     * `compile` owns the graph it gets and may rewrite it: `runtime.compile` hands it a copy.
     * A graph with a node for which `supports` gives a reason is refused with UnsupportedError before anything
@@ -46,18 +43,20 @@ class Backend(ABC):
     """
 
     name: str
+    options: Mapping[str, str] = {}
+    """What `compile` takes, with a line of help each."""
     devices: tuple[str, ...] = ()
     """Of a backend that places nodes on others: their names. It takes the option `pins`, of devices by node."""
     computes_int8 = True
     """Whether it has kernels for products of 8-bit numbers; where not, a bridge may leave int8 to its framework."""
 
-    @abstractmethod
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Refuse what `compile` refuses of its options for every graph.
 
         Raises:
             ConfigError: an option is unknown, or its value not allowed.
         """
+        require_known(self.name, options, self.options)
 
     @abstractmethod
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
@@ -71,6 +70,10 @@ class Backend(ABC):
     @abstractmethod
     def supports(self, node: Node) -> str | None:
         """None when this backend runs the node, else the reason why not, as a phrase for people."""
+
+    def implements(self, op: OpDef) -> bool:
+        """Whether there are nodes of this op that it runs."""
+        return op.has_reference
 
     def pipeline(self) -> Sequence[Any]:
         """The passes (`passes.base.Pass`, `FixedPoint`) that make of a graph what is then compiled, in order."""
@@ -86,6 +89,50 @@ class Backend(ABC):
         if options:
             raise ConfigError(f"backend {self.name} makes no plan that options could change; HYBRID does")
         return None
+
+    def explain(self, graphs: Sequence[Graph]) -> Any:
+        """How the backend computes each of these graphs, which are compiled for it: prints as tables; `to_dict()` is
+        for programs, and each of its values has an entry for each graph.
+
+        Raises:
+            UnsupportedError: as `compile`.
+            ConfigError: there is nothing to tell, whatever the graphs.
+        """
+        raise ConfigError(f"the backend {self.name} has no kernels to tell of; the backend CPU has")
+
+    def profile(self, call: Callable[[], Any], rounds: int, explained: Any = None) -> Any:
+        """Where the time of `call` goes, which runs what this backend compiled: it is run `rounds` times, after a few
+        that do not count. `explained`: what `explain` told of it.
+
+        Returns:
+            What prints as tables; `to_dict()` is for programs.
+
+        Raises:
+            ConfigError: the backend can't tell.
+        """
+        raise ConfigError(f"profiles tell of kernels, which {self.name} does not have; the backend CPU has")
+
+    # ---- beside others: see docs/hybrid.md ------------------------------------------------------------------
+
+    def costs(self, graph: Graph, options: Mapping[str, Any]) -> DeviceCosts | None:
+        """What nodes of `graph` cost here, if this backend, compiling with `options`, can share a graph with others;
+        None where nothing is known.
+
+        Raises:
+            ConfigError: an option's value is not allowed, or not for this graph.
+        """
+        return None
+
+    def unfit(self, graph: Graph, options: Mapping[str, Any],
+              samples: Sequence[Sequence[np.ndarray]]) -> Mapping[Node, str]:
+        """Why nodes should run elsewhere although `supports` lets them, which only samples tell: arrays for all
+        parameters each."""
+        return {}
+
+    def beside(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The options for a part of a graph whose rest runs elsewhere: settings of the environment that are meant for
+        others only may be replaced by its own."""
+        return options
 
     def notices(self) -> list[str]:
         """What the environment's settings ask of this backend and this machine can't give, each as a sentence."""
@@ -110,16 +157,14 @@ def register_backend(name: str, where: str, *, varied: bool = False) -> None:
 
     `varied`: there are variants, `name:variant`; the class is called with the variant, empty for the usual one.
     """
-    if name in _REGISTRY:
+    if registry.find(name) is not None:
         raise ValueError(f"backend {name} is registered twice")
-    _REGISTRY[name] = where
-    if varied:
-        _VARIED.add(name)
+    registry.TARGETS[name] = registry.Place(where, varied)
 
 
 def backends() -> list[str]:
-    """The names of all registered backends."""
-    return sorted(_REGISTRY)
+    """The names of all registered backends, and of those that other distributions bring."""
+    return registry.known()
 
 
 def canonical_name(name: str) -> str:
@@ -131,17 +176,28 @@ def canonical_name(name: str) -> str:
     """
     base, _, variant = name.strip().partition(":")
     key = base.upper()
-    if key not in _REGISTRY:
+    if registry.find(key) is None:
         raise ConfigError(f"no backend {name!r}; known: {', '.join(backends())}")
-    if variant and key not in _VARIED:
+    if registry.find(key, variant) is None:
         raise ConfigError(f"backend {name!r}: {key} has no variants")
     return f"{key}:{variant.lower()}" if variant else key
 
 
+def _place(key: str) -> registry.Place:
+    """Of a backend that there is."""
+    found = registry.find(key.partition(":")[0])
+    assert found is not None
+    return found
+
+
+def _loaded(where: str) -> Any:
+    module_name, _, name = where.partition(":")
+    return attrgetter(name)(importlib.import_module(module_name))
+
+
 def load_kept(name: str, content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
     """The native executable of backend `name` from what `Executable.kept` gave, for the same `held`."""
-    module_name, function_name = _LOADERS[name.partition(":")[0]].split(":")
-    return getattr(importlib.import_module(module_name), function_name)(content, held)
+    return _loaded(_place(name).load)(content, held)
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
@@ -151,9 +207,8 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         ConfigError: there is no such backend or variant, an option is unknown, or its value not allowed.
     """
     key = canonical_name(name)
-    if key in _CHECKS:
-        module_name, function_name = _CHECKS[key].split(":")
-        getattr(importlib.import_module(module_name), function_name)(options)
+    if check := _place(key).check:
+        _loaded(check)(options)
     else:
         get_backend(key).check_options(options)
 
@@ -162,16 +217,38 @@ def get_backend(name: str) -> Backend:
     """The backend called `name`, in any case; of those with variants, `name:variant`.
 
     Raises:
-        ConfigError: there is none, it has no such variant, or its module is not part of this installation.
+        ConfigError: there is none, it has no such variant, its module is not part of this installation, or the
+            distribution that brings it is broken.
     """
     key = canonical_name(name)
     if key not in _INSTANCES:
-        base, _, variant = key.partition(":")
-        module_name, class_name = _REGISTRY[base].split(":")
+        place = _place(key)
         try:
-            module = importlib.import_module(module_name)
+            _INSTANCES.setdefault(key, _from_outside(key, place) if place.origins else _made(key, place))
         except ImportError as error:
-            raise ConfigError(f"backend {key} can't be loaded from {module_name}: {error}") from error
-        arguments = (variant,) if base in _VARIED else ()
-        _INSTANCES.setdefault(key, getattr(module, class_name)(*arguments))
+            raise ConfigError(f"backend {key} can't be loaded from {place.where}: {error}") from error
     return _INSTANCES[key]
+
+
+def _made(key: str, place: registry.Place) -> Backend:
+    variant = key.partition(":")[2]
+    made = _loaded(place.where)
+    found: Backend = made(variant) if place.varied or variant else made()
+    return found
+
+
+def _from_outside(key: str, place: registry.Place) -> Backend:
+    """Whatever is wrong with it, others work on."""
+    origin, others = " and ".join(place.origins), ", ".join(registry.TARGETS)
+    if len(place.origins) > 1:
+        raise ConfigError(f"backend {key} comes with {origin}: uninstall all of these distributions but one")
+    try:
+        found = _made(key, place)
+        if not isinstance(found, Backend):
+            raise TypeError(f"{place.where} makes a {type(found).__name__}, expected a runtime.backend.Backend")
+    except ConfigError:
+        raise  # such as of a variant that it has not
+    except Exception as error:  # it is others' code
+        raise ConfigError(f"backend {key} can't be loaded: the entry point {place.where} of the distribution {origin} "
+                          f"fails with {error!r}. Update or uninstall {origin}, or use one of {others}") from error
+    return found

@@ -103,8 +103,8 @@ class Executable(Submitting, ABC):
         """Run `rounds` times, after a few that do not count, and tell where the time goes, kernel by kernel.
 
         Returns:
-            A `cpu.profile.Profile`: prints as tables; `to_dict()` is for programs. It takes some time more, as the
-            machine's peak is measured too, and what other threads run meanwhile is in it.
+            What prints as tables; `to_dict()` is for programs. It takes some time more, as the machine's peak is
+            measured too, and what other threads run meanwhile is in it.
 
         Raises:
             InputError: as for a call.
@@ -123,6 +123,21 @@ class Executable(Submitting, ABC):
             ConfigError: the backend has none.
         """
         raise ConfigError("the backend has no instructions to show; CPU, NNP and HYBRID have")
+
+    rough = False
+    """Whether results are rounded to less than their types hold, so that nothing is to be calibrated on them."""
+
+    def calibrate(self, samples: Sequence[Sequence[np.ndarray]]) -> None:
+        """Take what must be known of data, such as scales for 8-bit numbers, from `samples`, each an array for each
+        input, unless it is known already."""
+
+    def simulated_seconds(self) -> float | None:
+        """What a call takes on the device that this machine simulates; None where the device is real.
+
+        Raises:
+            ConfigError: it is not known before the first call.
+        """
+        return None
 
     def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
         """What a call was given, as `run` takes it; as it is, where it can be. Raises InputError as a call does."""

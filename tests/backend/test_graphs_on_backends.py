@@ -13,6 +13,7 @@ from random_graphs import graphs
 from refusals import STEPS
 from test_ops_on_backends import assert_close, backend_named, tolerance_on
 
+from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.interpreter.backend import InterpreterBackend
 from ngraph_mxnet.ir import Builder, Graph, all_ops, print_graph
@@ -199,8 +200,7 @@ def test_an_unknown_backend_is_refused():
 
 
 def test_variants_of_a_backend(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(runtime_backend, "_REGISTRY", dict(runtime_backend._REGISTRY))
-    monkeypatch.setattr(runtime_backend, "_VARIED", set())
+    monkeypatch.setattr(registry, "TARGETS", dict(registry.TARGETS))
     monkeypatch.setattr(runtime_backend, "_INSTANCES", {})
     runtime_backend.register_backend("TOY", f"{__name__}:Toy", varied=True)
     assert (get_backend("toy:Red").name, get_backend("TOY").name) == ("red", "")

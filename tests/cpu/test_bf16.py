@@ -16,6 +16,7 @@ from test_backend import arrays_for, attention_graphs, convolution_graphs, dense
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.cpu import precision
 from ngraph_mxnet.cpu.isa import NEEDS, supported
+from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.cpu.precision import plan_narrow, precision_notice
 from ngraph_mxnet.cpu.recipe import load
 from ngraph_mxnet.errors import ConfigError
@@ -147,7 +148,7 @@ class TestGraphs:
 
 
 def narrow_names(graph: Graph) -> set[str]:
-    optimize(graph)
+    optimize(graph, pipeline())
     return {value.node.op.name for value in plan_narrow(graph) if value.node is not None}
 
 

@@ -17,16 +17,17 @@ from hypothesis import strategies as st
 from op_records import array_of
 from random_graphs import graphs
 
+from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.hybrid.backend import HybridBackend
-from ngraph_mxnet.hybrid.costs import DeviceCosts
 from ngraph_mxnet.hybrid.executable import HybridExecutable
 from ngraph_mxnet.interpreter.backend import InterpreterBackend, InterpreterExecutable
 from ngraph_mxnet.ir import Builder, Graph, print_graph
+from ngraph_mxnet.ir.cost import node_cost
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.verify import verify
-from ngraph_mxnet.partition.cost import node_cost
 from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.runtime.costs import DeviceCosts
 
 PAIR = ("CPU", "INTERPRETER")
 
@@ -253,7 +254,7 @@ def test_what_a_device_does_not_run(monkeypatch: pytest.MonkeyPatch):
     """Verdicts hold of nodes, and of what prepares their weights."""
     from ngraph_mxnet.runtime import backend
 
-    monkeypatch.setattr(backend, "_REGISTRY", {**backend._REGISTRY, "HALF": f"{__name__}:Half"})
+    monkeypatch.setattr(registry, "TARGETS", {**registry.TARGETS, "HALF": registry.Place(f"{__name__}:Half")})
     monkeypatch.setattr(backend, "_INSTANCES", dict(backend._INSTANCES))
     b = Builder(name="half")
     x, w = b.parameter("x", (3,)), b.parameter("w", (3,), cacheable=True)

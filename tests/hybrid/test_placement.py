@@ -21,7 +21,7 @@ from ngraph_mxnet.hybrid.search import MOST_ENUMERATED, enumerate_all, least_sec
 
 def placements(problem: Problem, seed: int) -> list[int]:
     choose = random.Random(seed)
-    return [choose.randrange(2) for _ in problem.items]
+    return [choose.randrange(len(problem.launch)) for _ in problem.items]
 
 
 def check(problem: Problem, placement: list[int], found: Schedule, overlap: bool) -> None:
@@ -35,7 +35,7 @@ def check(problem: Problem, placement: list[int], found: Schedule, overlap: bool
     assert len(ends) == len(found.spans) == len(found.regions) + len(problem.crossings(placement))
     for crossing in problem.crossings(placement):
         tensor = problem.tensors[crossing.tensor]
-        assert ends[crossing] - begins[crossing] == pytest.approx(tensor.crossing[crossing.to])
+        assert ends[crossing] - begins[crossing] == pytest.approx(problem.crossing_seconds(crossing))
         if tensor.producer is not None:
             assert begins[crossing] >= ends[region_of[tensor.producer]]
         for reader in tensor.readers:
@@ -168,7 +168,7 @@ def branches(pairs: int, length: int) -> Problem:
 def test_a_large_problem_uses_both_devices():
     """Serial execution leaves all with the host; overlap halves the time but for the crossings."""
     problem = branches(pairs=2, length=8)
-    assert len(problem.free()) > MOST_ENUMERATED
+    assert 2 ** len(problem.free()) > MOST_ENUMERATED
     assert set(place(problem, overlap=False).devices) == {HOST}
     found = place(problem)
     assert found.method == "local search"

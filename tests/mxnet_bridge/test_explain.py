@@ -215,7 +215,7 @@ def test_states_of_recurrent_layers(between: bool) -> None:
     shapes = {"data": (1, 2, 8), "weights": (size,), "h": (1, 2, 16), "c": (1, 2, 16)}
     found = ngraph_mxnet.explain(symbol, shapes, kernels=True)
     assert len(found.partition.regions) == 1 + between
-    assert len(found.kernels) == 1 + between
+    assert len(found.to_dict()["kernels"]) == 1 + between
 
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mxnet_helpers import backend, close, fill, mx, needs_library
 
+from ngraph_mxnet.ir.cost import Cost
 from ngraph_mxnet.mxnet_bridge import (
     callbacks,
     judgement,
@@ -21,7 +22,6 @@ from ngraph_mxnet.mxnet_bridge import (
     partitioning,
 )
 from ngraph_mxnet.mxnet_bridge.nameless import NamelessGraph, name_of, place_in
-from ngraph_mxnet.partition.cost import Cost
 from ngraph_mxnet.partition.report import Partition, Region
 from ngraph_mxnet.partition.support import Verdict
 

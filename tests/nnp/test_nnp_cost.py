@@ -8,7 +8,8 @@ import pytest
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import Builder
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.nnp.cost import node_seconds, transfer_seconds
+from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.nnp.cost import device_costs, node_seconds, transfer_seconds
 from ngraph_mxnet.nnp.device import load_device
 from ngraph_mxnet.nnp.program import Buffer, Instruction, Program, whole
 from ngraph_mxnet.nnp.timing import simulate
@@ -94,3 +95,17 @@ def test_other_results_and_empty_ones():
     y = b.parameter("y", (16, 100))
     index = b.argmax(y, axis=1).node
     assert np.isfinite(node_seconds(index, I, "f16")) and node_seconds(index, I, "f16") > 0
+
+
+def test_the_nnp_copies_what_it_stores():
+    device = load_device("nnp-i-1100")
+    found = device_costs(device, "f16")
+    tensors = {name: TensorType(element_type(name), (1000,)) for name in ("f32", "i32", "u8")}
+    for name, size in (("f32", 2000), ("i32", 4000), ("u8", 1000)):
+        assert found.transfer is not None
+        assert found.transfer(tensors[name]) == transfer_seconds(size, device)
+    assert (found.kind, found.shares_memory) == ("simulated", False)
+    assert device_costs(load_device("nnp-i-1100", {"host_link.shared": 1}), "f16").shares_memory
+    b = Builder(name="costs")
+    b.matmul(b.parameter("x", (512, 512)), b.constant(np.ones((512, 512), np.float32)))
+    assert 0 < found.seconds(b.graph.nodes[-1]) < 1e-3

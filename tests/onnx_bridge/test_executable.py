@@ -219,7 +219,7 @@ def test_profile() -> None:
 
 def test_profile_needs_the_recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     exe = ngraph_mxnet.compile(network(2), "CPU")
-    monkeypatch.setattr("ngraph_mxnet.cpu.backend.recorder", mock.Mock)
+    monkeypatch.setattr("ngraph_mxnet.cpu.profile.recorder", mock.Mock)
     with pytest.raises(ConfigError, match="a process has one recorder"):
         exe.profile(images(2))
 

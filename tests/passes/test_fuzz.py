@@ -8,11 +8,12 @@ from pass_graphs import fusible_graphs
 from pass_helpers import check, check_passes, check_split
 from random_graphs import graphs
 
+from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.ir import Graph
-from ngraph_mxnet.passes import FixedPoint, cpu_independent_passes, optimize
+from ngraph_mxnet.passes import FixedPoint, optimize
 
 PASSES = {
-    p.name: p for item in cpu_independent_passes()
+    p.name: p for item in pipeline()
     for p in (item.passes if isinstance(item, FixedPoint) else (item,))
 }
 # How many examples a property wants relative to the profile's own number.
@@ -29,24 +30,24 @@ def test_each_pass_preserves(name: str, graph: Graph):
 @given(graph=fusible_graphs())
 @MORE
 def test_pipeline_preserves_and_settles(graph: Graph):
-    after = check(graph, lambda g: optimize(g, verify_each=True))
+    after = check(graph, lambda g: optimize(g, pipeline(), verify_each=True))
     check_split(after)
-    assert not optimize(graph, verify_each=True).unsettled
+    assert not optimize(graph, pipeline(), verify_each=True).unsettled
 
 
 @given(graph=graphs())
 @MORE
 def test_pipeline_preserves_any_graph(graph: Graph):
-    after = check(graph, lambda g: optimize(g, verify_each=True))
+    after = check(graph, lambda g: optimize(g, pipeline(), verify_each=True))
     check_split(after)
 
 
 @given(graph=fusible_graphs())
 @MORE
 def test_a_second_run_finds_nothing(graph: Graph):
-    optimize(graph)
-    optimize(graph)  # what the late passes uncover for the early ones
-    assert not optimize(graph).changed
+    optimize(graph, pipeline())
+    optimize(graph, pipeline())  # what the late passes uncover for the early ones
+    assert not optimize(graph, pipeline()).changed
 
 
 @given(graph=fusible_graphs())

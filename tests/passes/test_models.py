@@ -8,6 +8,7 @@ import pytest
 from pass_helpers import check, check_split, ops
 from pass_models import resnet_v1, resnet_v2
 
+from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.ir import print_graph
 from ngraph_mxnet.passes import optimize, split_prepare
 
@@ -20,7 +21,8 @@ def counts(graph) -> str:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_small_one_computes_the_same(name, golden):
-    graph = check(MODELS[name]((2, 1), size=32, width=8, classes=10), lambda g: optimize(g, verify_each=True))
+    small = MODELS[name]((2, 1), size=32, width=8, classes=10)
+    graph = check(small, lambda g: optimize(g, pipeline(), verify_each=True))
     prepare, main = check_split(graph)
     golden(f"{name}_small.prepare.ngraph", print_graph(prepare, elide=True))
     golden(f"{name}_small.main.ngraph", print_graph(main, elide=True))
@@ -30,7 +32,7 @@ def test_small_one_computes_the_same(name, golden):
 def test_resnet50_op_counts(name, golden):
     graph = MODELS[name]()
     before = counts(graph)
-    report = optimize(graph, verify_each=True)
+    report = optimize(graph, pipeline(), verify_each=True)
     split = split_prepare(graph)
     prepare, main = counts(split.prepare), counts(split.main)
     golden(f"{name}_50.counts.txt", f"before\n{before}\nprepare\n{prepare}\nmain\n{main}")
@@ -39,7 +41,7 @@ def test_resnet50_op_counts(name, golden):
 
 def test_resnet50_v1_is_fully_fused():
     graph = resnet_v1()
-    optimize(graph)
+    optimize(graph, pipeline())
     assert ops(split_prepare(graph).main) == {
         "convolution_bias": 37, "convolution_bias_add": 16, "matmul_bias": 1, "max_pool": 1, "reduce_mean": 1,
     }
@@ -47,7 +49,7 @@ def test_resnet50_v1_is_fully_fused():
 
 def test_resnet50_v2_without_the_last_fusion():
     graph = resnet_v2()
-    optimize(graph, disable=["fuse_scale_shift"])
+    optimize(graph, pipeline(), disable=["fuse_scale_shift"])
     assert ops(split_prepare(graph).main) == {
         "constant": 4, "convolution_bias": 37, "convolution_bias_add": 16, "matmul_bias": 1, "max_pool": 1,
         "reduce_mean": 1, "scale_shift": 18,
@@ -61,6 +63,6 @@ def test_resnet50_takes_less_than_150_ms(name):
     for _ in range(5):
         graph = MODELS[name]()
         start = time.thread_time()
-        optimize(graph)
+        optimize(graph, pipeline())
         best = min(best, time.thread_time() - start)
     assert best < 0.150

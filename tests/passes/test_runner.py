@@ -9,7 +9,7 @@ from ngraph_mxnet.debug.dot import to_dot
 from ngraph_mxnet.debug.dump import Dump
 from ngraph_mxnet.errors import ConfigError, GraphError
 from ngraph_mxnet.ir import Builder, Graph, parse_graph
-from ngraph_mxnet.passes import FixedPoint, PassManager, cpu_independent_passes, optimize
+from ngraph_mxnet.passes import FixedPoint, PassManager, optimize, shared_passes
 from ngraph_mxnet.passes.algebraic import algebraic
 from ngraph_mxnet.passes.base import fingerprint
 from ngraph_mxnet.passes.dead_code import DeadCode
@@ -110,7 +110,7 @@ def test_disable():
     optimize(graph, disable=["simplify", "tidy"], verify_each=True)
     assert ops(graph) == {"negative": 4, "relu": 1}
     with pytest.raises(ConfigError, match="no pass is called nonsense; there are "):
-        PassManager(cpu_independent_passes(), disable=["nonsense"])
+        PassManager(shared_passes(), disable=["nonsense"])
 
 
 def test_explain_names_node_and_reason():

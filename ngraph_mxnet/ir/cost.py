@@ -20,7 +20,6 @@ class Cost:
         return Cost(self.macs + other.macs, self.operations + other.operations, self.bytes + other.bytes)
 
 
-
 def graph_cost(graph: Graph) -> Cost:
     """The cost of running `graph` once; unread parameters (labels) cost nothing."""
     read = {operand for node in graph.nodes for operand in node.inputs}
@@ -51,27 +50,3 @@ def node_cost(node: Node) -> Cost:
     if name == "lrn":
         return Cost(operations=out * node.attrs["size"])
     return Cost(operations=max(out, *(v.type.size for v in node.inputs)) if node.inputs else out)
-
-
-#: A lone operator that computes less is faster in MXNet: a region's call costs 2 to 5 us more than an operator's, a
-#: thousand exponentials take MXNet 2 us longer. Two operators in one region save as much as the call costs.
-LEAST_ALONE = 1024
-
-
-def too_small_alone(graph: Graph) -> str | None:
-    """Why a lone operator between MXNet's, lowered to `graph`, is no region of its own; None when it is, and when it
-    computes nothing, of which `not_worth_it` tells."""
-    total = graph_cost(graph)
-    count = total.macs + total.operations
-    if not 0 < count < LEAST_ALONE:
-        return None
-    return (f"alone between operators of MXNet it would compute {count} elements, and below {LEAST_ALONE} a call costs "
-            "more than it saves")  # fmt: skip
-
-
-def not_worth_it(graph: Graph) -> str | None:
-    """Why a backend should not take the graph although it can; None when it should."""
-    total = graph_cost(graph)
-    if total.macs or total.operations:
-        return None
-    return "it only moves elements and computes nothing, so that a call would cost more than it saves"

@@ -1,4 +1,4 @@
-"""What nodes cost on each device: the CPU's modelled from a measured peak or measured, the NNP's simulated."""
+"""What nodes cost on the CPU: modelled from a measured peak, or measured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -19,13 +19,10 @@ from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.tuning import machine_identity
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import Builder
+from ngraph_mxnet.ir.cost import node_cost
 from ngraph_mxnet.ir.graph import Graph, Node
-from ngraph_mxnet.ir.types import TensorType
-from ngraph_mxnet.nnp.cost import node_seconds, transfer_seconds
-from ngraph_mxnet.nnp.device import Device
-from ngraph_mxnet.nnp.program import ELEMENT_BYTES
-from ngraph_mxnet.partition.cost import node_cost
 from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.trace import recorder
 
@@ -38,22 +35,6 @@ NODE_SECONDS = 1e-6
 
 
 @dataclass(frozen=True)
-class DeviceCosts:
-    """The costs of one device.
-
-    `seconds` of a node; `launch`: seconds to start a region; `transfer`: seconds to bring a tensor from the
-    host's memory to the device's or back, None where it computes in the host's. `kind` says what they are:
-    `modelled`, `measured` or `simulated`. `shares_memory`: with the host, although it could have a memory of its own.
-    """
-
-    seconds: Callable[[Node], float]
-    launch: float
-    transfer: Callable[[TensorType], float] | None
-    kind: str
-    shares_memory: bool = False
-
-
-@dataclass(frozen=True)
 class Machine:
     """This machine, measured: operations and bytes a second in 1e9, and the seconds of a call that computes nothing."""
 
@@ -62,13 +43,13 @@ class Machine:
     call: float
 
 
-def modelled_cpu(threads: int) -> DeviceCosts:
-    """Of the backend CPU on `threads` threads."""
+def modelled(threads: int) -> DeviceCosts:
+    """On `threads` threads."""
     machine = this_machine(threads)
-    return DeviceCosts(lambda node: cpu_seconds(node, machine), machine.call, None, "modelled")
+    return DeviceCosts(lambda node: node_seconds(node, machine), machine.call, None, "modelled")
 
 
-def cpu_seconds(node: Node, machine: Machine) -> float:
+def node_seconds(node: Node, machine: Machine) -> float:
     """The longer of computing, at the rates above, and of moving what the node reads and writes through memory."""
     cost = node_cost(node)
     moved = sum(value.type.bytes for value in (*dict.fromkeys(node.inputs), *node.outputs))
@@ -76,20 +57,8 @@ def cpu_seconds(node: Node, machine: Machine) -> float:
     return NODE_SECONDS + max(operations / machine.gflops, moved / machine.gigabytes) / 1e9
 
 
-def simulated_nnp(device: Device, precision: str) -> DeviceCosts:
-    """Of a simulated NNP that stores real numbers as `precision`.
-
-    A launch is a write to the device and the answer that it is done, each a trip over the link.
-    """
-    def stored(type_: TensorType) -> int:
-        return type_.size * (ELEMENT_BYTES[precision] if type_.element.is_float else type_.element.size)
-
-    return DeviceCosts(lambda node: node_seconds(node, device, precision), 2 * device.host_link.latency,
-                       lambda type_: transfer_seconds(stored(type_), device), "simulated", device.shares_memory)
-
-
-def measured_cpu(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
-    """Of the backend CPU on `threads` threads, from running `graph` on random inputs.
+def measured(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
+    """On `threads` threads, from running `graph` on random inputs.
 
     A node's kernels are found by its name; of nodes with one name each has a share as the model says, and so has every
     node of what belongs to none, such as waiting. What the backend fuses into another node costs nothing.
@@ -100,8 +69,8 @@ def measured_cpu(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
     backend = get_backend("CPU")
     refused = next((node for node in graph.nodes if backend.supports(node)), None)
     if refused is not None:
-        raise ConfigError(f"cpu_costs=measured runs the whole graph on the CPU, which does not run {refused}; "
-                          "use cpu_costs=modelled")
+        raise ConfigError(f"costs=measured runs the whole graph on the CPU, which does not run {refused}; "
+                          "use costs=modelled")
     machine = this_machine(threads)
     random = np.random.default_rng(7)
     arrays = [_random(parameter.type.shape, parameter.type.element.numpy, random) for parameter in graph.parameters]
@@ -110,14 +79,14 @@ def measured_cpu(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
     by_name: dict[str, float] = defaultdict(float)
     for row in profile.rows:
         by_name[row.origin] += row.ms / 1e3
-    modelled = {node: cpu_seconds(node, machine) for node in graph.nodes}
+    model = {node: node_seconds(node, machine) for node in graph.nodes}
     of_name: dict[str, float] = defaultdict(float)
-    for node, seconds in modelled.items():
+    for node, seconds in model.items():
         of_name[str(node)] += seconds
-    found = {node: by_name.get(str(node), 0.0) * seconds / of_name[str(node)] for node, seconds in modelled.items()}
+    found = {node: by_name.get(str(node), 0.0) * seconds / of_name[str(node)] for node, seconds in model.items()}
     rest = max(0.0, (profile.wall_ms - profile.outside_ms) / 1e3 - sum(found.values()))
-    total = sum(modelled.values())
-    table = {node: seconds + rest * modelled[node] / total for node, seconds in found.items()}
+    total = sum(model.values())
+    table = {node: seconds + rest * model[node] / total for node, seconds in found.items()}
     return DeviceCosts(lambda node: table[node], machine.call, None, "measured")
 
 
@@ -166,10 +135,9 @@ def _shortest_call(executable: Executable) -> float:
 def _elsewhere(threads: int) -> bytes:
     """The measurement, in a process of its own."""
     code = ("import json, os; from dataclasses import asdict; os.environ.pop('NGRAPH_PROFILE', None);"
-            "from ngraph_mxnet.hybrid.costs import measure_machine;"
+            "from ngraph_mxnet.cpu.costs import measure_machine;"
             f"print(json.dumps(asdict(measure_machine({threads}))))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     if done.returncode:
         raise ConfigError(f"the CPU's peak could not be measured: {done.stderr.decode(errors='replace')[-500:]}")
     return done.stdout.splitlines()[-1]
-

@@ -1,0 +1,94 @@
+"""The names of the targets, and where their classes are: this package's own, and those that other distributions bring.
+
+A distribution brings one by an entry point of the group `ngraph_mxnet.targets`: its name, and `module:class`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+GROUP = "ngraph_mxnet.targets"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a target is. All but `origins` are `module:object`; a module is imported when it is first needed.
+
+    `varied`: there are variants, `name:variant`; the class takes the variant's name, empty for the usual one.
+    `load`: from the bytes of `Executable.kept` to the native executable; `check`: what `Backend.check_options` does;
+    each where that needs no compiler.
+    `origins`: the distributions that bring it, none if it is this package's.
+    """
+
+    where: str
+    varied: bool = False
+    load: str = ""
+    check: str = ""
+    origins: tuple[str, ...] = ()
+
+
+TARGETS: dict[str, Place] = {
+    "CPU": Place("ngraph_mxnet.cpu.backend:CPUBackend", load="ngraph_mxnet.cpu.recipe:load",
+                 check="ngraph_mxnet.cpu.options:check_options"),
+    "HYBRID": Place("ngraph_mxnet.hybrid.backend:HybridBackend", varied=True),
+    "INTERPRETER": Place("ngraph_mxnet.interpreter.backend:InterpreterBackend"),
+    "NNP": Place("ngraph_mxnet.nnp.backend:NNPBackend", varied=True),
+}
+"""Those of this package, by name."""
+
+
+def find(name: str, variant: str = "") -> Place | None:
+    """Where the target called `name`, in capitals, is; None if there is none, or it has no variants and `variant` is
+    one. Which variants there are the class knows, and of a target from outside whether there are any."""
+    place = TARGETS.get(name) or outside().get(name)
+    return None if place is None or (variant and not (place.varied or place.origins)) else place
+
+
+def known() -> list[str]:
+    """The names of all targets."""
+    return sorted({**TARGETS, **outside()})
+
+
+@cache
+def outside() -> Mapping[str, Place]:
+    """What other distributions bring. Nothing of theirs is imported, and one that is damaged stops no other."""
+    from importlib.metadata import distributions
+
+    found: dict[str, Place] = {}
+    seen = set()
+    for distribution in distributions():
+        try:
+            name = f"{distribution.metadata['Name']} {distribution.version}"
+            points = [] if distribution.metadata["Name"] in seen else list(distribution.entry_points)
+        except Exception as error:
+            logging.getLogger("ngraph_mxnet").warning("the metadata of a distribution can't be read, so that backends "
+                                                      "that it may bring are not known: %r", error)
+            continue
+        seen.add(distribution.metadata["Name"])
+        for point in points:
+            if point.group == GROUP and point.name.upper() in TARGETS:
+                logging.getLogger("ngraph_mxnet").warning(
+                    "the backend %s of the distribution %s is not used: this package has one of that name", point.name,
+                    name)
+            elif point.group == GROUP:
+                place = found.setdefault(point.name.upper(), Place(point.value))
+                found[point.name.upper()] = replace(place, origins=(*place.origins, name))
+    return found
+
+
+@cache
+def _process() -> str:
+    return secrets.token_hex(8)
+
+
+def build_of(name: str) -> str:
+    """What tells one build of the target called `name` from another, beside the build of this package, for keys of what
+    is kept on disk. Of a target from outside nobody knows all files, so no other process finds what is kept of it."""
+    if name.upper() in TARGETS or not outside().keys() & set(re.split("[:,]", name.upper())):
+        return ""
+    return _process()

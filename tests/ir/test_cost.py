@@ -1,0 +1,29 @@
+"""What nodes are counted as."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.ir import Builder
+from ngraph_mxnet.ir.cost import Cost, node_cost
+from ngraph_mxnet.passes.pipelines import optimize
+
+
+def test_fused_contractions_cost_what_their_parts_do():
+    b = Builder(name="fused")
+    x, w = b.parameter("x", (2, 3, 8, 8)), b.parameter("w", (4, 3, 3, 3), cacheable=True)
+    b.convolution(x, w)
+    plain = b.graph.nodes[-1]
+    graph = b.results(b.relu(plain.output))
+    expected = node_cost(plain)
+    optimize(graph)
+    (node,) = [node for node in graph.nodes if node.op.name == "convolution_bias"]
+    assert node_cost(node) == expected == Cost(macs=2 * 4 * 36 * 27)
+
+
+def test_attention_and_recurrent_layers_count_their_products():
+    b = Builder(name="layers")
+    q, k, v = b.parameter("q", (2, 5, 8)), b.parameter("k", (2, 7, 8)), b.parameter("v", (2, 7, 3))
+    b.attention(q, k, v)
+    assert node_cost(b.graph.nodes[-1]).macs == 2 * 5 * 7 * (8 + 3)
+    x, w, bias = b.parameter("x", (6, 2, 16)), b.parameter("w", (16, 4)), b.parameter("b", (16,))
+    node = b.node("rnn", [x, w, bias, b.parameter("h", (2, 4)), b.parameter("c", (2, 4))], {"cell": "lstm"})
+    assert node_cost(node).macs == 6 * 2 * 16 * 4
