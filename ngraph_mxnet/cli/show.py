@@ -54,15 +54,19 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
 @click.option("--constants", is_flag=True, help="Print constants whole, so that the IR can be read again.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Draw it there; graphs need Graphviz, but for FILE.dot, which is Graphviz' own language.")
+@click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Of what is lowered for a simulated device: write a call there as a Chrome trace.")
 @click.option("--dump", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
               help="Write the IR after each pass that changed it there, with a FILE.dot each.")
 def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtypes: dict[str, str], params: str | None,
          backend: str | None, threads: int | None, precision: str | None, settings: dict[str, str], text: bool,
-         constants: bool, svg: Path | None, dump: Path | None) -> None:
+         constants: bool, svg: Path | None, trace: Path | None, dump: Path | None) -> None:
     if after is not None and stage not in (None, "optimised"):
         raise click.UsageError("--after asks for the IR after a pass, so the stage is optimised")
     if dump is not None and stage not in (None, "optimised"):
         raise click.UsageError("--dump writes what passes make, so the stage is optimised")
+    if trace is not None and stage != "lowered":
+        raise click.UsageError("--trace shows what was lowered: --stage lowered")
     stage = stage or "optimised"
     if svg is not None and stage == "lowered":
         raise click.UsageError("--svg draws graphs and plans; of what is lowered there is text alone")
@@ -79,7 +83,10 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
     elif stage == "lowered":
         chosen.check_options({**settings_of(threads, precision), **settings})
         compiled = compile_graph(graph, chosen.name, weights, **settings_of(threads, precision), **settings)
-        click.echo(compiled.listing(), nl=False)
+        if trace is not None:
+            write_whole(trace, compiled.simulated_trace())
+        if text or trace is None:
+            click.echo(compiled.listing(), nl=False)
     else:
         plan = chosen.plan(bind_weights(graph, weights), {**settings_of(threads, precision), **settings})
         if plan is None:

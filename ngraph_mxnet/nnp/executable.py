@@ -21,7 +21,7 @@ from ngraph_mxnet.nnp.lower.target import Target
 from ngraph_mxnet.nnp.program import Program
 from ngraph_mxnet.nnp.quantization import Quantization, uniform
 from ngraph_mxnet.nnp.quantize import quantize
-from ngraph_mxnet.nnp.report import Report, make_report
+from ngraph_mxnet.nnp.report import Report, make_report, trace_text
 from ngraph_mxnet.nnp.summary import count_call
 from ngraph_mxnet.nnp.timing import Timeline, simulate
 from ngraph_mxnet.passes.prepare import Split, split_prepare
@@ -129,6 +129,9 @@ class NNPExecutable(Executable):
     def listing(self) -> str:
         """The Program of the latest weights; of constants their places only."""
         return print_program(self.program, elide=True)
+
+    def simulated_trace(self) -> str:
+        return trace_text(self.timeline)
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         version, device = self._device(arrays)

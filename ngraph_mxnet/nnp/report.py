@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -201,18 +200,20 @@ def _bytes(count: float) -> str:
     return f"{count:.4g} GiB"
 
 
-def trace_events(timeline: Timeline, *, process: int = 1, begin: float = 0.0) -> list[Event]:
-    """The simulated timeline as complete events: a process for the device, a thread for each unit.
+def trace_text(timeline: Timeline) -> str:
+    """The simulated timeline as a Chrome trace: a process for the device, a thread for each unit."""
+    head = '{"displayTimeUnit": "ms", "otherData": {"times": "simulated"}, "traceEvents": [\n'
+    return head + ",\n".join(map(json.dumps, _events(timeline))) + "\n]}\n"
 
-    `begin` is simulated seconds to add, so that runs follow each other in one trace.
-    """
+
+def _events(timeline: Timeline) -> list[Event]:
     units = {unit: place for place, unit in enumerate(timeline.device.units)}
     busy = dict.fromkeys(instruction.unit for instruction in timeline.program.instructions)
-    events: list[Event] = [{"name": "process_name", "ph": "M", "pid": process, "tid": 0,
+    events: list[Event] = [{"name": "process_name", "ph": "M", "pid": 1, "tid": 0,
                             "args": {"name": f"simulated {timeline.device.name}"}}]
     for unit in sorted(busy, key=units.__getitem__):
-        events += [{"name": "thread_name", "ph": "M", "pid": process, "tid": units[unit], "args": {"name": unit}},
-                   {"name": "thread_sort_index", "ph": "M", "pid": process, "tid": units[unit],
+        events += [{"name": "thread_name", "ph": "M", "pid": 1, "tid": units[unit], "args": {"name": unit}},
+                   {"name": "thread_sort_index", "ph": "M", "pid": 1, "tid": units[unit],
                     "args": {"sort_index": units[unit]}}]
     times = zip(timeline.start.tolist(), timeline.end.tolist(), strict=True)
     for number, (instruction, (start, end)) in enumerate(zip(timeline.program.instructions, times, strict=True)):
@@ -222,18 +223,10 @@ def trace_events(timeline: Timeline, *, process: int = 1, begin: float = 0.0) ->
         args = {"simulated": True, "instruction": number, "node": instruction.origin,
                 "writes": [_tile_text(tile) for tile in instruction.writes],
                 "reads": [_tile_text(tile) for tile in instruction.reads]}
-        events.append({"name": name, "cat": "simulated", "ph": "X", "ts": (begin + start) * 1e6,
-                       "dur": (end - start) * 1e6, "pid": process, "tid": units[instruction.unit], "args": args})
+        events.append({"name": name, "cat": "simulated", "ph": "X", "ts": start * 1e6,
+                       "dur": (end - start) * 1e6, "pid": 1, "tid": units[instruction.unit], "args": args})
     return events
 
 
 def _tile_text(tile: Any) -> str:
     return f"{tile.memory} {tile.element}{list(tile.shape)} {tile.buffer.name}"
-
-
-def write_trace(path: Path, events: Sequence[Event]) -> None:
-    """Write events as a Chrome trace (chrome://tracing, ui.perfetto.dev), marked as simulated."""
-    with path.open("w", encoding="utf-8") as file:
-        file.write('{"displayTimeUnit": "ms", "otherData": {"times": "simulated"}, "traceEvents": [\n')
-        file.write(",\n".join(json.dumps(event) for event in events))
-        file.write("\n]}\n")

@@ -124,6 +124,14 @@ class Executable(Submitting, ABC):
         """
         raise ConfigError("the backend has no instructions to show; CPU, NNP and HYBRID have")
 
+    def simulated_trace(self) -> str:
+        """A call on the simulated device as a Chrome trace (chrome://tracing, ui.perfetto.dev).
+
+        Raises:
+            ConfigError: the device is real, or what it does is not known before the first call.
+        """
+        raise ConfigError("the backend simulates nothing; NNP does, and NGRAPH_PROFILE traces what really runs")
+
     rough = False
     """Whether results are rounded to less than their types hold, so that nothing is to be calibrated on them."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
@@ -83,6 +84,14 @@ def test_instructions_of_other_devices(text: list[str]) -> None:
     assert pinned.startswith("step 1 on CPU") and "level 0" in pinned
 
 
+def test_a_simulated_call_as_a_trace(text: list[str], tmp_path: Path) -> None:
+    nnp = "--stage", "lowered", "--backend", "NNP"
+    assert shown(*text, *nnp, "--trace", str(tmp_path / "trace.json")) == ""
+    content = json.loads((tmp_path / "trace.json").read_text())
+    assert content["otherData"] == {"times": "simulated"} and len(content["traceEvents"]) > 10
+    assert shown(*text, *nnp, "--text", "--trace", str(tmp_path / "trace.json")).startswith("program")
+
+
 def test_a_symbols_weights_become_constants(symbol: list[str], tmp_path: Path) -> None:
     params = "--params", tmp_path / "model-0000.params"
     assert "%dense_weight: f32[4,3] cacheable" in shown(*symbol, *params, "--stage", "imported")
@@ -149,6 +158,8 @@ def test_pictures(text: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (["--after", "cse", "--stage", "lowered"], 2, "the stage is optimised"),
     (["--dump", "x", "--stage", "placed"], 2, "the stage is optimised"),
     (["--stage", "lowered", "--svg", "x"], 2, "there is text alone"),
+    (["--trace", "x"], 2, "--stage lowered"),
+    (["--stage", "lowered", "--trace", "x"], 1, "simulates nothing; NNP does"),
     (["--stage", "melted"], 2, "'melted' is not one of"),
     (["--stage", "lowered", "--backend", "interpreter"], 1, "no instructions to show; CPU, NNP and HYBRID have"),
     (["--stage", "placed", "--backend", "CPU"], 1, "the backend CPU places nothing; HYBRID does"),
