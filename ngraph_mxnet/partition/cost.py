@@ -66,7 +66,7 @@ def too_small_alone(graph: Graph) -> str | None:
     if not 0 < count < LEAST_ALONE:
         return None
     return (f"alone between operators of MXNet it would compute {count} elements, and below {LEAST_ALONE} a call costs "
-            "more than it saves")  # fmt: skip
+            "more than it saves")
 
 
 def not_worth_it(graph: Graph) -> str | None:
