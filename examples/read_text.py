@@ -107,7 +107,7 @@ def cut_out(photo: Image.Image, box: Rectangle) -> Image.Image:
     width, height = max(1, round(box.width)), max(1, round(box.height))
     left, top = x - dx * width / 2 + dy * height / 2, y - dy * width / 2 - dx * height / 2
     line = photo.transform((width, height), Image.Transform.AFFINE, (dx, -dy, left, dy, dx, top),
-                           Image.Resampling.BICUBIC)  # fmt: skip
+                           Image.Resampling.BICUBIC)
     return line.transpose(Image.Transpose.ROTATE_90) if height > 1.5 * width else line
 
 
@@ -156,7 +156,7 @@ class Reader:
         for number, other in zip(doubtful, others, strict=True):  # that model errs: the surer reading counts
             texts[number] = max(texts[number], other, key=lambda reading: reading[1])
         return [Line(text, score, (round(box.centre[0]), round(box.centre[1])))
-                for (text, score), box in zip(texts, boxes, strict=True) if score > READ]  # fmt: skip
+                for (text, score), box in zip(texts, boxes, strict=True) if score > READ]
 
     def upside_down(self, lines: Sequence[Image.Image]) -> list[bool]:
         """Which of the lines stand on their heads."""
@@ -183,7 +183,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Read the text in a photo with trained ONNX models.")
     parser.add_argument("photo", nargs="?", type=Path, help="default: scikit-image's photo of a page")
     parser.add_argument("--models", type=Path, default=Path("models"),
-                        help="the folder that scripts/fetch_models.py has filled; default: %(default)s")  # fmt: skip
+                        help="the folder that scripts/fetch_models.py has filled; default: %(default)s")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     try:

@@ -111,12 +111,12 @@ def prepare(
     pixels = pixel_table(
         size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad),
         images=batch if choice.fold_images else 1,
-    )  # fmt: skip
+    )
     params = contraction_params(
         **choice.fields(), steps=steps.size, pixel_stride=pixel * layer.stride,
         in_image_stride=plane.image, in_group_stride=channel_stride, out_image_stride=output.image,
         out_block_stride=size * size * 64, lower=0.0,
-    )  # fmt: skip
+    )
     image = aligned(batch * plane.image // 4, rng)
     panel = steps.size * (16 if layer.kind == "k16" else 1) * choice.oc_tile
     count = choice.groups * choice.oc_groups * panel

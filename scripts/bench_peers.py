@@ -53,7 +53,7 @@ def _fitting(peers: list[spec.PeerSpec], models: list[str]) -> list[spec.PeerSpe
     unable = [str(peer) for peer in peers if files and peer.kind not in spec.READS_ONNX]
     if unable:
         raise click.UsageError(f"{', '.join(unable)} can't read the ONNX file {files[0]}; of those that can, there are "
-                               f"{', '.join(spec.READS_ONNX)}")  # fmt: skip
+                               f"{', '.join(spec.READS_ONNX)}")
     return peers
 
 
@@ -77,7 +77,7 @@ def _check_modules(peers: list[spec.PeerSpec]) -> None:
     missing = sorted({peer.module for peer in peers if importlib.util.find_spec(peer.module) is None})
     if missing:
         raise click.UsageError(f"{', '.join(missing)} is not installed: run `pip install '.[bench]'` in the checkout, "
-                               "or leave that peer out with --peers")  # fmt: skip
+                               "or leave that peer out with --peers")
 
 
 def _cases(models: list[str], batches: list[int], threads: list[int], cpus: list[int]) -> list[driver.Case]:
@@ -86,11 +86,11 @@ def _cases(models: list[str], batches: list[int], threads: list[int], cpus: list
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     return [driver.Case(model, batch, count, chosen[count])
-            for model in models for batch in batches for count in threads]  # fmt: skip
+            for model in models for batch in batches for count in threads]
 
 
 def _measure(cases: list[driver.Case], plan: driver.Plan, work: Path | None, save: Path | None,
-             progress: Progress, report: dict[str, Any]) -> None:  # fmt: skip
+             progress: Progress, report: dict[str, Any]) -> None:
     """Measure case by case into the report; a case that fails is noted, and the next one comes.
 
     What was measured so far is saved after each case, so that an interrupted run leaves its results.
@@ -124,7 +124,7 @@ def _measure(cases: list[driver.Case], plan: driver.Plan, work: Path | None, sav
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
     f"Peers: {', '.join(spec.KINDS)}; those of {', '.join(spec.READS_ONNX)} take ONNX files. "
     f"Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
-    "ratios have the first of ngraph's on top."))  # fmt: skip
+    "ratios have the first of ngraph's on top."))
 @click.option("--models", default="resnet50_v2", show_default=True, callback=_parsed(spec.parse_models),
               help="Names of the vision zoo, or zoo for all; bert12_LENGTH for BERT base; FILE.onnx[3x224x224] for a "
                    "file with one input of that shape, the batch in front; commas between them.")
@@ -152,7 +152,7 @@ def _measure(cases: list[driver.Case], plan: driver.Plan, work: Path | None, sav
               help="Draw the ratios into a file, such as docs/img/peers.svg.")
 def main(models: list[str], peers: list[spec.PeerSpec], batches: list[int], threads: list[int], cpus: list[int],
          rounds: int, burst: int, compile_runs: int, timeout: float, work: Path | None, as_json: bool,
-         save: Path | None, results: Path | None, plot: Path | None) -> None:  # fmt: skip
+         save: Path | None, results: Path | None, plot: Path | None) -> None:
     """Measure NGRAPH's inference latency beside its peers."""
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError("matplotlib is not installed: run `pip install '.[bench]'` in the checkout")

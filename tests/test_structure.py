@@ -282,7 +282,7 @@ def test_facts_about_ops_stand_with_the_ops(module: Path):
     "_CODES = _numbered('reduce_sum reduce_max reduce_min')",
     "COUNTS = {'abs': {'simple': 1}, 'exp': {'hard': 1}, 'divide': {'divide': 1}}",
     "COUNTS = dict.fromkeys(('abs', 'floor', 'relu'), 1)",
-])  # fmt: skip
+])
 def test_lists_of_ops_are_found(source: str):
     assert len(list(_lists(ast.parse(source)))) == 1
 
@@ -293,7 +293,7 @@ def test_lists_of_ops_are_found(source: str):
     "def f():\n    'abs floor relu'",
     "raise ValueError('found abs or floor or relu, and expected something that can be computed')",
     "PAIR = ('abs', 'relu')",
-])  # fmt: skip
+])
 def test_tables_of_implementations_are_no_lists(source: str):
     assert not list(_lists(ast.parse(source)))
 

@@ -49,7 +49,7 @@ def graph_picture(plan: PlanData) -> str:
             f'fill="{_COLOURS[node.device % len(_COLOURS)]}" stroke="{_BORDERS[node.device % len(_BORDERS)]}"/>',
             _text(x + 8, y + 16, _shortened(f"{node.region + 1}: {node.op}"), 12),
             _text(x + 8, y + 31, _shortened(node.name), 10), "</g>",
-        ]  # fmt: skip
+        ]
     return _svg(width, height, body)
 
 

@@ -20,9 +20,9 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, partitioner
+# `executor` by its module: where that imports mxnet, whose end activates us, it is only half there yet.
+from ngraph_mxnet.mxnet_bridge import compiled_bind, environment, executor, partitioner
 from ngraph_mxnet.mxnet_bridge.compiled_bind import Arrays, stock_bind, stock_simple_bind, title
-from ngraph_mxnet.mxnet_bridge.executor import NGraphExecutor
 from ngraph_mxnet.mxnet_bridge.fallbacks import Refusal
 from ngraph_mxnet.mxnet_bridge.stock_executor import bind_as_it_is, bind_natively
 
@@ -58,11 +58,11 @@ def bind(
     if reason is not None:
         return bind_natively(stock, Refusal(title(self), reason, quiet=True))
     if args_grad and wants_gradient(grad_req):
-        return NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
+        return executor.NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
     found = compiled_bind.bind(self, text, ctx, args, aux_states, args_grad, grad_req, shared_exec)
     if isinstance(found, Executor):
-        return NGraphExecutor.adopt(found, is_compiled=True)
-    return NGraphExecutor.adopt(bind_natively(stock, found), is_compiled=False, refused=True)
+        return executor.NGraphExecutor.adopt(found, is_compiled=True)
+    return executor.NGraphExecutor.adopt(bind_natively(stock, found), is_compiled=False, refused=True)
 
 
 @functools.wraps(stock_simple_bind)
@@ -99,7 +99,7 @@ def simple_bind(
     if reason is not None:
         return bind_natively(stock, Refusal(title(self), reason, quiet=True))
     if grad_req is None or wants_gradient(grad_req):
-        return NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
+        return executor.NGraphExecutor.adopt(bind_natively(stock), is_compiled=False)
     found = compiled_bind.simple_bind(
         self,
         text,
@@ -113,8 +113,8 @@ def simple_bind(
         shared_buffer=shared_buffer,
     )
     if isinstance(found, Executor):
-        return NGraphExecutor.adopt(found, is_compiled=True)
-    return NGraphExecutor.adopt(bind_natively(stock, found), is_compiled=False, refused=True)
+        return executor.NGraphExecutor.adopt(found, is_compiled=True)
+    return executor.NGraphExecutor.adopt(bind_natively(stock, found), is_compiled=False, refused=True)
 
 
 def reason_for_native(

@@ -163,7 +163,7 @@ class Worker:
         """What it tells of the model, and why it failed if it did."""
         plan = self._plan
         found: dict[str, Any] = {"library": entry.library, "model": entry.name, "genre": entry.genre,
-                                 "steps": list(plan.steps), "runs": _runs(plan), "step": "start"}  # fmt: skip
+                                 "steps": list(plan.steps), "runs": _runs(plan), "step": "start"}
         self.served += 1
         start = time.perf_counter()
         self._worker.tell(model=entry.name, steps=plan.steps, known=dict(known))
@@ -183,7 +183,7 @@ class Worker:
 def _environment(plan: Plan) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
     return {**inherited, "MXNET_SUBGRAPH_VERBOSE": "0",
-            "OMP_NUM_THREADS": str(plan.threads), "NGRAPH_CACHE_DIR": str(plan.folder / "cache")}  # fmt: skip
+            "OMP_NUM_THREADS": str(plan.threads), "NGRAPH_CACHE_DIR": str(plan.folder / "cache")}
 
 
 def _failure(code: int, log: str, timed_out: bool, seconds: float) -> str:

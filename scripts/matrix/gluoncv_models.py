@@ -15,7 +15,7 @@ _GENRES = {
     "fastscnn": "segmentation", "danet": "segmentation",
     "simple_pose": "pose estimation", "alpha_pose": "pose estimation",
     "siamrpn": "tracking", "monodepthv2": "depth",
-}  # fmt: skip
+}
 
 _CLASSES = ["cat", "dog", "bird"]
 #: Regions that the heads of R-CNNs look at.

@@ -12,9 +12,9 @@ _WORDS = 2000
 """Vocabulary: small, for embeddings and decoders are all alike."""
 
 _BERTS = {"bert_12_768_12": 1, "bert_12_768_12 (batch 8)": 8, "bert_24_1024_16": 1, "distilbert_6_768_12": 1,
-          "roberta_12_768_12": 1, "ernie_12_768_12": 1}  # fmt: skip
+          "roberta_12_768_12": 1, "ernie_12_768_12": 1}
 _LANGUAGE = ("standard_lstm_lm_200", "standard_lstm_lm_650", "standard_lstm_lm_1500", "awd_lstm_lm_600",
-             "awd_lstm_lm_1150")  # fmt: skip
+             "awd_lstm_lm_1150")
 _LENGTH = 128
 
 
@@ -22,7 +22,7 @@ def genres() -> dict[str, str]:
     """The genre of each model."""
     found = dict.fromkeys((*_BERTS, "transformer_en_de_512 (encoder)"), "transformer")
     return {**found, **dict.fromkeys(_LANGUAGE, "language model"),
-            "elmo_2x1024_128_2048cnn_1xhighway": "language model"}  # fmt: skip
+            "elmo_2x1024_128_2048cnn_1xhighway": "language model"}
 
 
 def build(name: str) -> Model:

@@ -72,5 +72,5 @@ def _prediction(estimator: Any, transformation: Any, trained: Any, series: Any) 
 
     predictor = estimator.create_predictor(transformation, trained)
     loader = InferenceDataLoader(series, transform=predictor.input_transform, batch_size=_BATCH,
-                                 stack_fn=partial(batchify, ctx=predictor.ctx, dtype=np.float32))  # fmt: skip
+                                 stack_fn=partial(batchify, ctx=predictor.ctx, dtype=np.float32))
     return next(iter(loader)), predictor.prediction_net, list(predictor.input_names)

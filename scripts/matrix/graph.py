@@ -33,7 +33,7 @@ def digest(symbol: Symbol, inputs: Mapping[str, np.ndarray], constants: Mapping[
     for index, node in enumerate(nodes):
         variable = node["op"] == "null"  # has the attributes of its operator
         attrs = {} if variable else {key: text for key, text in node.get("attrs", {}).items()
-                                     if not key.startswith("__")}  # fmt: skip
+                                     if not key.startswith("__")}
         if index in last:
             del attrs[_CONTRACTIONS[node["op"]]]
         given = node["name"] if variable else ""
@@ -111,7 +111,7 @@ def in_stages(symbol: Symbol) -> tuple[Symbol, Symbol, list[str]]:
     heads = [[source, output, 0] for source, output in cuts] + graph["heads"]
     whole = {"nodes": nodes, "heads": heads, "attrs": graph["attrs"]}
     staged = {"nodes": given + moved, "heads": [[head[0] + shift, head[1], 0] for head in heads],
-              "attrs": graph["attrs"]}  # fmt: skip
+              "attrs": graph["attrs"]}
     return _load(whole), _load(staged), names
 
 
@@ -121,4 +121,4 @@ def _load(graph: Json) -> Symbol:
     nodes = graph["nodes"]
     arguments = [index for index, node in enumerate(nodes) if node["op"] == "null"]
     return mx.sym.load_json(json.dumps({"nodes": nodes, "arg_nodes": arguments, "heads": graph["heads"],
-                                        "attrs": graph["attrs"]}))  # fmt: skip
+                                        "attrs": graph["attrs"]}))

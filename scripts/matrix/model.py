@@ -45,7 +45,7 @@ class Model:
         import mxnet as mx
 
         return {name: np.asarray(parameter.value.asnumpy()) for name, parameter in self.net.collect_params().items()
-                if isinstance(parameter, mx.gluon.Constant)}  # fmt: skip
+                if isinstance(parameter, mx.gluon.Constant)}
 
 
 def _flat(value: Any) -> Iterator[Any]:

@@ -71,7 +71,7 @@ def _by_genre(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 
 _FIGURES = {"regions": ("regions", "regions"), "run": ("error", "error"), "block": ("block_error", "block"),
-            "time": ("ratio", "time")}  # fmt: skip
+            "time": ("ratio", "time")}
 """By step, the figure that tells that it was done, and the word for it."""
 Run = tuple[tuple[str, Any], ...]
 """What is known of a run, sorted by name."""
@@ -138,7 +138,7 @@ def _summary(results: list[Result], seen: list[Result]) -> str:
         return f"| {name} | " + " | ".join(map(str, counts)) + " |"
 
     heads = ["genre", "traced", "of these same graph", "one region, nothing left", "failed", "run", "right",
-             "over 10 % slower"]  # fmt: skip
+             "over 10 % slower"]
     for threads in counted:
         heads += [f"timed, threads: {threads}", "median ratio of these"]
     lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
@@ -158,7 +158,7 @@ def _at_most(result: Result) -> str:
 
 def _table(rows: list[Result], names: dict[Run, str]) -> str:
     heads = ("model", "input", "regions", "nodes", "left", "error", "at most", "as a block", "threads",
-             "ours / MKLDNN ms", "ratio", "runs", "")  # fmt: skip
+             "ours / MKLDNN ms", "ratio", "runs", "")
     lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---:|---|---:|---|---:|---:|---:|---:|---|---|"]
     for result in rows:
         left = Counter[str]()
@@ -170,7 +170,7 @@ def _table(rows: list[Result], names: dict[Run, str]) -> str:
         cells = (result["model"], _shapes(result), result.get("regions", ""), result.get("taken", ""), _kinds(left),
                  _figure(result, "error", "{:.0e}"), _at_most(result), _figure(result, "block_error", "{:.0e}"),
                  _threads(result) if timed else "", times, _figure(result, "ratio", "{:.2f}"),
-                 _runs_of(result, names), note)  # fmt: skip
+                 _runs_of(result, names), note)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 

@@ -94,7 +94,7 @@ def _run(symbol: Symbol, executor: Any, *, is_train: bool) -> list[np.ndarray]:
     os.environ[VARIABLE] = "NONE"
     try:
         part = symbol.bind(mx.cpu(), _read(symbol.list_arguments(), executor.arg_dict), grad_req="null",
-                           aux_states=_read(symbol.list_auxiliary_states(), executor.aux_dict))  # fmt: skip
+                           aux_states=_read(symbol.list_auxiliary_states(), executor.aux_dict))
     finally:
         del os.environ[VARIABLE]
     return [array.asnumpy() for array in part.forward(is_train=is_train)]

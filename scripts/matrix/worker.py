@@ -70,7 +70,7 @@ def regions(symbol: Symbol, model: Model) -> dict[str, Any]:
 
     read = set(symbol.list_inputs())
     partition = ngraph_mxnet.explain(symbol, {name: array.shape for name, array in model.inputs.items()
-                                              if name in read}).partition  # fmt: skip
+                                              if name in read}).partition
     left = [[op, reason, count] for (op, reason), count in partition.left_by_kind().items()]
     return {"regions": len(partition.regions), "left": left, "taken": sum(len(r.nodes) for r in partition.regions)}
 
@@ -91,7 +91,7 @@ def run(symbol: Symbol, model: Model, steps: list[str], tell: Tell) -> None:
     found = outputs(ours)
     far = error(found, expected, model.kind)
     tell(first_seconds=time.perf_counter() - start, kind=model.kind, error=far,
-         finite=bool(all(np.isfinite(array).all() for array in expected)))  # fmt: skip
+         finite=bool(all(np.isfinite(array).all() for array in expected)))
     if model.kind == "boxes" and far > TOLERANCE["boxes"]:
         tell(step="stages")
         tell(**stages(symbol, model, native))
@@ -134,7 +134,7 @@ def stages(symbol: Symbol, model: Model, native: Any) -> dict[str, float]:
     nudged = outputs(bind(staged, replace(model, inputs=_perturbed(given)), "NONE", native))
     return {"stage_error": error(found[:count], expected[:count], "values"),
             "stage_boxes": error(found[count:], expected[count:], "boxes"),
-            "native_change": error(nudged[:count], expected[:count], "values")}  # fmt: skip
+            "native_change": error(nudged[:count], expected[:count], "values")}
 
 
 def _perturbed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -194,7 +194,7 @@ def times(native: Any, ours: Any) -> dict[str, float]:
             rounds[which].append(statistics.median(once(pair[which]) for _ in range(counts[which])))
     ratios = [mine / other for other, mine in zip(*rounds, strict=True)]
     return {"native_ms": statistics.median(rounds[0]), "ours_ms": statistics.median(rounds[1]),
-            "ratio": statistics.median(ratios)}  # fmt: skip
+            "ratio": statistics.median(ratios)}
 
 
 def main() -> None:

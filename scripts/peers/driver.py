@@ -109,11 +109,11 @@ def measure(case: Case, plan: Plan, models: Path, scratch: Path, advance: Callab
         for process in running.values():
             process.close()
     return {"model": file_prefix(case.model), "batch": case.batch, "threads": case.threads, "cpus": list(case.cpus),
-            "skipped": skipped, "results": list(results.values())}  # fmt: skip
+            "skipped": skipped, "results": list(results.values())}
 
 
 def _compile(case: Case, plan: Plan, peer: PeerSpec, prefix: str, scratch: Path,
-             times: dict[str, Any]) -> PeerProcess:  # fmt: skip
+             times: dict[str, Any]) -> PeerProcess:
     """Compile in a fresh process with empty caches, and where the peer has a cache, again with it filled.
 
     Adds the times to `times`; the process of the first compile stays, paused, and is returned.
@@ -168,7 +168,7 @@ def _compare(plan: Plan, running: dict[str, PeerProcess], results: dict[str, dic
         results[str(peer)]["relative_error"] = error
         if not error <= peer.tolerance:
             raise PeerError(f"{peer}: outputs are off by {error:.1e} relative to {reference}'s, "
-                            f"expected {peer.tolerance:.0e} at most")  # fmt: skip
+                            f"expected {peer.tolerance:.0e} at most")
 
 
 def turns(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
@@ -179,7 +179,7 @@ def turns(names: Sequence[str], rounds: int) -> Iterator[list[str]]:
 
 
 def _time(case: Case, plan: Plan, running: dict[str, PeerProcess], results: dict[str, dict[str, Any]],
-          advance: Callable[[str], None]) -> None:  # fmt: skip
+          advance: Callable[[str], None]) -> None:
     """Bursts in turns; adds the statistics, and for others than ours the ratios."""
     for process in running.values():
         process.ask("burst", count=WARM_UP, first=0)

@@ -46,7 +46,7 @@ def write_model(model: str, batch: int, folder: Path) -> None:
     onnx.save(proto, f"{prefix}.onnx")
     random, dtype = np.random.default_rng(SEED), helper.tensor_dtype_to_np_dtype(tensor.elem_type)
     arrays = (random.standard_normal((INPUTS, *shape)) if dtype.kind == "f"
-              else random.integers(0, BELOW, (INPUTS, *shape))).astype(dtype)  # fmt: skip
+              else random.integers(0, BELOW, (INPUTS, *shape))).astype(dtype)
     partial = Path(f"{prefix}.partial.npy")
     np.save(partial, arrays)
     os.replace(partial, f"{prefix}.npy")

@@ -24,7 +24,7 @@ def write_plot(report: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     panels = [(batch, threads, ratios(cases, COMPARED["median latency"]))
-              for batch, threads, cases in groups(report["cases"])]  # fmt: skip
+              for batch, threads, cases in groups(report["cases"])]
     panels = [panel for panel in panels if any(panel[2].values())]
     if not panels:
         raise ValueError("found no case with ours and another peer, expected one at least")

@@ -28,7 +28,7 @@ class PeerProcess:
     """One peer. `log` takes what its framework prints; `seconds` is the longest that a command may take."""
 
     def __init__(self, peer: PeerSpec, threads: int, cpus: Sequence[int], caches: tuple[Path, bool], log: Path,
-                 seconds: float) -> None:  # fmt: skip
+                 seconds: float) -> None:
         """`caches`: the folder for what the peer keeps of compiled models, and whether OpenVINO may use it, which
         does so on request only."""
         self.peer = peer

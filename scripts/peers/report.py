@@ -43,13 +43,13 @@ def case_table(case: Result) -> Table:
     table = Table(title=title(case), title_justify="left")
     table.add_column("peer", no_wrap=True)
     for name in ("min ms", "median ms", "p90 ms", "CPU ms", "ours/it", "paired", "error", "compile ms", "warm ms",
-                 "peak MiB", "+imports"):  # fmt: skip
+                 "peak MiB", "+imports"):
         table.add_column(name, justify="right", no_wrap=True)
     columns = (
         ("min_ms", "{:.2f}"), ("median_ms", "{:.2f}"), ("p90_ms", "{:.2f}"), ("cpu_ms", "{:.2f}"), ("ratio", "{:.3f}"),
         ("paired_ratio", "{:.3f}"), ("relative_error", "{:.0e}"), ("compile_ms", "{:.0f}"),
         ("warm_compile_ms", "{:.0f}"), ("peak_mib", "{:.0f}"), ("imported_mib", "{:.0f}"),
-    )  # fmt: skip
+    )
     for result in case["results"]:
         table.add_row(result["label"], *(_format(result, key, form) for key, form in columns))
     return table
@@ -107,7 +107,7 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     console.print(f"{machine['cpu']}, {machine['cpus']} CPUs, {' '.join(machine['vector_instructions'])}")
     console.print(", ".join(f"{name} {version}" for name, version in machine["packages"].items()))
     console.print(f"{report['date']}, {report['rounds']} rounds of {report['burst']} forward passes, in turns: "
-                  f"{report['command']}", soft_wrap=True)  # fmt: skip
+                  f"{report['command']}", soft_wrap=True)
     for case in report["cases"]:
         console.print()
         console.print(case_table(case))

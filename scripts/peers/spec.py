@@ -139,7 +139,7 @@ def parse_models(text: str) -> list[str]:
             name = f"{file[0].resolve()}[{'x'.join(map(str, file[1]))}]"
         elif name != "zoo" and name not in ZOO and bert_length(name) is None:
             raise SpecError(f"found model {name!r}, expected zoo, bert12_LENGTH (up to {BERT_LENGTH} tokens), a file "
-                            f"as FILE.onnx[3x224x224], or any of {', '.join(ZOO)}")  # fmt: skip
+                            f"as FILE.onnx[3x224x224], or any of {', '.join(ZOO)}")
         models.extend(ZOO if name == "zoo" else [name])
     return list(dict.fromkeys(models))
 

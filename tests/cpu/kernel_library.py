@@ -46,7 +46,7 @@ SPECIAL = np.array(
     [0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 88.7, 88.8, -87.5, -103.0, -104.5, 1e-40, -1e-40,
      1e30, -1e30, 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, 1e-8, -1e-8, 4.0, 9.5, 0.625, -0.625],
     np.float32,
-)  # fmt: skip
+)
 """Where functions change, overflow or fail."""
 
 

@@ -51,12 +51,12 @@ UNARY = {
     "clamp": lambda x: np.clip(x, -0.75, 6), "leaky_relu": lambda x: np.where(x > 0, x, 0.1 * x),
     "hard_swish": lambda x: x * np.clip(0.2 * x + 0.5, 0, 1) * 1.5 - 0.1,
     "elu": lambda x: np.where(x > 0, x, 0.7 * np.expm1(np.minimum(x, 0))),
-}  # fmt: skip
+}
 PARAMETERS = {"clamp": (-0.75, 6.0), "leaky_relu": (0.1,), "elu": (0.7,), "hard_swish": (0.2, 0.5, 1.5, -0.1)}
 BINARY = {
     "add": np.add, "divide": np.divide, "maximum": np.maximum, "minimum": np.minimum, "multiply": np.multiply,
     "power": np.power, "subtract": np.subtract, "mod": _modulo,
-}  # fmt: skip
+}
 
 
 def elementwise_case(

@@ -260,7 +260,7 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
     pixels = pixel_table(
         out_h, out_w, inputs=plane, output=output.plane, residual=residual.plane, output2=output2.plane,
         stride=case.stride, padding=case.padding, images=case.images if fold else 1,
-    )  # fmt: skip
+    )
     steps = step_table(
         plane,
         channels=step_channels[0],
@@ -285,12 +285,12 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
         out2_image_stride=output2.plane.image, out2_block_stride=output2.block_stride,
         lower=case.bounds[0], upper=case.bounds[1], lower2=0.0,
         slope=0.25, offset=0.375, scale=1.5, shift=-0.125,
-    )  # fmt: skip
+    )
     tensors = [
         address, constants[0].ctypes.data, constants[1].ctypes.data, output.address, residual.address,
         pixels.ctypes.data, steps.ctypes.data, output2.address,
         *(c.ctypes.data for c in constants[2:]),
-    ]  # fmt: skip
+    ]
     kernel = target.load(kernels, compiled_for=isa)[symbol(variant, kernels)]
     run(kernel, isa, tensors, params, list(case.cuts), case.bf16)
 
@@ -379,7 +379,7 @@ def _check_tile_sizes(kernels: Isa, isa: Isa, kind: str, bf16: bool = False) -> 
                 Case(kind=kind, groups=groups, ic=channels, oc=oc, size=(1, width), variant=variant,
                      output2=True, residual="own", bounds=(0.0, 6.0), bf16=bf16, narrow=(bf16, bf16, False)),
                 kernels, isa,
-            )  # fmt: skip
+            )
 
 
 @pytest.mark.parametrize(("kernels", "isa"), BF16_TARGETS)

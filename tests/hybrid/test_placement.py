@@ -178,9 +178,9 @@ def test_a_large_problem_uses_both_devices():
 def test_phases_let_the_other_device_begin_early():
     """One host chain feeds the device and goes on by itself: in one region, the device would wait for all of it."""
     items = (Item("first", (1, math.inf)), Item("long", (9, math.inf)), Item("other", (math.inf, 9)),
-             Item("join", (1, math.inf)))  # fmt: skip
+             Item("join", (1, math.inf)))
     tensors = (Tensor("a", 0, (1, 2), 4, (0, 0)), Tensor("b", 1, (3,), 4, (0, 0)), Tensor("c", 2, (3,), 4, (0, 0)),
-               Tensor("d", 3, (), 4, (0, 0), result=True))  # fmt: skip
+               Tensor("d", 3, (), 4, (0, 0), result=True))
     found = place(Problem(items, tensors))
     assert found.seconds == 11
     assert [region.items for region in found.regions] == [(0,), (1,), (2,), (3,)]

@@ -142,6 +142,13 @@ def test_import_by_hand_in_either_order_without_the_pth(tmp_path, imports):
 
 
 @needs_library
+def test_an_import_of_the_executor_activates(tmp_path):
+    """It imports mxnet, and so runs the activation in its own middle."""
+    done = run_script("import ngraph_mxnet.mxnet_bridge.executor\n" + BIND, tmp_path, "NGRAPH")
+    assert done.stdout.split()[1:] == ["True"], done.stderr
+
+
+@needs_library
 def test_the_import_serves_calls_that_name_the_backend(tmp_path):
     """Without a `.pth` file and without the variable."""
     code = """

@@ -85,7 +85,7 @@ CASES: list[Case] = [
     ("space_to_depth", {"block_size": 4}, (IMAGE,)),
     ("Crop", {"num_args": 1, "h_w": (9, 9)}, (IMAGE,)),
     ("ROIPooling", {"pooled_size": (2, 2), "spatial_scale": 1.0}, (IMAGE, (3, 4))),
-]  # fmt: skip
+]
 
 
 def model(case: Case) -> mx.sym.Symbol:

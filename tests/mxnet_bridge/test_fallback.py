@@ -38,7 +38,7 @@ SETTINGS = [
         "NGRAPH_CPU_ISA", "avx512", "this CPU does not have it",
         marks=pytest.mark.skipif(_core.cpu_features()["avx512f"], reason="the CPU has AVX-512"),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("variable", "value", "message"), SETTINGS)

@@ -65,7 +65,7 @@ def pinned_net(**attributes: str) -> mx.sym.Symbol:
 @pytest.mark.parametrize(("attributes", "device"), [
     ({"__ngraph_device__": "NNP"}, "NNP"), ({"ctx_group": "nnp"}, "NNP"), ({"__ngraph_device__": "CPU"}, "CPU"),
     ({"ctx_group": "dev1"}, None),
-])  # fmt: skip
+])
 def test_attributes_pin(plans: list[Plan], attributes: dict[str, str], device: str | None) -> None:
     net = pinned_net(**attributes)
     found, expected = outputs(net, "NGRAPH"), outputs(net, "NONE")

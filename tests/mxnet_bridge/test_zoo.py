@@ -20,7 +20,7 @@ LARGE = (
     *(f"mobilenet{width}" for width in ("0.5", "0.75", "1.0")),
     *(f"mobilenetv2_{width}" for width in ("0.5", "0.75", "1.0")),
     "alexnet", "inceptionv3", "squeezenet1.0",
-)  # fmt: skip
+)
 
 
 def zoo_symbol(name: str) -> mx.sym.Symbol:

@@ -51,7 +51,7 @@ def test_a_product_by_the_environment(monkeypatch: pytest.MonkeyPatch):
     ({"mode": "fast"}, "option mode: found 'fast', expected throughput or latency"),
     ({"instances": 13}, "option instances: found 13, expected 1 to 12"),
     ({"instances": "many"}, "option instances: found 'many'"),
-])  # fmt: skip
+])
 def test_wrong_options_are_named(options: dict, text: str):
     with pytest.raises(ConfigError, match=text):
         compile(dense(), **{"backend": "NNP", **options})
@@ -255,7 +255,7 @@ def test_a_graph_is_shared_rightly_or_not_at_all(graph: Graph):
 @pytest.mark.parametrize(("batch", "options", "engines"), [
     (1, {}, 12), (1, {"mode": "latency"}, 6), (1, {"mode": "throughput"}, 1), (2, {"mode": "latency"}, 12),
     (4, {"instances": 6}, 8), (24, {"instances": 6}, 12), (3, {}, 3),
-])  # fmt: skip
+])
 def test_instances_keep_to_their_engines(batch: int, options: dict, engines: int):
     b = Builder(name="wide")
     pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}

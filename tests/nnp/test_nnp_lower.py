@@ -38,7 +38,7 @@ def arrays_of(graph: Graph) -> list[np.ndarray]:
     ({"local_bytes": 16 << 10}, 1), ({"local_bytes": 24 << 10}, 2),
     ({"local_bytes": 24 << 10, "shared": (("llc", 8 << 10), ("dram", 1 << 20))}, 1),
     ({"queues": 1, "device": load_device("nnp-i-1100", {"grid.formats.f16.channels": 8}), "local_bytes": 32 << 10}, 3),
-], ids=str)  # fmt: skip
+], ids=str)
 def test_tiles_do_not_change_results(changes: dict, instances: int):
     graph = net()
     arrays = arrays_of(graph)

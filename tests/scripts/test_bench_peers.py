@@ -69,7 +69,7 @@ def small_onnx(path: Path) -> str:
     from onnx import helper, numpy_helper
 
     x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3, size])
-            for name, size in (("x", 4), ("y", 5)))  # fmt: skip
+            for name, size in (("x", 4), ("y", 5)))
     weights = numpy_helper.from_array(np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32), "w")
     graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weights])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
@@ -96,7 +96,7 @@ def test_files_as_models(tmp_path: Path):
 def test_a_run_on_a_file(tmp_path: Path):
     file = small_onnx(tmp_path / "small.onnx")
     done = run("--models", f"{file}[3x4]", "--peers", "ngraph-onnx,ngraph-onnx[NGRAPH_CPU_WINOGRAD=0]", "--batch", 2,
-               "--rounds", 2, "--burst", 2, "--json")  # fmt: skip
+               "--rounds", 2, "--burst", 2, "--json")
     assert done.returncode == 0, done.stderr
     (case,) = json.loads(done.stdout)["cases"]
     assert case["model"] == "small-3x4" and len(case["results"]) == 2
@@ -195,11 +195,11 @@ def some_report() -> dict[str, Any]:
             {"peer": "ngraph", "label": "NGRAPH", "median_ms": ours, "peak_mib": 50.0, "warm_compile_ms": 25.0},
         ]
         return {"model": model, "batch": 1, "threads": threads, "cpus": [0], "results": results,
-                "skipped": {"openvino-bf16": "the CPU has no bf16"}}  # fmt: skip
+                "skipped": {"openvino-bf16": "the CPU has no bf16"}}
 
     return {"machine": machine.describe(), "date": "2000-01-01", "command": "bench", "rounds": 2, "burst": 3,
             "cases": [case("alexnet", 1, 2.0), case("vgg16", 1, 8.0), case("vgg16", 2, 1.0)],
-            "failures": [{"model": "vgg11", "reason": "outputs are off [x]"}]}  # fmt: skip
+            "failures": [{"model": "vgg11", "reason": "outputs are off [x]"}]}
 
 
 def test_ratios_by_model():
@@ -207,7 +207,7 @@ def test_ratios_by_model():
     latency = report.COMPARED["median latency"]
     assert report.ratios(single, latency) == {
         "alexnet": {"MXNet NONE": 0.25, "OpenVINO f32": 0.5}, "vgg16": {"MXNet NONE": 1.0, "OpenVINO f32": 2.0},
-    }  # fmt: skip
+    }
     assert threads == 2 and report.ratios(double, latency)["vgg16"]["OpenVINO f32"] == 0.25
     assert report.ratios(single, report.COMPARED["peak resident memory"])["vgg16"] == {"MXNet NONE": 0.5}
 
@@ -273,7 +273,7 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_failing_peer_is_named_with_its_reason(tmp_path: Path):
     process = PeerProcess(spec.PeerSpec("none"), 1, sorted(os.sched_getaffinity(0))[:1],
-                          (tmp_path / "cache", False), tmp_path / "log", 60.0)  # fmt: skip
+                          (tmp_path / "cache", False), tmp_path / "log", 60.0)
     try:
         with pytest.raises(PeerError, match=r"none: compile: .*No such file"):
             process.ask("compile", prefix=str(tmp_path / "missing"), batch=1)
@@ -298,7 +298,7 @@ def test_bf16_is_left_out_where_there_is_none(tmp_path: Path):
 @pytest.mark.slow
 def test_a_whole_run(tmp_path: Path):
     done = run("--models", "mobilenet0.25", "--peers", "none,ngraph", "--rounds", 2, "--burst", 2, "--json",
-               "--work", tmp_path)  # fmt: skip
+               "--work", tmp_path)
     assert done.returncode == 0, done.stderr
     (case,) = json.loads(done.stdout)["cases"]
     native, ours = case["results"]

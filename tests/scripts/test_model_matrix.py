@@ -245,7 +245,7 @@ EARLY, LATE = ({"when": f"2026-01-0{day}", "commit": f"c{day}", "machine": "m", 
 def result(model: str, **facts: Any) -> dict[str, Any]:
     return {"library": "gluon_zoo", "model": model, "genre": "toys", "step": "block", "inputs": {"data": [1, 3]},
             "kind": "values", "finite": True, "regions": 1, "left": [], "taken": 5, "error": 0.0,
-            "runs": dict.fromkeys(worker.STEPS, LATE), **facts}  # fmt: skip
+            "runs": dict.fromkeys(worker.STEPS, LATE), **facts}
 
 
 def test_the_page_has_every_model() -> None:

@@ -134,7 +134,7 @@ def pack_contraction(tensors, ints, floats, begin, end):
     p = read_pack_contraction(ints, floats)
     merged, ocg, icg, kernel_h, kernel_w, oc_tile, lanes = (
         p.merged, p.oc_per_group, p.ic_per_group, p.kernel_h, p.kernel_w, p.oc_tile, p.lanes,
-    )  # fmt: skip
+    )
     oc_groups = (merged * ocg + oc_tile - 1) // oc_tile
     blocks = (merged * icg + lanes - 1) // lanes
     for task in range(begin, end):

@@ -47,7 +47,7 @@ def _locate(p, task):
 def _reduction(
     *, start_lanes: Callable, step_lanes: Callable, fold: Callable, start: object, step: Callable,
     finish_lanes: Callable, finish: Callable,
-) -> Callable:  # fmt: skip
+) -> Callable:
     """The kernel of one reduction.
 
     Neighbours along a contiguous kept dimension are 16 lanes; along a contiguous reduced dimension the lanes

@@ -133,7 +133,7 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
         "weight_group_stride": group.b * matrix_bytes, "channel_group_stride": 0, "pixel_stride": plane.pixel,
         "in_image_stride": image.a * size, "in_group_stride": group.a * size, "out_image_stride": image.out * 4,
         "out_group_stride": group.out * 4, "out_block_stride": BLOCK * 4, **clamps(node),
-    })  # fmt: skip
+    })
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
                           bf16=ctx.bf16)
     bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, columns, choice.oc_tile)

@@ -116,7 +116,7 @@ def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 
         choice = TileChoice(
             variant, symbol(variant, isa), fold, outer_images, size.groups, oc_groups, size.out_blocks,
             rows, row_pixels, row_tiles, chunk_tiles=1, order=ORDER_CHANNELS, steps=size.steps,
-        )  # fmt: skip
+        )
         cost = _cost(choice, _VECTORS[isa])
         if best is None or cost < best[0]:
             best = (cost, choice)

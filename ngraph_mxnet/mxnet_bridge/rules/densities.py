@@ -82,7 +82,7 @@ def _log_factorial(b: Builder, x: Value) -> Value:
 for _name, _log, _operands in (
         ("uniform", _uniform, 3), ("normal", _normal, 3), ("gamma", _gamma, 3), ("exponential", _exponential, 2),
         ("poisson", _poisson, 2), ("negative_binomial", _negative_binomial, 3),
-        ("generalized_negative_binomial", _generalized_negative_binomial, 3)):  # fmt: skip
+        ("generalized_negative_binomial", _generalized_negative_binomial, 3)):
     add_rule(_density(_log), f"_random_pdf_{_name}", operands=_operands)
 
 

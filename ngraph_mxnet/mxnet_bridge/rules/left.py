@@ -49,7 +49,7 @@ KINDS: dict[str, str] = {
     r"|_zeros_without_dtype|_copyto|_CrossDeviceCopy|_npi_(powerd|share_memory)|_npx_constraint_check":
         "it is for imperative code: a graph has hardly a use for it",
     r"_NoGradient|_NDArray|_Native|_CustomFunction": "MXNet makes it for Python's sake, and no model file has it",
-}  # fmt: skip
+}
 
 
 def why_left(op: str) -> str | None:

@@ -36,7 +36,7 @@ def _rnn(draw: Draw) -> Case:
         # MXNet draws at random where p is set only while it trains.
         **maybe(draw, state_outputs=st.booleans(), p=st.sampled_from([0.0, 0.3]), use_sequence_length=st.booleans()),
         **(maybe(draw, lstm_state_clip_max=st.just(0.1), lstm_state_clip_min=st.just(-0.1)) if mode == "lstm" else {}),
-    )  # fmt: skip
+    )
 
 
 def _concat(draw: Draw) -> Case:
