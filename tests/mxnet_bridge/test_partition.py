@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mxnet_helpers import bound, mx, needs_library
 
 from ngraph_mxnet.mxnet_bridge import partition_log
-from ngraph_mxnet.partition import cost
+from ngraph_mxnet.partition import worth
 from ngraph_mxnet.partition.regions import ALONE, grow_regions
 from ngraph_mxnet.partition.report import Partition
 
@@ -96,7 +96,7 @@ def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return "its name" if _STAYS in node.attrs else reason(symbol, node, *rest)
 
     monkeypatch.setattr(judgement, "_reason", by_name)
-    monkeypatch.setattr(cost, "LEAST_ALONE", 0)
+    monkeypatch.setattr(worth, "LEAST_ALONE", 0)
     monkeypatch.setattr(judgement, "found_supported", known.Memory(1024))
     monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
     monkeypatch.setattr(partitioner, "latest", known.Memory(16))
@@ -163,7 +163,7 @@ def test_nodes_of_one_name() -> None:
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("size", [4, 4096])
 def test_a_lone_small_operator_between_those_of_mxnet(monkeypatch: pytest.MonkeyPatch, size: int, count: int) -> None:
-    monkeypatch.setattr(cost, "LEAST_ALONE", 1024)
+    monkeypatch.setattr(worth, "LEAST_ALONE", 1024)
     x = unary(mx.sym.var("data"), "left")
     for number in range(count):
         x = unary(x, f"ours{number}")
