@@ -8,6 +8,8 @@ from typing import Any
 
 import onnx
 
+from ngraph_mxnet.errors import UnsupportedError
+
 
 @dataclass(frozen=True)
 class Function:
@@ -49,8 +51,11 @@ def _body(schema: Any, node: onnx.NodeProto, opset: int,
         written = [type_ if type_ is not None else onnx.TypeProto() for type_ in types]
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
         if versions:
-            found: bytes = schema.get_context_dependent_function_with_opset_version(
-                max(versions), node.SerializeToString(), [proto.SerializeToString() for proto in written])
+            try:
+                found: bytes = schema.get_context_dependent_function_with_opset_version(
+                    max(versions), node.SerializeToString(), [proto.SerializeToString() for proto in written])
+            except RuntimeError as error:  # of onnx's builders of bodies
+                raise UnsupportedError(f"onnx makes no body of it: {str(error).splitlines()[0]}") from None
             return found
     versions = [v for v in schema.function_opset_versions if v <= opset] if schema.has_function else []
     return bytes(schema.get_function_with_opset_version(max(versions))) if versions else None

@@ -13,7 +13,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_models import F32, model, network, value
 
 import ngraph_mxnet
@@ -168,3 +168,23 @@ def test_mutated_models(data: st.DataObject) -> None:
             break
     with contextlib.suppress(NGraphError):
         ngraph_mxnet.compile(bytes(content), "INTERPRETER")
+
+
+def test_a_triangle_of_a_vector() -> None:
+    """NumPy makes a matrix of it, here one of 1 TiB."""
+    node = helper.make_node("Trilu", ["x"], ["y"], name="triangle", upper=0)
+    said = refusal(model([node], [value("x", [1 << 20])], [value("y", [1 << 20])]), UnsupportedError)
+    assert "node triangle Trilu: found f32[1048576], expected matrices" in said
+
+
+@pytest.mark.skipif(not onnx.defs.has("FlexAttention", 1, "ai.onnx.preview"), reason="this onnx has no such function")
+def test_a_body_that_onnx_does_not_make() -> None:
+    """It writes bodies as text, and reads that again: a name with a dot in it is none there."""
+    score = helper.make_graph([helper.make_node("Mul", ["score", "a.b"], ["out"])], "change", [value("score", [])],
+                              [value("out", [])], [numpy_helper.from_array(np.float32([2]).reshape(()), "a.b")])
+    node = helper.make_node("FlexAttention", ["q", "k", "v"], ["y"], domain="ai.onnx.preview", name="flexible",
+                            score_mod=score)
+    inputs = [value(name, [1, 2, 4, 8]) for name in "qkv"]
+    proto = helper.make_model(helper.make_graph([node], "flexible", inputs, [value("y", [1, 2, 4, 8])]), opset_imports=[
+        helper.make_opsetid("", 26), helper.make_opsetid("ai.onnx.preview", 1)])
+    assert "node flexible FlexAttention: onnx makes no body of it" in refusal(proto, UnsupportedError)

@@ -81,6 +81,8 @@ def trilu(b: Builder, call: Call) -> Value:
     """The triangle on and above diagonal k, or on and below it; zeros elsewhere."""
     x = call.input(0)
     diagonal = call.static_ints(1, "k")[0] if call.optional(1) is not None else 0
+    if x.type.rank < 2:
+        raise UnsupportedError(f"found {x.type}, expected matrices: a rank of 2 or more")
     require_table(x.shape[-2:], 1)
     keep = np.ones(x.shape[-2:], bool)
     keep = np.triu(keep, diagonal) if call.attrs.bool("upper", True) else np.tril(keep, diagonal)
