@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import ngraph_mxnet
+
 TOY = """
     from ngraph_mxnet.interpreter.backend import InterpreterBackend
     from ngraph_mxnet.runtime.costs import DeviceCosts
@@ -60,7 +62,7 @@ def install(folder: Path, name: str, points: str, code: str = "") -> None:
 
 def run(folder: Path, script: str, **variables: str) -> str:
     """What a process prints to which the distributions in `folder` are installed."""
-    path = os.pathsep.join([str(folder), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(folder), str(Path(ngraph_mxnet.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(START) + textwrap.dedent(script)], cwd=folder,
                           env={**os.environ, **variables, "PYTHONPATH": path}, capture_output=True, text=True,
                           check=False)
