@@ -25,9 +25,7 @@ from ngraph_mxnet.registry import TARGETS
 logger = logging.getLogger("ngraph_mxnet")
 
 CORE = "ngraph_mxnet._core"
-NEEDED_BY_BINDS = (
-    *(place.load.partition(":")[0] for place in TARGETS.values() if place.load),
-)
+NEEDED_BY_BINDS = tuple(place.load.partition(":")[0] for place in TARGETS.values() if place.load)
 """Imported with MXNet, so that the first bind of a model that was bound before need not."""
 
 
