@@ -42,10 +42,12 @@ record() {
 peers() { record "$1" "$python" "$root/scripts/bench_peers.py" --threads "$threads" --save "$folder/$1.json" "${@:2}"; }
 
 { lscpu; uptime; } >"$folder/machine.txt"
-mapfile -t isas < <("$python" -c '
+# Not from the checkout, which has no libraries; what fails in a process substitution would not stop this script.
+isas=$(cd "$folder" && "$python" -c '
 from ngraph_mxnet import _core
 from ngraph_mxnet.cpu import isa
-print(*isa.supported(_core.cpu_features()), sep="\n")')
+print(*isa.supported(_core.cpu_features()))')
+read -ra isas <<<"$isas"
 variants=ngraph
 for isa in "${isas[@]:1}"; do
     variants+=",ngraph[NGRAPH_CPU_ISA=$isa]"
