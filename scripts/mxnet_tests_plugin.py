@@ -118,9 +118,8 @@ def watch_executors(recorder: Recorder) -> None:
         if kept is None:
             kept = _repeatable(executor._symbol)
             if kept:
-                with environment.as_written():
-                    kept = compiled_bind.stock_bind(executor._symbol, executor._ctx, executor.arg_arrays, None,
-                                                    "null", executor.aux_arrays)
+                kept = environment.as_written(lambda: compiled_bind.stock_bind(
+                    executor._symbol, executor._ctx, executor.arg_arrays, None, "null", executor.aux_arrays))
             executor.__dict__["_reference"] = kept
         return kept
 

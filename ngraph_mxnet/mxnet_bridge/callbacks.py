@@ -30,7 +30,7 @@ lowered = known.Memory(8)
 follows."""
 
 
-@interrupts.told_apart()
+@interrupts.told_apart
 def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
                      attrs: Mapping[str, str]) -> Any:
     """The `_core.Executable` (or `_core.PythonExecutable`) of a region.
@@ -64,7 +64,7 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
              attrs: Mapping[str, str]) -> Executable:
     from ngraph_mxnet.runtime.compile import compile as compile_graph
 
-    with collector_paused(), span("import", "compile"):
+    with span("import", "compile"):
         graph = region_graph(subgraph_json, in_shapes, in_types, attrs)
     passed = backend_options(attrs)
     devices = get_backend(backend).devices
@@ -73,6 +73,7 @@ def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: S
     return compile_graph(graph, backend, **passed)
 
 
+@collector_paused
 def region_graph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
                   attrs: Mapping[str, str]) -> Graph:
     """The region's IR: the review's, if it was for these types, else lowered anew."""

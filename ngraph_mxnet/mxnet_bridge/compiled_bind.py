@@ -25,7 +25,7 @@ Arrays = Sequence[NDArray | None] | Mapping[str, NDArray] | None
 
 
 @interrupts.delivering
-@interrupts.told_apart()
+@interrupts.told_apart
 def bind(
     symbol: Symbol,
     text: str,
@@ -65,7 +65,7 @@ def bind(
 
 
 @interrupts.delivering
-@interrupts.told_apart()
+@interrupts.told_apart
 def simple_bind(
     symbol: Symbol, text: str, ctx: Context, grad_req: Any, shapes: Mapping[str, Any],
     dtypes: Mapping[str, Any] | None, **rest: Any,
@@ -116,13 +116,18 @@ def _try(
     except (MXNetError, TypeError, ValueError) as error:
         return Refusal(title(symbol), f"the types can't be inferred: {brief(error)}", quiet=True)
     try:
-        with environment.as_written():
-            partitioned = partitioner.partitioned(symbol, text, found)
-            if partitioned is None:
-                return Refusal(title(symbol), "no region is supported; see ngraph_mxnet.explain", quiet=True)
-            return _shown_as(held(lambda: bind_it(partitioned)), symbol)
+        return environment.as_written(lambda: _partition_and_bind(symbol, text, found, bind_it))
     except Exception as error:
         return Refusal(title(symbol), f"compiling it failed: {brief(error)}")
+
+
+def _partition_and_bind(
+    symbol: Symbol, text: str, types: partitioner.Types, bind_it: Callable[[Symbol], Executor]
+) -> Executor | Refusal:
+    partitioned = partitioner.partitioned(symbol, text, types)
+    if partitioned is None:
+        return Refusal(title(symbol), "no region is supported; see ngraph_mxnet.explain", quiet=True)
+    return _shown_as(held(lambda: bind_it(partitioned)), symbol)
 
 
 def title(symbol: Symbol) -> str:

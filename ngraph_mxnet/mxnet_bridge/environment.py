@@ -19,10 +19,12 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
 from ngraph_mxnet_autoload.names import BACKEND, VARIABLE
+
+Result = TypeVar("Result")
 
 _activated = False
 _problem: str | None = None
@@ -69,30 +71,29 @@ def problem() -> str | None:
     return _problem if _activated else "ngraph_mxnet is not activated"
 
 
-@contextmanager
-def native_backend() -> Iterator[None]:
-    """libmxnet binds as if the variable were not set."""
-    with _shown_to_libmxnet(""):
-        yield
+# Functions that call, no context managers: a signal's handler may raise inside a manager's own `__enter__`. The lock
+# is then held by a suspended generator, which lives as long as the program keeps the exception.
 
 
-@contextmanager
-def as_written() -> Iterator[None]:
-    """libmxnet binds the graph as it is written, be it partitioned by us or not at all.
+def natively(call: Callable[[], Result]) -> Result:
+    """What `call` returns; meanwhile libmxnet binds as if the variable were not set."""
+    return _shown_to_libmxnet("", call)
+
+
+def as_written(call: Callable[[], Result]) -> Result:
+    """What `call` returns; meanwhile libmxnet binds the graph as it is written, be it partitioned by us or not at all.
 
     Its default backend folds batch norm and drops dropout in a graph bound without gradients, even when that graph is
     then run in training mode. The name NONE would do, but libmxnet tells of it at every bind.
     """
-    with _shown_to_libmxnet(BACKEND):
-        yield
+    return _shown_to_libmxnet(BACKEND, call)
 
 
-@contextmanager
-def _shown_to_libmxnet(value: str) -> Iterator[None]:
+def _shown_to_libmxnet(value: str, call: Callable[[], Result]) -> Result:
     with lock:
         try:
             _show(value)
-            yield
+            return call()
         finally:
             _show(os.environ.get(VARIABLE, ""))
 

@@ -102,8 +102,8 @@ class NGraphExecutor(Executor):
         if self.is_compiled:
             reshaped = self._reshape_compiled(partial_shaping, allow_up_sizing, kwargs)
         else:
-            with environment.native_backend():
-                executor = super().reshape(partial_shaping, allow_up_sizing, **kwargs)
+            stock = super().reshape
+            executor = environment.natively(lambda: stock(partial_shaping, allow_up_sizing, **kwargs))
             reshaped = NGraphExecutor.adopt(executor, is_compiled=False)
         if self._monitor is not None:
             reshaped.set_monitor_callback(*self._monitor)
@@ -135,10 +135,8 @@ class NGraphExecutor(Executor):
         return self._twin
 
     def _bind_native_twin(self) -> Executor:
-        with environment.as_written():
-            return compiled_bind.stock_bind(
-                self._symbol, self._ctx, self.arg_arrays, self.grad_arrays, self._grad_req, self.aux_arrays
-            )
+        return environment.as_written(lambda: compiled_bind.stock_bind(
+            self._symbol, self._ctx, self.arg_arrays, self.grad_arrays, self._grad_req, self.aux_arrays))
 
     def _bind_compiled_twin(self) -> Executor | None:
         text = partitioner.json_of(self._symbol)

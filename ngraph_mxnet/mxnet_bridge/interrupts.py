@@ -17,8 +17,7 @@ import _signal  # type: ignore[import-not-found]  # what `signal` wraps
 import functools
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -52,9 +51,15 @@ def delivering(function: Function) -> Function:
         except Interruption as interruption:
             if _within.delivering > 1:
                 raise
-            raise interruption.raised from None
+            raised = interruption.raised
         finally:
             _within.delivering -= 1
+        # Not while the interruption is handled, whose context it would get: then each would keep the other, and all
+        # that the frames hold, until the collector comes, on whatever thread.
+        try:
+            raise raised
+        finally:
+            del raised
 
     return call  # type: ignore[return-value]
 
@@ -64,12 +69,19 @@ def to_raise(error: BaseException) -> BaseException:
     return error.raised if isinstance(error, Interruption) and not _within.delivering else error
 
 
-@contextmanager
-def told_apart() -> Iterator[None]:
+def told_apart(function: Function) -> Function:
     """See the module's text. Handlers run on the main thread only."""
-    if _within.told_apart or threading.current_thread() is not threading.main_thread():
-        yield
-        return
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if _within.told_apart or threading.current_thread() is not threading.main_thread():
+            return function(*args, **kwargs)
+        return _told_apart(function, args, kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def _told_apart(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     replaced: dict[int, tuple[Callable[..., Any], Callable[..., Any]]] = {}
     _within.told_apart = True
     try:
@@ -80,7 +92,7 @@ def told_apart() -> Iterator[None]:
             if callable(handler) and handler is not signal.default_int_handler:
                 replaced[number] = handler, _telling(handler)
                 signal.signal(number, replaced[number][1])
-        yield
+        return function(*args, **kwargs)
     finally:
         _within.told_apart = False
         for replaced_number, (handler, ours) in replaced.items():

@@ -28,7 +28,6 @@ def _natively(stock: Callable[..., Any]) -> Callable[..., Any]:
     def bind(*args: Any, **kwargs: Any) -> Any:
         if not environment.requested():
             return stock(*args, **kwargs)
-        with environment.native_backend():
-            return stock(*args, **kwargs)
+        return environment.natively(lambda: stock(*args, **kwargs))
 
     return bind

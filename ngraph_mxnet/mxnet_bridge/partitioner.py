@@ -92,7 +92,7 @@ def _partitioned(symbol: Symbol, graph: NamelessGraph, types: Types, own: Mappin
 
 
 @interrupts.delivering
-@interrupts.told_apart()
+@interrupts.told_apart
 def optimize_for(
     self: Symbol,
     backend: str,

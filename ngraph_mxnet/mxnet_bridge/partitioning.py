@@ -47,6 +47,7 @@ class Partitioned:
     cuts: list[Cut]
 
 
+@collector_paused
 def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Backend,
               data: Collection[str] = ()) -> Partitioned:
     """
@@ -59,22 +60,21 @@ def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Ba
     Raises:
         MXNetError: the types contradict each other.
     """
-    with collector_paused():
-        graph = _with_types(symbol, nameless, types)
-        reasons, numbers = judge_graph(graph, backend)
-        verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
-        found = Partitioned(graph, Partition(backend.name, verdicts), [])
-        members: dict[int, list[int]] = {}
-        for index, number in enumerate(numbers):
-            if number != ALONE:
-                members.setdefault(number, []).append(index)
-        for region in members.values():
-            cut = cut_region(graph, region)
-            reviewed = _review(nameless, cut, backend, _places(nameless, cut, data))
-            found.partition.reviewed.append(reviewed)
-            if reviewed.rejected is None:
-                found.cuts.append(cut)
-        return found
+    graph = _with_types(symbol, nameless, types)
+    reasons, numbers = judge_graph(graph, backend)
+    verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
+    found = Partitioned(graph, Partition(backend.name, verdicts), [])
+    members: dict[int, list[int]] = {}
+    for index, number in enumerate(numbers):
+        if number != ALONE:
+            members.setdefault(number, []).append(index)
+    for region in members.values():
+        cut = cut_region(graph, region)
+        reviewed = _review(nameless, cut, backend, _places(nameless, cut, data))
+        found.partition.reviewed.append(reviewed)
+        if reviewed.rejected is None:
+            found.cuts.append(cut)
+    return found
 
 
 def _review(nameless: NamelessGraph, cut: Cut, backend: Backend, data: Sequence[int]) -> Region:

@@ -20,8 +20,7 @@ def bind_natively(stock: Callable[[], Executor], refusal: Refusal | None = None)
 
     An error of the user's (a missing array, say), which may be behind the refusal, is raised first, in MXNet's words.
     """
-    with environment.native_backend():
-        executor = bind_as_it_is(stock)
+    executor = environment.natively(lambda: bind_as_it_is(stock))
     if refusal is not None:
         fallbacks.log.tell(refusal)
     return executor

@@ -18,6 +18,7 @@ from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.runtime.trace import span
 
 
+@collector_paused
 def compile(
     graph: Graph, backend: str | None = None, weights: Mapping[str, Any] | None = None, **options: Any
 ) -> Executable:
@@ -37,7 +38,7 @@ def compile(
     """
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
     chosen.check_options(options)
-    with collector_paused(), span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
+    with span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
         verify(graph)
         bound = bind_weights(graph, weights or {})
         try:

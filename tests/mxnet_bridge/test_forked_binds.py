@@ -61,9 +61,9 @@ def slow(*arguments):
         leave.wait()
     return stock(*arguments)
 callbacks._compile = slow
+@callbacks.collector_paused
 def body():
-    with callbacks.collector_paused():
-        assert right(bound())
+    assert right(bound())
 other = threading.Thread(target=body)
 other.start()
 entered.wait()

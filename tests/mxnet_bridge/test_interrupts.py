@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
+import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fill, forget_graphs, mx, needs_library
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.mxnet_bridge import callbacks, interrupts, partitioning
+from ngraph_mxnet.mxnet_bridge import callbacks, compiled_bind, interrupts, partitioning
 from ngraph_mxnet.runtime import compile as compile_module
+from ngraph_mxnet.runtime import garbage
 
 pytestmark = needs_library
 
@@ -108,6 +114,74 @@ def test_the_program_gets_it_and_may_go_on(run, place, arrives, monkeypatch):
             close(found, expected)
 
 
+#: What calls libmxnet, holds locks or turns things off, and what such things are made with.
+MOMENTS_IN = {module.__file__ for module in (environment, interrupts, garbage, compiled_bind, contextlib)}
+
+
+def alarm_at(moment: int) -> Callable[[Any, str, Any], None]:
+    """For `sys.setprofile`: the alarm comes at this one of the moments at which Python runs signals' handlers."""
+    seen = 0
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        nonlocal seen
+        if event in ("call", "c_return") and frame.f_code.co_filename in MOMENTS_IN:
+            seen += 1
+            if seen == moment:
+                signal.raise_signal(signal.SIGALRM)
+
+    return profile
+
+
+def test_an_exception_that_the_program_keeps_holds_nothing_of_ours():
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    kept: list[AlarmError] = []
+    with backend("NONE"):
+        expected = bind().asnumpy()
+    try:
+        with backend("NGRAPH"):
+            for moment in range(1, 1000):
+                forget_graphs()
+                try:
+                    sys.setprofile(alarm_at(moment))
+                    bind()
+                    break
+                except AlarmError as error:
+                    kept.append(error)
+                finally:
+                    sys.setprofile(None)
+                with ThreadPoolExecutor(1) as other:
+                    assert other.submit(environment.lock.acquire, timeout=1).result(), moment
+                    other.submit(environment.lock.release).result()
+                assert gc.isenabled(), moment
+        assert len(kept) > 20
+        with backend("NGRAPH"):
+            close(bind(), expected)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("run", [bind, call_gluon, bind_partitioned])
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_but_the_program_holds_what_was_raised(run, place, arrives, monkeypatch):
+    """Else it is freed by the garbage collector, with all that its frames hold, on whatever thread."""
+    send, raised = arrives
+    forget_graphs()
+    module, name = PLACES[place]
+    monkeypatch.setattr(module, name, lambda *_, **__: send())
+    gc.collect()
+    gc.disable()
+    try:
+        with backend("NGRAPH"):
+            try:
+                run()
+            except raised as error:
+                error.attached = threading.Event()
+                attached = weakref.ref(error.attached)
+        assert attached() is None
+    finally:
+        gc.enable()
+
+
 def test_a_thread_that_waits_for_an_interrupted_one_compiles(monkeypatch):
     symbol = mx.sym.exp(mx.sym.relu(mx.sym.Variable("data"))).optimize_for("NGRAPH", {"data": mx.nd.ones((2, 5))})
     stock, found = callbacks.compile_subgraph, []
@@ -141,9 +215,7 @@ def test_a_handler_that_raises_nothing_and_one_that_replaces_itself():
 
     before = signal.signal(signal.SIGALRM, replaces)
     try:
-        with interrupts.told_apart():
-            os.kill(os.getpid(), signal.SIGALRM)
-            time.sleep(0.01)
+        interrupts.told_apart(lambda: (os.kill(os.getpid(), signal.SIGALRM), time.sleep(0.01)))()
         assert seen == [signal.SIGALRM]
         assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
     finally:

@@ -33,16 +33,19 @@ SIZE = 4000
 
 
 class Holding:
-    """A thread that is in `context` from the entry to the exit of this object."""
+    """A thread that is in `context` from the entry to the exit of this object; or in what `within` decorates."""
 
-    def __init__(self, context: object) -> None:
+    def __init__(self, context: object = None, within: Callable[..., Callable[[], None]] | None = None) -> None:
         self._context, self._entered, self._leave = context, threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._body)
+        self._thread = threading.Thread(target=within(self._wait) if within is not None else self._body)
 
     def _body(self) -> None:
         with self._context:
-            self._entered.set()
-            self._leave.wait()
+            self._wait()
+
+    def _wait(self) -> None:
+        self._entered.set()
+        self._leave.wait()
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -107,11 +110,10 @@ def test_a_pool_with_an_idle_thread() -> None:
 
 def test_the_collector_is_on_unless_the_forking_thread_compiles() -> None:
     assert gc.isenabled()
-    with Holding(collector_paused()):
+    with Holding(within=collector_paused):
         assert not gc.isenabled()
         assert forked(gc.isenabled) == 0
-        with collector_paused():
-            assert forked(lambda: not gc.isenabled()) == 0
+        assert collector_paused(lambda: forked(lambda: not gc.isenabled()))() == 0
         assert not gc.isenabled(), "the other thread is still in it"
     assert gc.isenabled()
 

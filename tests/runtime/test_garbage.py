@@ -26,17 +26,14 @@ def graph() -> Graph:
 
 
 def test_nesting_and_errors_leave_it_as_it_was(collecting: object) -> None:
-    with collector_paused():
-        with collector_paused():
-            assert not gc.isenabled()
-        assert not gc.isenabled()
+    enabled = collector_paused(gc.isenabled)
+    assert collector_paused(lambda: (enabled(), gc.isenabled()))() == (False, False)
     assert gc.isenabled()
-    with pytest.raises(KeyError), collector_paused():
-        raise KeyError
+    with pytest.raises(KeyError):
+        collector_paused({}.pop)("no such key")
     assert gc.isenabled()
     gc.disable()
-    with collector_paused():
-        pass
+    enabled()
     assert not gc.isenabled(), "who turned it off keeps it off"
 
 
