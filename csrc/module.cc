@@ -18,6 +18,7 @@
 #include "mxnet_writers.h"
 #include "numpy_arrays.h"
 #include "plugin.h"
+#include "pushes.h"
 #include "python_executable.h"
 #include "python_runtime.h"
 #include "trace.h"
@@ -209,6 +210,17 @@ py::tuple take_trace() {
                         contents.dropped);
 }
 
+void connect_mxnet(const std::string& path) {
+  mxnet_writers::connect(path);
+  pushes::connect(path);
+}
+
+std::vector<std::pair<std::string, std::uintptr_t>> mxnet_replacements() {
+  auto all = mxnet_writers::replacements();
+  for (auto& one : pushes::replacements()) all.push_back(std::move(one));
+  return all;
+}
+
 void define(py::module_& m) {
   py::class_<Program, std::shared_ptr<Program>>(m, "Program", "Kernels to call, in levels.")
       .def(py::init(&make_program), py::arg("levels"), py::arg("arena_bytes"), py::arg("constants"),
@@ -258,8 +270,8 @@ void define(py::module_& m) {
       .def_property_readonly("ops", [](const ArrayHolder& holder) { return holder.ops.load(); },
                              "How many ops were made for it.");
 
-  m.def("connect_mxnet", &mxnet_writers::connect, py::arg("path"), "Finds libmxnet, which is loaded from there.");
-  m.def("mxnet_replacements", &mxnet_writers::replacements,
+  m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
+  m.def("mxnet_replacements", &mxnet_replacements,
         "[(name, address)]: the functions of libmxnet's C interface that are to be called by way of ours.");
   m.def("set_bulk", &mxnet_writers::set_bulk, py::arg("operators"), py::call_guard<py::gil_scoped_release>(),
         "MXEngineSetBulkSize.");

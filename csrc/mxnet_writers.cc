@@ -5,8 +5,9 @@
 #include <string>
 #include <utility>
 
-#include <dlfcn.h>
 #include <dlpack/dlpack.h>
+
+#include "libmxnet.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -116,24 +117,17 @@ int to_dlpack(Handle array, DLManagedTensor** tensor) {
   return result;
 }
 
-template <class Function>
-void find(void* library, const char* name, Function* function) {
-  *function = reinterpret_cast<Function>(dlsym(library, name));
-  if (*function == nullptr) throw std::runtime_error(std::string("libmxnet has no function ") + name);
-}
-
 }  // namespace
 
 void mxnet_writers::connect(const std::string& path) {
-  void* const library = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // stays open
-  if (library == nullptr) throw std::runtime_error(path + " is not loaded");
-  find(library, "MXEnginePushSyncND", &mxnet.push);
-  find(library, "MXNDArraySyncCopyFromCPU", &mxnet.copy);
-  find(library, "MXNDArrayFromDLPackEx", &mxnet.from_dlpack);
-  find(library, "MXNDArrayToDLPack", &mxnet.to_dlpack);
-  find(library, "MXNDArrayGetContext", &mxnet.context);
-  find(library, "MXEngineSetBulkSize", &mxnet.bulk);
-  find(library, "MXGetLastError", &mxnet.last_error);
+  const LibMXNet library(path);
+  library.find("MXEnginePushSyncND", &mxnet.push);
+  library.find("MXNDArraySyncCopyFromCPU", &mxnet.copy);
+  library.find("MXNDArrayFromDLPackEx", &mxnet.from_dlpack);
+  library.find("MXNDArrayToDLPack", &mxnet.to_dlpack);
+  library.find("MXNDArrayGetContext", &mxnet.context);
+  library.find("MXEngineSetBulkSize", &mxnet.bulk);
+  library.find("MXGetLastError", &mxnet.last_error);
 }
 
 std::vector<std::pair<std::string, std::uintptr_t>> mxnet_writers::replacements() {

@@ -14,6 +14,7 @@
 #include "compile_cache.h"
 #include "fork_safety.h"
 #include "mxnet_lib_api.h"
+#include "pushes.h"
 #include "python_runtime.h"
 
 namespace py = pybind11;
@@ -144,7 +145,10 @@ MXReturnValue create_state(const Attributes& attributes, const MXContext&,
   key.types = in_types;
 
   return as_op([&] {
-    CompileCache::Result compiled = CompileCache::instance().get(std::move(key), compile);
+    CompileCache::Result compiled = [&] {
+      const pushes::OutOfTurn compiling;
+      return CompileCache::instance().get(std::move(key), compile);
+    }();
     check_count("inputs", in_shapes.size(), compiled->inputs().size());
     for (std::size_t i = 0; i < in_shapes.size(); ++i) {
       check_tensor("input " + std::to_string(i), {in_shapes[i].begin(), in_shapes[i].end()}, in_types[i],

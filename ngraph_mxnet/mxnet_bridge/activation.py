@@ -84,12 +84,12 @@ def _load_library(mxnet: ModuleType) -> None:
         check_call(_LIB.MXLoadLib(os.fsencode(path), mx_uint(0)))
     except MXNetError as error:
         raise ActivationError(f"libmxnet refuses {path}: {error}; reinstall ngraph_mxnet") from error
-    _count_all_writes(_LIB, core)
+    _replace_functions(_LIB, core)
     logger.debug("loaded %s", path)
 
 
-def _count_all_writes(libmxnet: ctypes.CDLL, core: ModuleType) -> None:
-    """Let MXNet's versions of arrays tell of every write: see csrc/mxnet_writers.h."""
+def _replace_functions(libmxnet: ctypes.CDLL, core: ModuleType) -> None:
+    """Versions of arrays tell of every write (csrc/mxnet_writers.h); threads take turns (csrc/pushes.h)."""
     try:
         core.connect_mxnet(libmxnet._name)
     except RuntimeError as error:

@@ -1,0 +1,29 @@
+// The functions of libmxnet's C interface, as they are before any is replaced by one of ours.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include <dlfcn.h>
+
+namespace ngraph_mxnet {
+
+class LibMXNet {
+ public:
+  // The process has loaded it from `path`, and it stays loaded. Throws std::runtime_error if that is not so.
+  explicit LibMXNet(const std::string& path) : library_(dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) {
+    if (library_ == nullptr) throw std::runtime_error(path + " is not loaded");
+  }
+
+  // Throws std::runtime_error if there is no such function.
+  template <class Function>
+  void find(const char* name, Function* function) const {
+    *function = reinterpret_cast<Function>(dlsym(library_, name));
+    if (*function == nullptr) throw std::runtime_error(std::string("libmxnet has no function ") + name);
+  }
+
+ private:
+  void* library_;
+};
+
+}  // namespace ngraph_mxnet
