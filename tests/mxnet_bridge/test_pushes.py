@@ -176,6 +176,6 @@ print(sum(calls))
 
 @pytest.mark.slow
 def test_eight_threads_come_to_an_end(tmp_path):
-    """Without turns it came to a halt after two to seven seconds in six of nine runs on one machine, and not on another."""
+    """Without turns they came to a halt after two to seven seconds in six of nine runs, on one machine of two."""
     done = run_script(RACE.replace("SECONDS", "20"), tmp_path, "NGRAPH", MXNET_SUBGRAPH_VERBOSE="0")
     assert int(done.stdout.split()[-1]) > 1000, (done.returncode, done.stderr[-3000:])
