@@ -15,7 +15,7 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cpu.codegen.clusters import cluster_pass
-from ngraph_mxnet.cpu.codegen.generator import Code, Generator
+from ngraph_mxnet.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.cpu.instruction import Buffer, Space
 from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.listing import listing
@@ -189,9 +189,27 @@ class CPUBackend(Backend):
                 graph.name,
                 notice,
             )
+            code = _with_added(code, main.builder, prepare.builder, target)
             native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
                                  generated=bool(code.addresses))
         return CPUExecutable(graph, split, native, main.builder, prepare.builder, recipe, bool(code.addresses), target)
+
+
+def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, target: Target) -> Code:
+    """The generated kernels, and those that other distributions added: the kernel library has none of these."""
+    from ngraph_mxnet import _core
+
+    names = {each.kernel: each.name for builder in (main, prepare) for each in builder.instructions}
+    missing = []
+    for symbol in names.keys() - code.addresses.keys():
+        try:
+            _core.kernel_address(symbol)
+        except KeyError:
+            missing.append(names[symbol])
+    if not missing:
+        return code
+    added = added_code(missing, target.isa)
+    return Code((code.owner, added.owner), {**code.addresses, **added.addresses})
 
 
 def _record_pass(record: PassRecord, graph: Graph) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ngraph_mxnet import outside
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType
 from ngraph_mxnet.mxnet_bridge.aliases import canonical
@@ -95,6 +96,7 @@ def add_rule(lower: Lowering, *names: str, operands: int | tuple[int, int] = (0,
         if name in _RULES:
             raise ValueError(f"MXNet operator {name} has two rules")
         _RULES[name] = record
+    outside.note(lower)
 
 
 def rule(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Sequence[int] = (),
