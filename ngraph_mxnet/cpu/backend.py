@@ -22,10 +22,10 @@ from ngraph_mxnet.cpu.listing import listing
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.memory import MemoryUse
-from ngraph_mxnet.cpu.openmp import tell_ignored
+from ngraph_mxnet.cpu.openmp import warn_of_ignored
 from ngraph_mxnet.cpu.options import OPTIONS, check_options, read_options
 from ngraph_mxnet.cpu.pipeline import pipeline
-from ngraph_mxnet.cpu.precision import precision_notice, tell
+from ngraph_mxnet.cpu.precision import precision_notice, warn_once
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
@@ -157,11 +157,11 @@ class CPUBackend(Backend):
         isa = choose_isa(_core.cpu_features())
         notice = precision_notice(wanted.precision, isa, _core.cpu_features())
         if notice:
-            tell(notice)
+            warn_once(notice)
         target = Target(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice)
         trace_executor()
-        tell_ignored(os.environ)
+        warn_of_ignored(os.environ)
         with span("passes", "compile"):
             PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong

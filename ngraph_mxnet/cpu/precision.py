@@ -35,7 +35,7 @@ def bf16_missing(isa: Isa, features: Mapping[str, bool]) -> str | None:
 
 
 @functools.cache
-def tell(notice: str) -> None:
+def warn_once(notice: str) -> None:
     """Warn, once in a process."""
     config.logger(__name__).warning(notice)
 

@@ -23,5 +23,5 @@ def bind_natively(stock: Callable[[], Executor], refusal: Refusal | None = None)
     with environment.native_backend():
         executor = bind_as_it_is(stock)
     if refusal is not None:
-        fallbacks.log.tell(refusal)
+        fallbacks.log.add(refusal)
     return executor
