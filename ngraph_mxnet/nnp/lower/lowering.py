@@ -10,7 +10,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.nnp.allocator import DeviceMemoryError, padded
 from ngraph_mxnet.nnp.lower.boxes import Box, cut, full
-from ngraph_mxnet.nnp.lower.emission import Work
+from ngraph_mxnet.nnp.lower.emission import Job
 from ngraph_mxnet.nnp.lower.places import NoRoomError, Piece, Places
 from ngraph_mxnet.nnp.lower.shards import Shard, shards
 from ngraph_mxnet.nnp.lower.target import Target
@@ -190,9 +190,9 @@ class Lowering:
         for resident in (True, False):
             for share, copies in shares:
                 state = places.snapshot()
-                work = Work(places, self.quantization, node, engine, box, scale, shared)
+                job = Job(places, self.quantization, node, engine, box, scale, shared)
                 try:
-                    self._emit(work, resident, share, copies)
+                    self._emit(job, resident, share, copies)
                     return
                 except NoRoomError as found:
                     places.restore(state)
@@ -203,18 +203,18 @@ class Lowering:
             f"needs at once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, "
             "or leave the node to another backend")
 
-    def _emit(self, work: Work, resident: bool, share: float, copies: int) -> None:
-        work.begin(resident)
-        work.run(self._tiling(work, share, copies), copies)
-        work.end()
+    def _emit(self, job: Job, resident: bool, share: float, copies: int) -> None:
+        job.begin(resident)
+        job.run(self._tiling(job, share, copies), copies)
+        job.end()
 
-    def _tiling(self, work: Work, share: float, copies: int) -> Tiling:
-        memory = self.target.local_memory(work.engine)
-        budget = int(share * (self.target.local_bytes - work.kept_bytes()))
-        key = (work.node, work.box.shape, work.streams, budget, copies)
+    def _tiling(self, job: Job, share: float, copies: int) -> Tiling:
+        memory = self.target.local_memory(job.engine)
+        budget = int(share * (self.target.local_bytes - job.kept_bytes()))
+        key = (job.node, job.box.shape, job.streams, budget, copies)
         if key not in self._tilings:
-            element = self.element(work.node.inputs[0]) if work.node.inputs else ""
-            self._tilings[key] = choose(work.node, work.box, work.streams, budget, copies, self.target, element)
+            element = self.element(job.node.inputs[0]) if job.node.inputs else ""
+            self._tilings[key] = choose(job.node, job.box, job.streams, budget, copies, self.target, element)
         tiling = self._tilings[key]
         if tiling is None:
             raise NoRoomError(memory, budget)
