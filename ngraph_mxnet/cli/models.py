@@ -59,8 +59,8 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
             simulate: bool, settings: dict[str, str], svg: Path | None, timeline: Path | None, as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
-    Of an ONNX model all runs, or nothing: then the node that can't be compiled is named. The backend HYBRID also tells
-    where each node goes and why, and what that would take. The exit status is 1 when nothing runs on the backend.
+    An ONNX model runs as a whole or not at all: then the node that can't be compiled is named. The backend HYBRID also
+    says where each node goes and why, and what that would take. The exit status is 1 when nothing runs on the backend.
     """
     explanation: Any
     if simulate:

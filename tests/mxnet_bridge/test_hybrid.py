@@ -22,7 +22,7 @@ SHAPE = (2, 3, 16, 16)
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """Of all regions that are compiled."""
+    """The plans of all regions that are compiled."""
     found: list[Plan] = []
     original = HybridBackend.compile
 
