@@ -73,7 +73,7 @@ def _choice(
 
 
 def _switch(name: str, help: str, *, default: bool = False, compiles: bool = True) -> Variable:
-    """Mostly, what is compiled depends on it."""
+    """A variable that is 0 or 1. `compiles`: what is compiled depends on it."""
     words = {"0": False, "1": True}
 
     def parse(text: str) -> bool:

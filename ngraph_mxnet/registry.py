@@ -45,7 +45,7 @@ TARGETS: dict[str, Place] = {
 
 def find(name: str, variant: str = "") -> Place | None:
     """Where the target called `name`, in capitals, is; None if there is none, or it has no variants and `variant` is
-    one. Which variants there are the class knows, and of a target from outside whether there are any."""
+    one. The class itself refuses variants that it has not; a target from outside may have some."""
     place = TARGETS.get(name) or outside().get(name)
     return None if place is None or (variant and not (place.varied or place.origins)) else place
 

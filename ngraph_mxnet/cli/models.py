@@ -28,7 +28,7 @@ _PICTURE = click.Path(dir_okay=False, path_type=Path)
 
 
 def console() -> Console:
-    """As wide as the terminal; what is piped keeps its tables' rows whole. NO_COLOR is respected."""
+    """A console as wide as the terminal; in a pipe each row of a table is one line. NO_COLOR is respected."""
     return Console(width=None if sys.stdout.isatty() else _WIDTH)
 
 
@@ -83,7 +83,7 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
 
 
 def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
-    """Into `path`, of further plans beside it."""
+    """Draw the first plan into `path`, and further ones into files beside it."""
     if path is None:
         return
     if not plans:

@@ -37,7 +37,7 @@ def _dtype(context: click.Context, parameter: click.Parameter, values: tuple[str
 
 
 def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """By name; without one, by `#` and the place among the inputs."""
+    """Arrays by name; one without a name is called `#` and its place among the inputs."""
     arrays: dict[str, np.ndarray] = {}
     for place, value in enumerate(values):
         name, separator, path = value.partition("=")

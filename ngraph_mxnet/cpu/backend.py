@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = config.logger(__name__)
 
 _WAVE_BYTES = 8 << 20
-"""Intermediates of a wave of the prepare Program: what a cache holds."""
+"""Bytes of the intermediates in a wave of the prepare Program: about what a cache holds."""
 
 class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
@@ -70,7 +70,7 @@ class CPUExecutable(NativeExecutable):
 
     @property
     def memory(self) -> MemoryUse:
-        """What the memory plan came to."""
+        """The memory that the plan takes, beside others that it is compared with."""
         main = self.split.main
         intermediates = sum(value.type.bytes for node in main.nodes for value in node.outputs
                             if node.op.name != "constant" and value not in main.results)

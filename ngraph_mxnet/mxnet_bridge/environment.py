@@ -71,14 +71,14 @@ def problem() -> str | None:
 
 @contextmanager
 def native_backend() -> Iterator[None]:
-    """libmxnet binds as if the variable were not set."""
+    """Within it libmxnet binds as if the variable were not set."""
     with _shown_to_libmxnet(""):
         yield
 
 
 @contextmanager
 def as_written() -> Iterator[None]:
-    """libmxnet binds the graph as it is written, be it partitioned by us or not at all.
+    """Within it libmxnet binds each graph as it is, without rewriting it; it may have been partitioned by us before.
 
     Its default backend folds batch norm and drops dropout in a graph bound without gradients, even when that graph is
     then run in training mode. The name NONE would do, but libmxnet tells of it at every bind.

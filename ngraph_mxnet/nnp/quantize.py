@@ -118,7 +118,8 @@ def _error(
 
 
 def _products(graph: Graph, known: Mapping[Value, np.ndarray], keep: Collection[Node]) -> set[Node]:
-    """Grid nodes with known weights, finite, that nobody but such nodes reads, by the same output channels."""
+    """The products that can be in i8: their weights are known and finite, and all who read these weights are such
+    products with the same axis of output channels."""
     table, results = graph.readers(), set(graph.results)
 
     def fits(node: Node) -> bool:

@@ -68,7 +68,7 @@ def task_rows(rows: int, columns: int) -> int:
 
 
 def _two(numbers: Sequence[int], fill: int) -> list[int]:
-    """For two batch dimensions, and what follows them, of which there may be fewer."""
+    """Sizes (`fill` 1) of two batch dimensions, or strides (`fill` 0) of these and of the row, filled up in front."""
     return [*[fill] * (3 - len(numbers) if fill == 0 else 2 - len(numbers)), *numbers]
 
 

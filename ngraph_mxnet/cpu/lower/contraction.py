@@ -266,7 +266,8 @@ class Packing:
 
     @staticmethod
     def of_convolution(weights: Value, groups: int) -> Packing:
-        """All taps; in three dimensions those of the depth are more rows."""
+        """A convolution's weights with all taps. In three dimensions the taps along the depth count as rows of the
+        kernel."""
         outputs, inputs, *kernel = weights.shape
         shape = (outputs, inputs, prod(kernel[:-1]), kernel[-1])
         return Packing(weights, shape, contiguous_strides(shape), groups)  # type: ignore[arg-type]
