@@ -270,7 +270,7 @@ def logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def tell_misspelt() -> None:
+def warn_of_misspelt() -> None:
     """Warn once of each variable that is set and whose name is nearly one of ours."""
     for name in sorted(os.environ):
         if name.startswith("NGRAPH_") and name not in VARIABLES and name not in _warned:

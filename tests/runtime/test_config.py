@@ -76,8 +76,8 @@ def test_misspelt_names_are_told_once(monkeypatch, caplog):
     monkeypatch.setenv("NGRAPH_BACKEND", "CPU")
     monkeypatch.setenv("NGRAPH_DOCS_OF_SOMEBODY", "on")
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
-        config.tell_misspelt()
-        config.tell_misspelt()
+        config.warn_of_misspelt()
+        config.warn_of_misspelt()
     first, = caplog.messages
     assert first == "NGRAPH_BAKEND is set, but there is no such variable: did you mean NGRAPH_BACKEND?"
 
