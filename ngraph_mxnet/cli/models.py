@@ -87,7 +87,8 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
     if path is None:
         return
     if not plans:
-        raise ConfigError(f"{path} is not drawn: the backend has no plan to draw; HYBRID has")
+        raise ConfigError(f"{path} is not drawn: the backend has no plan to draw; such as have: "
+                          f"{options.placing_backends()}")
     for number, plan in enumerate(plans, 1):
         file = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
         write_whole(file, getattr(plan, picture)())
