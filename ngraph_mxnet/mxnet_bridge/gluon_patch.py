@@ -164,7 +164,8 @@ class CompiledBodies:
 
 
 def _options(backend: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Those of `hybridize` that are for us. Where the environment variable chose the backend, others are anyone's."""
+    """The options of `hybridize` that are for us: all where it names our backend; where the environment variable chose
+    it, those with our prefix, for the others may be somebody else's."""
     if environment.names_backend(backend):
         return options
     ours = backend is None and environment.requested()

@@ -131,7 +131,7 @@ class Device:
         return list(dict.fromkeys(key[len(start):].split(".")[0] for key in self.numbers if key.startswith(start)))
 
     def _rate(self, path: str) -> float:
-        """In bytes a second; those given per cycle follow the clock."""
+        """A rate in bytes a second; one that is given per cycle follows the clock."""
         number = self.numbers[path]
         return number.value * (self.clock if number.unit == "B/cycle" else 1.0)
 

@@ -120,7 +120,8 @@ class _Memory:
         return [earlier.index for earlier in found]
 
     def add_write(self, access: _Access) -> None:
-        """Note a write and forget what every later conflict with which also conflicts with a later write."""
+        """Note a write, and forget the accesses that it makes superfluous: an instruction that would conflict with one
+        of them conflicts also with this write, or with one after it."""
         own = self._accesses[access.tile.buffer]
         own.drop_contained(access)
         own.writes.append(access)

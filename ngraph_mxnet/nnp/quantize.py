@@ -148,7 +148,7 @@ def _channel_axis(node: Node) -> int:
 
 
 def _weight_scales(node: Node, weights: np.ndarray) -> np.ndarray:
-    """Each output channel's largest magnitude is 127; 1 where it has zeros only."""
+    """A scale for each output channel, by which its largest magnitude becomes 127; 1 where it has zeros only."""
     others = tuple(axis for axis in range(weights.ndim) if axis != _channel_axis(node))
     largest = np.abs(weights.astype(np.float32)).max(axis=others, keepdims=True, initial=0.0)
     return np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1)).astype(np.float32)

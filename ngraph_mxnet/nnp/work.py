@@ -90,7 +90,7 @@ def matmul_shape(a: Shape, b: Shape, result: Shape, transpose_a: bool) -> tuple[
 
 
 def vector_seconds(device: Device, counts: Mapping[str, float], element_bytes: int) -> float:
-    """The time of so many operations by class, on elements of at most `element_bytes`, without the memories'."""
+    """The time of so many operations by class, on elements of at most `element_bytes`, without that of the memories."""
     lanes = device.vector.bytes // max(device.vector.lane_bytes, element_bytes)
     cycles = sum(ceil(count / lanes) * device.vector.cycles[name] for name, count in counts.items())
     return cycles / device.clock
