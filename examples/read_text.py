@@ -68,8 +68,8 @@ def detection_input(photo: Image.Image) -> Array:
 
 
 def rectangles(probability: Array, size: tuple[int, int]) -> list[Rectangle]:
-    """Of the regions of text in the map that detection gave for a photo of `size` (width, height); from top to
-    bottom."""
+    """The rectangles around the regions of text, from top to bottom, in the map that detection gave for a photo of
+    `size` (width, height)."""
     scale = np.array(size) / probability.shape[::-1]
     found = []
     for region in measure.regionprops(measure.label(probability > TEXT_PIXEL), probability):

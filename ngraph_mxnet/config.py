@@ -53,8 +53,8 @@ class Variable:
         try:
             return self.checked()
         except ConfigError as error:
-            if str(error) not in _told:
-                _told.add(str(error))
+            if str(error) not in _warned:
+                _warned.add(str(error))
                 value = int(self.default) if isinstance(self.default, bool) else self.default
                 used = "it counts as unset" if value is None else f"{value} is used"
                 logger(__name__).warning("%s; %s", error, used)
@@ -73,7 +73,7 @@ def _choice(
 
 
 def _switch(name: str, help: str, *, default: bool = False, compiles: bool = True) -> Variable:
-    """Mostly, what is compiled depends on it."""
+    """A variable that is 0 or 1. `compiles`: what is compiled depends on it."""
     words = {"0": False, "1": True}
 
     def parse(text: str) -> bool:
@@ -104,7 +104,7 @@ def _team(text: str) -> int:
     return sizes[0]
 
 
-_told: set[str] = set()
+_warned: set[str] = set()
 """What was said of variables."""
 
 
@@ -270,11 +270,11 @@ def logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
-def tell_misspelt() -> None:
+def warn_of_misspelt() -> None:
     """Warn once of each variable that is set and whose name is nearly one of ours."""
     for name in sorted(os.environ):
-        if name.startswith("NGRAPH_") and name not in VARIABLES and name not in _told:
-            _told.add(name)
+        if name.startswith("NGRAPH_") and name not in VARIABLES and name not in _warned:
+            _warned.add(name)
             meant = difflib.get_close_matches(name, VARIABLES, 1)
             if meant:
                 logger(__name__).warning("%s is set, but there is no such variable: did you mean %s?", name, meant[0])

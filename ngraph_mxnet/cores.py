@@ -13,7 +13,7 @@ ROOT = Path("/")
 def usable_cores(root: Path = ROOT) -> int:
     """Physical cores that this process may keep busy, at least 1. `root` holds `proc` and `sys`.
 
-    Of a quota of 2.5 CPUs 2 are used: threads that wait for each other suffer when all are stopped for the rest of a
+    A quota of 2.5 CPUs gives 2: threads that wait for each other suffer when all are stopped for the rest of a
     period, because they had more.
 
     Read once for each affinity: every bind asks.

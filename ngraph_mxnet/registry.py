@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+
+from ngraph_mxnet.outside import this_process
 
 GROUP = "ngraph_mxnet.targets"
 
@@ -44,7 +45,7 @@ TARGETS: dict[str, Place] = {
 
 def find(name: str, variant: str = "") -> Place | None:
     """Where the target called `name`, in capitals, is; None if there is none, or it has no variants and `variant` is
-    one. Which variants there are the class knows, and of a target from outside whether there are any."""
+    one. The class itself refuses variants that it has not; a target from outside may have some."""
     place = TARGETS.get(name) or outside().get(name)
     return None if place is None or (variant and not (place.varied or place.origins)) else place
 
@@ -81,14 +82,9 @@ def outside() -> Mapping[str, Place]:
     return found
 
 
-@cache
-def _process() -> str:
-    return secrets.token_hex(8)
-
-
 def build_of(name: str) -> str:
     """What tells one build of the target called `name` from another, beside the build of this package, for keys of what
     is kept on disk. Of a target from outside nobody knows all files, so no other process finds what is kept of it."""
     if name.upper() in TARGETS or not outside().keys() & set(re.split("[:,]", name.upper())):
         return ""
-    return _process()
+    return this_process()

@@ -141,7 +141,7 @@ def compare(name: str, modes: dict[str, dict[str, int]], threads: int, rounds: i
 
 
 def compile_ms(name: str, codegen: int) -> float:
-    """Of a fresh process; the second of two compiles would find code in memory, so there is one."""
+    """Milliseconds of one compile in a fresh process: a second one would find code in memory."""
     command = [sys.executable, __file__, "--compile-once", str(codegen), name]
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "NGRAPH_CACHE_DIR": folder}

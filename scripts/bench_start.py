@@ -37,7 +37,7 @@ def main(model: str, size: int, rounds: int) -> None:
 
 
 def _bind(model: str, size: int) -> dict[str, float]:
-    """Of a new instance: bind, weights, first result."""
+    """Milliseconds of the steps to the first result of a new instance: bind, weights, first call."""
     import ngraph_mxnet  # isort: skip  # noqa: F401  # makes the import of mxnet work on current NumPy
     import mxnet as mx
 

@@ -113,10 +113,10 @@ class Worker:
 
 def work() -> None:
     """Serve commands until the input ends."""
-    commands, tell = workers.requests()
+    commands, send = workers.requests()
     worker = Worker()
     for command in commands:
-        tell(**getattr(worker, command.pop("do"))(**command))
+        send(**getattr(worker, command.pop("do"))(**command))
 
 
 # The other side: starts the workers, compares their outputs, times them in turns, prints.
@@ -133,7 +133,7 @@ class Process:
         self._worker = workers.Worker([sys.executable, __file__, "--worker"], environment, folder=None)
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        self._worker.tell(do=do, **arguments)
+        self._worker.send(do=do, **arguments)
         answer = self._worker.answer()
         if answer is None:
             print(

@@ -47,7 +47,7 @@ class Worker:
     def alive(self) -> bool:
         return self.process.poll() is None
 
-    def tell(self, **facts: Any) -> None:
+    def send(self, **facts: Any) -> None:
         """Write a line; nothing happens if the process has ended."""
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -79,12 +79,15 @@ class Worker:
 
 
 def requests() -> tuple[Iterator[dict[str, Any]], Callable[..., None]]:
-    """What the worker is told until its input ends, and what tells facts. It ends with the process that started it."""
+    """What the worker is asked until its input ends, and what sends facts back.
+
+    The worker ends with the process that started it.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a stopped process would outlive a killed driver
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def tell(**facts: Any) -> None:
+    def send(**facts: Any) -> None:
         print(json.dumps(facts), file=answers, flush=True)
 
-    return (json.loads(line) for line in sys.stdin), tell
+    return (json.loads(line) for line in sys.stdin), send

@@ -81,7 +81,7 @@ def pytest_runtest_makereport() -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, Any, Any]:
-    """Of a whole module, as `importorskip` skips it."""
+    """The same for a whole module, as `importorskip` skips it."""
     report = yield
     _refuse_skip(report)
     return report

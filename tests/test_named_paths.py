@@ -98,6 +98,53 @@ def journey() -> list[tuple[str, str]]:
     return _CALL.findall(picture)
 
 
+GUIDE = ROOT / "CONTRIBUTING.md"
+_QUOTED = re.compile(r"`([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\([^`]*\))?`")
+_EXTERNAL = {"mxnet": "the package", "emulate": "an extra in pyproject.toml"}
+"""Names that no Python of the tree defines, and what they are."""
+
+
+def quoted_names(text: str) -> list[str]:
+    """What stands in backquotes and could be a name in Python, in the order of the text."""
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    return list(dict.fromkeys(_QUOTED.findall(prose)))
+
+
+@cache
+def all_names() -> frozenset[str]:
+    """Every name that the tree's Python gives to something: functions, classes, variables, arguments; and strings that
+    look like names, as environment variables do."""
+    found: set[str] = set()
+    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    for path in (path for path in paths if path != Path(__file__)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                found.add(node.name)
+            elif isinstance(node, ast.arg):
+                found.add(node.arg)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.add(node.id)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+                found.add(node.value)
+    return frozenset(found)
+
+
+def is_named(name: str) -> bool:
+    """A file, folder or module of the tree, or what one defines; of `a.b.c` each part."""
+    known = all_names() | inner_folders() | _EXTERNAL.keys()
+    return is_there(name) or all(part in known or is_there(f"{part}.py") for part in name.split("."))
+
+
+def test_names_in_the_guide_exist() -> None:
+    missing = [name for name in quoted_names(GUIDE.read_text()) if not is_named(name)]
+    assert not missing, f"CONTRIBUTING.md names {', '.join(missing)}, which nothing in the tree is called"
+
+
+def test_names_that_do_not_exist_are_found() -> None:
+    text = "`register_op`, `runtime.backend.Backend`, `rule(x)`, `runtime.backend.Nothing`, `regster_op`"
+    assert [name for name in quoted_names(text) if not is_named(name)] == ["runtime.backend.Nothing", "regster_op"]
+
+
 def defined(path: Path) -> set[str]:
     """Functions, classes, and methods as `Class.method`."""
     found: set[str] = set()

@@ -13,14 +13,14 @@ TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "ngraph_mxnet"
 
 REGISTERED = "what a test registers must go again, which nothing else needs"
-TOLD_ONCE = "what a process tells once, it tells again"
+WARNED_ONCE = "what a process warns of once, it warns of again"
 REPLACED = "a stand-in that fails, counts or is quick"
 BOUNDED = "counts what is kept: the bound shows nowhere else"
 ALLOWED: dict[str, dict[str, str]] = {
     "backend/test_graphs_on_backends.py": {"_INSTANCES": REGISTERED},
     "hybrid/test_hybrid_backend.py": {"_INSTANCES": REGISTERED},
-    "cpu/test_openmp.py": {"_told": TOLD_ONCE},
-    "runtime/test_config.py": {"_told": TOLD_ONCE},
+    "cpu/test_openmp.py": {"_warned": WARNED_ONCE},
+    "runtime/test_config.py": {"_warned": WARNED_ONCE},
     "cpu/test_tuning.py": dict.fromkeys(("_ROUNDS", "_runner", "_fastest"), REPLACED),
     "cpu/test_cpu_costs.py": {"_elsewhere": REPLACED},
     "mxnet_bridge/test_partition.py": {"_reason": REPLACED},

@@ -21,7 +21,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 60
 
-_BASE = {"errors", "config", "forks"}
+_BASE = {"errors", "config", "forks", "outside"}
 # What each part may import besides itself: `ir <- ops <- {bridges, autodiff, passes} <- partition`,
 # `runtime` only `ir`. No part but a target itself imports the target: `registry.py` says where it is.
 ALLOWED: dict[str, set[str]] = {
@@ -29,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "cores": set(),
     "forks": set(),
     "version": set(),
-    "registry": set(),
+    "outside": set(),
+    "registry": {"outside"},
     "config": {"cores", "errors", "registry"},
     "ir": {"errors"},
     "cache": {"_core", "version", *_BASE},

@@ -7,13 +7,19 @@ import hashlib
 import os
 from pathlib import Path
 
+from ngraph_mxnet import outside
 from ngraph_mxnet.cache.store import open_store
 
 PACKAGE = Path(__file__).parent.parent
 
 
-@functools.cache
 def package_identity() -> str:
+    """What tells this build of the package, and what was added to it, from others."""
+    return digest_of_files() + outside.build()
+
+
+@functools.cache
+def digest_of_files() -> str:
     """A digest of the content of every module and library of the package.
 
     To read all of them takes as long as binding a small model, so the store keeps what was read. It is found by size,

@@ -18,7 +18,7 @@ _UNLIMITED = 10_000
 
 
 def _console() -> Console:
-    """As wide as the terminal; what is piped has each row on one line, so that it can be searched."""
+    """A console as wide as the terminal; in a pipe each row is one line, so that it can be searched."""
     return Console(width=None if sys.stdout.isatty() else _UNLIMITED)
 
 

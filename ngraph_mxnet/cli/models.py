@@ -28,7 +28,7 @@ _PICTURE = click.Path(dir_okay=False, path_type=Path)
 
 
 def console() -> Console:
-    """As wide as the terminal; what is piped keeps its tables' rows whole. NO_COLOR is respected."""
+    """A console as wide as the terminal; in a pipe each row of a table is one line. NO_COLOR is respected."""
     return Console(width=None if sys.stdout.isatty() else _WIDTH)
 
 
@@ -59,8 +59,8 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
             simulate: bool, settings: dict[str, str], svg: Path | None, timeline: Path | None, as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
-    Of an ONNX model all runs, or nothing: then the node that can't be compiled is named. The backend HYBRID also tells
-    where each node goes and why, and what that would take. The exit status is 1 when nothing runs on the backend.
+    An ONNX model runs as a whole or not at all: then the node that can't be compiled is named. The backend HYBRID also
+    says where each node goes and why, and what that would take. The exit status is 1 when nothing runs on the backend.
     """
     explanation: Any
     if simulate:
@@ -83,11 +83,12 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
 
 
 def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
-    """Into `path`, of further plans beside it."""
+    """Draw the first plan into `path`, and further ones into files beside it."""
     if path is None:
         return
     if not plans:
-        raise ConfigError(f"{path} is not drawn: the backend has no plan to draw; HYBRID has")
+        raise ConfigError(f"{path} is not drawn: the backend has no plan to draw; such as have: "
+                          f"{options.placing_backends()}")
     for number, plan in enumerate(plans, 1):
         file = path if number == 1 else path.with_stem(f"{path.stem}-{number}")
         write_whole(file, getattr(plan, picture)())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,22 @@ from typing import Any
 import click
 import numpy as np
 
+from ngraph_mxnet.errors import ConfigError
+
 SYMBOL_FILE = "-symbol.json"
 Command = Callable[..., Any]
 _FILE = click.Path(exists=True, dir_okay=False)
+
+
+def placing_backends() -> str:
+    """The names of all backends that place nodes on others, for messages."""
+    from ngraph_mxnet.runtime.backend import backends, get_backend
+
+    found = []
+    for name in backends():
+        with contextlib.suppress(ConfigError):  # a broken one, of another distribution
+            found += [name] if get_backend(name).devices else []
+    return ", ".join(found)
 
 
 def _shape(context: click.Context, parameter: click.Parameter,
@@ -37,7 +51,7 @@ def _dtype(context: click.Context, parameter: click.Parameter, values: tuple[str
 
 
 def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """By name; without one, by `#` and the place among the inputs."""
+    """Arrays by name; one without a name is called `#` and its place among the inputs."""
     arrays: dict[str, np.ndarray] = {}
     for place, value in enumerate(values):
         name, separator, path = value.partition("=")

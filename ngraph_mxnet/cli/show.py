@@ -90,7 +90,7 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
     else:
         plan = chosen.plan(bind_weights(graph, weights), {**settings_of(threads, precision), **settings})
         if plan is None:
-            raise ConfigError(f"the backend {chosen.name} places nothing; HYBRID does")
+            raise ConfigError(f"the backend {chosen.name} places nothing; such as do: {options.placing_backends()}")
         if svg is not None:
             write_whole(svg, plan.svg())
         if text or svg is None:

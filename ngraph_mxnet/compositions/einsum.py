@@ -80,7 +80,7 @@ def _diagonal(b: Builder, term: Term, subscripts: str) -> Term:
 
 
 def _summed(b: Builder, term: Term, needed: set[str]) -> Term:
-    """Without the axes that nobody needs."""
+    """The term, summed over the axes that are not `needed`."""
     value, axes = term
     gone = tuple(i for i, name in enumerate(axes) if name not in needed)
     if not gone:
@@ -89,7 +89,8 @@ def _summed(b: Builder, term: Term, needed: set[str]) -> Term:
 
 
 def _product(b: Builder, left: Term, right: Term, needed: set[str]) -> Term:
-    """The product of two, summed over the axes that nobody else needs: a matrix product for each common one kept."""
+    """The product of two terms, summed over the axes that are not `needed`: a batch of matrix products, one for each
+    index of the needed axes that both have."""
     left, right = _summed(b, left, needed | {*right[1]}), _summed(b, right, needed | {*left[1]})
     common = [name for name in left[1] if name in right[1]]
     batch = "".join(name for name in common if name in needed)

@@ -74,13 +74,13 @@ def estimate(layer: Layer, tile: int, isa: Isa, threads: int) -> float:
     bandwidth = _BYTES * min(threads, 8) ** 0.5
     pairs = inputs * outputs * BLOCK * BLOCK
     if not tile:
-        work: float = layer.images * layer.height * layer.width * 9 * pairs
-        return work / rates.multiply_adds / threads + 9 * pairs * 4 / bandwidth
+        multiply_adds: float = layer.images * layer.height * layer.width * 9 * pairs
+        return multiply_adds / rates.multiply_adds / threads + 9 * pairs * 4 / bandwidth
     matrices, tiles = (tile + 2) ** 2, layer.tiles(tile)
     into, out = rates.transforms[tile]
     transforms = tiles * (inputs * into + outputs * out)
-    work = tiles * matrices * pairs / (rates.multiply_adds * _PRODUCTS)
-    time = (work + transforms) / threads + matrices * pairs * 4 / bandwidth
+    products = tiles * matrices * pairs / (rates.multiply_adds * _PRODUCTS)
+    time = (products + transforms) / threads + matrices * pairs * 4 / bandwidth
     if threads == 1:
         return time + _CALLS
     from_others = tiles * matrices * (inputs + outputs) * BLOCK * 4 * (1 - 1 / threads) / threads

@@ -15,17 +15,17 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cpu.codegen.clusters import cluster_pass
-from ngraph_mxnet.cpu.codegen.generator import Code, Generator
+from ngraph_mxnet.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.cpu.instruction import Buffer, Space
 from ngraph_mxnet.cpu.isa import choose_isa
 from ngraph_mxnet.cpu.listing import listing
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.memory import MemoryUse
-from ngraph_mxnet.cpu.openmp import tell_ignored
+from ngraph_mxnet.cpu.openmp import warn_of_ignored
 from ngraph_mxnet.cpu.options import OPTIONS, check_options, read_options
 from ngraph_mxnet.cpu.pipeline import pipeline
-from ngraph_mxnet.cpu.precision import precision_notice, tell
+from ngraph_mxnet.cpu.precision import precision_notice, warn_once
 from ngraph_mxnet.cpu.program import ProgramBuilder
 from ngraph_mxnet.cpu.recipe import Recipe
 from ngraph_mxnet.cpu.trace import trace_executor
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 logger = config.logger(__name__)
 
 _WAVE_BYTES = 8 << 20
-"""Intermediates of a wave of the prepare Program: what a cache holds."""
+"""Bytes of the intermediates in a wave of the prepare Program: about what a cache holds."""
 
 class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
@@ -70,7 +70,7 @@ class CPUExecutable(NativeExecutable):
 
     @property
     def memory(self) -> MemoryUse:
-        """What the memory plan came to."""
+        """The memory that the plan takes, beside others that it is compared with."""
         main = self.split.main
         intermediates = sum(value.type.bytes for node in main.nodes for value in node.outputs
                             if node.op.name != "constant" and value not in main.results)
@@ -157,11 +157,11 @@ class CPUBackend(Backend):
         isa = choose_isa(_core.cpu_features())
         notice = precision_notice(wanted.precision, isa, _core.cpu_features())
         if notice:
-            tell(notice)
+            warn_once(notice)
         target = Target(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice)
         trace_executor()
-        tell_ignored(os.environ)
+        warn_of_ignored(os.environ)
         with span("passes", "compile"):
             PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
@@ -189,9 +189,27 @@ class CPUBackend(Backend):
                 graph.name,
                 notice,
             )
+            code = _with_added(code, main.builder, prepare.builder, target)
             native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
                                  generated=bool(code.addresses))
         return CPUExecutable(graph, split, native, main.builder, prepare.builder, recipe, bool(code.addresses), target)
+
+
+def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, target: Target) -> Code:
+    """The generated kernels, and those that other distributions added: the kernel library has none of these."""
+    from ngraph_mxnet import _core
+
+    names = {each.kernel: each.name for builder in (main, prepare) for each in builder.instructions}
+    missing = []
+    for symbol in names.keys() - code.addresses.keys():
+        try:
+            _core.kernel_address(symbol)
+        except KeyError:
+            missing.append(names[symbol])
+    if not missing:
+        return code
+    added = added_code(missing, target.isa)
+    return Code((code.owner, added.owner), {**code.addresses, **added.addresses})
 
 
 def _record_pass(record: PassRecord, graph: Graph) -> None:

@@ -23,7 +23,7 @@ class Explained:
 
     @classmethod
     def of(cls, compiled: Sequence[Any]) -> Explained:
-        """Of `cpu.backend.CPUExecutable`s."""
+        """What there is to say of these `cpu.backend.CPUExecutable`s."""
         return cls([contractions(each.main.instructions) for each in compiled], [each.memory for each in compiled])
 
     def to_dict(self) -> dict[str, Any]:

@@ -46,8 +46,8 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
 
 
 def plan_gates(graph: Graph) -> dict[Node, Node]:
-    """The hard swish that each convolution computes too, if any: the only reader of its only result, which nobody else
-    needs."""
+    """For convolutions the hard swish that they compute too: the only reader of their only result, which is no result
+    of the graph."""
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for operand in node.inputs:

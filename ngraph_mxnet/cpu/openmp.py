@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping
 
 from ngraph_mxnet import config
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
-def tell_ignored(environment: Mapping[str, str]) -> None:
+def warn_of_ignored(environment: Mapping[str, str]) -> None:
     """Log a warning for each variable of Intel's runtime that is set and does nothing here, once a process."""
     for name, advise in _ADVICE.items():
         value = environment.get(name, "").strip()
-        if value and name not in _told:
-            _told.add(name)
+        if value and name not in _warned:
+            _warned.add(name)
             advice = advise(value, environment)
             if advice:
                 config.logger(__name__).warning(

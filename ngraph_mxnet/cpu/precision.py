@@ -35,7 +35,7 @@ def bf16_missing(isa: Isa, features: Mapping[str, bool]) -> str | None:
 
 
 @functools.cache
-def tell(notice: str) -> None:
+def warn_once(notice: str) -> None:
     """Warn, once in a process."""
     config.logger(__name__).warning(notice)
 
@@ -62,7 +62,7 @@ def plan_narrow(graph: Graph) -> frozenset[Value]:
 
 
 def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
-    """Whether `node` takes its operand `at` in bf16; `narrow` knows what follows `node`."""
+    """Whether `node` takes its operand `at` in bf16; `narrow` has all values behind the node that are stored so."""
     if node.op.kind == "convolution":
         return at in (0, 3)  # data and residual
     if node.op.kind == "pool" or node.op.name == "scale_shift":

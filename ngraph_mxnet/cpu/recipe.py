@@ -47,7 +47,7 @@ class Recipe:
     threads: int
     name: str
     notice: str | None = None
-    """What was asked for and this CPU lacks: every process that uses the program tells it."""
+    """What was asked for and this CPU lacks: every process that uses the program warns of it."""
 
     def bind(self, address: Callable[[str], int], owner: Any = None, *, generated: bool = False) -> Any:
         """The `_core.Executable`, which keeps `owner`, the owner of the kernels' code.
@@ -179,16 +179,16 @@ def load(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
         ValueError, KeyError, TypeError: it is damaged, or an instruction is not such as its kernel declares.
     """
     from ngraph_mxnet import _core
-    from ngraph_mxnet.cpu.openmp import tell_ignored
+    from ngraph_mxnet.cpu.openmp import warn_of_ignored
 
     trace_executor()
-    tell_ignored(os.environ)
+    warn_of_ignored(os.environ)
     recipe = Recipe.from_bytes(content, held)
     recipe.check()
     if recipe.notice:
-        from ngraph_mxnet.cpu.precision import tell
+        from ngraph_mxnet.cpu.precision import warn_once
 
-        tell(recipe.notice)
+        warn_once(recipe.notice)
     return recipe.bind(_core.kernel_address)
 
 

@@ -145,7 +145,8 @@ class Validator:
 
 
 def _check_kept(written: Sequence[_Written]) -> None:
-    """Instructions of a level run at once: where one keeps what it relies on, nothing else writes."""
+    """Refuse a level, whose instructions run at once, in which one writes where another keeps positions that it relies
+    on."""
     for kept in (one for one in written if one.is_kept):
         for other in written:
             if other is not kept and other.first < kept.last and kept.first < other.last:
@@ -169,7 +170,7 @@ def count(value: Any) -> int:
 
 
 def _place(operand: Sequence[Any], spaces: dict[int, Sequence[int]]) -> tuple[int, int]:
-    """Offset, and the size of what it is in."""
+    """An operand's offset, and the size of the memory that it points into."""
     space, index, offset = operand
     if {int, Space}.issuperset((type(space), type(index), type(offset))) and space in spaces:
         sizes = spaces[space]

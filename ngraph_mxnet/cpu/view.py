@@ -71,7 +71,7 @@ class PlainView(View):
 class BlockedView(View):
     """`[image][block][row][pixel][16]`, float32 or bf16; rank 2 has one pixel an image, rank 3 one row.
 
-    Of rank 5, `[N, C, D, H, W]`, each of the N * D slices is an image.
+    A tensor of rank 5, `[N, C, D, H, W]`, has N * D images, its slices.
     """
 
     image: int = 0

@@ -47,15 +47,18 @@ class Facts:
     commutative: bool = False
     """The two operands may be swapped."""
     selects: bool = False
-    """Elements of the result are those of the operands, all of one role, with no arithmetic, so that one scale does."""
+    """Each element of the result is an element of an operand. All operands stand for the same thing, so that one scale
+    serves them and the result, when they are quantised."""
     same_bytes: bool = False
     """The result's bytes are the operand's."""
     rounds: bool = False
     """To whole numbers: these stay as they are."""
     ordinal: bool = False
-    """Only the order of numbers counts: an increasing map of operands and bounds maps the result too, or leaves it."""
+    """Only the order of numbers counts: if all operands and bounds go through an increasing function, a result of
+    numbers goes through it too, and a result of positions stays."""
     keeps_finite: bool = False
-    """Finite results of operands of moderate size, zeros above all: what fills up a block of channels stays finite."""
+    """Operands of moderate size give finite results. Blocks of channels are filled up with such numbers, mostly zeros,
+    and what is computed of these must stay finite."""
     tolerant: bool = False
     """Operands rounded to 8 bits do little more harm than rounding the result so: means, bounds, sums."""
 

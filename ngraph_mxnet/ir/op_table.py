@@ -1,4 +1,4 @@
-"""The table of all ops. It is filled when it is first asked: the ops know what an op is, and this knows the ops."""
+"""The table of all ops. The modules of `ops` import `ir`, so this loads them when somebody first asks for an op."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def _as_sequence(result: Any) -> Sequence[Any]:
 
 
 REGISTRY: dict[str, OpDef] = {}
-"""The ops that were registered so far; `op_table` knows how to have them all."""
+"""The ops that were registered so far; `op_table.all_ops` loads the rest first."""
 
 
 def register_op(name: str, *, operands: Arity, attrs: Mapping[str, Attribute] | None = None,

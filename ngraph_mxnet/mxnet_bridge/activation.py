@@ -54,7 +54,7 @@ def activate(mxnet: ModuleType) -> None:
         symbol_patch.install()
         gluon_patch.install()
         onnx_export.install()
-    config.tell_misspelt()
+    config.warn_of_misspelt()
 
 
 def _load_library(mxnet: ModuleType) -> None:

@@ -87,7 +87,7 @@ class Attrs:
         return self._get(name, default, _to_pairs, "a tuple of pairs of integers")
 
     def text(self, name: str, default: T = REQUIRED) -> str | T:
-        """As it is."""
+        """The text itself."""
         return self._get(name, default, str, "text")
 
     def choice(self, name: str, default: T, supported: Collection[str]) -> str | T:

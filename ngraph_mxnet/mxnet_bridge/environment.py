@@ -81,7 +81,7 @@ def natively(call: Callable[[], Result]) -> Result:
 
 
 def as_written(call: Callable[[], Result]) -> Result:
-    """What `call` returns; meanwhile libmxnet binds the graph as it is written, be it partitioned by us or not at all.
+    """What `call` returns; meanwhile libmxnet binds each graph as it is; it may have been partitioned by us before.
 
     Its default backend folds batch norm and drops dropout in a graph bound without gradients, even when that graph is
     then run in training mode. The name NONE would do, but libmxnet tells of it at every bind.

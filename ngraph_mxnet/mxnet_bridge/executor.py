@@ -143,7 +143,7 @@ class NGraphExecutor(Executor):
         found = compiled_bind.bind(self._symbol, text, self._ctx, self.arg_arrays, self.aux_arrays)
         if isinstance(found, Executor):
             return found
-        fallbacks.log.tell(found)
+        fallbacks.log.add(found)
         return None
 
     def _publish(self, computed: list[NDArray]) -> None:

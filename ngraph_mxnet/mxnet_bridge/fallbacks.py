@@ -1,4 +1,4 @@
-"""What MXNet runs although it was to be compiled: told once, counted, and listed by `ngraph_mxnet.report()`."""
+"""What MXNet runs although it was to be compiled: logged once, counted, and listed by `ngraph_mxnet.report()`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TRACE = ("Traceback", "File ", "[bt]", "Stack trace")
 class Refusal:
     """Why MXNet runs `what`: a block's name, or a symbol's outputs.
 
-    `quiet`: nothing is amiss, or it was told elsewhere.
+    `quiet`: nothing is amiss, or it was logged elsewhere.
     """
 
     what: str
@@ -39,7 +39,7 @@ class FallbackLog:
         self._size, self._warnings, self._lock = size, warnings, ForkSafeLock()
         self._counts: OrderedDict[Refusal, int] = OrderedDict()
 
-    def tell(self, refusal: Refusal, *, exc_info: bool = False) -> None:
+    def add(self, refusal: Refusal, *, exc_info: bool = False) -> None:
         """Count it, and log it where it is new: as a warning, unless it is quiet or `what` gave many already."""
         with self._lock:
             count = self._counts.pop(refusal, 0)

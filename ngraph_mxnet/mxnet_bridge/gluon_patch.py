@@ -164,7 +164,8 @@ class CompiledBodies:
 
 
 def _options(backend: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Those of `hybridize` that are for us. Where the environment variable chose the backend, others are anyone's."""
+    """The options of `hybridize` that are for us: all where it names our backend; where the environment variable chose
+    it, those with our prefix, for the others may be somebody else's."""
     if environment.names_backend(backend):
         return options
     ours = backend is None and environment.requested()
@@ -204,7 +205,7 @@ def _build_cache(self: HybridBlock, *args: Any) -> None:
     flat, bodies = _flat(args), _bodies(self)
     found = (bodies.find if all(isinstance(arg, NDArray) for arg in flat) else bodies.build)(self, flat)
     if isinstance(found, Refusal):
-        fallbacks.log.tell(found)
+        fallbacks.log.add(found)
 
 
 @functools.wraps(stock_call_cached_op)
@@ -229,7 +230,7 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
         except Exception as error:
             found = bodies.after_failure(self, flat, found, error)
     result = stock_call_cached_op(self, *args)  # first, as it tells in its own words what is the caller's mistake
-    fallbacks.log.tell(found)
+    fallbacks.log.add(found)
     return result
 
 

@@ -11,14 +11,14 @@ from ngraph_mxnet.ir.types import f16, f32
 
 
 class Halves:
-    """The float32 value behind each float16 one that has one."""
+    """For float16 values that were rounded from a float32 value, or widened to one: that float32 value."""
 
     def __init__(self) -> None:
         self._wide: dict[Value, Value] = {}
 
     @property
     def used(self) -> bool:
-        """Whether there are any, and so perhaps conversions that no one reads."""
+        """Whether there are any. Then the graph may have conversions that no one reads."""
         return bool(self._wide)
 
     def has_wide(self, value: Value) -> bool:
@@ -32,7 +32,7 @@ class Halves:
         return self._wide[value]
 
     def narrowed(self, b: Builder, value: Value) -> Value:
-        """A float32 value as MXNet has it, in float16."""
+        """A float32 value rounded to float16, as MXNet stores it."""
         narrow = b.convert(value, element=f16)
         self._wide[narrow] = value
         return narrow

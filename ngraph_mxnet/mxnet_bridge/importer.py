@@ -189,7 +189,8 @@ def unread_output(node: SymbolNode, output: int) -> str:
 
 
 def weights_of(symbol: SymbolGraph) -> set[int]:
-    """Variables that are read, and in parameter slots only, be it rearranged (as projections joined into one are)."""
+    """The variables that hold weights: whoever reads one reads it as a weight, directly or through operators that only
+    rearrange, such as those that join projections into one."""
     readers: dict[int, list[tuple[SymbolNode, int]]] = {}
     for edge, slots in symbol.readers().items():
         readers.setdefault(edge.node, []).extend(slots)

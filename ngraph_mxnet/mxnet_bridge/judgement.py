@@ -21,7 +21,7 @@ from ngraph_mxnet.runtime.backend import Backend
 logger = config.logger("ngraph_mxnet")
 
 found_supported = known.Memory(1024)
-"""Operators that were found to be supported, by all that it depends on: models repeat theirs."""
+"""Operators that are supported, by everything that this depends on: a model has many that are alike."""
 
 BOOL_CROSSES = "a bool would cross a region's border, and MXNet's interface for extensions has no such type"
 
@@ -138,7 +138,7 @@ def _type_of(symbol: SymbolGraph, edge: Edge) -> TensorType | None:
 
 
 def _type_mismatch(node: SymbolNode, outputs: Sequence[Value]) -> str | None:
-    """A net under the rules: MXNet and the IR must agree on every output's type."""
+    """The output for which MXNet has another type than what the rule made, if there is one: then the rule is wrong."""
     for position, (found, expected) in enumerate(zip(outputs, node.types or (), strict=False)):
         if expected is not None and found.type != expected:
             return f"output {position} would be {found.type}, for MXNet it is {expected}"

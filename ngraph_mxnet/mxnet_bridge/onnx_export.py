@@ -19,9 +19,9 @@ from typing import Any
 from ngraph_mxnet.forks import ForkSafeLock
 
 OPSET = 13
-"""The newest that MXNet 1.9.1 has converters for."""
+"""The newest version of the operators that MXNet 1.9.1 has converters for."""
 IR_VERSION = 8
-"""The first that goes with it and every onnx since."""
+"""The lowest version of the file format that has these operators; every later onnx reads it."""
 
 _NUMPY_KINDS = ("FLOAT", "FLOAT16", "DOUBLE", "BOOL", "INT8", "UINT8", "INT32", "INT64")
 _lock = ForkSafeLock()

@@ -39,7 +39,7 @@ def chosen_backend(options: Mapping[str, str]) -> str:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Refuse what `optimize_for` and `hybridize` are given for our backend and nobody knows.
+    """Refuse options of `optimize_for` and `hybridize` that are neither MXNet's own nor the chosen backend's.
 
     Raises:
         ConfigError: an option is unknown, or its value not allowed.

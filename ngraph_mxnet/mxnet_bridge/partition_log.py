@@ -1,4 +1,4 @@
-"""The record of this process's partitionings; the logger `ngraph_mxnet` tells them at level INFO."""
+"""The record of this process's partitionings; the logger `ngraph_mxnet` has them at level INFO."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def partitions() -> list[Partition]:
     return log.last()
 
 
-def tell(partition: Partition) -> None:
-    """Enter a partitioning."""
+def add(partition: Partition) -> None:
+    """Enter a partitioning, and log what it came to."""
     log.add(partition)
     if not logger.isEnabledFor(logging.INFO):
         return
@@ -34,8 +34,9 @@ def tell(partition: Partition) -> None:
             logger.info("region %d left to MXNet: %s: %s", number, describe(region), region.rejected)
 
 
-def tell_failure(what: str, error: Exception) -> None:
-    fallbacks.log.tell(Refusal(what, str(error) or repr(error)), exc_info=not isinstance(error, NGraphError))
+def add_failure(what: str, error: Exception) -> None:
+    """Enter that MXNet runs `what`, because of the error."""
+    fallbacks.log.add(Refusal(what, str(error) or repr(error)), exc_info=not isinstance(error, NGraphError))
 
 
 def left_by_kind(partitions: Sequence[Partition], most: int = 8) -> str:

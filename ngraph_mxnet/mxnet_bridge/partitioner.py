@@ -70,10 +70,10 @@ def partitioned(symbol: Symbol, text: str, types: Types, given: Mapping[str, Any
         try:
             found = _partitioned(symbol, NamelessGraph(text), types, own, frozenset(json.loads(data)), facts)
         except UnsupportedError as error:
-            partition_log.tell_failure("a whole graph", error)
+            partition_log.add_failure("a whole graph", error)
             return None
         latest.put(key, found)
-    partition_log.tell(found[0])
+    partition_log.add(found[0])
     return found[1]
 
 
@@ -128,6 +128,6 @@ def optimize_for(
     except MXNetError:
         raise
     except Exception as error:
-        partition_log.tell_failure("a whole graph", error)
+        partition_log.add_failure("a whole graph", error)
         found = None
     return copy.deepcopy(self if found is None else found)

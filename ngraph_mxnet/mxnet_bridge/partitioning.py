@@ -53,8 +53,8 @@ def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Ba
     """
     Args:
         symbol: an inference graph.
-        nameless: it again.
-        types: of its variables, by their names.
+        nameless: the same graph without names.
+        types: those of its variables, by their names.
         data: names of variables that are no weights, whatever reads them.
 
     Raises:
@@ -78,7 +78,7 @@ def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Ba
 
 
 def _review(nameless: NamelessGraph, cut: Cut, backend: Backend, data: Sequence[int]) -> Region:
-    """What the region is, and whether it is rejected. What it was lowered to is at hand when it is compiled."""
+    """What the region is, and whether it is rejected. The IR that it was lowered to waits for the compilation."""
     graph = cut.graph
     types = argument_types(graph)
     assert types is not None  # a node that reads an unknown type is in no region
@@ -92,7 +92,7 @@ def _review(nameless: NamelessGraph, cut: Cut, backend: Backend, data: Sequence[
 
 
 def _places(nameless: NamelessGraph, cut: Cut, data: Collection[str]) -> list[int]:
-    """Which of the region's arguments are such."""
+    """The numbers of the region's arguments that are variables called as in `data`."""
     return [place for place, edge in enumerate(cut.sources)
             if nameless.names[edge.node] in data and edge.node in nameless.variables]
 

@@ -22,5 +22,5 @@ def bind_natively(stock: Callable[[], Executor], refusal: Refusal | None = None)
     """
     executor = environment.natively(lambda: bind_as_it_is(stock))
     if refusal is not None:
-        fallbacks.log.tell(refusal)
+        fallbacks.log.add(refusal)
     return executor

@@ -74,7 +74,7 @@ class Allocator:
         self._free = sorted([*kept, (begin, end)])
 
     def copy(self) -> Allocator:
-        """One that goes on from here by itself."""
+        """A copy; what happens to one of the two does not change the other."""
         twin = Allocator(self.name, self.size, rotating=self.rotating)
         twin.peak, twin._next = self.peak, self._next
         twin._free, twin._used = list(self._free), dict(self._used)

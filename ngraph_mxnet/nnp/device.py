@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ngraph_mxnet import outside
 from ngraph_mxnet.errors import ConfigError, NGraphError
 
 if TYPE_CHECKING:
@@ -129,7 +131,7 @@ class Device:
         return list(dict.fromkeys(key[len(start):].split(".")[0] for key in self.numbers if key.startswith(start)))
 
     def _rate(self, path: str) -> float:
-        """In bytes a second; those given per cycle follow the clock."""
+        """A rate in bytes a second; one that is given per cycle follows the clock."""
         number = self.numbers[path]
         return number.value * (self.clock if number.unit == "B/cycle" else 1.0)
 
@@ -203,8 +205,8 @@ def owner(name: str) -> str:
 def devices() -> dict[str, tuple[str, ...]]:
     """The power modes of each product, the usual one first."""
     found = {}
-    for name in sorted(file.name for file in _folder().iterdir() if file.name.endswith(".json")):
-        content = _read(name.removesuffix(".json"))
+    for name in sorted(_files()):
+        content = _read(name)
         if "modes" in content:
             usual = content["mode"]
             found[content["name"]] = (usual, *(mode for mode in content["modes"] if mode != usual))
@@ -240,12 +242,32 @@ def load_device(name: str, overrides: Mapping[str, float] | None = None) -> Devi
     return Device(product, chosen, merged["engine"], numbers)
 
 
-def _folder() -> Traversable:
-    return resources.files("ngraph_mxnet.nnp").joinpath("devices")
+def add_devices(folder: Path) -> None:
+    """Simulate the products of another distribution, too: files as those of `devices/`, of whose chips they may be.
+
+    Raises:
+        ConfigError: a file has the name of one that is there.
+    """
+    taken = sorted(file.name for file in folder.glob("*.json") if file.stem in _files())
+    if taken:
+        raise ConfigError(f"{folder}: there are devices or chips of the names {', '.join(taken)}; rename the files")
+    _folders.append(folder)
+    outside.note(str(folder))
+    devices.cache_clear()
+
+
+_folders: list[Traversable] = [resources.files("ngraph_mxnet.nnp").joinpath("devices")]
+"""This package's, and those that were added."""
+
+
+def _files() -> dict[str, Traversable]:
+    """The files of products and chips, by name."""
+    return {file.name.removesuffix(".json"): file for folder in _folders for file in folder.iterdir()
+            if file.name.endswith(".json")}
 
 
 def _read(name: str) -> dict[str, Any]:
-    return json.loads(_folder().joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads(_files()[name].read_text(encoding="utf-8"))
 
 
 def _merge(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:

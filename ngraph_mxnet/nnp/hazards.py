@@ -42,13 +42,13 @@ class _Access:
 
 
 @dataclass(eq=False, slots=True)
-class _Use:
+class _Accesses:
     """The accesses to a buffer that a later instruction may have to wait for; `others` share bytes with the buffer."""
 
     buffer: Buffer
     writes: list[_Access] = field(default_factory=list)
     reads: dict[tuple[Shape, Shape, str], _Access] = field(default_factory=dict)  # the last of each box by each unit
-    others: dict[_Use, None] = field(default_factory=dict)
+    others: dict[_Accesses, None] = field(default_factory=dict)
 
     def drop_contained(self, by: _Access) -> None:
         low, high = by.low, by.high
@@ -74,54 +74,55 @@ class _Use:
 
 
 class _Memory:
-    """The uses of one memory's buffers that hold accesses, by offset."""
+    """The accesses to one memory's buffers, by offset."""
 
     def __init__(self) -> None:
-        self._uses: dict[Buffer, _Use] = {}
-        self._spans: list[tuple[int, int, int, _Use]] = []  # first byte, a number, byte behind, whose
+        self._accesses: dict[Buffer, _Accesses] = {}
+        self._spans: list[tuple[int, int, int, _Accesses]] = []  # first byte, a number, byte behind, whose
         self._longest = 0
         self._count = 0
 
-    def use(self, buffer: Buffer) -> _Use:
-        """The use of `buffer`, linked with those that share bytes with it."""
-        found = self._uses.get(buffer)
+    def of(self, buffer: Buffer) -> _Accesses:
+        """The accesses to `buffer`, linked with those to buffers that share bytes with it."""
+        found = self._accesses.get(buffer)
         if found is None:
-            found = self._uses[buffer] = _Use(buffer)
+            found = self._accesses[buffer] = _Accesses(buffer)
             low, high = buffer.offset, buffer.end
             start, stop = bisect_left(self._spans, (low - self._longest,)), bisect_left(self._spans, (high,))
             for _, _, end, other in self._spans[start:stop]:
                 if end > low:
                     found.others[other] = other.others[found] = None
-            self._count += 1  # no two numbers are equal, so no uses are compared
+            self._count += 1  # no two numbers are equal, so that no accesses are compared
             insort(self._spans, (low, self._count, high, found))
             self._longest = max(self._longest, high - low)
         return found
 
-    def forget(self, use: _Use) -> None:
-        """Drop a use without accesses."""
-        del self._uses[use.buffer]
-        for other in use.others:
-            del other.others[use]
-        place = bisect_left(self._spans, (use.buffer.offset,))
-        while self._spans[place][3] is not use:
+    def forget(self, own: _Accesses) -> None:
+        """Drop a buffer to which no accesses are left."""
+        del self._accesses[own.buffer]
+        for other in own.others:
+            del other.others[own]
+        place = bisect_left(self._spans, (own.buffer.offset,))
+        while self._spans[place][3] is not own:
             place += 1
         del self._spans[place]
 
     def conflicts(self, access: _Access, writes: bool) -> list[int]:
         """The instructions that must have ended before `access`, which writes or only reads."""
-        own = self._uses[access.tile.buffer]
+        own = self._accesses[access.tile.buffer]
         low, high = access.low, access.high
         found: list[_Access] = []
-        for use in (own, *own.others):
-            near = [earlier for earlier in use.writes if earlier.low < high and low < earlier.high]
+        for each in (own, *own.others):
+            near = [earlier for earlier in each.writes if earlier.low < high and low < earlier.high]
             if writes:
-                near += [earlier for earlier in use.reads.values() if earlier.low < high and low < earlier.high]
-            found += [earlier for earlier in near if earlier.meets(access)] if use is own else near
+                near += [earlier for earlier in each.reads.values() if earlier.low < high and low < earlier.high]
+            found += [earlier for earlier in near if earlier.meets(access)] if each is own else near
         return [earlier.index for earlier in found]
 
     def add_write(self, access: _Access) -> None:
-        """Note a write and forget what every later conflict with which also conflicts with a later write."""
-        own = self._uses[access.tile.buffer]
+        """Note a write, and forget the accesses that it makes superfluous: an instruction that would conflict with one
+        of them conflicts also with this write, or with one after it."""
+        own = self._accesses[access.tile.buffer]
         own.drop_contained(access)
         own.writes.append(access)
         if not own.others:
@@ -170,18 +171,18 @@ def _before(memories: dict[str, _Memory], index: int, instruction: Instruction) 
     reads = [_access(index, tile) for tile in instruction.reads if tile.size]
     writes = [_access(index, tile) for tile in instruction.writes if tile.size]
     for access in (*reads, *writes):
-        memories.setdefault(access.tile.memory, _Memory()).use(access.tile.buffer)
+        memories.setdefault(access.tile.memory, _Memory()).of(access.tile.buffer)
     found: set[int] = set()
     for access in reads:
         found.update(memories[access.tile.memory].conflicts(access, writes=False))
     for access in writes:
         found.update(memories[access.tile.memory].conflicts(access, writes=True))
     for access in reads:
-        tile, own = access.tile, memories[access.tile.memory].use(access.tile.buffer)
+        tile, own = access.tile, memories[access.tile.memory].of(access.tile.buffer)
         own.reads[tile.begin, tile.shape, instruction.unit] = access
     for access in writes:
         memory = memories[access.tile.memory]
-        memory.use(access.tile.buffer)  # another write of this instruction may have made the memory forget it
+        memory.of(access.tile.buffer)  # another write of this instruction may have made the memory forget it
         memory.add_write(access)
     found.discard(index)
     return found

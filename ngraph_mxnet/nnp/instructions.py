@@ -246,7 +246,8 @@ def _vector(instruction: Instruction, attrs: Mapping[str, Any], device: Device) 
 
 
 def _inferred(op: Any, reads: Sequence[Tile], attrs: Mapping[str, Any]) -> list[TensorType]:
-    """The types of the op's results, of real numbers as f32; an i8 that is no real number as what it is."""
+    """The types of the op's results, with f32 for real numbers. i8 is taken for quantised real numbers first, and for
+    integers where the op does not take reals there."""
     checked = op.check_attrs(attrs)
     types = [TensorType(f32 if t.element in REALS else ELEMENT_TYPES[t.element], t.shape) for t in reads]
     try:

@@ -9,7 +9,7 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
 _LARGEST = {"f16": 65504.0}
-"""Of the formats whose range real models leave."""
+"""The largest number, in the formats that are too small for numbers of real models."""
 
 
 def overflowing(graph: Graph, samples: Sequence[Sequence[np.ndarray]], element: str) -> dict[Node, str]:
@@ -29,7 +29,7 @@ def overflowing(graph: Graph, samples: Sequence[Sequence[np.ndarray]], element: 
 
 
 def _magnitude(array: np.ndarray) -> float:
-    """Of the largest finite number; masks and the like are infinite on purpose, or as good as."""
+    """The largest absolute value that is finite: masks and the like are infinite on purpose."""
     if array.dtype.kind != "f":
         return 0.0
     return float(np.abs(array[np.isfinite(array)], dtype=np.float64).max(initial=0.0))

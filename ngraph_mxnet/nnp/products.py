@@ -1,4 +1,4 @@
-"""The grid's products at speed: bit for bit those of `arithmetic.py`.
+"""The grid's products, computed fast; the results are bit for bit those of `arithmetic.py`.
 
 Integers go through float32's matrix product in pieces of K whose sums float32 holds exactly, in whatever order they are
 added. Sums of floats keep their order: a loop compiled by Numba walks along k, with many outputs at a time.

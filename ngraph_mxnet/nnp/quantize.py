@@ -118,7 +118,8 @@ def _error(
 
 
 def _products(graph: Graph, known: Mapping[Value, np.ndarray], keep: Collection[Node]) -> set[Node]:
-    """Grid nodes with known weights, finite, that nobody but such nodes reads, by the same output channels."""
+    """The products that can be in i8: their weights are known and finite, and all who read these weights are such
+    products with the same axis of output channels."""
     table, results = graph.readers(), set(graph.results)
 
     def fits(node: Node) -> bool:
@@ -147,7 +148,7 @@ def _channel_axis(node: Node) -> int:
 
 
 def _weight_scales(node: Node, weights: np.ndarray) -> np.ndarray:
-    """Each output channel's largest magnitude is 127; 1 where it has zeros only."""
+    """A scale for each output channel, by which its largest magnitude becomes 127; 1 where it has zeros only."""
     others = tuple(axis for axis in range(weights.ndim) if axis != _channel_axis(node))
     largest = np.abs(weights.astype(np.float32)).max(axis=others, keepdims=True, initial=0.0)
     return np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1)).astype(np.float32)

@@ -31,7 +31,7 @@ class Variation:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """`part` is what the result becomes, as a part of that with the numbers as they are."""
+    """`part`: the result with the variation, divided by the result without."""
 
     variation: Variation
     part: float
@@ -89,7 +89,7 @@ def _sorted(found: list[Sensitivity]) -> list[Sensitivity]:
 
 
 def render(device: str, rows: list[Sensitivity]) -> Table:
-    """As a table."""
+    """The rows as a table for the terminal."""
     table = Table(title=f"{device}: the simulated result with other guesses", title_justify="left")
     table.add_column("guess")
     table.add_column("result", justify="right")

@@ -39,7 +39,7 @@ def count_call(program: Program, devices: int = 1) -> None:
         return
     with _lock:
         if not _calls:
-            atexit.register(_tell)
+            atexit.register(_print_at_exit)
         _calls.setdefault(id(program), Calls(program, devices)).count += 1
 
 
@@ -59,5 +59,6 @@ def summary(calls: list[Calls]) -> Table:
     return table
 
 
-def _tell() -> None:
+def _print_at_exit() -> None:
+    """What all calls of this process would have taken."""
     Console(stderr=True, width=None if sys.stderr.isatty() else 160).print(summary(list(_calls.values())))

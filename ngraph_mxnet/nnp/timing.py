@@ -1,8 +1,9 @@
 """The timing simulator: when each instruction of a program begins and ends on the simulated device.
 
 Units run their instructions in order, each as soon as its `after` have ended. The grid and the vector unit take the
-time that `work` tells; a transfer takes its latency and then moves its bytes at a rate that it shares with all others:
-max-min fair over every port and link on its way, anew whenever a transfer begins or ends. All times are simulated.
+time that `demand_of` gives; a transfer takes its latency and then moves its bytes at a rate that it shares with all
+others: max-min fair over every port and link on its way, anew whenever a transfer begins or ends. All times are
+simulated.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ngraph_mxnet.nnp.device import Device, load_device
 from ngraph_mxnet.nnp.energy import energy
 from ngraph_mxnet.nnp.occupancy import Occupancy
 from ngraph_mxnet.nnp.program import Program
-from ngraph_mxnet.nnp.work import Route, Work, capacity, work
+from ngraph_mxnet.nnp.work import Demand, Route, capacity, demand_of
 
 _SAME = 1e-12
 """Transfers of one route end together when what they have left differs by less than this part."""
@@ -61,33 +62,33 @@ def simulate(program: Program, device: Device | None = None) -> Timeline:
         NGraphError: an instruction waits for a later one, or a memory would hold more than its size.
     """
     device = device or load_device(program.device)
-    works = [work(instruction, device) for instruction in program.instructions]
-    start, end, most = _Simulation(program, device, works).run()
+    demands = [demand_of(instruction, device) for instruction in program.instructions]
+    start, end, most = _Simulation(program, device, demands).run()
     busy: defaultdict[str, float] = defaultdict(float)
     traffic: defaultdict[str, float] = defaultdict(float)
     carried: defaultdict[str, float] = defaultdict(float)
     macs: defaultdict[str, int] = defaultdict(int)
-    for instruction, done, taken in zip(program.instructions, works, (end - start).tolist(), strict=True):
+    for instruction, demand, taken in zip(program.instructions, demands, (end - start).tolist(), strict=True):
         if instruction.op != "barrier":
             busy[instruction.unit] += taken
-        for name, count in done.traffic.items():
+        for name, count in demand.traffic.items():
             traffic[name] += count
-        for element, count in done.macs.items():
+        for element, count in demand.macs.items():
             macs[element] += count
-        for name, weight in done.route:
-            carried[name] += done.moved * weight
+        for name, weight in demand.route:
+            carried[name] += demand.moved * weight
     seconds = float(end.max(initial=0.0))
-    spent = energy(device, seconds, macs, sum(done.operations for done in works), traffic, carried)
+    spent = energy(device, seconds, macs, sum(demand.operations for demand in demands), traffic, carried)
     return Timeline(program, device, start, end, seconds, dict(busy), dict(traffic), dict(carried), most, dict(macs),
                     spent)
 
 
 class _Simulation:
-    def __init__(self, program: Program, device: Device, works: list[Work]) -> None:
-        self.works = works
+    def __init__(self, program: Program, device: Device, demands: list[Demand]) -> None:
+        self.demands = demands
         self.occupancy = Occupancy(program, device)
-        self.transfers = Transfers(list(dict.fromkeys(done.route for done in works if done.moved)), device)
-        count = len(works)
+        self.transfers = Transfers(list(dict.fromkeys(demand.route for demand in demands if demand.moved)), device)
+        count = len(demands)
         self.start, self.end = np.zeros(count), np.zeros(count)
         self.waits = [0] * count
         self.followers: list[list[int]] = [[] for _ in range(count)]
@@ -112,7 +113,7 @@ class _Simulation:
             for number in begun:
                 self.occupancy.begin(number)
                 self.start[number] = now
-                heappush(events, (now + self.works[number].seconds, number, self.works[number].moved > 0))
+                heappush(events, (now + self.demands[number].seconds, number, self.demands[number].moved > 0))
             upcoming = self.transfers.next_end()
             if events and events[0][0] <= upcoming:
                 now = events[0][0]
@@ -125,7 +126,7 @@ class _Simulation:
             while events and events[0][0] == now:
                 _, number, transfers = heappop(events)
                 if transfers:
-                    self.transfers.begin(now, number, self.works[number].route, self.works[number].moved)
+                    self.transfers.begin(now, number, self.demands[number].route, self.demands[number].moved)
                 else:
                     done.append(number)
             begun = []
@@ -138,7 +139,7 @@ class _Simulation:
                         begun.append(follower)
             ended_count += len(done)
             begun.sort()
-        assert ended_count == len(self.works), "every instruction waits for earlier ones only"
+        assert ended_count == len(self.demands), "every instruction waits for earlier ones only"
         return self.start, self.end, self.occupancy.most
 
 

@@ -25,8 +25,9 @@ Route = tuple[tuple[str, float], ...]
 
 
 @dataclass
-class Work:
-    """`seconds` that the unit takes by itself, and `moved` bytes over `route` after these, if it is a transfer.
+class Demand:
+    """What an instruction asks of the device: `seconds` that its unit takes by itself, and `moved` bytes over `route`
+    after these, if it is a transfer.
 
     `traffic` is the bytes read and written by memory; `macs` and `operations` are the arithmetic done, by element type.
     """
@@ -89,23 +90,23 @@ def matmul_shape(a: Shape, b: Shape, result: Shape, transpose_a: bool) -> tuple[
 
 
 def vector_seconds(device: Device, counts: Mapping[str, float], element_bytes: int) -> float:
-    """The time of so many operations by class, on elements of at most `element_bytes`, without the memories'."""
+    """The time of so many operations by class, on elements of at most `element_bytes`, without that of the memories."""
     lanes = device.vector.bytes // max(device.vector.lane_bytes, element_bytes)
     cycles = sum(ceil(count / lanes) * device.vector.cycles[name] for name, count in counts.items())
     return cycles / device.clock
 
 
-def work(instruction: Instruction, device: Device) -> Work:
+def demand_of(instruction: Instruction, device: Device) -> Demand:
     """What the instruction costs on `device` where it runs alone."""
     if instruction.op == "barrier":
-        return Work(0.0)
+        return Demand(0.0)
     kind = device.unit_kind(instruction.unit)
     if kind == "dma":
         return _transfer(instruction, device)
     return _grid(instruction, device) if kind == "grid" else _vector(instruction, device)
 
 
-def _grid(instruction: Instruction, device: Device) -> Work:
+def _grid(instruction: Instruction, device: Device) -> Demand:
     tiles, (written,) = operands(instruction), instruction.writes
     data, weights = tiles.pop("data"), tiles.pop("weights")
     if instruction.op == "convolution":
@@ -119,10 +120,10 @@ def _grid(instruction: Instruction, device: Device) -> Work:
     for tile, elements in ((data, done.data), (weights, done.weights)):
         traffic[tile.memory] = traffic.get(tile.memory, 0.0) + elements * size
     seconds = max(done.cycles / device.clock, _memory_seconds(device, traffic))
-    return Work(device.grid_startup + seconds, traffic=traffic, macs={data.element: done.macs})
+    return Demand(device.grid_startup + seconds, traffic=traffic, macs={data.element: done.macs})
 
 
-def _vector(instruction: Instruction, device: Device) -> Work:
+def _vector(instruction: Instruction, device: Device) -> Demand:
     tiles = (*instruction.writes, *instruction.reads)
     shapes = [tile.shape for tile in instruction.reads], [tile.shape for tile in instruction.writes]
     name, attrs = _vector_op(instruction)
@@ -132,7 +133,7 @@ def _vector(instruction: Instruction, device: Device) -> Work:
     traffic = _traffic(tiles)
     widest = max((ELEMENT_BYTES[tile.element] for tile in tiles), default=1)
     seconds = max(vector_seconds(device, counts, widest), _memory_seconds(device, traffic))
-    return Work(device.vector.startup + seconds, traffic=traffic, operations=sum(counts.values()))
+    return Demand(device.vector.startup + seconds, traffic=traffic, operations=sum(counts.values()))
 
 
 def _vector_op(instruction: Instruction) -> tuple[str, Mapping[str, Any]]:
@@ -152,10 +153,10 @@ def _memory_seconds(device: Device, traffic: Mapping[str, float]) -> float:
     return max((count / device.memory(name).bandwidth for name, count in traffic.items()), default=0.0)
 
 
-def _transfer(instruction: Instruction, device: Device) -> Work:
+def _transfer(instruction: Instruction, device: Device) -> Demand:
     (written,), source = instruction.writes, instruction.reads[0] if instruction.reads else None
     if not written.size:
-        return Work(device.dma_startup)
+        return Demand(device.dma_startup)
     element, run = ELEMENT_BYTES[written.element], written.size
     if instruction.op == "transpose" and not device.native_transpose:
         run = _kept_run(written.shape, attributes(instruction)["order"])
@@ -168,7 +169,7 @@ def _transfer(instruction: Instruction, device: Device) -> Work:
     latency = device.dma_startup + sum(device.memory(name).latency for name, _ in sides)
     if "host" in traffic:
         latency += device.host_link.latency
-    return Work(latency, max(count for _, count in sides), route(source.memory if source else None, written.memory),
+    return Demand(latency, max(count for _, count in sides), route(source.memory if source else None, written.memory),
                 traffic)
 
 
@@ -226,8 +227,8 @@ def capacity(name: str, device: Device) -> float:
     return device.memory(name).bandwidth
 
 
-def alone(done: Work, device: Device) -> float:
+def alone(demand: Demand, device: Device) -> float:
     """Seconds from begin to end where nothing else runs."""
-    if not done.moved:
-        return done.seconds
-    return done.seconds + done.moved * max(weight / capacity(name, device) for name, weight in done.route)
+    if not demand.moved:
+        return demand.seconds
+    return demand.seconds + demand.moved * max(weight / capacity(name, device) for name, weight in demand.route)

@@ -1,4 +1,5 @@
-"""How much a model may ask for: functions in functions and loops in loops make work without end of a kilobyte."""
+"""How much a model may ask for: with functions in functions and loops in loops, a file of a kilobyte can ask for any
+amount of time and memory."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ MOST_NODES = 1 << 16
 """The most nodes of a model when its functions are inlined, and again when its loops are repeated: those that are
 lowered, and those of the IR that they become."""
 MOST_INLINED_BYTES = 1 << 28
-"""The size of what the functions' nodes say, tensors with them, once for each call."""
+"""The size of the functions' nodes with their tensors, counted once for each call of a function."""
 MOST_AXES = 32
 """A tensor's rank: NumPy's bound, of versions before 2."""
 MOST_TENSOR_BYTES = 1 << 40
@@ -36,10 +37,7 @@ _Name = tuple[str, str, str]
 
 
 class BoundedBuilder(Builder):
-    """Counts what it builds.
-
-    Its methods raise UnsupportedError when that is more than a model may ask for.
-    """
+    """Counts what it builds; its methods raise UnsupportedError when that is more than a model may ask for."""
 
     def __init__(self, *, name: str) -> None:
         super().__init__(name=name)

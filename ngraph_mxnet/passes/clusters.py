@@ -120,7 +120,8 @@ class _Forming:
 
     @staticmethod
     def _aligned(cluster: _Cluster, node: Node) -> bool:
-        """Whether the node meets those of its operands that are made in the cluster element by element."""
+        """Whether the node reads only matching elements of operands that the cluster makes: both are computed in one
+        loop."""
         inside = [v for v in node.inputs if v.node in cluster.nodes]
         if node.output.shape == cluster.shape:
             return all(v.shape in (cluster.shape, *cluster.row_shapes[:1]) for v in inside)

@@ -1,4 +1,4 @@
-"""Has models examined in other processes, and keeps what these tell."""
+"""Has models examined in other processes, and keeps what these send."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Worker:
                                       self._log)
 
     def genres(self) -> dict[str, Any] | None:
-        """What it tells first; None at its end."""
+        """What it sends first; None at its end."""
         return self._worker.answer()
 
     @property
@@ -160,13 +160,13 @@ class Worker:
         self._worker.close()
 
     def examine(self, entry: Entry, known: Mapping[str, str]) -> dict[str, Any]:
-        """What it tells of the model, and why it failed if it did."""
+        """What it sends of the model, and why it failed if it did."""
         plan = self._plan
         found: dict[str, Any] = {"library": entry.library, "model": entry.name, "genre": entry.genre,
                                  "steps": list(plan.steps), "runs": _runs(plan), "step": "start"}
         self.served += 1
         start = time.perf_counter()
-        self._worker.tell(model=entry.name, steps=plan.steps, known=dict(known))
+        self._worker.send(model=entry.name, steps=plan.steps, known=dict(known))
         timer = threading.Timer(plan.seconds, self._worker.kill)
         timer.start()
         while not found.get("done") and (told := self._worker.answer()) is not None:

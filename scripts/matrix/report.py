@@ -119,7 +119,7 @@ def _runs_of(result: Result, names: dict[Run, str]) -> str:
 
 
 def _threads(result: Result) -> Any:
-    """Of either backend when the model was timed."""
+    """How many threads either backend had when the model was timed."""
     return result.get("runs", {}).get("time", {}).get("threads", "unknown")
 
 

@@ -2,8 +2,8 @@
 
     python -m matrix.worker LIBRARY
 
-It tells the library's models and their genres, then reads requests, one a line: a model, steps, and known models by
-their graphs' digests. Before each step it tells a line that names it, so whatever ends the process, one knows how far
+It sends the library's models and their genres, then reads requests, one a line: a model, steps, and known models by
+their graphs' digests. Before each step it sends a line that names it, so whatever ends the process, one knows how far
 it came; the last line of a model has `done`.
 """
 
@@ -36,32 +36,32 @@ ROUNDS, FEWER_ROUNDS, LONG_ROUND_SECONDS = 5, 3, 2.0
 #: Relative, of each element at random: about two and a half times float32's rounding.
 PERTURBATION = 3e-7
 
-Tell = Callable[..., None]
+Send = Callable[..., None]
 
 
-def work(library: str, name: str, steps: list[str], known: dict[str, str], tell: Tell) -> None:
-    """Tell the figures of one model."""
+def work(library: str, name: str, steps: list[str], known: dict[str, str], send: Send) -> None:
+    """Send the figures of one model."""
     from matrix.graph import digest
     from matrix.model import NotOffline
 
-    tell(step="build")
+    send(step="build")
     try:
         model = importlib.import_module(f"matrix.{library}").build(name)
     except NotOffline as error:
-        tell(left_out=str(error))
+        send(left_out=str(error))
         return
-    tell(step="trace", inputs={key: list(array.shape) for key, array in model.inputs.items()})
+    send(step="trace", inputs={key: list(array.shape) for key, array in model.inputs.items()})
     symbol = model.trace()
     graph = digest(symbol, model.inputs, model.constants())
-    tell(digest=graph)
+    send(digest=graph)
     if known.get(graph, name) != name:
-        tell(same_as=known[graph], step="same")
+        send(same_as=known[graph], step="same")
         return
     if "regions" in steps:
-        tell(step="regions")
-        tell(**regions(symbol, model))
+        send(step="regions")
+        send(**regions(symbol, model))
     if set(steps) - {"regions"}:
-        run(symbol, model, steps, tell)
+        run(symbol, model, steps, send)
 
 
 def regions(symbol: Symbol, model: Model) -> dict[str, Any]:
@@ -75,34 +75,34 @@ def regions(symbol: Symbol, model: Model) -> dict[str, Any]:
     return {"regions": len(partition.regions), "left": left, "taken": sum(len(r.nodes) for r in partition.regions)}
 
 
-def run(symbol: Symbol, model: Model, steps: list[str], tell: Tell) -> None:
+def run(symbol: Symbol, model: Model, steps: list[str], send: Send) -> None:
     """Bind with MXNet alone and with ours, compare; the same as a hybridized block; time ours and MXNet's MKLDNN."""
     from matrix.compare import TOLERANCE, box_count, error
     from matrix.weights import bind
 
-    tell(step="native")
+    send(step="native")
     native = bind(symbol, model, "NONE")
     expected = outputs(native)
-    tell(step="ngraph")
+    send(step="ngraph")
     if model.kind == "boxes":
-        tell(boxes=box_count(expected))
+        send(boxes=box_count(expected))
     start = time.perf_counter()
     ours = bind(symbol, model, "NGRAPH", native)
     found = outputs(ours)
     far = error(found, expected, model.kind)
-    tell(first_seconds=time.perf_counter() - start, kind=model.kind, error=far,
+    send(first_seconds=time.perf_counter() - start, kind=model.kind, error=far,
          finite=bool(all(np.isfinite(array).all() for array in expected)))
     if model.kind == "boxes" and far > TOLERANCE["boxes"]:
-        tell(step="stages")
-        tell(**stages(symbol, model, native))
+        send(step="stages")
+        send(**stages(symbol, model, native))
     if "block" in steps:
-        tell(step="block")
-        tell(block_error=error(as_block(symbol, model, native), expected, model.kind))
+        send(step="block")
+        send(block_error=error(as_block(symbol, model, native), expected, model.kind))
     if "time" in steps:
-        tell(step="time")
+        send(step="time")
         fast = bind(symbol, model, "MKLDNN", native)
-        tell(mkldnn_error=error(outputs(fast), expected, model.kind))
-        tell(**times(fast, ours))
+        send(mkldnn_error=error(outputs(fast), expected, model.kind))
+        send(**times(fast, ours))
 
 
 def outputs(executor: Any) -> list[np.ndarray]:
@@ -199,19 +199,19 @@ def times(native: Any, ours: Any) -> dict[str, float]:
 
 def main() -> None:
     library = sys.argv[1]
-    models, tell = requests()
+    models, send = requests()
 
     from ngraph_mxnet import _core  # lets MXNet 1.9.1 import on NumPy >= 1.24
 
-    tell(**importlib.import_module(f"matrix.{library}").genres())
+    send(**importlib.import_module(f"matrix.{library}").genres())
     for request in models:
         try:
-            work(library, request["model"], request["steps"], request["known"], tell)
-            tell(done=True)
+            work(library, request["model"], request["steps"], request["known"], send)
+            send(done=True)
         except Exception as error:
             traceback.print_exc()
             said = f"{type(error).__name__}: {error}".strip().splitlines()
-            tell(failure=" ".join(said)[:400], done=True)
+            send(failure=" ".join(said)[:400], done=True)
         _core.clear_compile_cache()
         gc.collect()
 

@@ -38,7 +38,8 @@ def resnet50(batch: int) -> Graph:
 
 
 def random_weights(graph: Graph, seed: int = 0) -> list[np.ndarray]:
-    """Of all parameters but the first, in order. Products keep the size of what they read, batch norms nearly so."""
+    """Arrays for all parameters but the first, in order: with them products keep the size of what they read, and batch
+    norms nearly so."""
     rng = np.random.default_rng(seed)
     return [_random(rng, parameter.name, parameter.shape) for parameter in graph.parameters[1:]]
 

@@ -49,7 +49,7 @@ class PeerProcess:
             PeerError: the command failed, the process died or took too long.
         """
         os.kill(self.worker.process.pid, signal.SIGCONT)
-        self.worker.tell(do=do, **arguments)
+        self.worker.send(do=do, **arguments)
         try:
             answer = self.worker.answer(self.seconds)
         except TimeoutError:

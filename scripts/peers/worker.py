@@ -81,7 +81,7 @@ class Worker:
 
 def main() -> None:
     """Serve until the input ends."""
-    commands, tell = requests()
+    commands, send = requests()
     kind, threads, cpus, *cache = sys.argv[1:]
     os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
     worker: Worker | None = None
@@ -89,10 +89,10 @@ def main() -> None:
         try:
             if worker is None:
                 worker = Worker(kind, int(threads), cache[0] if cache else None)
-            tell(**getattr(worker, command.pop("do"))(**command))
+            send(**getattr(worker, command.pop("do"))(**command))
         except Exception as error:
             traceback.print_exc()
-            tell(error=f"{error}", kind=type(error).__name__)
+            send(error=f"{error}", kind=type(error).__name__)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ngraph_mxnet.cache import open_store, package_identity
+from ngraph_mxnet.cache.identity import digest_of_files
 
 
 @pytest.fixture
@@ -21,11 +22,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (package / name).write_text(f"# {name}")
     monkeypatch.setattr("ngraph_mxnet.cache.identity.PACKAGE", package)
     yield package
-    package_identity.cache_clear()
+    digest_of_files.cache_clear()
 
 
 def identity() -> str:
-    package_identity.cache_clear()
+    digest_of_files.cache_clear()
     return package_identity()
 
 

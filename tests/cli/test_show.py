@@ -162,7 +162,7 @@ def test_pictures(text: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (["--stage", "lowered", "--trace", "x"], 1, "simulates nothing; NNP does"),
     (["--stage", "melted"], 2, "'melted' is not one of"),
     (["--stage", "lowered", "--backend", "interpreter"], 1, "no instructions to show; CPU, NNP and HYBRID have"),
-    (["--stage", "placed", "--backend", "CPU"], 1, "the backend CPU places nothing; HYBRID does"),
+    (["--stage", "placed", "--backend", "CPU"], 1, "the backend CPU places nothing; such as do: HYBRID"),
     (["--stage", "placed", "--option", "pins=nothing"], 1, "option pins"),
     (["--backend", "toaster"], 1, "no backend 'toaster'"),
     (["--shape", "x=2,3"], 1, "--shape is for models"),

@@ -109,7 +109,7 @@ def dims(draw: Draw, least: int = 1, most: int = 4, largest: int = 6) -> tuple[i
 
 
 def strides_and_pads(draw: Draw, kernel: Sequence[int], *, rounded_up: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of windows none of which lies in the padding alone, without data; `rounded_up` if their number is."""
+    """Strides and padding with which no window lies in the padding alone; `rounded_up` if the number of windows is."""
     strides = tuple(draw(st.integers(1, size)) for size in kernel)
     pads = tuple(draw(st.integers(0, (size - stride) // 2 if rounded_up else size // 2))
                  for size, stride in zip(kernel, strides, strict=True))

@@ -43,10 +43,10 @@ _FLOATS = (0.0, 1.0, 0.5, 2.0, 3.0, 7.0, 12.0, -1.0, nan, inf, 1e30)
 _USUAL = {**{f"pad_{side}": (0, 0, 0, 1, 2, -1, 16) for side in ("front", "top", "left", "back", "bottom", "right")},
           "lanes": (1, 16), "oc_tile": (8, 16, 32), "flags": range(64), "tile_rows": (1, 2, 3), "code": range(40),
           "in_place": (0, 1), "first_row": (0, 1, 5), "row_step": (1, 2, 3), "column_step": (1, 2, 3), "side": (4, 6)}
-"""Of numbers that are mostly refused when they are drawn as others."""
+"""What to draw for numbers that records mostly refuse otherwise."""
 _SMALL = (1, 1, 2, 3)
 _CLIPPED = ("kernel_", "chunk", "columns", "rows", "points", "tile_rows")
-"""Sizes that make no work by themselves: of windows, and of tasks."""
+"""The beginnings of sizes of windows and tasks, which alone make no call long."""
 _STEPS = ("stride_", "dilation_")
 _MOST_WORK = 1 << 22
 

@@ -172,7 +172,7 @@ def test_without_bf16_there_is_float32_and_a_warning_once(caplog: pytest.LogCapt
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(NEEDS["avx2"], True))
     monkeypatch.setenv("NGRAPH_CPU_ISA", "baseline")
-    precision.tell.cache_clear()
+    precision.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         executables = [compile(residual_block(), "CPU", precision="bf16") for _ in range(2)]
     said = [record.message for record in caplog.records]
@@ -185,7 +185,7 @@ def test_without_bf16_there_is_float32_and_a_warning_once(caplog: pytest.LogCapt
     np.testing.assert_array_equal(executables[0](*inputs), expected)
 
     caplog.clear()
-    precision.tell.cache_clear()  # as in the next process, which finds the program on disk
+    precision.warn_once.cache_clear()  # as in the next process, which finds the program on disk
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         load(executables[0].kept())
     assert [record.message for record in caplog.records] == said

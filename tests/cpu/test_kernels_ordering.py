@@ -75,7 +75,7 @@ def test_scatter_into(isa: str, element: str, how: np.ufunc, seed: int, count: i
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.float32, np.int64])
 @given(seed=SEEDS, count=st.integers(1, 30), inner=st.integers(1, 30), columns=st.integers(1, 9), splits=SPLITS)
 def test_scatter(isa: str, dtype: type, seed: int, count: int, inner: int, columns: int, splits: list[int]) -> None:
-    """Of equal positions the last update stays."""
+    """Where positions are equal, the last update stays."""
     random = np.random.default_rng(seed)
     updates = random.integers(-100, 100, (count, inner)).astype(dtype)
     out, positions = np.full((9, inner), 77, dtype), random.integers(0, 9, count)

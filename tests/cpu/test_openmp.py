@@ -22,10 +22,10 @@ def told(monkeypatch, caplog):
     caplog.set_level(logging.WARNING, "ngraph_mxnet")
 
     def tell(**environment: str) -> str:
-        monkeypatch.setattr(openmp, "_told", set())
+        monkeypatch.setattr(openmp, "_warned", set())
         caplog.clear()
-        openmp.tell_ignored(environment)
-        openmp.tell_ignored(environment)
+        openmp.warn_of_ignored(environment)
+        openmp.warn_of_ignored(environment)
         assert len(caplog.records) <= len(environment)
         return caplog.text
 

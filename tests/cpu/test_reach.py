@@ -20,12 +20,12 @@ from ngraph_mxnet.cpu.params.pooling import POOLS
 from ngraph_mxnet.cpu.params.strided import STRIDED
 
 CALLS = int(os.environ.get("REACH_CALLS", "12"))
-"""Of each kernel on each instruction set; twice as many mutants of each instruction."""
+"""So many for each kernel on each instruction set; twice as many mutants of each instruction."""
 SECONDS = 100 + 2 * CALLS
 
 
 def outcome(tmp_path: Path, call: str) -> subprocess.CompletedProcess[str]:
-    """Of a call of `guarded`, and in `stderr` also what it called last."""
+    """How a process ends that calls `guarded`; `stderr` also has what was called last."""
     journal = tmp_path / "journal"
     text = f"""
 import sys; sys.path[:0] = {[str(Path(__file__).parent), sys.path[-1]]!r}

@@ -190,7 +190,7 @@ def models(draw: Draw) -> tuple[mx.sym.Symbol, tuple[int, ...]]:
 
 
 def values_for(name: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Of an input: weights by their fan-in, variances around one."""
+    """An array for the input called `name`: weights by their fan-in, variances around one."""
     rng = np.random.default_rng([seed, *name.encode()])
     if name.endswith("var"):
         values = rng.uniform(0.5, 1.5, shape)

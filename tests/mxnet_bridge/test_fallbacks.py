@@ -147,7 +147,7 @@ def test_the_log_is_bounded_and_many_reasons_of_one_net_grow_quiet(caplog):
     with caplog.at_level(logging.INFO, "ngraph_mxnet"):
         for number in range(30):
             for _ in range(2):
-                log.tell(Refusal("net0", f"reason {number}"))
+                log.add(Refusal("net0", f"reason {number}"))
     assert len(caplog.records) == 30
     assert len(warnings_of(caplog)) == 3
     assert log.counts() == {Refusal("net0", f"reason {number}"): 2 for number in range(10, 30)}

@@ -22,7 +22,7 @@ SHAPE = (2, 3, 16, 16)
 
 @pytest.fixture
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
-    """Of all regions that are compiled."""
+    """The plans of all regions that are compiled."""
     found: list[Plan] = []
     original = HybridBackend.compile
 
@@ -142,7 +142,7 @@ def test_explain_of_another_backend_draws_nothing(saved: str, tmp_path: Path) ->
     arguments = ["explain", saved, "--shape", "data=2,3,16,16", "--backend", "cpu"]
     done = CliRunner().invoke(main, [*arguments, "--svg", str(tmp_path / "graph.svg")])
     assert done.exit_code == 1
-    assert "the backend has no plan to draw; HYBRID has" in done.output
+    assert "the backend has no plan to draw; such as have: HYBRID" in done.output
     done = CliRunner().invoke(main, [*arguments, "--option", "overlap=0"])
     assert done.exit_code == 1
     assert "backend CPU makes no plan that options could change" in done.output

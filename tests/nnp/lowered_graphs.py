@@ -55,7 +55,7 @@ def check_program(program: Program, on: Target) -> None:
 
 
 def results(found: Version, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Of `arrays` for all parameters."""
+    """What the simulated program gives for `arrays`, one for each parameter."""
     graph, store = found.graph, found.quantization.store
     contents = dict(zip(graph.parameters, arrays, strict=True))
     contents |= {node.output: node.attrs["value"] for node in graph.nodes if node.op.name == "constant"}

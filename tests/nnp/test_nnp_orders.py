@@ -42,7 +42,7 @@ def lowered() -> tuple[Version, Program, tuple[np.ndarray, ...]]:
 
 
 def outputs(program: Program, order: Collection[int]) -> list[bytes] | None:
-    """Of a second call with the same inputs, the instructions executed in another order; None if one can't be."""
+    """What a second call with the same inputs gives, its instructions executed in this order; None if one can't be."""
     assert sorted(order) == list(range(len(program.instructions)))
     simulator = FunctionalSimulator(replace(program, instructions=[program.instructions[at] for at in order]))
     try:
@@ -90,7 +90,7 @@ def test_every_order_that_after_allows_gives_the_same_bits() -> None:
 
 
 def test_without_an_edge_there_is_an_order_that_fails() -> None:
-    """Of each edge alone: what writes too late or too early is seen in the results."""
+    """Each edge matters: without it, what writes too late or too early is seen in the results."""
     _, program, _ = lowered()
     expected = outputs(program, range(len(program.instructions)))
     unseen = [edge for edge in edges(program)

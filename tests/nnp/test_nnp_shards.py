@@ -14,7 +14,7 @@ from ngraph_mxnet.nnp.lower.access import granule, read, ways
 from ngraph_mxnet.nnp.lower.boxes import Box, cut, full
 from ngraph_mxnet.nnp.lower.target import target_of
 from ngraph_mxnet.nnp.program import Buffer, Instruction, whole
-from ngraph_mxnet.nnp.work import work
+from ngraph_mxnet.nnp.work import demand_of
 from ngraph_mxnet.runtime.compile import compile
 
 ELEMENTS = [("nnp-i-1100", "i8"), ("nnp-i-1100", "f16"), ("nnp-t-1400", "bf16")]
@@ -32,7 +32,7 @@ def cycles(graph: Graph, device: str, element: str, box: Box | None = None) -> f
     node, made = graph.nodes[-1], load_device(device)
     box = box or full(node.output.shape)
     on = target_of(made, "bf16" if element == "bf16" else "f16")
-    return shards.work(node, read(node, box), box, on, element) * made.clock
+    return shards.computing_seconds(node, read(node, box), box, on, element) * made.clock
 
 
 @pytest.mark.parametrize(("device", "element", "expected"), [
@@ -81,19 +81,19 @@ def _is_the_simulators(graph: Graph, device: str, element: str, data: st.DataObj
     attrs = attrs | {name: value for name, value in found.attrs.items() if name in ("groups", "transpose_a")}
     attrs |= {"pads_begin": (1, 1), "pads_end": (1, 1)} if "strides" in attrs else {}
     op = "convolution" if "strides" in attrs else "matmul"
-    took = work(Instruction(f"{made.engine}0.grid", op, (tiles[2],), tuple(tiles[:2]), attrs), made).seconds
+    took = demand_of(Instruction(f"{made.engine}0.grid", op, (tiles[2],), tuple(tiles[:2]), attrs), made).seconds
     assert cycles(graph, device, element, box) == pytest.approx((took - made.grid_startup) * made.clock)
 
 
 @pytest.mark.parametrize(("precision", "expected"), [("int8", "i8"), ("f16", "f16")])
 def test_shards_are_chosen_by_the_element_of_the_product(monkeypatch, precision: str, expected: str):
-    graph, elements, estimate = convolution(images=2), set(), shards.work
+    graph, elements, estimate = convolution(images=2), set(), shards.computing_seconds
 
     def noting(node, found, box, target, element):
         elements.update({element} if node.op.name.startswith("convolution") else ())
         return estimate(node, found, box, target, element)
 
-    monkeypatch.setattr(shards, "work", noting)
+    monkeypatch.setattr(shards, "computing_seconds", noting)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(p.shape).astype(np.float32) for p in graph.parameters]
     compile(graph, "NNP", precision=precision, instances=1)(*arrays)

@@ -17,7 +17,7 @@ from ngraph_mxnet.nnp.device import load_device
 from ngraph_mxnet.nnp.hazards import order, share
 from ngraph_mxnet.nnp.program import Buffer, Instruction, Program, Tile, whole
 from ngraph_mxnet.nnp.timing import fair_rates, simulate
-from ngraph_mxnet.nnp.work import alone, work
+from ngraph_mxnet.nnp.work import alone, demand_of
 
 I = load_device(DEVICE)  # noqa: E741
 T = load_device("nnp-t-1400")
@@ -37,7 +37,7 @@ def critical_path(program: Program, seconds: list[float]) -> float:
 @given(programs())
 def test_every_program_ends_between_its_bounds(program: Program):
     order(program)
-    seconds = [alone(work(instruction, I), I) for instruction in program.instructions]
+    seconds = [alone(demand_of(instruction, I), I) for instruction in program.instructions]
     timeline = simulate(program)
     assert critical_path(program, seconds) <= timeline.seconds * (1 + 1e-9)
     assert timeline.seconds <= sum(seconds) * (1 + 1e-9)
@@ -83,7 +83,7 @@ def test_a_copy_takes_latency_and_bytes_over_the_slowest():
 
 def test_short_runs_cost_whole_bursts():
     image, tile = Buffer("image", "dram", 0, "i8", (64, 128)), Buffer("t", "ice0.sram", 0, "i8", (64, 8))
-    moved = work(Instruction("ice0.dma0", "copy", (whole(tile),), (Tile(image, (0, 0), (64, 8)),)), I)
+    moved = demand_of(Instruction("ice0.dma0", "copy", (whole(tile),), (Tile(image, (0, 0), (64, 8)),)), I)
     assert moved.moved == 64 * 64 and moved.traffic == {"dram": 64 * 64, "ice0.sram": 512}
 
 
@@ -131,44 +131,44 @@ def convolution(data: tuple[int, ...], weights: tuple[int, ...], pad: int, strid
     (convolution((1, 64, 8, 8), (64, 64, 3, 3), 1, element="f16"), 2 * 2 * 64 * 9),
 ])
 def test_cycles_of_the_grid(instruction: Instruction, cycles: int):
-    done = work(instruction, I)
-    assert done.seconds == pytest.approx((64 + cycles) / I.clock)
+    demand = demand_of(instruction, I)
+    assert demand.seconds == pytest.approx((64 + cycles) / I.clock)
     n, o, h, w = instruction.writes[0].shape
-    assert list(done.macs.values()) == [n * o * h * w * int(np.prod(instruction.reads[1].shape[1:]))]
+    assert list(demand.macs.values()) == [n * o * h * w * int(np.prod(instruction.reads[1].shape[1:]))]
 
 
 def test_a_full_grid_runs_at_its_peak():
-    done = work(convolution((4, 256, 16, 16), (256, 256, 3, 3), 1), I)
-    assert done.macs["i8"] / (done.seconds - I.grid_startup) == pytest.approx(I.peak("i8") / I.engines)
+    demand = demand_of(convolution((4, 256, 16, 16), (256, 256, 3, 3), 1), I)
+    assert demand.macs["i8"] / (demand.seconds - I.grid_startup) == pytest.approx(I.peak("i8") / I.engines)
 
 
 def test_the_grid_is_as_slow_as_its_memory():
     """A 1x1 convolution in bf16 reads 64 weights' and 128 data's bytes a cycle, the scratchpad gives 159."""
-    done = work(convolution((1, 512, 16, 16), (512, 512, 1, 1), 0, element="bf16"), T)
+    demand = demand_of(convolution((1, 512, 16, 16), (512, 512, 1, 1), 0, element="bf16"), T)
     cycles = 16 * 4 * 512
     count = cycles * (32 + 64) * 2 + 512 * 256 * 2
-    assert done.seconds - T.grid_startup == pytest.approx(count / 175e9) and count / 175e9 > cycles / T.clock
+    assert demand.seconds - T.grid_startup == pytest.approx(count / 175e9) and count / 175e9 > cycles / T.clock
 
 
 def test_positions_joined_or_not():
     instruction = convolution((4, 64, 7, 7), (32, 64, 1, 1), 0)
     for joined, blocks in ((2, ceil(4 * 49 / 32)), (1, 4 * 2), (0, 4 * 7)):
         device = load_device(DEVICE, {"grid.joined": joined})
-        assert work(instruction, device).seconds - device.grid_startup == pytest.approx(16 * blocks / device.clock)
+        assert demand_of(instruction, device).seconds - device.grid_startup == pytest.approx(16 * blocks / device.clock)
 
 
 def test_vector_operations():
     tile = whole(Buffer("a", "ice0.tcm", 0, "f16", (1000,)))
     relu, exp = (Instruction("ice0.vector", "vector", (tile,), (tile,), {"op": op}) for op in ("relu", "exp"))
-    assert work(relu, I).seconds == pytest.approx((32 + 32) / I.clock)  # 1000 elements on 32 lanes
-    assert work(exp, I).seconds == pytest.approx((32 + 32 * 16) / I.clock)
+    assert demand_of(relu, I).seconds == pytest.approx((32 + 32) / I.clock)  # 1000 elements on 32 lanes
+    assert demand_of(exp, I).seconds == pytest.approx((32 + 32 * 16) / I.clock)
 
 
 def test_a_transpose_is_free_where_the_memory_does_it():
     def seconds(engine: str, device) -> float:
         a, b = (Buffer("tile", f"{engine}.sram", 1 << 20, "f32", shape) for shape in ((64, 32), (32, 64)))
-        done = work(Instruction(f"{engine}.dma0", "transpose", (whole(b),), (whole(a),), {"order": (1, 0)}), device)
-        return done.moved
+        transpose = Instruction(f"{engine}.dma0", "transpose", (whole(b),), (whole(a),), {"order": (1, 0)})
+        return demand_of(transpose, device).moved
 
     assert seconds("tpc0", T) == 64 * 32 * 4
     assert seconds("ice0", I) == 64 * 32 * 64

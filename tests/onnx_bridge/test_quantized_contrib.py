@@ -124,7 +124,7 @@ def test_a_product_that_quantises_its_operand(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_scales_of_blocks(backend: str) -> None:
-    """Of the default domain: the last block is cut off."""
+    """The operator of the default domain; the last block is cut off."""
     x, steps, zeros = drawn(3, 10, dtype=np.int8), RANDOM.uniform(0.1, 1, (3, 3)).astype(np.float32), \
         drawn(3, 3, dtype=np.int8)
     wide = [np.repeat(part, 4, axis=1)[:, :10] for part in (steps, zeros)]

@@ -118,7 +118,7 @@ def test_binary_ops_broadcast(op: str):
 
 @pytest.mark.parametrize("element", [e for e in ELEMENT_TYPES.values() if e.numpy.kind in "iu"], ids=str)
 def test_arithmetic_of_integers_keeps_the_element_type(element):
-    """Of scalars too, for which NumPy 1 would rather have int64, or of uint64 nothing at all."""
+    """Scalars too, of which NumPy 1 would make int64, and of those of uint64 nothing at all."""
     for op in ARITHMETIC:
         if op not in ("atan2", "logical_and", "logical_or", "logical_xor"):
             assert evaluate(op, element.numpy.type(3), element.numpy.type(1)).dtype == element.numpy

@@ -62,7 +62,7 @@ def test_words_in_any_case(monkeypatch, name, text, value):
     ],
 )
 def test_wrong_values_are_told_once_and_count_as_unset(monkeypatch, caplog, name, text):
-    monkeypatch.setattr(config, "_told", set())
+    monkeypatch.setattr(config, "_warned", set())
     monkeypatch.setenv(name, text)
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         assert config.get(name) == config.get(name) == config.VARIABLES[name].default
@@ -71,13 +71,13 @@ def test_wrong_values_are_told_once_and_count_as_unset(monkeypatch, caplog, name
 
 
 def test_misspelt_names_are_told_once(monkeypatch, caplog):
-    monkeypatch.setattr(config, "_told", set())
+    monkeypatch.setattr(config, "_warned", set())
     monkeypatch.setenv("NGRAPH_BAKEND", "CPU")
     monkeypatch.setenv("NGRAPH_BACKEND", "CPU")
     monkeypatch.setenv("NGRAPH_DOCS_OF_SOMEBODY", "on")
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
-        config.tell_misspelt()
-        config.tell_misspelt()
+        config.warn_of_misspelt()
+        config.warn_of_misspelt()
     first, = caplog.messages
     assert first == "NGRAPH_BAKEND is set, but there is no such variable: did you mean NGRAPH_BACKEND?"
 

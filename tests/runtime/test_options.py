@@ -83,7 +83,7 @@ def onnx_model() -> bytes:
 
 
 def symbol(folder: Path) -> Path:
-    """Of an operator that does not exist: options come first."""
+    """A model with an operator that does not exist: options come first."""
     nodes = [{"op": "null", "name": "x", "inputs": []}, {"op": "NoSuchOperator", "name": "y", "inputs": [[0, 0, 0]]}]
     path = folder / "net-symbol.json"
     path.write_text(json.dumps({"nodes": nodes, "arg_nodes": [0], "node_row_ptr": [0, 1, 2], "heads": [[1, 0, 0]]}))

@@ -6,13 +6,16 @@ import functools
 from collections.abc import Iterable
 
 import llvmlite.binding as llvm
+from llvmlite import ir
 
 from ngraph_mxnet.cpu.codegen.emit import expression_name, module_text
 from ngraph_mxnet.cpu.codegen.spec import REDUCTIONS, LoopKernel
 from ngraph_mxnet.cpu.isa import Isa
+from ngraph_mxnet.cpu.microkernels.added import MICROKERNELS
 from ngraph_mxnet.cpu.microkernels.target import target_machine
+from ngraph_mxnet.outside import is_outside
 
-__all__ = ["build_object", "load_object"]
+__all__ = ["build_added", "build_object", "load_object"]
 
 _VECTOR_WIDTH: dict[Isa, int] = {"avx512": 16, "avx2": 8, "baseline": 4}
 _NO_EXPRESSION = {"load", "constant", "convert", *REDUCTIONS}
@@ -33,6 +36,31 @@ def build_object(kernels: dict[str, LoopKernel], isa: Isa) -> bytes:
     optimize(module, machine, vectorize=True)
     module.verify()
     return machine.emit_object(module)
+
+
+def build_added(names: Iterable[str], isa: Isa) -> bytes:
+    """A relocatable object with kernels that other distributions added, under the symbols of the kernel library.
+
+    Raises:
+        KeyError: nobody added such a kernel.
+    """
+    from ngraph_mxnet.cpu.kernels import ALL_KERNELS, symbol
+    from ngraph_mxnet.cpu.kernels.compiler import kernel_module, new_module
+
+    machine = target_machine(isa, jit=True)
+    whole = new_module("", machine)
+    for name in names:
+        record = ALL_KERNELS.get(name)
+        if name in MICROKERNELS:
+            part = ir.Module(name)
+            MICROKERNELS[name](part, symbol(name, isa), isa)
+            whole.link_in(new_module(str(part), machine))
+        elif record is not None and is_outside(record.function):
+            whole.link_in(kernel_module(record, symbol(name, isa), machine))
+        else:
+            raise KeyError(f"no kernel {name!r} in the kernel library, and no other distribution added it")
+    whole.verify()
+    return machine.emit_object(whole)
 
 
 def expressions(kernels: Iterable[LoopKernel]) -> list[str]:

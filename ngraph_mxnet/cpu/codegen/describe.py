@@ -48,15 +48,15 @@ def describe(body: Graph) -> Description | None:
     space = _space(body)
     if space is None or not body.results:
         return None
-    work = _Describing(Description(*space), body)
+    describing = _Describing(Description(*space), body)
     for node in body.nodes:
-        if not work.add(node):
+        if not describing.add(node):
             return None
-    made = work.made
+    made = describing.made
     if any(value not in made for value in body.results):
         return None  # a parameter returned as it is
-    work.description.results = [made[value] for value in body.results]
-    return work.description
+    describing.description.results = [made[value] for value in body.results]
+    return describing.description
 
 
 def _space(body: Graph) -> tuple[Shape, int] | None:

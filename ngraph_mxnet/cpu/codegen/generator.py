@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,25 @@ def _from_disk(kernels: dict[str, LoopKernel], isa: Isa, key: str) -> Code:
     if store and not kept:
         store.put(_KIND, key, code)
     return Code(*load_object(code, kernels, isa))
+
+
+def added_code(names: Iterable[str], isa: Isa) -> Code:
+    """The code of kernels that other distributions added, by the names of their records.
+
+    Raises:
+        KeyError: nobody added such a kernel.
+    """
+    with _lock:
+        return _added(tuple(sorted(names)), isa)
+
+
+@functools.cache
+def _added(names: tuple[str, ...], isa: Isa) -> Code:
+    from ngraph_mxnet.cpu.codegen.build import build_added, load_object
+    from ngraph_mxnet.cpu.kernels import symbol
+
+    logger.info("compiling %s, which other distributions added", ", ".join(names))
+    return Code(*load_object(build_added(names, isa), [symbol(name, isa) for name in names], isa))
 
 
 @functools.cache

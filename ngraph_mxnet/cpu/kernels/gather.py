@@ -44,14 +44,15 @@ def _gather(element: types.Type) -> Callable:
     return gather
 
 
-def _scatter(element: types.Type) -> Callable:
+def _scatter(element: types.Type, read: Callable, combined: Callable) -> Callable:
     def scatter(tensors, ints, floats, begin, end):
-        """out[positions[i]] = updates[i] for i = 0, 1, ..., rows of `inner` elements; other rows stay as they are.
+        """out[positions[i]] and updates[i] become one for i = 0, 1, ..., rows of `inner` elements; other rows stay as
+        they are.
 
         tensors: updates, positions (int64; rows for others are left out), output; all contiguous.
-        Tasks: ceil(inner / columns).
+        floats: the number of what is done; without it the update takes the place. Tasks: ceil(inner / columns).
         """
-        p = read_scatter(ints, floats)
+        p = read(ints, floats)
         updates, positions, out = pointer(tensors, 0, element), pointer(tensors, 1, types.int64), pointer(
             tensors, 2, element)
         for task in range(begin, end):
@@ -61,14 +62,18 @@ def _scatter(element: types.Type) -> Callable:
                     continue
                 source, target = shift(updates, i * p.inner), shift(out, positions[i] * p.inner)
                 for j in range(first, min(first + p.columns, p.inner)):
-                    target[j] = source[j]
+                    target[j] = combined(p, target[j], source[j])
 
     return scatter
 
 
+_replaced = inline(lambda p, x, y: y)
+
+
 @inline
-def _combined(code, x, y):
+def _combined(p, x, y):
     """`SCATTER_CODES`; NaN stays."""
+    code = types.int64(p.code)
     if code == 0:
         return x + y
     if code == 1:
@@ -78,34 +83,11 @@ def _combined(code, x, y):
     return select((x < y) | (x != x), x, y)
 
 
-def _scatter_into(element: types.Type) -> Callable:
-    def scatter(tensors, ints, floats, begin, end):
-        """out[positions[i]] and updates[i] become one for i = 0, 1, ...; other rows stay as they are.
-
-        tensors: updates, positions (int64; rows for others are left out), output; all contiguous.
-        floats: the number of what is done. Tasks: ceil(inner / columns).
-        """
-        p = read_scatter_into(ints, floats)
-        code = types.int64(p.code)
-        updates, positions, out = pointer(tensors, 0, element), pointer(tensors, 1, types.int64), pointer(
-            tensors, 2, element)
-        for task in range(begin, end):
-            first = task * p.columns
-            for i in range(p.count):
-                if types.uint64(positions[i]) >= types.uint64(p.rows):
-                    continue
-                source, target = shift(updates, i * p.inner), shift(out, positions[i] * p.inner)
-                for j in range(first, min(first + p.columns, p.inner)):
-                    target[j] = _combined(code, target[j], source[j])
-
-    return scatter
-
-
 for _name, _element in (("f32", types.float32), ("f64", types.float64), ("i64", types.int64)):
-    kernel(f"scatter_{_name}")(_scatter_into(_element))
+    kernel(f"scatter_{_name}")(_scatter(_element, read_scatter_into, _combined))
 
 for _bytes, _element in _BY_SIZE:
-    for _name, _function in (("gather", _gather(_element)), ("scatter", _scatter(_element))):
+    for _name, _function in (("gather", _gather(_element)), ("scatter", _scatter(_element, read_scatter, _replaced))):
         kernel(f"{_name}_{_bytes}")(_function)
 
 

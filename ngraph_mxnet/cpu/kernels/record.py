@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ngraph_mxnet import outside
+
 __all__ = ["ALL_KERNELS", "KernelRecord", "kernel", "register", "symbol"]
 
 
@@ -49,6 +51,7 @@ def register(record: KernelRecord) -> KernelRecord:
     if record.name in ALL_KERNELS:
         raise ValueError(f"the kernel {record.name!r} is registered twice")
     ALL_KERNELS[record.name] = record
+    outside.note(record.function)
     return record
 
 

@@ -55,8 +55,8 @@ def attention(ctx: Lowering, node: Node) -> None:
         **by_name("out_outer out_inner out_row", _two(out.strides[:-1], 0)),
         **by_name("mask_outer mask_inner mask_row", _two(steps[:-1], 0)), mask_column=steps[-1],
         scale=node.attrs["scale"], fill=node.attrs["fill"])
-    work = 2 * prod(batch) * rows * columns * (depth + width)
-    ctx.emit("attention", params, queries=left, keys=packed, values=right, mask=mask, output=out, operations=work)
+    operations = 2 * prod(batch) * rows * columns * (depth + width)
+    ctx.emit("attention", params, queries=left, keys=packed, values=right, mask=mask, output=out, operations=operations)
     ctx.set_plain(node.output, out)
 
 
@@ -68,7 +68,7 @@ def task_rows(rows: int, columns: int) -> int:
 
 
 def _two(numbers: Sequence[int], fill: int) -> list[int]:
-    """For two batch dimensions, and what follows them, of which there may be fewer."""
+    """Sizes (`fill` 1) of two batch dimensions, or strides (`fill` 0) of these and of the row, filled up in front."""
     return [*[fill] * (3 - len(numbers) if fill == 0 else 2 - len(numbers)), *numbers]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet import outside
 from ngraph_mxnet.cpu.codegen.generator import Generator
 from ngraph_mxnet.cpu.instruction import Buffer, Space
 from ngraph_mxnet.cpu.isa import Isa
@@ -349,6 +350,7 @@ def lowers(*ops: str, check: Check = lambda node: None) -> Callable[[Rule], Rule
             if op in RULES:
                 raise ValueError(f"two lowering rules for {op}")
             RULES[op] = LoweringRule(rule, check)
+        outside.note(rule)
         return rule
 
     return declare

@@ -24,6 +24,7 @@ from ngraph_mxnet.cpu.microkernels.tiles import ContractionSize, choose_tiles
 from ngraph_mxnet.cpu.microkernels.variants import Kind
 from ngraph_mxnet.cpu.params import Params
 from ngraph_mxnet.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
+from ngraph_mxnet.cpu.params.record import by_name
 from ngraph_mxnet.cpu.view import (
     BF16,
     BLOCK,
@@ -181,7 +182,6 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     steps = step_table(source.plane, channels=source.channels, channel_stride=source.channel_stride,
                        lanes=BLOCK if single else 1, kernel=geometry.kernel, dilation=geometry.dilations,
                        slices=geometry.slices, slice_stride=geometry.slice_stride)
-    slope, offset, gain, raised = epilogue.gate or NO_GATE
     params = contraction_params(
         **choice.fields(), steps=steps.size,
         flags=_flags(out, residual, second) | FLAG_GATE * (epilogue.gate is not None),
@@ -191,7 +191,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         res_image_stride=planes["residual"].image if residual else 0, res_block_stride=block_bytes(residual),
         out2_image_stride=planes["output2"].image if second else 0, out2_block_stride=block_bytes(second),
         lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2, upper2=epilogue.upper2,
-        slope=slope, offset=offset, scale=gain, shift=raised,
+        **by_name("slope offset scale shift", epilogue.gate or NO_GATE),
     )
     packed = weights.pack(ctx, source, choice.oc_tile)
     bias, scale, shift = (
@@ -266,7 +266,8 @@ class Packing:
 
     @staticmethod
     def of_convolution(weights: Value, groups: int) -> Packing:
-        """All taps; in three dimensions those of the depth are more rows."""
+        """A convolution's weights with all taps. In three dimensions the taps along the depth count as rows of the
+        kernel."""
         outputs, inputs, *kernel = weights.shape
         shape = (outputs, inputs, prod(kernel[:-1]), kernel[-1])
         return Packing(weights, shape, contiguous_strides(shape), groups)  # type: ignore[arg-type]

@@ -49,8 +49,8 @@ def matmul(ctx: Lowering, node: Node) -> None:
         wide.product(ctx, node)
         return
     a, b = node.inputs[:2]
-    *batch, rows, columns = node.output.shape
-    pitch = -(-columns // BLOCK) * BLOCK
+    *batch, rows, channels = node.output.shape
+    pitch = -(-channels // BLOCK) * BLOCK
     buffer = ctx.builder.arena(prod(batch) * rows * pitch * 4)
     strides = (*contiguous_strides((*batch, rows, pitch))[:-1], 1)
     out = PlainView(node.output.type, buffer, 0, strides=strides)
@@ -118,13 +118,13 @@ def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shap
 
 def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list[Axis], rows: int) -> None:
     """One instruction if the batch is one dimension with a matrix b each and one without, else several."""
-    columns, depth = node.output.shape[-1], left.type.shape[-1]
+    channels, depth = node.output.shape[-1], left.type.shape[-1]
     group = max((axis for axis in axes if axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
     image = max((axis for axis in axes if not axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
     size = left.type.element.size  # of the packed right operand's elements too
     blocks, plane = -(-depth // BLOCK), Plane(0, left.strides[-2] * size)
     steps = step_table(plane, channels=blocks, channel_stride=BLOCK * size)
-    product = ContractionSize.of_product(rows, -(-columns // BLOCK), steps.size, groups=group.size * image.size)
+    product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
     choice = choose_tiles(ctx.target.isa, "k16", product, threads=ctx.target.threads, bf16=ctx.bf16)
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, out.strides[-2] * 4))
     matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
@@ -136,14 +136,14 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     })
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
                           bf16=ctx.bf16)
-    bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, columns, choice.oc_tile)
+    bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, channels, choice.oc_tile)
     matrices, rights = group.size * image.size, group.size if group.b else 1
-    touched = (matrices * rows * depth + rights * depth * columns) * size + matrices * rows * columns * 4
+    touched = (matrices * rows * depth + rights * depth * channels) * size + matrices * rows * channels * 4
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
         ctx.emit(choice.kernel, params, input=replace(left, offset=left.offset + a * size),
                  weights=replace(packed, offset=packed.offset + b * matrix_bytes), bias=bias,
                  output=replace(out, offset=out.offset + o * 4), pixels=ctx.table(pixels),
-                 steps=ctx.table(steps), operations=2 * matrices * rows * columns * depth, bytes=touched, exact=True)
+                 steps=ctx.table(steps), operations=2 * matrices * rows * channels * depth, bytes=touched, exact=True)
 
 
 def _rest(axes: list[Axis]) -> Iterator[tuple[int, int, int]]:
@@ -158,14 +158,14 @@ def packed_right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_
     """Operand b, every matrix packed, in the order of its own batch."""
 
     def emit(context: Lowering, source: PlainView, destination: View) -> None:
-        rows, columns = (-2, -1) if transpose else (-1, -2)
+        channels, depth = (-2, -1) if transpose else (-1, -2)
         shape, strides = source.type.shape, source.strides
         batch, steps = list(shape[:-2]), list(strides[:-2])
         count, between = 1, 0
         while batch and (count == 1 or steps[-1] == count * between):  # the innermost dimensions at one stride
             size, step = batch.pop(), steps.pop()
             between, count = (step, size) if count == 1 else (between, count * size)
-        params = packed_matrices((shape[rows], shape[columns]), (strides[rows], strides[columns]), count=count,
+        params = packed_matrices((shape[channels], shape[depth]), (strides[channels], strides[depth]), count=count,
                                  between=between, oc_tile=oc_tile)
         for number, index in enumerate(np.ndindex(*batch)):
             offset = source.offset + 4 * sum(i * step for i, step in zip(index, steps, strict=True))
@@ -178,12 +178,12 @@ def packed_right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_
     return ctx.packed(b, (kernel, transpose, oc_tile), size, emit, contiguous=False)
 
 
-def _bias(ctx: Lowering, value: Value | None, columns: int, oc_tile: int) -> View:
+def _bias(ctx: Lowering, value: Value | None, channels: int, oc_tile: int) -> View:
     """The bias as packed channels, or zeros."""
-    size = -(-columns // oc_tile) * oc_tile * 4
+    size = -(-channels // oc_tile) * oc_tile * 4
     if value is None:
         return ctx.table(np.zeros(size // 4, np.float32))
-    params = packed_channels(columns, groups=1, oc_tile=oc_tile)
+    params = packed_channels(channels, groups=1, oc_tile=oc_tile)
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:
         context.emit("pack_channels", params, values=vector, packed=destination)

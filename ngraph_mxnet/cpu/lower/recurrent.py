@@ -39,12 +39,12 @@ def rnn(ctx: Lowering, node: Node) -> None:
         for value in node.outputs:
             ctx.set_plain(value, ctx.new_plain(value.type))
         return
-    steps, rows, columns = x.shape
+    steps, rows, gates = x.shape
     source = _rows(ctx, x)
     product = _Product.of(ctx, weights, bias, rows)
     projection = _Product.of(ctx, rest[1], None, rows) if len(rest) > 1 else None
     out = _padded(ctx, node.outputs[0].type)
-    room = _padded(ctx, TensorType(f32, (rows, columns)))
+    room = _padded(ctx, TensorType(f32, (rows, gates)))
     inner = _padded(ctx, TensorType(f32, (rows, rest[0].shape[1]))) if projection is not None else None
     before = _rows(ctx, rest[0]) if rest else None
     state_buffer = ctx.builder.arena(rest[0].type.bytes) if rest else None
@@ -69,38 +69,38 @@ def rnn(ctx: Lowering, node: Node) -> None:
 
 @dataclass(frozen=True)
 class _Product:
-    """left weights^T + bias for `rows` rows, weights [columns][depth] and bias packed once for all steps."""
+    """left weights^T + bias for `rows` rows, weights [channels][depth] and bias packed once for all steps."""
 
     choice: TileChoice
     packed: View
     bias: View
     rows: int
-    columns: int
+    channels: int
     depth: int
 
     @staticmethod
     def of(ctx: Lowering, weights: Value, bias: Value | None, rows: int) -> _Product:
-        columns, depth = weights.shape
+        channels, depth = weights.shape
         blocks = -(-depth // BLOCK)
-        size = ContractionSize.of_product(rows, -(-columns // BLOCK), blocks)
+        size = ContractionSize.of_product(rows, -(-channels // BLOCK), blocks)
         choice = choose_tiles(ctx.target.isa, "k16", size, threads=ctx.target.threads)
         tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
 
         def pack(context: Lowering, source: PlainView, destination: View) -> None:
-            params = packed_matrices((columns, depth), source.strides, count=1, between=0, oc_tile=tile)
+            params = packed_matrices((channels, depth), source.strides, count=1, between=0, oc_tile=tile)
             context.emit("pack_contraction", params, weights=source, packed=destination)
 
         def pack_bias(context: Lowering, source: PlainView, destination: View) -> None:
-            context.emit("pack_channels", channels, values=source, packed=destination)
+            context.emit("pack_channels", vector_params, values=source, packed=destination)
 
         packed = ctx.packed(weights, ("pack_contraction", True, tile), padded * blocks * BLOCK * 4, pack,
                             contiguous=False)
-        channels = packed_channels(columns, groups=1, oc_tile=tile)
+        vector_params = packed_channels(channels, groups=1, oc_tile=tile)
         if bias is None:
             vector = ctx.table(np.zeros(padded, np.float32))
         else:
-            vector = ctx.packed(bias, ("channels", *channels.ints()), padded * 4, pack_bias)
-        return _Product(choice, packed, vector, rows, columns, depth)
+            vector = ctx.packed(bias, ("channels", *vector_params.ints()), padded * 4, pack_bias)
+        return _Product(choice, packed, vector, rows, channels, depth)
 
     def emit(self, ctx: Lowering, left: PlainView, out: PlainView) -> None:
         """`left` is finite, and `out` may be written, up to whole blocks."""
@@ -109,10 +109,10 @@ class _Product:
         pixels = pixel_table(1, self.rows, inputs=plane, output=Plane(0, out.strides[0] * 4))
         params = contraction_params(**self.choice.fields(), steps=steps.size, pixel_stride=plane.pixel,
                                    out_block_stride=BLOCK * 4)
-        touched = (self.rows * (self.depth + self.columns) + self.depth * self.columns) * 4
+        touched = (self.rows * (self.depth + self.channels) + self.depth * self.channels) * 4
         ctx.emit(self.choice.kernel, params, input=left, weights=self.packed, bias=self.bias, output=out,
                  pixels=ctx.table(pixels), steps=ctx.table(steps),
-                 operations=2 * self.rows * self.columns * self.depth, bytes=touched)
+                 operations=2 * self.rows * self.channels * self.depth, bytes=touched)
 
 
 def _emit_gates(ctx: Lowering, cell: str, x: PlainView, product: PlainView, before: PlainView, out: PlainView,
@@ -139,8 +139,8 @@ def _left(ctx: Lowering, value: Value) -> PlainView:
 
 def _padded(ctx: Lowering, type_: TensorType) -> PlainView:
     """New memory, a row being whole blocks."""
-    *outer, columns = type_.shape
-    whole = type_.with_shape((*outer, -(-columns // BLOCK) * BLOCK))
+    *outer, channels = type_.shape
+    whole = type_.with_shape((*outer, -(-channels // BLOCK) * BLOCK))
     view = ctx.new_plain(whole)
     return PlainView(type_, view.buffer, 0, view.writers, view.strides)
 

@@ -25,7 +25,7 @@ from ngraph_mxnet.cpu.microkernels.params import (
     Operand,
 )
 from ngraph_mxnet.cpu.microkernels.peak import build_peak
-from ngraph_mxnet.cpu.microkernels.tables import PIXEL_COLUMNS
+from ngraph_mxnet.cpu.microkernels.tables import PIXEL_TENSORS
 from ngraph_mxnet.cpu.microkernels.tile import TileValues, emit_tile, prefetch_bytes
 from ngraph_mxnet.cpu.microkernels.variants import Isa, Variant, symbol, variants
 
@@ -121,7 +121,7 @@ def _decode(e: Emitter, p: _Scalars, task: ir.Value) -> _Task:
 
 
 def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> TileValues:
-    """Pointers and strides of a task; `columns` still at the table's start."""
+    """Pointers and strides of a task; `offsets` still at the table's start."""
     b = e.builder
     n = p.ints
     zero, one = ir.Constant(I64, 0), ir.Constant(I64, 1)
@@ -146,10 +146,10 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
 
     weights = e.at(p.operands[Operand.WEIGHTS], b.mul(task.group, n["weight_group_stride"]))
     image = e.at(p.operands[Operand.INPUT], b.mul(task.image, n["in_image_stride"]))
-    column = b.mul(b.mul(n["rows"], n["row_pixels"]), ir.Constant(I64, 4))
-    columns = [p.operands[Operand.PIXELS]]
-    while len(columns) < len(PIXEL_COLUMNS):
-        columns.append(e.at(columns[-1], column))
+    row_bytes = b.mul(b.mul(n["rows"], n["row_pixels"]), ir.Constant(I64, 4))
+    offsets = [p.operands[Operand.PIXELS]]
+    while len(offsets) < len(PIXEL_TENSORS):
+        offsets.append(e.at(offsets[-1], row_bytes))
     steps = p.operands[Operand.STEPS]
     return TileValues(
         input=e.at(image, b.mul(task.group, n["in_group_stride"])),
@@ -161,7 +161,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         output=image_block(Operand.OUTPUT, "out"),
         residual=image_block(Operand.RESIDUAL, "res"),
         output2=image_block(Operand.OUTPUT2, "out2"),
-        columns=columns,
+        offsets=offsets,
         steps=steps,
         steps_end=e.at(steps, b.mul(n["steps"], ir.Constant(I64, 4))),
         is_first=ir.Constant(I1, 1),
@@ -258,8 +258,8 @@ def _emit_tile_loop(e: Emitter, p: _Scalars, values: TileValues, variant: Varian
     b.position_at_end(body)
     tile, tile_in_row, start = (b.phi(I64) for _ in range(3))
     pixels = b.add(r.size, b.zext(b.icmp_signed("<", tile_in_row, r.larger), I64))
-    columns = [e.at(column, b.mul(start, ir.Constant(I64, 4))) for column in values.columns]
-    values = replace(values, columns=columns, ahead=_ahead(e, p, values, variant, b.sub(tile, r.first)))
+    offsets = [e.at(row, b.mul(start, ir.Constant(I64, 4))) for row in values.offsets]
+    values = replace(values, offsets=offsets, ahead=_ahead(e, p, values, variant, b.sub(tile, r.first)))
     switch = b.switch(pixels, invalid)
     for count in range(1, variant.tile + 1):
         case = e.block(f"m{count}")

@@ -134,11 +134,11 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
                "output2": (n.out2_image_stride, n.out2_group_stride, n.out2_block_stride)}
     results = [("output", 1, 0, FLAG_OUTPUT_BF16), ("residual", 2, FLAG_RESIDUAL, FLAG_RESIDUAL_BF16),
                ("output2", 3, FLAG_OUTPUT2, FLAG_OUTPUT2_BF16)]
-    for operand, column, flag, narrow in results:
+    for operand, row, flag, narrow in results:
         if n.flags & flag == flag:
             axes = zip((n.images, n.groups, n.out_blocks), strides[operand], strict=True)
             pixel = 4 * BLOCK // (2 if variant.bf16 and n.flags & narrow else 1)
-            spans.append(around(operand, int(offsets[column].min()), int(offsets[column].max()) + pixel, *axes))
+            spans.append(around(operand, int(offsets[row].min()), int(offsets[row].max()) + pixel, *axes))
     if n.flags & FLAG_OUTPUT2:
         spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
     return spans

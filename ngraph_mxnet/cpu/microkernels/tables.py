@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["PIXEL_COLUMNS", "Plane", "pixel_table", "step_table"]
+__all__ = ["PIXEL_TENSORS", "Plane", "pixel_table", "step_table"]
 
-PIXEL_COLUMNS = ("input", "output", "residual", "output2")
-"""Rows of the pixel table, in order."""
+PIXEL_TENSORS = ("input", "output", "residual", "output2")
+"""The tensors in which the pixel table says where a pixel lies: a row of offsets each, in this order."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,18 @@ def pixel_table(
     padding: tuple[int, int] = (0, 0),
     images: int = 1,
 ) -> np.ndarray:
-    """int32 `[4][images * out_h * out_w]`: byte offset of each output pixel in each of `PIXEL_COLUMNS`.
+    """int32 `[4][images * out_h * out_w]`: byte offset of each output pixel in each of `PIXEL_TENSORS`.
 
     Input offsets point at the pixel's first tap, which may lie in the halo (a negative offset). `images > 1`
     folds a batch into the pixels, with `Plane.image`; the kernel's `images` is then 1. A matrix of M rows
     is `out_h=1, out_w=M` with `Plane(0, bytes of a row)`.
     """
     h, w = np.arange(out_h, dtype=np.int64), np.arange(out_w, dtype=np.int64)
-    table = np.zeros((len(PIXEL_COLUMNS), images * out_h * out_w), np.int64)
+    table = np.zeros((len(PIXEL_TENSORS), images * out_h * out_w), np.int64)
     table[0] = _pixel_offsets(inputs, images, h * stride[0] - padding[0], w * stride[1] - padding[1])
-    for column, plane in ((1, output), (2, residual), (3, output2)):
+    for row, plane in ((1, output), (2, residual), (3, output2)):
         if plane is not None:
-            table[column] = _pixel_offsets(plane, images, h, w)
+            table[row] = _pixel_offsets(plane, images, h, w)
     return _narrow(table)
 
 

@@ -34,8 +34,8 @@ class TileValues:
     output: ir.Value
     residual: ir.Value
     output2: ir.Value
-    columns: Sequence[ir.Value]
-    """Pointers to the tile's first entry in each row of the pixel table."""
+    offsets: Sequence[ir.Value]
+    """For each tensor of the pixel table, a pointer to the offset of the tile's first pixel."""
     steps: ir.Value
     """The block's entries of the step table, up to `steps_end`."""
     steps_end: ir.Value
@@ -94,8 +94,8 @@ def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) ->
     zero = ir.Constant(I64, 0)
     if not variant.rows:
         indices = [ir.Constant(I64, m) for m in range(pixels)]
-        return [e.at(v.input, e.load_offset(v.columns[0], m)) for m in indices]
-    pointers = [e.at(v.input, e.load_offset(v.columns[0], zero))]
+        return [e.at(v.input, e.load_offset(v.offsets[0], m)) for m in indices]
+    pointers = [e.at(v.input, e.load_offset(v.offsets[0], zero))]
     four = e.builder.shl(v.pixel_stride, ir.Constant(I64, 2))
     while 4 * len(pointers) < pixels:
         pointers.append(e.at(pointers[-1], four))
@@ -236,11 +236,11 @@ def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[i
     return values
 
 
-def _places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, column: int, block: int,
+def _places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, tensor: int, block: int,
             pixels: int) -> list[ir.Value]:
     """The tile's pixels of a channel block in the tensor at `base`."""
     start = e.at(base, stride) if block else base
-    return [e.at(start, e.load_offset(v.columns[column], ir.Constant(I64, m))) for m in range(pixels)]
+    return [e.at(start, e.load_offset(v.offsets[tensor], ir.Constant(I64, m))) for m in range(pixels)]
 
 
 def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
@@ -281,8 +281,8 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
     b = e.builder
     output_bf16, residual_bf16, output2_bf16 = v.is_bf16
 
-    def places(base: ir.Value, stride: ir.Value, column: int) -> list[ir.Value]:
-        return _places(e, v, base, stride, column, block, len(sums))
+    def places(base: ir.Value, stride: ir.Value, tensor: int) -> list[ir.Value]:
+        return _places(e, v, base, stride, tensor, block, len(sums))
 
     def add_residual() -> list[ir.Value]:
         where = places(v.residual, v.res_block_stride, 2)

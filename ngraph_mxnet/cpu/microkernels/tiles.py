@@ -14,7 +14,7 @@ _VECTORS: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 _FOLD_PIXELS = 256
 """Images of fewer output pixels than this are folded into one pixel range, for fuller tiles."""
 _TASKS_PER_THREAD = 8
-_LEAST_WORK = 32 * 1024
+_LEAST_PRODUCTS = 32 * 1024
 """Multiply-adds of a task, as far as each thread has one: about a microsecond."""
 _L1_SHARE = 20 * 1024
 """Bytes of input that a chunk may keep in L1 while it meets every weight tile."""
@@ -132,10 +132,10 @@ def _cost(choice: TileChoice, vectors: int) -> float:
     width = variant.oc_tile * vectors / BLOCK
     tiles = choice.rows * choice.row_tiles
     pixels = choice.rows * choice.row_pixels
-    work = pixels * width
+    products = pixels * width
     loads = tiles * width + pixels
     # Two loads and two multiply-adds per cycle: a tile wants more arithmetic than loads.
-    return choice.oc_groups * max(work + 0.1 * loads, loads)
+    return choice.oc_groups * max(products + 0.1 * loads, loads)
 
 
 def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, splits: bool) -> TileChoice:
@@ -150,8 +150,8 @@ def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, s
     panel = steps * lanes * variant.oc_tile * 4
     # A few tasks per thread beyond the channel split, for balance; of a small layer as many as are worth a call.
     shares = choice.images * choice.groups * choice.oc_groups
-    work = choice.rows * choice.row_pixels * shares * variant.oc_tile * steps * lanes
-    few = max(1, min(_TASKS_PER_THREAD, work // (_LEAST_WORK * threads))) * threads
+    products = choice.rows * choice.row_pixels * shares * variant.oc_tile * steps * lanes
+    few = max(1, min(_TASKS_PER_THREAD, products // (_LEAST_PRODUCTS * threads))) * threads
     balanced = _even(tiles, -(-tiles // -(-few // shares)))
     weights = panel * choice.oc_groups
     tile_bytes = -(-choice.row_pixels // choice.row_tiles) * pixel_bytes

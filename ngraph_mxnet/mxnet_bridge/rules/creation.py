@@ -20,7 +20,7 @@ LARGEST = 1 << 24
 
 
 def _element(attrs: Attrs, default: ElementType = f32) -> ElementType:
-    """`dtype`; old files have a number, of which -1 is the default's."""
+    """The element type that `dtype` names. Old files have a number there; -1 stands for the default."""
     text = attrs.text("dtype", "None")
     return default if text in ("None", "-1") else attrs.element("dtype")
 

@@ -215,7 +215,7 @@ def _result_is_unsigned(body: _Body, attrs: Attrs, with_sum: bool) -> bool:
 
 def _finished(b: Builder, body: _Body, attrs: Attrs, x: Value, added: tuple[Value | None, list[Value]], own: Value,
               element: ElementType, bounds: Range) -> Outputs:
-    """Sums at the result's scale `own`, activated, with what is added, as integers."""
+    """The result as integers, of sums `x` at its scale `own`: with activations, and with the tensor that is added."""
     other, other_bounds = added
     activations = list(zip(body.kinds, body.activations, strict=True))
     if attrs.bool("with_act", attrs.bool("with_relu", False)):
@@ -233,7 +233,8 @@ def _finished(b: Builder, body: _Body, attrs: Attrs, x: Value, added: tuple[Valu
 
 
 def _in_place(b: Builder, x: Value, held: ElementType, element: ElementType) -> Value:
-    """MXNet writes the result over what is added, saturated in that one's type; its bits are then read as `element`."""
+    """The result where MXNet writes it over the tensor that is added: saturated in that one's type `held`, whose bits
+    are then read as `element`."""
     (lower, upper), (_, top) = limits(held), limits(element)
     whole = b.round(b.clamp(x, lower=lower, upper=upper))
     if upper > top:
@@ -331,7 +332,7 @@ def _quantized_rows(b: Builder, weight: Value, bias: Value | None,
 
 def _rescaled(b: Builder, weight: Value, bias: Value | None, data_scale: Value, weight_size: Value,
               bounds: list[Value]) -> tuple[Value, Value | None, Value]:
-    """An int8 weight as it is, the bias at the sums' scale, and the weight's scale.
+    """The int8 weight, the bias at the scale of the sums, and the weight's scale.
 
     Where the bias would overflow, all of them get a smaller scale.
     """

@@ -79,7 +79,8 @@ def mean(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
 
 
 def _as_float(b: Builder, x: Value, attrs: Attrs) -> Value:
-    """As `dtype` says, or float32; if that is of integers, as it is."""
+    """x in the floating-point type that `dtype` names, else its own or float32; unchanged where `dtype` names
+    integers."""
     own = x.type.element
     element = attrs.element("dtype", own if own.is_float else f32)
     if not element.is_float:

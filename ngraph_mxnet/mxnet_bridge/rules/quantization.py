@@ -168,7 +168,8 @@ def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> O
 def elemwise_add(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
     """With a calibrated range in 8 bits, else in 32.
 
-    Of int8 and uint8, MXNet first makes int8 of the unsigned one at the result's scale, and saturates it there.
+    Where one is int8 and one uint8, MXNet first makes int8 of the unsigned one, at the result's scale, and saturates it
+    there.
     """
     left, right, *bounds = inputs
     for x in (left, right):

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ngraph_mxnet import outside
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType
 from ngraph_mxnet.mxnet_bridge.aliases import canonical
@@ -45,7 +46,7 @@ _NUMBERS = ("f16", "f32", "f64", *_INTEGERS)
 COMPUTED = Types(("f16", "f32"))
 FLOATS = Types(("f16", "f32", "f64"))
 NUMBERS = Types(_NUMBERS)
-"""Integers as they are: the rule adds and multiplies in them."""
+"""Integers too, in which the rule adds and multiplies."""
 MATHS = Types(_NUMBERS, in_f32=("f16", *_INTEGERS))
 """MXNet's functions compute floats of integers and cut the result off."""
 MOVED = Types((*_NUMBERS, "bool"), moves=True)
@@ -53,7 +54,7 @@ MOVED = Types((*_NUMBERS, "bool"), moves=True)
 EXACT = Types((*_NUMBERS, "bool"), in_f32=())
 """Every type as it is, f16 included: the rule sees to the types of its results."""
 LOGIC = Types((*_NUMBERS, "bool"))
-"""Every type, f16 in f32; results in f32 are those of f16."""
+"""Every type. f16 is computed in f32, and an f32 result of f16 inputs becomes f16 again."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ def add_rule(lower: Lowering, *names: str, operands: int | tuple[int, int] = (0,
         if name in _RULES:
             raise ValueError(f"MXNet operator {name} has two rules")
         _RULES[name] = record
+    outside.note(lower)
 
 
 def rule(*names: str, operands: int | tuple[int, int] = (0, ANY), parameters: Sequence[int] = (),

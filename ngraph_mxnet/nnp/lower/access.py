@@ -35,7 +35,7 @@ class Way:
 
 
 def ways(node: Node) -> dict[int, Way]:
-    """By axis of the first output: how the node is cut along it; what changes with windows and groups is not said."""
+    """By axis of the first output: how the node is cut along it. What a cut does to windows and groups `read` says."""
     rule = _right_aligned if node.op.elementwise else _BY_KIND.get(node.op.kind) or _BY_NAME.get(node.op.name)
     found = rule(node) if rule is not None else {}
     return {axis: way for axis, way in found.items() if node.outputs[0].shape[axis] > 1}
@@ -120,7 +120,7 @@ def _aligned(axis: int, rank: int, shape: Shape, result: Shape) -> int | None:
 
 
 def _except(node: Node) -> dict[int, Way]:
-    """Every axis but `axis`; operands of rank 1 (gamma, beta) go along that one."""
+    """Cuts along every axis but `axis`, along which the operands of rank 1 (gamma, beta) lie: these are read whole."""
     shape = node.outputs[0].shape
     return {
         axis: Way((axis,), (axis, *(None for _ in node.inputs[1:])))
@@ -221,7 +221,7 @@ def _transpose(node: Node) -> dict[int, Way]:
 
 
 def _gather(node: Node) -> dict[int, Way]:
-    """Along the indices' axes and those of the slices."""
+    """Cuts along the axes of the indices, and along those of the data that are not indexed."""
     data, indices = (value.shape for value in node.inputs)
     at = node.attrs["axis"] % len(data)
     table: dict[int, Way] = {axis: Way((axis,), (axis, None)) for axis in range(at)}
@@ -238,7 +238,7 @@ def _gather_elements(node: Node) -> dict[int, Way]:
 
 
 def _first(node: Node) -> dict[int, Way]:
-    """The first axis of all operands and outputs."""
+    """Cuts along the first axis of all operands and outputs."""
     return {0: Way((0,) * len(node.outputs), (0,) * len(node.inputs))}
 
 
@@ -247,7 +247,7 @@ def _first_two(node: Node) -> dict[int, Way]:
 
 
 def _regions(node: Node) -> dict[int, Way]:
-    """The regions, of all images, and channels."""
+    """Cuts along the regions, which need all images, and along the channels."""
     return {0: Way((0,), (None, 0)), 1: Way((1,), (1, None))}
 
 
@@ -256,7 +256,7 @@ def _pool(node: Node) -> dict[int, Way]:
 
 
 def _steps(node: Node) -> dict[int, Way]:
-    """The batch of a recurrent layer."""
+    """Cuts along the batch of a recurrent layer."""
     states = {4: (1, None, None, 0), 5: (1, None, None, 0, 0), 6: (1, None, None, 0, 0, None)}[len(node.inputs)]
     return {1: Way((1, *(0 for _ in node.outputs[1:])), states)}
 

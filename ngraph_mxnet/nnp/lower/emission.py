@@ -15,7 +15,7 @@ from ngraph_mxnet.nnp.program import ELEMENT_BYTES, Tile, whole
 from ngraph_mxnet.nnp.quantization import Quantization, on_grid
 
 
-class Work:
+class Job:
     """What one engine computes of a node, `box` of its first output: operands that stay, tiles that come and go.
 
     `scale` is what an i8 product's sums are multiplied with. `shared` operands are read by other engines, too.

@@ -10,7 +10,7 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.nnp.allocator import DeviceMemoryError, padded
 from ngraph_mxnet.nnp.lower.boxes import Box, cut, full
-from ngraph_mxnet.nnp.lower.emission import Work
+from ngraph_mxnet.nnp.lower.emission import Job
 from ngraph_mxnet.nnp.lower.places import NoRoomError, Piece, Places
 from ngraph_mxnet.nnp.lower.shards import Shard, shards
 from ngraph_mxnet.nnp.lower.target import Target
@@ -46,7 +46,7 @@ class Lowering:
         self.instances = instances
         self.quantization = quantization
         self.known = {*weights} | {node.output for node in graph.nodes if node.op.name == "constant"}
-        self.places = Places(target, self._uses(), self.element)
+        self.places = Places(target, self._readers(), self.element)
         self._resident = resident
         self._host = 0
         self._scales: dict[Node, Value] = {}
@@ -57,14 +57,15 @@ class Lowering:
         """How the device stores the value."""
         return self.quantization.elements.get(value, "f32")
 
-    def _uses(self) -> dict[Value, list[int]]:
-        uses: dict[Value, list[int]] = {}
+    def _readers(self) -> dict[Value, list[int]]:
+        """The numbers of the nodes that read each value; the caller comes behind the last of them."""
+        readers: dict[Value, list[int]] = {}
         for number, node in enumerate(self.graph.nodes):
             for value in dict.fromkeys(node.inputs):
-                uses.setdefault(value, []).append(number)
+                readers.setdefault(value, []).append(number)
         for value in self.graph.results:
-            uses.setdefault(value, []).append(len(self.graph.nodes))
-        return uses
+            readers.setdefault(value, []).append(len(self.graph.nodes))
+        return readers
 
     # ---- the whole ----------------------------------------------------------------------------------------
 
@@ -95,16 +96,16 @@ class Lowering:
 
     def _place_weights(self) -> tuple[dict[Value, Buffer], dict[Node, Buffer]]:
         """A buffer for each known value that is read: in the nearest memory, as far as they may, those first that are
-        used least for each byte, as others are loaded while they compute."""
-        uses: dict[Value, float] = {}
+        read least for each byte, as others are loaded while they compute."""
+        often: dict[Value, float] = {}
         for node in self.graph.nodes:
             for value in node.inputs:
                 if value in self.known:
-                    uses[value] = uses.get(value, 0.0) + node.outputs[0].type.size / (value.type.size or 1)
+                    often[value] = often.get(value, 0.0) + node.outputs[0].type.size / (value.type.size or 1)
             if node in self.quantization.products:
-                uses[self._scale(node)] = 0.0
-        uses |= {v: uses.get(v, 0.0) for v in self.graph.results if v in self.known}
-        wanted = sorted(uses, key=lambda value: uses[value])
+                often[self._scale(node)] = 0.0
+        often |= {v: often.get(v, 0.0) for v in self.graph.results if v in self.known}
+        wanted = sorted(often, key=lambda value: often[value])
         weights: dict[Value, Buffer] = {}
         left = self._resident
         for value in wanted:
@@ -132,7 +133,7 @@ class Lowering:
         for parameter in self.graph.parameters:
             buffer = self._host_buffer(f"in{len(inputs)}", parameter)
             inputs.append(buffer)
-            if parameter in self.known or parameter not in self.places.uses:
+            if parameter in self.known or parameter not in self.places.readers:
                 continue
             # In parts, so that the first instance need not wait for the others' images.
             parts = {0: min(self.instances, parameter.shape[0])} if parameter.shape and parameter.shape[0] else {}
@@ -189,9 +190,9 @@ class Lowering:
         for resident in (True, False):
             for share, copies in shares:
                 state = places.snapshot()
-                work = Work(places, self.quantization, node, engine, box, scale, shared)
+                job = Job(places, self.quantization, node, engine, box, scale, shared)
                 try:
-                    self._emit(work, resident, share, copies)
+                    self._emit(job, resident, share, copies)
                     return
                 except NoRoomError as found:
                     places.restore(state)
@@ -202,18 +203,18 @@ class Lowering:
             f"needs at once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, "
             "or leave the node to another backend")
 
-    def _emit(self, work: Work, resident: bool, share: float, copies: int) -> None:
-        work.begin(resident)
-        work.run(self._tiling(work, share, copies), copies)
-        work.end()
+    def _emit(self, job: Job, resident: bool, share: float, copies: int) -> None:
+        job.begin(resident)
+        job.run(self._tiling(job, share, copies), copies)
+        job.end()
 
-    def _tiling(self, work: Work, share: float, copies: int) -> Tiling:
-        memory = self.target.local_memory(work.engine)
-        budget = int(share * (self.target.local_bytes - work.kept_bytes()))
-        key = (work.node, work.box.shape, work.streams, budget, copies)
+    def _tiling(self, job: Job, share: float, copies: int) -> Tiling:
+        memory = self.target.local_memory(job.engine)
+        budget = int(share * (self.target.local_bytes - job.kept_bytes()))
+        key = (job.node, job.box.shape, job.streams, budget, copies)
         if key not in self._tilings:
-            element = self.element(work.node.inputs[0]) if work.node.inputs else ""
-            self._tilings[key] = choose(work.node, work.box, work.streams, budget, copies, self.target, element)
+            element = self.element(job.node.inputs[0]) if job.node.inputs else ""
+            self._tilings[key] = choose(job.node, job.box, job.streams, budget, copies, self.target, element)
         tiling = self._tilings[key]
         if tiling is None:
             raise NoRoomError(memory, budget)

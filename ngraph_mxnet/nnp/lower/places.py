@@ -54,12 +54,12 @@ class Piece:
 class Places:
     """The state of all memories at the end of `code`, which it writes the copies to.
 
-    `uses` says for each value which nodes read it, by ascending number; `element` how it is stored.
+    `readers` are the numbers of the nodes that read each value, ascending; `element` says how it is stored.
     """
 
-    def __init__(self, target: Target, uses: Mapping[Value, list[int]], element: Callable[[Value], str]) -> None:
+    def __init__(self, target: Target, readers: Mapping[Value, list[int]], element: Callable[[Value], str]) -> None:
         self.target = target
-        self.uses = uses
+        self.readers = readers
         self.element = element
         self.code: list[Instruction] = []
         self.pieces: dict[Value, tuple[Piece, ...]] = {}
@@ -152,7 +152,7 @@ class Places:
 
     def read_later(self, value: Value) -> bool:
         """Whether a node behind the present one, or the caller, reads the value."""
-        return any(number > self.now for number in self.uses.get(value, ()))
+        return any(number > self.now for number in self.readers.get(value, ()))
 
     def alone(self, key: Key, holds: int) -> bool:
         """Whether nothing has the storage but one piece and `holds` who hold it."""
@@ -248,22 +248,25 @@ class Places:
             for piece in pieces:
                 if piece.key[0] == memory:
                     found.setdefault(piece.key, []).append((value, piece))
-        free = {key: users for key, users in found.items() if len(users) == self._refs[key]}
+        free = {key: pieces for key, pieces in found.items() if len(pieces) == self._refs[key]}
         if not free:
             return False
-        key = max(free, key=lambda key: (all(p.clean for _, p in free[key]), min(map(self._next, free[key])), key))
+        key = max(free, key=lambda key: (all(p.clean for _, p in free[key]), min(map(self._next_reader, free[key])),
+                                         key))
         self._spill(key, free[key])
         return True
 
-    def _next(self, user: tuple[Value, Piece]) -> int:
-        uses = self.uses.get(user[0], [])
-        at = bisect_left(uses, self.now)
-        return uses[at] if at < len(uses) else 1 << 60
+    def _next_reader(self, owned: tuple[Value, Piece]) -> int:
+        """The number of the node that reads the value next; a large one if none does."""
+        readers = self.readers.get(owned[0], [])
+        at = bisect_left(readers, self.now)
+        return readers[at] if at < len(readers) else 1 << 60
 
-    def _spill(self, key: Key, users: list[tuple[Value, Piece]]) -> None:
+    def _spill(self, key: Key, pieces: list[tuple[Value, Piece]]) -> None:
+        """Move all pieces of a storage, which these are, to a shared memory."""
         moved: dict[Buffer, tuple[Buffer, Key]] = {}
         engine = key[0].split(".")[0]
-        for value, piece in users:
+        for value, piece in pieces:
             kept = [p for p in self.pieces[value] if p is not piece]
             if not piece.clean:
                 buffer = piece.tile.buffer

@@ -89,12 +89,12 @@ def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> floa
                 memory = target.local_memory(engine)
                 here = [piece.box.meet(part) for piece in places.pieces.get(value, ()) if piece.tile.memory == memory]
                 moved += size - ELEMENT_BYTES[places.element(value)] * sum(box.size for box in here if box)
-        seconds = max(work(node, found, box, target, element), streamed / target.bytes) + moved / target.bytes
-        slowest = max(slowest, seconds)
+        computing = computing_seconds(node, found, box, target, element)
+        slowest = max(slowest, max(computing, streamed / target.bytes) + moved / target.bytes)
     return slowest + target.guesses.engine_seconds * len(placed) / len(target.engines)
 
 
-def work(node: Node, found: Read, box: Box, target: Target, element: str) -> float:
+def computing_seconds(node: Node, found: Read, box: Box, target: Target, element: str) -> float:
     """Seconds that an engine computes on `box` of the result, for which it reads what `found` says.
 
     `element` is that of operand 0. For the grid these are the cycles that the timing simulator counts; of the memories

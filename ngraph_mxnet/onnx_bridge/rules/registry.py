@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngraph_mxnet import outside
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.onnx_bridge.attributes import Attributes
@@ -125,6 +126,7 @@ def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
             if (domain, name) in _RULES:
                 raise ValueError(f"ONNX operator {name} has two rules")
             _RULES[domain, name] = lower
+        outside.note(lower)
         return lower
 
     return declare

@@ -1,4 +1,5 @@
-"""Operators whose results have as many places as the data asks for: what is chosen comes first, and is counted."""
+"""Operators whose results are as long as the data makes them: a tensor of the largest length, whose first places hold
+what is chosen, and how many these are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Sequences of tensors and optionals, of which nothing is left in the graph: their length is known when it is made."""
+"""Sequences of tensors, and optionals. How long they are is known when the graph is made, so the graph itself has
+tensors only."""
 
 from __future__ import annotations
 

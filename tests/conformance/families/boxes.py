@@ -78,7 +78,7 @@ def _prior(draw: Draw) -> Case:
 
 
 def _rois(draw: Draw, batch: int, *, proper: bool) -> Operand:
-    """Of images that there are. `proper`: with an area."""
+    """Regions of images that there are. `proper`: each has an area."""
     rng, count = _rng(draw), draw(st.integers(1, 4))
     corners = rng.uniform(-3, 12, (count, 2))
     spans = rng.uniform(0.5 if proper else -4, 12, (count, 2))

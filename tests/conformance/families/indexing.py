@@ -80,7 +80,7 @@ def _one_hot(draw: Draw) -> Case:
 
 
 def _ravel(draw: Draw) -> Case:
-    """Of vectors: MXNet checks no other rank and fails on it, as unravel_index does."""
+    """Coordinates in vectors: MXNet checks no other rank and fails on it, as unravel_index does."""
     shape = dims(draw)
     places = np.random.default_rng(draw(SEEDS)).integers(0, prod(shape), dims(draw, 1, 1))
     values = np.array(np.unravel_index(places, shape))

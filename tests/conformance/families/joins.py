@@ -107,7 +107,7 @@ def _pad(draw: Draw) -> Case:
 
 
 def _np_pad(draw: Draw) -> Case:
-    """Of rank 2 and more: for vectors MXNet reads `pad_width` wrong."""
+    """Tensors of rank 2 and more: for vectors MXNet reads `pad_width` wrong."""
     shape = tuple(draw(st.integers(2, 6)) for _ in range(draw(st.integers(2, 4))))
     mode = pick(draw, "constant", "edge", "reflect", "symmetric", "maximum", "minimum")
     most = [size - 1 if mode in ("reflect", "symmetric") else 3 for size in shape]

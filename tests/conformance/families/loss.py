@@ -17,7 +17,7 @@ def _softmax(draw: Draw) -> Case:
 
 
 def _log_softmax(draw: Draw) -> Case:
-    """Of two or more: over a single one the result is 0, which oneDNN misses by 1e-6."""
+    """Rows of two elements or more: over a single one the result is 0, which oneDNN misses by 1e-6."""
     case = _softmax(draw)
     shape = list(case.operands[0].shape)
     shape[case.attrs.get("axis", -1)] += 1

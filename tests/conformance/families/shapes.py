@@ -14,7 +14,7 @@ from records import Case, Draw, Left, Operand, Record, any_axis, dims, maybe, pi
 def _codes(draw: Draw, kind: dict[str, int]) -> tuple[tuple[int, ...], list[int]]:
     """A shape, and codes for it from the left: `kind` names copy, merge, split, rest and drop; only one is -1.
 
-    Of three axes, as MXNet reshapes no more than six.
+    The shape has at most three axes, as MXNet reshapes no more than six.
     """
     shape, codes, free = dims(draw, 1, 3), [], draw(st.booleans())
     at = 0

@@ -130,7 +130,7 @@ def _ediff1d(draw: Draw) -> Case:
 
 
 def _im2col(draw: Draw) -> Case:
-    """Of images: MXNet reads memory that is not the tensor's of other ranks."""
+    """Images: of tensors of other ranks MXNet reads memory that is not theirs."""
     kernel, stride, dilate, pad = (tuple(draw(st.integers(low, 3 - low)) for _ in range(2)) for low in (1, 1, 1, 0))
     least = [d * (k - 1) + 1 for k, d in zip(kernel, dilate, strict=True)]
     image = tuple(draw(st.integers(size, size + 4)) for size in least)

@@ -1,0 +1,16 @@
+"""A toy rule for an operator that this package leaves to MXNet: one function."""
+
+from __future__ import annotations
+
+import toy_kernel  # noqa: F401  (registers the op, and how the CPU runs it)
+
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.mxnet_bridge.attrs import Attrs
+from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, rule
+from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
+
+
+@rule("_image_to_tensor", operands=1, types=EXACT)
+def to_tensor(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Pixels from 0 to 255 to numbers from 0 to 1, channels first."""
+    return b.image_to_tensor(inputs[0])
