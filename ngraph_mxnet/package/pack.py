@@ -34,7 +34,7 @@ def pack(value: Any, held: Mapping[str, np.ndarray] | None = None) -> list[bytes
     """
     arrays = _Arrays(held or {})
     try:
-        data = json.dumps(value, default=arrays.reference)
+        data = json.dumps(value, default=arrays.reference, separators=(",", ":"))
     except (TypeError, ValueError, KeyError) as error:
         raise PackageError(f"what is to be packed is no plain data: {error}") from error
     head = json.dumps(arrays.table).encode() + b"\n" + data.encode()

@@ -180,7 +180,7 @@ def test_damage_is_told(tmp_path: Path):
         (content[:-1], "cut off, or"), (content + b"\0", "more behind it"),
         (other_format, f"of format {FORMAT + 1}, and this ngraph_mxnet reads up to {FORMAT}"),
         (older, "of format 0, and this"), (seal(b"\n\n"), "no packed data"),
-        (seal(content[HEADER_BYTES:].replace(b'"version": "', b'"version": "9')), "made by ngraph_mxnet 9"),
+        (seal(content[HEADER_BYTES:].replace(b'"version":"', b'"version":"9')), "made by ngraph_mxnet 9"),
     ):
         path = tmp_path / "file"
         path.write_bytes(wrong)
