@@ -69,27 +69,25 @@ class Flow:
         Raises:
             GraphError: naming the value.
         """
-        names: set[str] = set()
-        there: set[Shared] = set()
+        there: dict[str, Shared] = {}  # by name: to hash values takes longer than to compare them
 
         def bring(value: Shared, who: str, *, made: bool) -> None:
-            if value.name in names:
+            if value.name in there:
                 raise GraphError(f"two shared values are called {value.name!r}")
             if (value.role is Role.MADE) != made:
                 raise GraphError(f"{value} is {who}: found the role {value.role.value}")
-            names.add(value.name)
-            there.add(value)
+            there[value.name] = value
 
         for value in self.inputs:
             bring(value, "an input", made=False)
         for number, step in enumerate(self.steps):
             for value in step.inputs:
-                if value not in there:
+                if there.get(value.name) != value:
                     raise GraphError(f"step {number} ({step.graph}) reads {value}, which no earlier one makes")
             for value in step.outputs:
                 bring(value, f"made by step {number} ({step.graph})", made=True)
         for value in self.results:
-            if value not in there:
+            if there.get(value.name) != value:
                 raise GraphError(f"{value} is a result, and nothing makes it")
         if len(self.names) != len(self.results):
             raise GraphError(f"{len(self.results)} results have {len(self.names)} names")
