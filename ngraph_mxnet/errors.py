@@ -18,7 +18,7 @@ class TypeRuleError(NGraphError):
 
 
 class GraphError(NGraphError):
-    """A graph is malformed: found by the verifier or the parser."""
+    """A graph, or a module of graphs, is malformed: found by the verifier or the parser."""
 
 
 class UnsupportedError(NGraphError):
@@ -31,6 +31,10 @@ class ConfigError(NGraphError):
 
 class ModelError(NGraphError):
     """A framework's model file is corrupt or inconsistent."""
+
+
+class PackageError(NGraphError):
+    """What was compiled can't be packed, or a package can't be read: damaged, foreign, or not for this machine."""
 
 
 def listed(names: Iterable[str], near: str = "", most: int = 8) -> str:

@@ -21,8 +21,7 @@ class Place:
     """Where a target is. All but `origins` are `module:object`; a module is imported when it is first needed.
 
     `varied`: there are variants, `name:variant`; the class takes the variant's name, empty for the usual one.
-    `load`: from the bytes of `Executable.kept` to the native executable; `check`: what `Backend.check_options` does;
-    each where that needs no compiler.
+    `load`: what `Backend.load` does; `check`: what `Backend.check_options` does; each where that needs no compiler.
     `origins`: the distributions that bring it, none if it is this package's.
     """
 
@@ -34,7 +33,7 @@ class Place:
 
 
 TARGETS: dict[str, Place] = {
-    "CPU": Place("ngraph_mxnet.cpu.backend:CPUBackend", load="ngraph_mxnet.cpu.recipe:load",
+    "CPU": Place("ngraph_mxnet.cpu.backend:CPUBackend", load="ngraph_mxnet.cpu.programs:load",
                  check="ngraph_mxnet.cpu.options:check_options"),
     "HYBRID": Place("ngraph_mxnet.hybrid.backend:HybridBackend", varied=True),
     "INTERPRETER": Place("ngraph_mxnet.interpreter.backend:InterpreterBackend"),
@@ -82,9 +81,9 @@ def outside() -> Mapping[str, Place]:
     return found
 
 
-def build_of(name: str) -> str:
+def build_of(name: str, devices: object = "") -> str:
     """What tells one build of the target called `name` from another, beside the build of this package, for keys of what
-    is kept on disk. Of a target from outside nobody knows all files, so no other process finds what is kept of it."""
-    if name.upper() in TARGETS or not outside().keys() & set(re.split("[:,]", name.upper())):
-        return ""
-    return this_process()
+    is kept on disk; `devices`, an option, may name more. Of a target from outside nobody knows all files, so no other
+    process finds what is kept of it."""
+    named = set(re.findall(r"[\w.-]+", f"{name} {devices}".upper()))
+    return this_process() if named - TARGETS.keys() and named & outside().keys() else ""

@@ -22,7 +22,7 @@ _SCRIPTS = Path(__file__).resolve().parent
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
-@click.argument("target", type=click.Choice(["model", "recipe", "store"]))
+@click.argument("target", type=click.Choice(["model", "package", "store"]))
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
 @click.option("--runs", default=200_000, show_default=True, help="Mutants to try.")
 @click.option("--seconds", default=10, show_default=True, help="Of the CPU, for one mutant.")

@@ -20,7 +20,7 @@ def package_identity() -> str:
 
 @functools.cache
 def digest_of_files() -> str:
-    """A digest of the content of every module and library of the package.
+    """A digest of the content of every module, library and table of the package.
 
     To read all of them takes as long as binding a small model, so the store keeps what was read. It is found by size,
     inode and the times of the last change to content and to the inode, the latter of which no program can set: files
@@ -31,7 +31,7 @@ def digest_of_files() -> str:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
-            if name.endswith((".py", ".so")):
+            if name.endswith((".py", ".so", ".json")):
                 path = os.path.join(folder, name)
                 status = os.stat(path)
                 files.append(path)

@@ -18,7 +18,6 @@ from ngraph_mxnet.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.cpu.instruction import Buffer, Space
 from ngraph_mxnet.cpu.isa import choose_isa
-from ngraph_mxnet.cpu.listing import listing
 from ngraph_mxnet.cpu.lower import RULES, Lowering, Target
 from ngraph_mxnet.cpu.lower.movement import write_result
 from ngraph_mxnet.cpu.memory import MemoryUse
@@ -27,15 +26,18 @@ from ngraph_mxnet.cpu.options import OPTIONS, check_options, read_options
 from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.cpu.precision import precision_notice, warn_once
 from ngraph_mxnet.cpu.program import ProgramBuilder
-from ngraph_mxnet.cpu.recipe import Recipe
+from ngraph_mxnet.cpu.programs import Programs, load, prepared_buffer, program_flow
 from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.tuning import tune
 from ngraph_mxnet.cpu.view import plain_view
 from ngraph_mxnet.cpu.widening import runs_widened, unlowered
+from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
+from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
-from ngraph_mxnet.passes.prepare import Split, split_prepare
+from ngraph_mxnet.passes.prepare import MAIN, PREPARE, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
@@ -58,41 +60,33 @@ class CPUExecutable(NativeExecutable):
     threads that it was lowered for.
     """
 
-    def __init__(self, graph: Graph, split: Split, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
-                 recipe: Recipe, generated: bool, target: Target) -> None:
+    def __init__(self, graph: Graph, module: Module, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
+                 programs: Programs, generated: bool, target: Target) -> None:
         super().__init__(input_ports(graph), output_ports(graph), native)
-        self.split = split
+        self.module = module
         self.main = main
         self.prepare = prepare
-        self._recipe = recipe
+        self._programs = programs
         self._generated = generated
         self.target = target
 
     @property
     def memory(self) -> MemoryUse:
         """The memory that the plan takes, beside others that it is compared with."""
-        main = self.split.main
+        main = self.module.graphs[MAIN]
         intermediates = sum(value.type.bytes for node in main.nodes for value in node.outputs
                             if node.op.name != "constant" and value not in main.results)
         plan = self.main.memory
         return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
 
-    def kept(self, held: Mapping[str, np.ndarray] | None = None) -> bytes | None:
+    def package(self) -> Package:
         if self._generated:
-            return None
-        try:
-            self._recipe.check()  # as whoever loads it does
-        except ValueError as error:
-            logger.info("not kept: %s", error)
-            return None
-        return self._recipe.to_bytes(held)
-
-    def constants(self) -> list[np.ndarray]:
-        parts = () if self._generated else (self._recipe.main, self._recipe.prepare)
-        return [array for part in parts if part is not None for array in part.constants]
+            raise PackageError("kernels that were generated for a graph are no part of a package: compile without "
+                               "NGRAPH_CODEGEN and the option codegen")
+        return self._programs.package(CPUBackend.name)
 
     def listing(self) -> str:
-        return listing(self._recipe)
+        return self._programs.listing()
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
         from ngraph_mxnet.cpu.profile import profiled
@@ -165,12 +159,12 @@ class CPUBackend(Backend):
         with span("passes", "compile"):
             PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
-        split = split_prepare(graph)
+        module = split_prepare(graph)
         if target.generator is not None:
             with span("cluster", "compile"):
-                cluster_pass().run(split.main)
+                cluster_pass().run(module.graphs[MAIN])
         with span("lower", "compile"):
-            main, prepare = _lower_both(split, target)
+            main, prepare = _lower_both(module, target)
         if wanted.autotune:
             with span("autotune", "compile"):
                 tune(main.builder, target.threads)
@@ -178,21 +172,25 @@ class CPUBackend(Backend):
             code = target.generator.code() if target.generator is not None else Code(None, {})
 
         with span("plan and bind", "compile"):
-            recipe = Recipe(
-                main.builder.recipe(),
-                prepare.builder.recipe() if prepare.builder.instructions else None,
-                prepare.builder.prepared_bytes,
-                [index for index, parameter in enumerate(graph.parameters) if parameter.cacheable],
-                [(p.type.element.name, p.type.shape) for p in graph.parameters],
-                [(r.type.element.name, r.type.shape) for r in graph.results],
-                target.threads,
+            whole, prepared = module.flow, None
+            if prepare.builder.instructions:
+                prepared = prepared_buffer(whole.inputs, prepare.builder.prepared_bytes)
+            programs = Programs(
                 graph.name,
+                program_flow(whole.inputs, whole.step(MAIN).outputs, whole.names, prepared),
+                main.builder.code(),
+                prepare.builder.code() if prepared else None,
+                target.threads,
                 notice,
             )
             code = _with_added(code, main.builder, prepare.builder, target)
-            native = recipe.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
-                                 generated=bool(code.addresses))
-        return CPUExecutable(graph, split, native, main.builder, prepare.builder, recipe, bool(code.addresses), target)
+            native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
+                                   generated=bool(code.addresses))
+        return CPUExecutable(graph, module, native, main.builder, prepare.builder, programs, bool(code.addresses),
+                             target)
+
+    def load(self, package: Package) -> Executable:
+        return load(package)
 
 
 def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, target: Target) -> Code:
@@ -219,18 +217,21 @@ def _record_pass(record: PassRecord, graph: Graph) -> None:
                    {"changed": record.changed, "ops": sum(record.after.values())})
 
 
-def _lower_both(split: Split, target: Target) -> tuple[Lowering, Lowering]:
+def _lower_both(module: Module, target: Target) -> tuple[Lowering, Lowering]:
     """The main and the prepare graph."""
-    prepare = Lowering(split.prepare, target, wave_bytes=_WAVE_BYTES)
-    main = Lowering(split.main, target, prepare, branches=config.get("NGRAPH_INTER_OP_PARALLELISM"))
-    _lower(prepare, list(zip(split.prepare.parameters, split.prepare_inputs, strict=True)))
-    for value, source in zip(split.main.parameters, split.main_sources, strict=True):
-        if source.kind == "input":
-            main.bind_input(value, source.index)
+    first, second = module.flow.step(PREPARE), module.flow.step(MAIN)
+    graph, made = module.graphs[MAIN], dict(zip(first.outputs, module.graphs[PREPARE].results, strict=True))
+    places = {value: place for place, value in enumerate(module.flow.inputs)}
+    prepare = Lowering(module.graphs[PREPARE], target, wave_bytes=_WAVE_BYTES)
+    main = Lowering(graph, target, prepare, branches=config.get("NGRAPH_INTER_OP_PARALLELISM"))
+    _lower(prepare, list(zip(prepare.graph.parameters, map(places.__getitem__, first.inputs), strict=True)))
+    for value, shared in zip(graph.parameters, second.inputs, strict=True):
+        if shared in made:
+            main.bind_prepared(value, made[shared])
         else:
-            main.bind_prepared(value, split.prepare.results[source.index])
+            main.bind_input(value, places[shared])
     _lower(main, [])
-    for index, value in enumerate(split.main.results):
+    for index, value in enumerate(graph.results):
         write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
     return main, prepare
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from ngraph_mxnet.cpu.instruction import Space
-from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
-from ngraph_mxnet.cpu.recipe import Recipe, Spec
+from ngraph_mxnet.cpu.program_code import ProgramCode
+from ngraph_mxnet.ir.module import Flow
 
 
-def listing(recipe: Recipe) -> str:
+def listing(flow: Flow, main: ProgramCode, prepare: ProgramCode | None, prepared_bytes: int) -> str:
     """The prepare Program, which runs once for each set of weights, then the main one, which runs with each call."""
     parts = []
-    if recipe.prepare is not None:
-        parts += _program("prepare", recipe.prepare, recipe.prepared_bytes)
-    parts += _program("main", recipe.main, recipe.prepared_bytes)
-    for kind, specs in (("input", recipe.inputs), ("output", recipe.outputs)):
-        parts += [f"{kind} {number}: {_type(spec)}" for number, spec in enumerate(specs)]
+    if prepare is not None:
+        parts += _program("prepare", prepare, prepared_bytes)
+    parts += _program("main", main, prepared_bytes)
+    for kind, values in (("input", flow.inputs), ("output", flow.results)):
+        parts += [f"{kind} {number}: {value.type}" for number, value in enumerate(values)]
     return "\n".join(parts) + "\n"
 
 
-def _program(name: str, program: ProgramRecipe, prepared: int) -> list[str]:
+def _program(name: str, program: ProgramCode, prepared: int) -> list[str]:
     count = sum(map(len, program.levels))
     constants = sum(array.nbytes for array in program.constants)
     lines = [f"{name}: {count} instructions in {len(program.levels)} levels; bytes: arena {program.arena_bytes}, "
@@ -38,8 +38,3 @@ def _operand(space: int, index: int, offset: int) -> str:
     numbered = Space(space) in (Space.INPUT, Space.OUTPUT, Space.CONSTANT)
     place = f"{name} {index}" if numbered else name
     return f"{place}+{offset}" if offset or not numbered else place
-
-
-def _type(spec: Spec) -> str:
-    element, shape = spec
-    return f"{element}[{','.join(map(str, shape))}]"

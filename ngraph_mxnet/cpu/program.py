@@ -10,10 +10,10 @@ import numpy as np
 from ngraph_mxnet.cpu.instruction import Buffer, Instruction, Space
 from ngraph_mxnet.cpu.memory import Lifetime, align, peak, plan
 from ngraph_mxnet.cpu.params import Params
-from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
-from ngraph_mxnet.cpu.recipe import content_key
+from ngraph_mxnet.cpu.program_code import ProgramCode
 from ngraph_mxnet.cpu.schedule import assign_branches, assign_earliest
 from ngraph_mxnet.cpu.view import View
+from ngraph_mxnet.package import content_key
 
 SHARING_GAIN = 16 << 20
 """Bytes. Images with a halo have memory of their own, where zeros stay; when all together could save this much, they
@@ -162,7 +162,7 @@ class ProgramBuilder:
         self.memory = MemoryReport(total, peak(lifetimes), sum(align(life.bytes) for life in lifetimes))
         return total
 
-    def recipe(self) -> ProgramRecipe:
+    def code(self) -> ProgramCode:
         """The Program as plain data: levels are fixed and the arena is planned."""
         levels = self.levels()
         arena_bytes = self._plan_arena(levels)
@@ -178,4 +178,4 @@ class ProgramBuilder:
             ]
             for level in levels
         ]
-        return ProgramRecipe(encoded, arena_bytes, [self.constants[buffer.index] for buffer in read])
+        return ProgramCode(encoded, arena_bytes, [self.constants[buffer.index] for buffer in read])

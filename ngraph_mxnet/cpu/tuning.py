@@ -131,7 +131,7 @@ def _runner(builder: ProgramBuilder, instructions: Sequence[Instruction], thread
         operands = [(place(buffer), offset) for buffer, offset in instruction.operands]
         last = replace(instruction, operands=operands, waits=[last])
         own.instructions.append(last)
-    native = _core.Executable(own.recipe().bind(_core.kernel_address, None), None, 0, [], [], [], threads)
+    native = _core.Executable(own.code().bind(_core.kernel_address, None), None, 0, [], [], [], threads)
     return lambda: sum(seconds for _, seconds in native.profile([], [])[1:])
 
 

@@ -21,7 +21,7 @@ from ngraph_mxnet.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, FLAG
 from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.cpu.params.record import MOST
-from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
+from ngraph_mxnet.cpu.program_code import ProgramCode
 
 _SYMBOL = re.compile(r"ng_(\w+?)__([a-z0-9]+)")
 _SLACK = 64
@@ -57,7 +57,7 @@ class Validator:
         self._sizes: dict[int, Sequence[int]] = {Space.INPUT: inputs, Space.OUTPUT: outputs,
                                                  Space.PREPARED: [prepared] if prepared else []}
 
-    def check(self, program: ProgramRecipe) -> None:
+    def check(self, program: ProgramCode) -> None:
         """Raises ValueError that names the instruction and what is wrong with it."""
         spaces = {**self._sizes, Space.ARENA: [count(program.arena_bytes)],
                   Space.CONSTANT: [array.nbytes for array in program.constants]}

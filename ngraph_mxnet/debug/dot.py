@@ -13,6 +13,7 @@ from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.attributes import format_attribute
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import value_names
+from ngraph_mxnet.ir.roles import Role
 
 
 def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = False) -> str:
@@ -24,7 +25,7 @@ def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = 
     ids = {value: f"p{index}" for index, value in enumerate(graph.parameters)}
     lines = [f"digraph {_quote(graph.name)} {{", "  node [shape=box, style=filled, fontname=sans];"]
     for parameter in graph.parameters:
-        colour = "lightyellow" if parameter.cacheable else "khaki"
+        colour = "lightyellow" if parameter.role is Role.WEIGHT else "khaki"
         label = _quote(f"{names[parameter]}\n{parameter.type}")
         lines.append(f"  {ids[parameter]} [label={label}, shape=ellipse, fillcolor={colour}];")
     for index, node in enumerate(graph.nodes):

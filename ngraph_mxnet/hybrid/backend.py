@@ -6,20 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.errors import ConfigError, GraphError, PackageError, UnsupportedError
 from ngraph_mxnet.hybrid.executable import HybridExecutable
-from ngraph_mxnet.hybrid.extraction import Part, extract_regions
+from ngraph_mxnet.hybrid.extraction import Regions, extract_regions, whole_region
 from ngraph_mxnet.hybrid.options import OPTIONS, Options, read_devices, read_options
 from ngraph_mxnet.hybrid.outline import origins, outline, pin_on
 from ngraph_mxnet.hybrid.placement import place
 from ngraph_mxnet.hybrid.plan import Plan
+from ngraph_mxnet.hybrid.plan_code import decode_plan
 from ngraph_mxnet.hybrid.problem import HOST
 from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.package import Package, decode_graph
+from ngraph_mxnet.package.pack import count
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.pipelines import shared_passes
-from ngraph_mxnet.runtime.backend import Backend, canonical_name, get_backend
+from ngraph_mxnet.runtime.backend import Backend, canonical_name, get_backend, load
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
 from ngraph_mxnet.runtime.trace import span
@@ -56,14 +60,28 @@ class HybridBackend(Backend):
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
         wanted, backends = self._wanted(options)
         plan = self._planned(graph.clone(), wanted, backends)
-        parts = _whole(graph, plan, backends)
-        if not parts:
-            graph = plan.outline.graph
-            parts = extract_regions(plan.outline, plan.placement.regions)
-        executables = [backends[part.device].compile(part.graph.clone(), wanted.passed[part.device]) for part in parts]
-        found = HybridExecutable(graph, parts, executables, plan)
+        regions = _whole(graph, plan, backends) or extract_regions(plan.outline, plan.placement.regions)
+        executables = {
+            step.graph: backends[device].compile(regions.module.graphs[step.graph].clone(), wanted.passed[device])
+            for step, device in zip(regions.module.flow.steps, regions.devices, strict=True)
+        }
+        found = HybridExecutable(self.name, regions, executables, plan)
         found.calibrate(wanted.calibration)
         return found
+
+    def load(self, package: Package) -> HybridExecutable:
+        try:
+            graphs = {name: decode_graph(found["graph"]) for name, found in package.code.items()}
+            parts = {name: Package.from_plain(found["package"]) for name, found in package.code.items()}
+            plan = decode_plan(package.settings["plan"])
+            module, devices = Module(package.name, graphs, package.flow), tuple(map(count, package.settings["devices"]))
+            module.verify()
+            if len(devices) != len(package.flow.steps) or not all(device < len(plan.devices) for device in devices):
+                raise ValueError(f"steps on devices {devices} of {plan.devices}")
+            executables = {name: load(part) for name, part in parts.items()}
+            return HybridExecutable(self.name, Regions(module, devices), executables, plan)
+        except (ArithmeticError, ConfigError, GraphError, LookupError, TypeError, ValueError) as error:
+            raise PackageError(f"package {package.name}: {error}") from error
 
     def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
         """Where `graph`, a verified one, would be placed; it is rewritten, but nothing is compiled, unless the option
@@ -137,15 +155,12 @@ def _optimized(graph: Graph, pins: Mapping[str, str], passes: Sequence[Pass | Fi
     return found
 
 
-def _whole(graph: Graph, plan: Plan, backends: Backends) -> list[Part]:
-    """The graph as it was given, if it is one region: the device's own passes know best. Empty otherwise."""
+def _whole(graph: Graph, plan: Plan, backends: Backends) -> Regions | None:
+    """The graph as it was given, if it is one region: the device's own passes know best. None otherwise."""
     device = plan.regions[0].device if plan.regions else HOST
     if len(plan.regions) > 1 or any(backends[device].supports(node) for node in graph.nodes):
-        return []
-    own = graph.clone()  # what is compiled may be rewritten
-    both = dict.fromkeys(pair for pair in zip(graph.results, own.results, strict=True) if pair[0].node is not None)
-    own.results = [result for _, result in both]
-    return [Part(device, own, tuple(graph.parameters), tuple(result for result, _ in both))]
+        return None
+    return whole_region(graph, device)
 
 
 def _reason(backends: Backends, node: Node) -> str | None:

@@ -14,6 +14,7 @@ import numpy as np
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.options import read_samples, read_switch, require_known
+from ngraph_mxnet.runtime.session import MOST_LANES
 
 OPTIONS = {
     "devices": "the backends, the host's first (default: CPU,NNP)",
@@ -24,8 +25,6 @@ OPTIONS = {
     "calibration": "samples, for int8 and what f16 can't hold: arrays for all inputs, weights too, or a list of such",
     "threads": "threads of the devices that have any, as the CPU (default: OMP_NUM_THREADS and so on, see `env`)",
 }
-
-MOST_DEVICES = 16
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def read_devices(devices: Any) -> tuple[str, ...]:
     """
     names = devices.split(",") if isinstance(devices, str) else devices
     found = tuple(str(name).strip() for name in names) if isinstance(names, (list, tuple)) else ()
-    if not 2 <= len({name.upper() for name in found}) == len(found) <= MOST_DEVICES:
+    if not 2 <= len({name.upper() for name in found}) == len(found) <= MOST_LANES:
         raise ConfigError(f"option devices: found {devices!r}, expected two backends or more, each once, as CPU,NNP")
     return found
 

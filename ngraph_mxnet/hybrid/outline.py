@@ -9,8 +9,10 @@ from fnmatch import fnmatchcase
 
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.hybrid.problem import Item, Problem, Tensor
+from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 
@@ -55,7 +57,8 @@ def outline(graph: Graph, backends: Sequence[Backend], costs: Sequence[DeviceCos
     for pattern, device in pins.items():
         if device.upper() not in _known(names):
             raise ConfigError(f"{pattern!r} is pinned to {device!r}, expected one of {', '.join(names)}")
-    prepared = prepared_nodes(graph)
+    derivation = Derivation()
+    prepared = {node for node in graph.nodes if derivation.of_node(node) is not Changes.WITH_CALLS}
     nodes = tuple(node for node in graph.nodes if node not in prepared)
     verdicts = _verdicts(graph, backends, prepared)
     pinned, used = [], set()
@@ -80,15 +83,6 @@ def outline(graph: Graph, backends: Sequence[Backend], costs: Sequence[DeviceCos
                    problem, tuple(pattern for pattern in pins if pattern not in used))
 
 
-def prepared_nodes(graph: Graph) -> set[Node]:
-    """Those that depend on cacheable parameters and constants only."""
-    found: set[Node] = set()
-    for node in graph.nodes:
-        if all(v.cacheable if v.node is None else v.node in found for v in node.inputs):
-            found.add(node)
-    return found
-
-
 def _verdicts(graph: Graph, backends: Sequence[Backend], prepared: set[Node]) -> dict[Node, Reasons]:
     """Of each node. Who runs a node also prepares its weights."""
     found: dict[Node, Reasons] = {}
@@ -109,7 +103,7 @@ def _tensors(graph: Graph, nodes: Sequence[Node], prepared: set[Node], costs: Se
     number = {node: place for place, node in enumerate(nodes)}
     readers: dict[Value, list[int]] = {}
     for value in graph.values():
-        if (value.node is None and not value.cacheable) or value.node in number:
+        if value.role is Role.INPUT or value.node in number:
             readers[value] = []
     for node in nodes:
         for value in dict.fromkeys(node.inputs):

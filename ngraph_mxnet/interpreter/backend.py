@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.errors import PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import single_step
+from ngraph_mxnet.package import Package, decode_module, encode_graph
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
+
+_MAIN = "main"
 
 
 class InterpreterBackend(Backend):
@@ -24,21 +29,36 @@ class InterpreterBackend(Backend):
         self.check_options(options)
         self.require_support(graph)
         graph.remove_dead()
-        return InterpreterExecutable(graph)
+        return InterpreterExecutable(graph, self.name)
+
+    def load(self, package: Package) -> InterpreterExecutable:
+        module = decode_module(package)
+        graph = module.graphs[_MAIN]
+        try:
+            self.require_support(graph)
+        except UnsupportedError as error:
+            raise PackageError(f"package {package.name}: {error}") from error
+        if module.flow != single_step(graph, _MAIN):
+            raise PackageError(f"package {package.name}: its steps are not one call of a graph")
+        return InterpreterExecutable(graph, self.name)
 
 
 class InterpreterExecutable(Executable):
-    """Keeps the graph; a value is dropped after its last reader."""
+    """Keeps the graph; a value is dropped after its last reader. `target` is the backend's name."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, target: str = InterpreterBackend.name) -> None:
         super().__init__(input_ports(graph), output_ports(graph))
-        self._graph = graph
+        self._graph, self._target = graph, target
         kept = set(graph.results)
         last_reader = {operand: node for node in graph.nodes for operand in node.inputs}
         self._dies_after: dict[Node, list[Value]] = {}
         for value, node in last_reader.items():
             if value not in kept:
                 self._dies_after.setdefault(node, []).append(value)
+
+    def package(self) -> Package:
+        flow = single_step(self._graph, _MAIN)
+        return Package(self._target, self._graph.name, flow, {_MAIN: encode_graph(self._graph)})
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         values = dict(zip(self._graph.parameters, arrays, strict=True))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ngraph_mxnet.ir.opdef import OpDef
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import Shape, TensorType
 
 
@@ -15,7 +16,7 @@ class Value:
     """One tensor: a graph parameter (`node is None`) or output `index` of `node`.
 
     `cacheable` marks a parameter whose content seldom changes, such as a weight; what depends on
-    cacheable parameters only is computed once and kept (see `passes.prepare`).
+    cacheable parameters only (see `ir.derived`) is computed once and kept (see `passes.prepare`).
     """
 
     type: TensorType
@@ -32,6 +33,12 @@ class Value:
     @property
     def is_parameter(self) -> bool:
         return self.node is None
+
+    @property
+    def role(self) -> Role:
+        if self.node is not None:
+            return Role.MADE
+        return Role.WEIGHT if self.cacheable else Role.INPUT
 
 
 @dataclass(eq=False)

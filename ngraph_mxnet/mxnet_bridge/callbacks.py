@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import cpu_features, place_for
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.errors import PackageError, UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType
 from ngraph_mxnet.mxnet_bridge import interrupts, known
 from ngraph_mxnet.mxnet_bridge.importer import lower_graph
@@ -18,7 +19,9 @@ from ngraph_mxnet.mxnet_bridge.judgement import crossing_bool
 from ngraph_mxnet.mxnet_bridge.options import DATA, STRUCTURE, backend_options, chosen_backend
 from ngraph_mxnet.mxnet_bridge.pins import pins_of
 from ngraph_mxnet.mxnet_bridge.symbol_json import mxnet_element, parse_symbol
-from ngraph_mxnet.runtime.backend import get_backend, load_kept
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.registry import build_of
+from ngraph_mxnet.runtime.backend import get_backend, load, names_matter
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.runtime.trace import recorder, span
@@ -44,20 +47,30 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
 
     backend = chosen_backend(attrs)
     _core.limit_compile_cache(config.get("NGRAPH_SHAPES"))
-    key = repr((backend, sorted(attrs.items()), in_shapes, in_types, cpu_features()))
+    named = hashlib.sha256(subgraph_json.encode()).hexdigest() if names_matter(backend) else ""
+    build = build_of(backend, backend_options(attrs).get("devices", ""))
+    key = repr((backend, named, build, sorted(attrs.items()), in_shapes, in_types, cpu_features()))
     small = subgraph_json.count('"op"') <= known.SMALL_NODES
     place = None if recorder() else place_for("program", key, small=small)
     content = place.get() if place is not None else None
     if content is not None:
         try:
             with span("load", "compile"):
-                return load_kept(backend, content)
+                return _native(load(Package.from_bytes(content)))
         except Exception as error:
             logger.warning("a kept program does not load, it is compiled anew: %r", error)
     made = _compile(subgraph_json, in_shapes, in_types, backend, attrs)
     if place is not None:
-        place.put(made.kept())
+        place.put(_packed(made))
     return _native(made)
+
+
+def _packed(executable: Executable) -> bytes | None:
+    try:
+        return executable.package().to_bytes()
+    except PackageError as error:
+        logger.info("not kept: %s", error)
+        return None
 
 
 def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,

@@ -11,16 +11,20 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.nnp.cluster import NNPCluster
+from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.nnp.cluster import PART, NNPCluster
 from ngraph_mxnet.nnp.cost import device_costs
 from ngraph_mxnet.nnp.device import Device, load_device
-from ngraph_mxnet.nnp.executable import NNPExecutable, Settings
+from ngraph_mxnet.nnp.executable import NNPExecutable
 from ngraph_mxnet.nnp.lower.target import Target, target_of
 from ngraph_mxnet.nnp.overflow import overflowing
 from ngraph_mxnet.nnp.support import unsupported
+from ngraph_mxnet.nnp.version import Settings
+from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.pipelines import shared_passes
+from ngraph_mxnet.passes.prepare import split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.options import read_count, read_samples
@@ -106,7 +110,12 @@ class NNPBackend(Backend):
         devices = read_count(options, "devices", _MOST_DEVICES) or 1
         target, instances = _divided(_target(device), graph, options)
         settings = Settings(target, instances, element == "i8", samples, devices)
-        return NNPExecutable(graph, settings) if devices == 1 else NNPCluster(graph, settings)
+        if devices > 1:
+            return NNPCluster.compiled(self.name, graph, settings)
+        return NNPExecutable(self.name, split_prepare(graph), settings)
+
+    def load(self, package: Package) -> NNPExecutable | NNPCluster:
+        return (NNPCluster if PART in package.code else NNPExecutable).of(self.name, package)
 
     def asked(self, options: Mapping[str, Any]) -> tuple[Device, str]:
         """The device, and what its products are of (`i8`, `f16` or `bf16`), that options and environment ask for.
@@ -139,7 +148,7 @@ def _is_int8(wanted: str, device: Device) -> bool:
 def _divided(target: Target, graph: Graph, options: Mapping[str, Any]) -> tuple[Target, int]:
     """The engines that are used, and into how many parts the batch is cut: there is no more than one instance for each
     image, so a small batch leaves the other instances' engines idle."""
-    batch = next((p.shape[0] for p in graph.parameters if p.shape and not p.cacheable), 1)
+    batch = next((p.shape[0] for p in graph.parameters if p.shape and p.role is not Role.WEIGHT), 1)
     mode, engines = options.get("mode") or ("throughput" if batch > 1 else ""), len(target.engines)
     usual = {"throughput": engines, "latency": _LATENCY_INSTANCES, "": 1}
     instances = read_count(options, "instances", engines) or usual[mode]

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.derived import Changes, Derivation
+from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.nnp.device import Device
 from ngraph_mxnet.nnp.program import ELEMENT_BYTES
@@ -33,15 +34,16 @@ def device_costs(device: Device, precision: str) -> DeviceCosts:
 
     A launch is a write to the device and the answer that it is done, each a trip over the link.
     """
-    return DeviceCosts(lambda node: node_seconds(node, device, precision), 2 * device.host_link.latency,
+    derivation = Derivation()
+    return DeviceCosts(lambda node: node_seconds(node, device, precision, derivation), 2 * device.host_link.latency,
                        lambda type_: transfer_seconds(_bytes(type_, precision), device), "simulated",
                        device.shares_memory)
 
 
-def node_seconds(node: Node, device: Device, precision: str) -> float:
+def node_seconds(node: Node, device: Device, precision: str, derivation: Derivation | None = None) -> float:
     """Simulated seconds of `node` alone. `precision` is the element of its real tensors: i8, f16 or bf16.
 
-    With i8, products of two activations are computed in f16.
+    With i8, products of two activations are computed in f16; `derivation` remembers what is none.
 
     Raises:
         ConfigError: the device's grid has no such element.
@@ -51,7 +53,11 @@ def node_seconds(node: Node, device: Device, precision: str) -> float:
     in_place = node.op.same_bytes and node.op.name != "identity"  # which converts to another element of the device
     if in_place or node.op.kind == "constant" or not any(value.type.size for value in node.outputs):
         return 0.0
-    share = _grid_share(node, device, precision) if on_grid(node) else _vector_share(node, device, precision)
+    if on_grid(node):
+        changes = (derivation or Derivation()).of(node.inputs[1])
+        share = _grid_share(node, device, precision, is_known=changes is not Changes.WITH_CALLS)
+    else:
+        share = _vector_share(node, device, precision)
     moved = sum(_bytes(value.type, precision) for value in (*dict.fromkeys(node.inputs), *node.outputs))
     dram, near = device.memories["dram"], device.memories[device.local[0]]
     latency = 2 * (device.dma_startup + dram.latency + near.latency)  # of the first load and the last store
@@ -71,13 +77,6 @@ def _bytes(type_: TensorType, precision: str) -> int:
     return type_.size * (ELEMENT_BYTES[precision] if type_.element.is_float else type_.element.size)
 
 
-def _is_known(value: Value) -> bool:
-    """Whether the value is a weight: a cacheable parameter, a constant, or computed from such only."""
-    if value.node is None:
-        return value.cacheable
-    return all(_is_known(operand) for operand in value.node.inputs)
-
-
 def _vector_share(node: Node, device: Device, precision: str) -> _Share:
     shapes = [value.shape for value in node.inputs], [value.shape for value in node.outputs]
     counts: Mapping[str, float] = node.op.operations(*shapes, node.attrs)
@@ -90,9 +89,10 @@ def _vector_share(node: Node, device: Device, precision: str) -> _Share:
     return _Share(device.vector.startup + max(seconds, moved / device.memories[device.local[0]].bandwidth), moved)
 
 
-def _grid_share(node: Node, device: Device, precision: str) -> _Share:
+def _grid_share(node: Node, device: Device, precision: str, *, is_known: bool) -> _Share:
+    """`is_known`: its second operand depends on weights only."""
     element = precision
-    if precision == "i8" and not _is_known(node.inputs[1]) and "f16" in device.grids:
+    if precision == "i8" and not is_known and "f16" in device.grids:
         element = "f16"
     splits = _convolution_splits if node.op.kind == "convolution" else _matmul_splits
     size, written = ELEMENT_BYTES[element], _bytes(node.output.type, precision)

@@ -5,68 +5,36 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.errors import ConfigError, PackageError
 from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.ir.derived import Changes, changes_of
 from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.nnp.assembler import print_program
 from ngraph_mxnet.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.nnp.hazards import order
 from ngraph_mxnet.nnp.lower.conversions import convert_views
-from ngraph_mxnet.nnp.lower.lowering import Lowered, lower
-from ngraph_mxnet.nnp.lower.target import Target
+from ngraph_mxnet.nnp.lower.lowering import lower
+from ngraph_mxnet.nnp.packing import decode_settings, decode_version, encode_settings, encode_version
 from ngraph_mxnet.nnp.program import Program
 from ngraph_mxnet.nnp.quantization import Quantization, uniform
 from ngraph_mxnet.nnp.quantize import quantize
 from ngraph_mxnet.nnp.report import Report, make_report, trace_text
 from ngraph_mxnet.nnp.summary import count_call
 from ngraph_mxnet.nnp.timing import Timeline, simulate
-from ngraph_mxnet.passes.prepare import Split, split_prepare
+from ngraph_mxnet.nnp.version import Arrays, Settings, Version
+from ngraph_mxnet.package import Package, decode_module, encode_graph
+from ngraph_mxnet.package.pack import text
+from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.runtime.executable import Executable, checked_array, input_ports, output_ports
+from ngraph_mxnet.runtime.executable import Executable, InputError, checked_array, ports_of
 
 _KEPT = 2
 """Sets of weights whose loaded device is kept."""
-
-Arrays = Sequence[np.ndarray]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What is compiled for: products in i8 if `narrow`, calibrated on `samples` (arrays for all inputs, weights too) or
-    else on the first call's; `instances` parts of the batch, each on engines of its own; so many `devices`."""
-
-    target: Target
-    instances: int
-    narrow: bool = False
-    samples: tuple[Arrays, ...] = ()
-    devices: int = 1
-
-
-@dataclass(frozen=True)
-class Version:
-    """The main graph, perhaps with conversions, as it is stored and lowered."""
-
-    graph: Graph
-    weights: frozenset[Value]
-    quantization: Quantization
-    lowered: Lowered
-
-    @property
-    def program(self) -> Program:
-        """The Program, its constants still empty."""
-        return self.lowered.program
-
-    def loaded(self, contents: Mapping[Value, np.ndarray]) -> FunctionalSimulator:
-        """A device that holds the weights and constants of `contents`."""
-        store = self.quantization.store
-        constants = {buffer: store(value, contents[value]).tobytes() for value, buffer in self.lowered.weights.items()}
-        for node, buffer in self.lowered.scales.items():
-            constants[buffer] = self.quantization.sum_scale(node).astype(np.float32).tobytes()
-        return FunctionalSimulator(replace(self.program, constants=constants))
 
 
 class NNPExecutable(Executable):
@@ -78,20 +46,64 @@ class NNPExecutable(Executable):
 
     rough = True
 
-    def __init__(self, graph: Graph, settings: Settings) -> None:
-        super().__init__(input_ports(graph), output_ports(graph))
-        self.settings = settings
-        self._split: Split = split_prepare(graph)
-        self._prepare = compile(self._split.prepare, "INTERPRETER") if self._split.prepare.results else None
-        self._cacheable = [i for i, parameter in enumerate(graph.parameters) if parameter.cacheable]
-        self._known = [source.kind == "prepared" or graph.parameters[source.index].cacheable
-                       for source in self._split.main_sources]
+    def __init__(self, target: str, module: Module, settings: Settings,
+                 versions: Mapping[str, Version] | None = None) -> None:
+        """
+        Args:
+            target: the backend's name.
+            module: of `split_prepare`.
+            versions: of which a package told, by the digest of the weights that they are for; by the empty text where
+                it does not matter which they are.
+        """
+        super().__init__(*ports_of(module.flow))
+        self.target, self.settings, self.module = target, settings, module
+        flow, prepare, main = module.flow, module.flow.step(PREPARE), module.flow.step(MAIN)
+        self._prepare = compile(module.graphs[PREPARE], "INTERPRETER") if prepare.outputs else None
+        places = {value: place for place, value in enumerate((*flow.inputs, *prepare.outputs))}
+        self._prepared_of = [places[value] for value in prepare.inputs]
+        self._sources = [places[value] for value in main.inputs]
+        """Of what main reads: places among the inputs, and what is prepared behind them."""
+        self._weights = [index for index, value in enumerate(flow.inputs) if value.role is Role.WEIGHT]
+        changes = changes_of(flow)
+        self._known = [changes[value] is not Changes.WITH_CALLS for value in main.inputs]
         self._samples: list[Arrays] = [[checked_array(port, array, what="calibration input") for port, array in
                           zip(self.inputs, sample, strict=True)] for sample in settings.samples]
         self._loaded: OrderedDict[bytes, tuple[Version, FunctionalSimulator]] = OrderedDict()
         self._lock = ForkSafeLock()
         self._timeline: Timeline | None = None
-        self._version = None if settings.narrow else self._real_version()
+        self._packed = dict(versions or {})
+        latest = next(reversed(self._packed.values()), None)
+        self._version = latest if latest is not None or settings.narrow else self._real_version()
+
+    def package(self) -> Package:
+        """With the versions of the latest weights, which are not calibrated again."""
+        graphs = self.module.graphs
+        with self._lock:
+            versions = {"": self._version} if not self.settings.narrow else {
+                **self._packed, **{key.hex(): version for key, (version, _) in self._loaded.items()}}
+            settings = {**encode_settings(self.settings, self._samples),
+                        "versions": [(key, encode_version(version)) for key, version in versions.items() if version]}
+        return Package(self.target, self.module.name, self.module.flow,
+                       {name: encode_graph(graph) for name, graph in graphs.items()}, settings)
+
+    @staticmethod
+    def of(target: str, package: Package) -> NNPExecutable:
+        """What gave the package.
+
+        Raises:
+            PackageError: it is damaged, or of a device that is not known.
+        """
+        module, settings = decode_module(package), decode_settings(package.settings)
+        try:
+            flow = module.flow
+            steps = [step.graph for step in flow.steps]
+            if steps != [PREPARE, MAIN] or flow.results != flow.step(MAIN).outputs:
+                raise ValueError(f"its steps call {steps}")
+            versions = {text(key): decode_version(found, module.graphs[MAIN], settings)
+                        for key, found in package.settings["versions"]}
+            return NNPExecutable(target, module, settings, versions)
+        except (InputError, LookupError, TypeError, ValueError) as error:
+            raise PackageError(f"package {package.name}: {error}") from error
 
     @property
     def version(self) -> Version:
@@ -137,8 +149,8 @@ class NNPExecutable(Executable):
         version, device = self._device(arrays)
         quantization = version.quantization
         inputs = []
-        for value, known, source in zip(version.graph.parameters, self._known, self._split.main_sources, strict=True):
-            array = np.zeros(value.shape, value.type.element.numpy) if known else arrays[source.index]
+        for value, known, source in zip(version.graph.parameters, self._known, self._sources, strict=True):
+            array = np.zeros(value.shape, value.type.element.numpy) if known else arrays[source]
             inputs.append(quantization.store(value, array))
         outputs = device.run(inputs)
         count_call(version.program, self.settings.devices)
@@ -166,15 +178,15 @@ class NNPExecutable(Executable):
         known = {value: content for value, content, mine in zip(graph.parameters, contents, self._known, strict=True)
                  if mine}
         samples: list[Arrays] = [
-            [content if mine else sample[source.index] for content, mine, source in
-             zip(contents, self._known, self._split.main_sources, strict=True)]
+            [content if mine else sample[source] for content, mine, source in
+             zip(contents, self._known, self._sources, strict=True)]
             for sample in [*self._samples] or [arrays]
         ]
         return self._lowered(graph, weights, quantize(graph, known, samples, element=self.settings.target.element))
 
     def _copy(self) -> tuple[Graph, frozenset[Value]]:
         """The main graph, to be rewritten, and its parameters that are known before a call."""
-        graph = self._split.main.clone()
+        graph = self.module.graphs[MAIN].clone()
         known = zip(graph.parameters, self._known, strict=True)
         return graph, frozenset(value for value, mine in known if mine)
 
@@ -189,24 +201,24 @@ class NNPExecutable(Executable):
     def _device(self, arrays: Arrays) -> tuple[Version, FunctionalSimulator]:
         """The device with these weights loaded."""
         digest = hashlib.blake2b(digest_size=16)
-        for index in self._cacheable:
+        for index in self._weights:
             digest.update(arrays[index].reshape(-1).view(np.uint8).data)
         key = digest.digest()
         with self._lock:
             if key not in self._loaded:
-                self._loaded[key] = self._load(arrays)
+                self._loaded[key] = self._load(key.hex(), arrays)
             self._loaded.move_to_end(key)
             while len(self._loaded) > _KEPT:
                 self._loaded.popitem(last=False)
             return self._loaded[key]
 
-    def _load(self, arrays: Arrays) -> tuple[Version, FunctionalSimulator]:
-        prepared = self._prepare(*(arrays[i] for i in self._split.prepare_inputs)) if self._prepare else []
-        contents = [(prepared if source.kind == "prepared" else arrays)[source.index]
-                    for source in self._split.main_sources]
+    def _load(self, digest: str, arrays: Arrays) -> tuple[Version, FunctionalSimulator]:
+        prepared = self._prepare(*(arrays[place] for place in self._prepared_of)) if self._prepare else []
+        table = [*arrays, *prepared]
+        contents = [table[place] for place in self._sources]
         if self.settings.narrow:
-            self._version = self._narrow_version(arrays, contents)
+            self._version = self._packed.pop(digest, None) or self._narrow_version(arrays, contents)
         version = self.version
-        table = dict(zip(version.graph.parameters, contents, strict=True))
-        table |= {node.output: node.attrs["value"] for node in version.graph.nodes if node.op.name == "constant"}
-        return version, version.loaded(table)
+        known = dict(zip(version.graph.parameters, contents, strict=True))
+        known |= {node.output: node.attrs["value"] for node in version.graph.nodes if node.op.name == "constant"}
+        return version, version.loaded(known)

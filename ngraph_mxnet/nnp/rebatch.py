@@ -7,6 +7,7 @@ from typing import Any
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.nnp.lower.access import ways
 
@@ -24,7 +25,7 @@ def rebatched(graph: Graph, parts: int) -> Graph:
     sliced: set[Value] = set()
     for parameter in graph.parameters:
         type_ = parameter.type
-        if not parameter.cacheable:
+        if parameter.role is not Role.WEIGHT:
             type_ = type_.with_shape(_slice(parameter.shape, parts, f"input {parameter.name}"))
             sliced.add(parameter)
         table[parameter] = found.add_parameter(type_, parameter.name, cacheable=parameter.cacheable,

@@ -9,11 +9,11 @@ from itertools import permutations
 from rich.table import Table
 
 from ngraph_mxnet.nnp.device import Device, load_device
-from ngraph_mxnet.nnp.executable import Settings, Version
 from ngraph_mxnet.nnp.hazards import order
 from ngraph_mxnet.nnp.lower import guesses
 from ngraph_mxnet.nnp.lower.lowering import lower
 from ngraph_mxnet.nnp.program import Program
+from ngraph_mxnet.nnp.version import Settings, Version
 
 Overrides = dict[str, float]
 _AXES = ("channels", "positions", "depth")

@@ -86,7 +86,8 @@ class ModelExecutable(Submitting):
                  options: Mapping[str, Any]) -> None:
         self._backend = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
         check_options(self._backend, options)
-        self._model, self._options, self._kept = model, dict(options), KeptPrograms(model, self._backend)
+        self._model, self._options = model, dict(options)
+        self._kept = KeptPrograms(model, self._backend, options)
         types = input_types(model)
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
         self.inputs = tuple(ModelPort(name, str(type_.element.numpy), fixed.get(name, type_.dims), type_.kind)
@@ -175,7 +176,7 @@ class ModelExecutable(Submitting):
             return (made.program, imported.weights) if whole and not imported.specialised else None
 
         shaped = [(port.name, _hashable(shapes[port.name])) for port in self.inputs]
-        program = self._kept.recall(repr((sorted(self._options.items()), config.compile_settings(), shaped)), make)
+        program = self._kept.recall(repr((config.compile_settings(), shaped)), make)
         if made is None:
             assert program is not None
             return _Stage(program, [(port.name, Value(port.type, None, 0)) for port in program.outputs], None)

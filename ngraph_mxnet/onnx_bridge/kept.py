@@ -1,9 +1,10 @@
 """A model's program on disk: a second process runs it without the importer, the passes and the compiler.
 
-The weights stay in the model: what is kept names them. What passes made of them (a convolution's with the batch norm
-behind it) are entries of their own, named by their content: the programs for all shapes share them. Not kept is what
-depends on more than the model and its shapes: programs for elements of inputs, parts of models whose shapes depend on
-data, models with external data (which change without the model).
+It is a package, of whatever backend. The weights stay in the model: what is kept names them. What passes made of them
+(a convolution's with the batch norm behind it) are entries of their own, named by their content: the programs for all
+shapes share them. Not kept is what depends on more than the model, its shapes and options in words: programs for
+elements of inputs, parts of models whose shapes depend on data, models with external data (which change without the
+model), options that are arrays or objects.
 """
 
 from __future__ import annotations
@@ -12,35 +13,37 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import cpu_features, open_store, recall_bytes
-from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.onnx_bridge.model import Model
 from ngraph_mxnet.onnx_bridge.tensors import to_array
-from ngraph_mxnet.runtime.backend import load_kept
-from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Port
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.pack import LARGE
+from ngraph_mxnet.registry import build_of
+from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.trace import recorder, span
 
 logger = config.logger(__name__)
 
 _DERIVED = "constant"
 """The kind of entry of an array that a pass made."""
-_LARGE = 1 << 12
-"""Bytes of an array that is worth an entry; a program holds the smaller ones itself."""
 
 Made = tuple[Executable, Mapping[str, np.ndarray]]
 """A program, and its weights by name, which are initialisers of the model."""
 
 
 class KeptPrograms:
-    """Those of one model on one backend."""
+    """Those of one model on one backend with these options."""
 
-    def __init__(self, model: Model, backend: str) -> None:
-        self._model, self._backend = model, backend
+    def __init__(self, model: Model, backend: str, options: Mapping[str, Any]) -> None:
+        self._model, self._backend, self._options = model, backend, dict(options)
 
     def recall(self, key: str, make: Callable[[], Made | None]) -> Executable | None:
         """The program that `make` gives, made once for `key`; None where it gives none, and nothing is kept."""
@@ -52,10 +55,10 @@ class KeptPrograms:
             return None if made is None else self._content(*made)
 
         found = None
-        if recorder() or open_store() is None or self._digest is None:
+        if recorder() or open_store() is None or self._facts is None or self._digest is None:
             made = make()
         else:
-            found = recall_bytes("program", f"onnx {self._digest} {self._backend} {cpu_features()} {key}", content)
+            found = recall_bytes("program", f"onnx {self._digest} {self._facts} {key}", content)
         if made is None and found is not None:
             try:
                 with span("load", "compile"):
@@ -67,6 +70,14 @@ class KeptPrograms:
                 logger.warning("a kept program does not load, it is compiled anew: %r", error)
                 made = make()
         return made[0] if made else None
+
+    @functools.cached_property
+    def _facts(self) -> str | None:
+        """What decides about a program beside the model; None if a text can't tell."""
+        if not is_plain(self._options):
+            return None
+        build = build_of(self._backend, self._options.get("devices", ""))
+        return repr((self._backend, build, sorted(self._options.items()), cpu_features()))
 
     @functools.cached_property
     def _digest(self) -> str | None:
@@ -88,26 +99,36 @@ class KeptPrograms:
         return hasher.hexdigest()
 
     def _content(self, program: Executable, weights: Mapping[str, np.ndarray]) -> bytes | None:
-        """A line of JSON (ports, and what the arrays kept beside it are), then the program; the arrays are put."""
-        derived = _derived(program.constants(), weights)
-        kept, store = program.kept({**derived, **weights}), open_store()
-        if kept is None or store is None:
+        """A line of JSON (what the arrays kept beside it are), then the package; the arrays are put."""
+        store = open_store()
+        try:
+            package = program.package()
+            derived = _derived(package.arrays(), weights)
+            kept = package.to_bytes({**derived, **weights})
+        except PackageError as error:
+            logger.info("not kept: %s", error)
+            return None
+        if store is None:
             return None
         for name, array in derived.items():
             store.put(_DERIVED, name, array.tobytes())
-        ports = [[(port.name, port.type.element.name, port.type.shape) for port in ports]
-                 for ports in (program.inputs, program.outputs)]
         arrays = [(name, array.dtype.str, array.shape) for name, array in derived.items()]
-        return json.dumps([*ports, arrays]).encode() + b"\n" + kept
+        return json.dumps(arrays).encode() + b"\n" + kept
 
     def _load(self, content: bytes) -> Executable:
         end = content.index(b"\n")
-        *both, arrays = json.loads(content[:end])
-        inputs, outputs = ([Port(name, TensorType(element_type(element), tuple(shape)))
-                            for name, element, shape in ports] for ports in both)
-        held = {name: _recalled(name, dtype, shape) for name, dtype, shape in arrays}
+        held = {name: _recalled(name, dtype, shape) for name, dtype, shape in json.loads(content[:end])}
         held |= {tensor.name: to_array(tensor, self._model.folder) for tensor in self._model.proto.graph.initializer}
-        return NativeExecutable(inputs, outputs, load_kept(self._backend, content[end + 1:], held))
+        return load(Package.from_bytes(content[end + 1:], held))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether the text of an option tells all: not that of an array, or of an object."""
+    if isinstance(value, Mapping):
+        return is_plain([*value.keys(), *value.values()])
+    if isinstance(value, (list, tuple)):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 class _GoneError(Exception):
@@ -117,7 +138,7 @@ class _GoneError(Exception):
 def _derived(constants: Iterable[np.ndarray], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The large constants that are no weights, by a name of their content."""
     own = {_memory(array) for array in weights.values()}  # most are the very arrays: no need to look into them
-    others = [array for array in constants if array.nbytes >= _LARGE and _memory(array) not in own]
+    others = [array for array in constants if array.nbytes >= LARGE and _memory(array) not in own]
     sizes = {array.nbytes for array in others}
     equal = {_digest(array) for array in weights.values() if array.nbytes in sizes}
     return {name: array for name, array in ((_digest(array), array) for array in others) if name not in equal}

@@ -2,9 +2,8 @@
 
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord, Report
 from ngraph_mxnet.passes.pipelines import optimize, shared_passes
-from ngraph_mxnet.passes.prepare import Source, Split, split_prepare
+from ngraph_mxnet.passes.prepare import split_prepare
 
 __all__ = [
-    "FixedPoint", "Pass", "PassManager", "PassRecord", "Report", "Source", "Split",
-    "optimize", "shared_passes", "split_prepare",
+    "FixedPoint", "Pass", "PassManager", "PassRecord", "Report", "optimize", "shared_passes", "split_prepare",
 ]

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.passes.base import Miss
 
@@ -74,7 +75,7 @@ class Rewriter:
                 self._readers[operand] += 1
         for result in graph.results:
             self._readers[result] += 1
-        self._static: dict[Value, bool] = {}
+        self._derivation = Derivation()
         self._replaced: dict[Value, Value] = {}
         self._made: list[Node] = []
         self._done: list[Node] = []
@@ -95,21 +96,7 @@ class Rewriter:
 
     def static(self, value: Value) -> bool:
         """Does `value` depend on constants and cacheable parameters only? Then it is computed in prepare."""
-        known, value = self._static, self.resolve(value)
-        stack = [value]
-        while stack:
-            top = stack[-1]
-            if top in known:
-                stack.pop()
-            elif top.node is None:
-                known[top] = top.cacheable
-            else:
-                unknown = [v for v in top.node.inputs if v not in known]
-                if unknown:
-                    stack.extend(unknown)
-                else:
-                    known[top] = all(known[v] for v in top.node.inputs)
-        return known[value]
+        return self._derivation.of(self.resolve(value)) is not Changes.WITH_CALLS
 
     def position(self, node: Node) -> int:
         """Where the node stands in topological order; a new node stands where the one it replaces stood."""

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import registry
-from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
@@ -66,6 +67,14 @@ class Backend(ABC):
             UnsupportedError: a node is not supported; the text says why.
             ConfigError: an option is unknown or its value not allowed.
         """
+
+    def load(self, package: Package) -> Executable:
+        """The executable that gave `package`; whoever made the package, what it says is checked before it runs.
+
+        Raises:
+            PackageError: it is not what this backend makes, or this machine does not run it.
+        """
+        raise PackageError(f"backend {self.name} loads no packages")
 
     @abstractmethod
     def supports(self, node: Node) -> str | None:
@@ -195,9 +204,21 @@ def _loaded(where: str) -> Any:
     return attrgetter(name)(importlib.import_module(module_name))
 
 
-def load_kept(name: str, content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Any:
-    """The native executable of backend `name` from what `Executable.kept` gave, for the same `held`."""
-    return _loaded(_place(name).load)(content, held)
+def load(package: Package) -> Executable:
+    """What `package` was made of, compiled by its target, without compiling it again.
+
+    Raises:
+        ConfigError: there is no such target here.
+        PackageError: it is not what the target made, or this machine does not run it.
+    """
+    key = canonical_name(package.target)
+    found: Executable = _loaded(quick)(package) if (quick := _place(key).load) else get_backend(key).load(package)
+    return found
+
+
+def names_matter(name: str) -> bool:
+    """Whether what the backend called `name` compiles depends on names of nodes, which may be pinned, or tells them."""
+    return not _place(canonical_name(name)).load
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, NGraphError, listed
+from ngraph_mxnet.errors import ConfigError, NGraphError, PackageError, listed
 from ngraph_mxnet.forks import ForkSafeLock, ForkSafePool
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.module import Flow, result_names
 from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.package import Package
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,13 @@ def input_ports(graph: Graph) -> list[Port]:
 
 
 def output_ports(graph: Graph) -> list[Port]:
-    return [Port(value.name or f"output{index}", value.type) for index, value in enumerate(graph.results)]
+    return [Port(name, value.type) for name, value in zip(result_names(graph), graph.results, strict=True)]
+
+
+def ports_of(flow: Flow) -> tuple[list[Port], list[Port]]:
+    """The inputs and the outputs."""
+    return ([Port(value.name, value.type) for value in flow.inputs],
+            [Port(name, value.type) for name, value in zip(flow.names, flow.results, strict=True)])
 
 
 class InputError(NGraphError, ValueError):
@@ -76,16 +84,13 @@ class Executable(Submitting, ABC):
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
 
-    def kept(self, held: Mapping[str, np.ndarray] | None = None) -> bytes | None:
-        """What `load_kept` makes the native executable from in another process; None when it can't be kept.
+    def package(self) -> Package:
+        """What `runtime.backend.load` makes this executable from, in this process or another one.
 
-        Of `held`, arrays that whoever loads it has too, there are only the names in it.
+        Raises:
+            PackageError: it can't be kept; the text says why.
         """
-        return None
-
-    def constants(self) -> list[np.ndarray]:
-        """What `kept` gives holds these arrays, unless they are among `held`."""
-        return []
+        raise PackageError("what this backend compiles can't be kept, as it does not say how")
 
     @abstractmethod
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -171,6 +176,9 @@ class NativeExecutable(Executable):
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port], native: Any) -> None:
         super().__init__(inputs, outputs)
         self.native = native
+
+    def package(self) -> Package:
+        raise PackageError("what was loaded from a package holds none, to save memory: keep the package itself")
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         outputs = [np.empty(port.type.shape, port.type.element.numpy) for port in self.outputs]

@@ -1,4 +1,4 @@
-"""Changes to what the cache keeps: the numbers, words and lists of a recipe's header, and plain bytes."""
+"""Changes to what the cache keeps: the numbers, words and lists of a package, and plain bytes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.types import element_type
+from ngraph_mxnet.package import package
 
 _INTEGERS = (0, 1, -1, 2, 8, 64, 4096, 1 << 20, (1 << 31) - 1, 1 << 32, (1 << 62), (1 << 63) - 1, 1 << 64, -(1 << 63))
 _OTHERS: tuple[Any, ...] = (None, True, 0.5, 1e308, "", "x", "f32", [], {}, [0], "ng_relu_f32__avx2")
@@ -20,20 +21,36 @@ Place = tuple[Any, Any]
 """A list or dict, and the index or key of an element."""
 
 
+def fields(content: bytes) -> list[Any]:
+    """Of a package: what it says of its arrays, and its data (see `package.pack`)."""
+    return [json.loads(line) for line in content[package.HEADER_BYTES:].split(b"\n", 2)[:2]]
+
+
+def changed(content: bytes, found: list[Any], tail: bytes | None = None) -> bytes:
+    """The package with these fields, and with its arrays or `tail` behind them; the seal fits."""
+    *_, arrays = content[package.HEADER_BYTES:].split(b"\n", 2)
+    lines = [json.dumps(line).encode() for line in found]
+    lines[1] += b" " * (-(sum(map(len, lines)) + 2) % 16)
+    return package.seal(b"\n".join([*lines, arrays if tail is None else tail]))
+
+
 def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
-    """A change of the header's JSON, or of bytes where there is none."""
-    head, line, tail = content.partition(b"\n")
+    """A change of the data, with a seal that fits, or of bytes where there are none."""
     try:
-        header = json.loads(head)
-    except ValueError:
+        found = fields(content)
+    except (IndexError, ValueError):
         return mutate_bytes(content, others, random)
     for _ in range(random.randint(1, _MOST_CHANGES)):
-        places = list(_places(header))
+        places = list(_places(found))
         if places:
             _change(*random.choice(places), places, random)
-    if random.random() < 0.2:
-        tail = mutate_bytes(tail, others, random)
-    return json.dumps(header).encode() + line + tail
+    if len(found) != 2:
+        return mutate_bytes(content, others, random)
+    kind, tail = random.random(), None
+    if kind < 0.2:
+        tail = mutate_bytes(content[package.HEADER_BYTES:].split(b"\n", 2)[2], others, random)
+    made = changed(content, found, tail)
+    return mutate_bytes(made, others, random) if kind > 0.95 else made
 
 
 def _places(value: Any) -> Iterator[Place]:
@@ -79,21 +96,24 @@ def mutate_bytes(content: bytes, others: Sequence[bytes], random: Random) -> byt
 
 
 def largest_int(content: bytes) -> int:
-    """Of the ints that a recipe's instructions give their kernels."""
-    header = json.loads(content.partition(b"\n")[0])
-    levels = [level for program in (header["main"], header["prepare"]) if program for level in program["levels"]]
+    """Of the ints that a package's instructions give their kernels."""
+    _, found = fields(content)
+    levels = [level for program in found["code"].values() for level in program["levels"]]
     return max((number for level in levels for instruction in level for number in instruction[2]), default=0)
 
 
-def specs(content: bytes, most: int) -> tuple[list[tuple[np.dtype, list[int]]], list[tuple[np.dtype, list[int]]]]:
-    """Types and shapes of a recipe's inputs and outputs.
+Ports = list[tuple[np.dtype, list[int]]]
+
+
+def specs(content: bytes, most: int) -> tuple[Ports, Ports]:
+    """Types and shapes of a package's inputs and outputs.
 
     Raises:
         ValueError: they are larger than `most` bytes together.
     """
-    header = json.loads(content.partition(b"\n")[0])
-    found = [[(element_type(str(element)).numpy, list(map(int, shape))) for element, shape in header[name]]
-             for name in ("inputs", "outputs")]
+    _, data = fields(content)
+    values = [(element_type(str(element)).numpy, list(map(int, shape))) for _, element, shape, _ in data["values"]]
+    found = values[:data["inputs"]], [values[place] for _, place in data["results"]]
     if sum(prod(shape) * dtype.itemsize for ports in found for dtype, shape in ports) > most:
         raise ValueError("too large to be run")
-    return found[0], found[1]
+    return found

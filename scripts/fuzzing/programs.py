@@ -113,11 +113,16 @@ def kept(make: Callable[[], Graph], held: dict[str, np.ndarray] = HELD) -> bytes
     with (mock.patch.object(algorithm, "choose_tile", return_value=tile),
           mock.patch.object(program, "SHARING_GAIN", 1)):
         weights = {p.name: held[p.name] for p in graph.parameters if p.name in held}
-        content = ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).kept(HELD)
-    assert content is not None
-    return content
+        return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).package().to_bytes(HELD)
+
+
+def others() -> list[bytes]:
+    """Packages of the other backends, of one graph."""
+    made = [ngraph_mxnet.compile(_convolutions(2), backend) for backend in ("INTERPRETER", "NNP", "HYBRID")]
+    made.append(ngraph_mxnet.compile(_convolutions(2), "NNP", devices=2))
+    return [executable.package().to_bytes(HELD) for executable in made]
 
 
 def seeds() -> list[bytes]:
-    """The programs of all graphs, with weights that are held and with those that a call brings."""
-    return [kept(make, held) for make in GRAPHS for held in (HELD, {})]
+    """The programs of all graphs, with weights that are held and with those that a call brings; other backends'."""
+    return [*(kept(make, held) for make in GRAPHS for held in (HELD, {})), *others()]

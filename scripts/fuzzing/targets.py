@@ -15,14 +15,16 @@ import numpy as np
 import ngraph_mxnet
 from fuzzing import entries, mutants, programs
 from ngraph_mxnet.cache import open_store
-from ngraph_mxnet.cpu.recipe import load
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.onnx_bridge.executable import ModelPort
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.runtime.executable import NativeExecutable
 
 _SIZES = (2, 3, 4)
 """What an open dimension is bound to."""
 _MOST_BYTES = 1 << 24
-"""Of the arrays that a recipe is run with: what it says of its inputs is a mutant, too."""
+"""Of the arrays that a package is run with: what it says of its inputs is a mutant, too."""
 _MOST_INT = 1 << 24
 """Of a program that is run: it may read one element any number of times, and takes as long as that takes."""
 READER_ERRORS = (NGraphError, ArithmeticError, LookupError, TypeError, ValueError)
@@ -81,14 +83,15 @@ def _is_memory(error: BaseException | None) -> bool:
     return False
 
 
-def try_recipe(content: bytes) -> bool:
-    """Load a kept program, and run it if it loads."""
+def try_package(content: bytes) -> bool:
+    """Load a package, and run it if it loads."""
     try:
-        native = load(content, programs.HELD)
+        program = load(Package.from_bytes(content, programs.HELD))
         inputs, outputs = ([np.ones(shape, dtype) for dtype, shape in ports]
                            for ports in entries.specs(content, _MOST_BYTES))
-        if entries.largest_int(content) <= _MOST_INT:
-            native.run(inputs, outputs)
+        # What others than the CPU run is NumPy's, and takes as much memory as a graph asks for.
+        if isinstance(program, NativeExecutable) and entries.largest_int(content) <= _MOST_INT:
+            program.native.run(inputs, outputs)
     except READER_ERRORS:
         return False
     return True
@@ -125,6 +128,6 @@ def _stored() -> list[bytes]:
 
 TARGETS: dict[str, Target] = {
     "model": Target(mutants.seeds, mutants.mutate, try_model),
-    "recipe": Target(programs.seeds, entries.mutate, try_recipe),
+    "package": Target(programs.seeds, entries.mutate, try_package),
     "store": Target(_stored, entries.mutate_bytes, try_store),
 }

@@ -19,7 +19,8 @@ from types import TracebackType
 
 import atheris
 
-with atheris.instrument_imports(include=["ngraph_mxnet.onnx_bridge", "ngraph_mxnet.cpu.recipe", "ngraph_mxnet.cache"]):
+_READERS = ["ngraph_mxnet.onnx_bridge", "ngraph_mxnet.package", "ngraph_mxnet.cpu.programs", "ngraph_mxnet.cache"]
+with atheris.instrument_imports(include=_READERS):
     import ngraph_mxnet.onnx_bridge.importer
     import ngraph_mxnet.onnx_bridge.rules  # noqa: F401  (both are imported late, and would not be measured)
     from fuzzing.targets import TARGETS

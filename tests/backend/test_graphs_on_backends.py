@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,16 +13,17 @@ from hypothesis import strategies as st
 from op_records import array_of
 from random_graphs import graphs
 from refusals import STEPS
-from test_ops_on_backends import assert_close, backend_named, tolerance_on
+from test_ops_on_backends import assert_close, assert_packed, backend_named, tolerance_on
 
 from ngraph_mxnet import registry
-from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, UnsupportedError
+from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, PackageError, UnsupportedError
 from ngraph_mxnet.interpreter.backend import InterpreterBackend
 from ngraph_mxnet.ir import Builder, Graph, all_ops, print_graph
 from ngraph_mxnet.ir.opdef import REGISTRY as OPS
 from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime import backend as runtime_backend
-from ngraph_mxnet.runtime.backend import backends, get_backend
+from ngraph_mxnet.runtime.backend import backends, get_backend, load
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import InputError
 
@@ -34,6 +37,12 @@ def small_net() -> Graph:
     y = b.relu(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)))
     y = b.max_pool(y, kernel=(2, 2), strides=(2, 2))
     return b.results(b.softmax(b.reshape(y, shape=(2, 80))), y)
+
+
+def matmul_net(shape: tuple[int, int]) -> Graph:
+    b = Builder(name="product")
+    x, w = b.parameter("x", (3, shape[0])), b.parameter("w", shape, cacheable=True)
+    return b.results(b.tanh(b.matmul(x, w)))
 
 
 def arrays_for(graph: Graph, seed: int = 0) -> list[np.ndarray]:
@@ -57,6 +66,62 @@ def test_random_graphs_agree(name: str):
             assert_close(one, other, tolerance_on(name, tolerance), print_graph(graph))
 
     check()
+
+
+@each_backend
+def test_random_graphs_are_packed(name: str):
+    backend_named(name)
+
+    @settings(max_examples=10)
+    @given(graphs(), st.integers(0, 1000))
+    def check(graph: Graph, seed: int):
+        assume(not any(node.op.name in STEPS.get(name, ()) for node in graph.nodes))
+        assert_packed(compile(graph, name), arrays_for(graph, seed))
+
+    check()
+
+
+@each_backend
+def test_packages_as_files(name: str, tmp_path: Path):
+    """Saved and loaded, with weights that a call brings and weights that it holds; again when they change."""
+    backend_named(name)
+    graph, (x, w) = small_net(), arrays_for(small_net())
+    for weights, arrays in (({}, [x, w]), ({"w": w}, [x])):
+        made = compile(graph, name, weights=weights)
+        made.package().save(tmp_path / "file")
+        again = load(Package.load(tmp_path / "file"))
+        assert (again.inputs, again.outputs) == (made.inputs, made.outputs)
+        for factor in (1, -2):
+            given = [array * np.float32(factor) for array in arrays]
+            for one, other in zip(again(*given), made(*given), strict=True):
+                assert one.tobytes() == other.tobytes()
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@each_backend
+def test_large_weights_are_held_by_whoever_loads(name: str):
+    backend_named(name)
+    w = np.random.default_rng(0).standard_normal((200, 80)).astype(np.float32)
+    graph = matmul_net(w.shape)
+    made = compile(graph, name, weights={"w": w})
+    content = made.package().to_bytes({"the weights": w})
+    assert len(content) < w.nbytes
+    x = arrays_for(graph)[0]
+    again = load(Package.from_bytes(content, {"the weights": w}))
+    assert again(x)[0].tobytes() == made(x)[0].tobytes()
+    with pytest.raises(PackageError, match="'the weights' is to be held"):
+        Package.from_bytes(content)
+
+
+@each_backend
+def test_packages_of_another_backend_are_refused(name: str):
+    backend_named(name)
+    for other in {"CPU", "INTERPRETER", "NNP", "HYBRID"} - {name}:
+        package = compile(small_net(), other).package()
+        with pytest.raises(PackageError):
+            load(replace(package, target=name))
+    with pytest.raises(ConfigError, match="no backend 'TPU'"):
+        load(replace(compile(small_net(), name).package(), target="TPU"))
 
 
 @each_backend

@@ -30,10 +30,10 @@ from ngraph_mxnet.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.cpu.params.record import MOST, Span
 from ngraph_mxnet.cpu.params.spatial import ROI_ALIGN
-from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
-from ngraph_mxnet.cpu.recipe import Recipe
+from ngraph_mxnet.cpu.program_code import ProgramCode
+from ngraph_mxnet.cpu.programs import Programs
 from ngraph_mxnet.cpu.validate import Validator
-from ngraph_mxnet.ir.types import element_type
+from ngraph_mxnet.package import Package
 
 _ROOM, _GUARD = 1 << 20, 1 << 26
 _SIZES = (1, 1, 1, 2, 2, 3, 4, 5, 7, 16, 17, 33)
@@ -222,14 +222,13 @@ _CHANGES = (0, 1, -1, 2, 3, 16, 64, 1 << 20, 1 << 40, -(1 << 20))
 
 
 class Program:
-    """One of a recipe, for mutants of its instructions one by one, in guarded memory."""
+    """One of a package, for mutants of its instructions one by one, in guarded memory."""
 
-    def __init__(self, recipe: Recipe, program: ProgramRecipe, slots: Sequence[Slot]) -> None:
-        inputs, outputs = ([element_type(element).size * prod(shape) for element, shape in specs]
-                           for specs in (recipe.inputs, recipe.outputs))
+    def __init__(self, whole: Programs, program: ProgramCode, slots: Sequence[Slot]) -> None:
+        inputs, outputs = ([value.type.bytes for value in values] for values in (whole.flow.inputs, whole.flow.results))
         self.instructions = [instruction for level in program.levels for instruction in level]
-        self._program, self._validator = program, Validator(inputs, outputs, recipe.prepared_bytes)
-        own = {(Space.ARENA, 0): program.arena_bytes, (Space.PREPARED, 0): recipe.prepared_bytes,
+        self._program, self._validator = program, Validator(inputs, outputs, whole.prepared_bytes)
+        own = {(Space.ARENA, 0): program.arena_bytes, (Space.PREPARED, 0): whole.prepared_bytes,
                **{(Space.CONSTANT, i): array.nbytes for i, array in enumerate(program.constants)}}
         sizes = {**{place: size + _SLACK for place, size in own.items()},
                  **{(Space.INPUT, i): size for i, size in enumerate(inputs)},
@@ -290,8 +289,8 @@ def try_mutants(path: str, contents: Sequence[str], held: Mapping[str, np.ndarra
     """Prints how many mutants of the instructions of kept programs, files, were taken and so run, by kernel."""
     fill, journal, random = np.random.default_rng(seed), Journal(path), Random(seed)
     slots = [Slot(fill) for _ in range(60)]
-    recipes = [Recipe.from_bytes(Path(content).read_bytes(), held) for content in contents]
-    programs = [Program(recipe, program, slots) for recipe in recipes for program in (recipe.main, recipe.prepare)
+    packed = [Programs.of(Package.from_bytes(Path(content).read_bytes(), held)) for content in contents]
+    programs = [Program(whole, program, slots) for whole in packed for program in (whole.main, whole.prepare)
                 if program]
     ran: Counter[str] = Counter()
     for program in programs:

@@ -44,7 +44,7 @@ def test_constants_are_held_by_the_program_that_reads_them() -> None:
     graph = b.results(b.matmul(x, w, transpose_b=True), b.matmul(b.relu(x), same, transpose_b=True))
     executable = compile(graph, "CPU", threads=1)
     assert isinstance(executable, CPUExecutable)
-    main, prepare = executable.main.recipe(), executable.prepare.recipe()
+    main, prepare = executable.main.code(), executable.prepare.code()
     assert [array.shape for array in prepare.constants].count(weights.shape) == 1
     assert not any(array.shape == weights.shape for array in main.constants)
     assert_agree(graph)

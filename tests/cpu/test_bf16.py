@@ -18,10 +18,11 @@ from ngraph_mxnet.cpu import precision
 from ngraph_mxnet.cpu.isa import NEEDS, supported
 from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.cpu.precision import plan_narrow, precision_notice
-from ngraph_mxnet.cpu.recipe import load
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.pipelines import optimize
+from ngraph_mxnet.runtime.backend import load
 
 TOLERANCE = 2e-2
 HAS_BF16 = dict.fromkeys((*NEEDS["avx512"], "avx512bf16"), True)
@@ -187,7 +188,7 @@ def test_without_bf16_there_is_float32_and_a_warning_once(caplog: pytest.LogCapt
     caplog.clear()
     precision.warn_once.cache_clear()  # as in the next process, which finds the program on disk
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
-        load(executables[0].kept())
+        load(Package.from_bytes(executables[0].package().to_bytes()))
     assert [record.message for record in caplog.records] == said
 
 

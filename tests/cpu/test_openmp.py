@@ -115,10 +115,12 @@ CACHED = """
 import numpy as np, ngraph_mxnet
 from ngraph_mxnet.cache import recall_bytes
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.runtime.backend import load_kept
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.runtime.backend import load
 b = Builder()
 graph = b.results(b.relu(b.parameter("x", (2, 3), "f32")))
-load_kept("CPU", recall_bytes("program", "a test", lambda: ngraph_mxnet.compile(graph, backend="CPU").kept()))
+made = recall_bytes("program", "a test", lambda: ngraph_mxnet.compile(graph, backend="CPU").package().to_bytes())
+load(Package.from_bytes(made))
 """
 
 

@@ -16,13 +16,17 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
+from fuzzing import entries
 from fuzzing.programs import GRAPHS, HELD, kept
 
-from ngraph_mxnet.cpu import recipe as recipes
 from ngraph_mxnet.cpu.instruction import Space
 from ngraph_mxnet.cpu.params import KERNELS
-from ngraph_mxnet.cpu.recipe import Recipe
+from ngraph_mxnet.cpu.programs import Programs
+from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.package import seal
+from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.compile import compile
 
 
@@ -40,9 +44,7 @@ def network() -> Graph:
 
 @pytest.fixture(scope="module")
 def content() -> bytes:
-    content = compile(network(), "CPU", threads=1).kept()
-    assert content is not None
-    return content
+    return compile(network(), "CPU", threads=1).package().to_bytes()
 
 
 PROGRAMS = {make.__name__: make for make in GRAPHS}
@@ -50,24 +52,31 @@ every_program = pytest.mark.parametrize("name", PROGRAMS)
 
 
 def fields(content: bytes) -> dict[str, Any]:
-    return json.loads(content[:content.index(b"\n")])
+    return entries.fields(content)[1]
 
 
 def changed(content: bytes, header: dict[str, Any]) -> bytes:
-    return json.dumps(header).encode() + content[content.index(b"\n"):]
+    return entries.changed(content, [entries.fields(content)[0], header])
+
+
+def checked(content: bytes) -> Programs:
+    return Programs.of(Package.from_bytes(content, HELD))
+
+
+def loaded(content: bytes) -> Any:
+    return load(Package.from_bytes(content)).native
 
 
 def instructions(header: dict[str, Any]) -> Iterator[list[Any]]:
-    for program in (header["main"], header["prepare"]):
-        for level in program["levels"] if program else ():
+    for program in header["code"].values():
+        for level in program["levels"]:
             yield from level
 
 
 def test_what_was_kept_is_as_declared(content: bytes):
     kinds = {instruction[0].split("__")[0] for instruction in instructions(fields(content))}
     assert len(kinds) >= 6 and any("contraction" in kind for kind in kinds), kinds
-    Recipe.from_bytes(content).check()
-    native = recipes.load(content)
+    native = loaded(content)
     x = np.ones((2, 3, 9, 9), np.float32)
     out = np.empty((2, 32), np.float32)
     native.run([x], [out])
@@ -99,26 +108,38 @@ def test_one_wrong_thing_in_any_instruction(content: bytes, change: Callable[[li
         before = copy.deepcopy(instruction)
         change(instruction)
         assert json.dumps(instruction) != json.dumps(before)
-        with pytest.raises((ValueError, KeyError, TypeError)):
-            recipes.load(changed(content, header))
+        with pytest.raises(PackageError):
+            loaded(changed(content, header))
+
+
+NAN_SIZES = [["x", "f32", [float("nan")], "input"]]
+LEVELS = {"arena_bytes": 0, "constants": []}
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("inputs", [["f32", [float("nan")]]]), ("inputs", [["f32", [-2, 3, 9, 9]]]), ("inputs", []),
-    ("inputs", [["f33", [2]]]),
-    ("outputs", [["f32", [2, 31]]]), ("threads", 0), ("threads", 1 << 30), ("threads", None), ("prepared_bytes", -1),
-    ("main", None), ("main", {"levels": {}, "arena_bytes": 0, "constants": []}),
-    ("main", {"levels": [{}], "arena_bytes": 0, "constants": []}),
+    ("values", NAN_SIZES), ("values", [["x", "f32", [-2, 3, 9, 9], "input"]]), ("inputs", 0), ("inputs", -1),
+    ("inputs", 2), ("values", [["x", "f33", [2], "input"]]), ("values", [["x", "f32", [2], "weigh"]]), ("results", []),
+    ("results", [["y", 0]]), ("results", [["y", 99]]), ("steps", []), ("steps", [["main", [0], [0]]]),
+    ("steps", [["other", [0], [1]]]), ("settings", {"threads": 0, "notice": None}), ("settings", {}),
+    ("settings", {"threads": 1 << 30, "notice": None}), ("settings", {"threads": None, "notice": None}),
+    ("settings", {"threads": 1, "notice": 7}), ("settings", {"threads": 1, "notice": None, "more": 1}), ("code", {}),
+    ("code", {"main": None}), ("code", {"main": {"levels": {}, **LEVELS}}), ("target", None), ("name", 7),
+    ("code", {"main": {"levels": [{}], **LEVELS}}), ("version", "0.0.1"),
+    ("code", {"main": {"levels": [], "arena_bytes": 0, "constants": [1]}}),
+    ("code", {"main": {"levels": [], "arena_bytes": 0, "constants": {"$array": 0}}}),
 ])
 def test_wrong_frames(content: bytes, name: str, value: Any):
-    with pytest.raises((ValueError, KeyError, TypeError)):
-        recipes.load(changed(content, fields(content) | {name: value}))
+    assert fields(content)[name] != value
+    with pytest.raises(PackageError):
+        loaded(changed(content, fields(content) | {name: value}))
 
 
-@pytest.mark.parametrize("header", [b"", b"\n", b"[]\n", b"{}\n", b"7\n", b"[" * 100000 + b"\n", b"null\n"])
-def test_no_recipe(header: bytes):
-    with pytest.raises((ValueError, KeyError, TypeError)):
-        recipes.load(header)
+@pytest.mark.parametrize("body", [b"", b"\n", b"[]\n", b"[]\n[]\n", b"[]\n{}\n", b"7\n7\n", b"[" * 100000 + b"\n\n",
+                                  b"null\nnull\n"])
+def test_no_package(body: bytes):
+    for content in (body, seal(body)):
+        with pytest.raises(PackageError):
+            loaded(content)
 
 
 @every_program
@@ -134,8 +155,8 @@ def test_strides_beyond_the_memory(name: str):
             tried, before = tried + 1, ints[at]
             for ints[at] in (before + (1 << 30), -(1 << 30)):
                 try:
-                    Recipe.from_bytes(changed(content, header), HELD).check()
-                except ValueError:
+                    checked(changed(content, header))
+                except PackageError:
                     refused += 1
             ints[at] = before
     assert tried > 9
@@ -149,40 +170,39 @@ def test_constants_and_inputs_are_not_written(content: bytes):
         instruction = list(instructions(header))[number]
         record = KERNELS[instruction[0].removeprefix("ng_").rpartition("__")[0]]
         instruction[1][record.tensors.index(record.written[0])] = [space, 0, 0]
-        with pytest.raises(ValueError, match=r"may be|bytes"):
-            recipes.load(changed(content, header))
+        with pytest.raises(PackageError, match=r"may be|bytes"):
+            loaded(changed(content, header))
 
 
 def test_what_was_not_prepared_is_not_read():
     b = Builder()
-    content = compile(b.results(b.exp(b.parameter("x", (2, 3)))), "CPU").kept()
-    assert content is not None
+    content = compile(b.results(b.exp(b.parameter("x", (2, 3)))), "CPU").package().to_bytes()
     header = fields(content)
-    assert header["prepared_bytes"] == 0
+    assert [graph for graph, *_ in header["steps"]] == ["main"]
     next(instructions(header))[1][0] = [Space.PREPARED, 0, 0]
-    with pytest.raises(ValueError, match="prepared 0 does not exist"):
-        recipes.load(changed(content, header))
+    with pytest.raises(PackageError, match="prepared 0 does not exist"):
+        loaded(changed(content, header))
 
 
 def test_positions_that_a_kernel_relies_on_are_its_own():
     content = kept(PROGRAMS["positions"])
     header = fields(content)
-    (level,) = (level for level in header["main"]["levels"] if any("_box_nms_" in i[0] for i in level))
+    (level,) = (level for level in header["code"]["main"]["levels"] if any("_box_nms_" in i[0] for i in level))
     boxes = [i for i in level if "_box_nms_" in i[0]]
     _, output, order, numbers = boxes[0][1]
     for instruction, at, place in ((boxes[0], 3, order), (boxes[0], 1, order), (boxes[1], 2, numbers),
                                    (boxes[0], 2, [Space.OUTPUT, 4, 0]), (boxes[1], 1, [*order[:2], order[2] - 4])):
         before = instruction[1][at]
         instruction[1][at] = place
-        with pytest.raises(ValueError, match=r"relies on|of the arena"):
-            Recipe.from_bytes(changed(content, header), HELD).check()
+        with pytest.raises(PackageError, match=r"relies on|of the arena"):
+            checked(changed(content, header))
         instruction[1][at] = before
     boxes[1][1][1] = output
-    Recipe.from_bytes(changed(content, header), HELD).check()  # what is wrong is not out of bounds
+    checked(changed(content, header))  # what is wrong is not out of bounds
 
 
 def mutants(content: bytes, seed: int, count: int) -> Iterator[bytes]:
-    """The recipe with a few numbers of its instructions changed, as a damaged or a chosen one might be."""
+    """The package with a few numbers of its instructions changed, as a damaged or a chosen one might be."""
     rng = random.Random(seed)
     for _ in range(count):
         header = fields(content)
@@ -201,12 +221,12 @@ def test_mutants_are_refused_or_run(content: bytes, tmp_path: Path):
 import sys; sys.path.append({str(Path(__file__).parent)!r})
 from pathlib import Path
 import numpy as np
-from {__name__} import mutants, recipes
+from {__name__} import PackageError, loaded, mutants
 ran = 0
 for mutant in mutants(Path({str(tmp_path / "content")!r}).read_bytes(), 1, 1500):
     try:
-        native = recipes.load(mutant)
-    except (ValueError, KeyError, TypeError):
+        native = loaded(mutant)
+    except PackageError:
         continue
     ran += 1
     native.run([np.ones((2, 3, 9, 9), np.float32)], [np.empty((2, 32), np.float32)])
@@ -217,10 +237,11 @@ print(ran)
     assert int(done.stdout) > 10  # not all are refused for a trifle
 
 
-def test_tensors_without_elements_are_not_kept():
+def test_tensors_without_elements_are_not_packed():
     """Where sizes must be 1 at least, none of theirs is."""
     b = Builder()
     x = b.parameter("x", (1, 0), "f32")
     program = compile(b.results(b.softmax(x, axis=1)), "CPU")
     assert program(np.ones((1, 0), np.float32))[0].shape == (1, 0)
-    assert program.kept() is None
+    with pytest.raises(PackageError, match="each of which must be at least 1"):
+        program.package()

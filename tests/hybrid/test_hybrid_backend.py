@@ -18,14 +18,15 @@ from op_records import array_of
 from random_graphs import graphs
 
 from ngraph_mxnet import registry
-from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.hybrid.backend import HybridBackend
 from ngraph_mxnet.hybrid.executable import HybridExecutable
 from ngraph_mxnet.interpreter.backend import InterpreterBackend, InterpreterExecutable
 from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.ir.cost import node_cost
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.costs import DeviceCosts
 
@@ -59,8 +60,7 @@ def arrays_for(graph: Graph, seed: int = 0) -> list[np.ndarray]:
 
 
 def check(graph: Graph, found: HybridExecutable, arrays: list[np.ndarray]) -> None:
-    for part in found.parts:
-        verify(part.graph)
+    found.module.verify()
     expected = compile(graph, "INTERPRETER")(*arrays)
     for one, other in zip(found(*arrays), expected, strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
@@ -104,8 +104,30 @@ def test_nodes_go_where_they_are_fast():
     assert (devices["sigmoid"], devices["softmax"]) == ("CPU", "CPU")
     assert found.plan.seconds < min(found.plan.alone)
     check(net(), found, arrays_for(net()))
-    assert not any(parameter.cacheable for part in found.parts for parameter in part.graph.parameters
+    assert not any(parameter.cacheable for part in found.module.graphs.values() for parameter in part.parameters
                    if not parameter.name.startswith("w"))
+
+
+def test_packages_hold_the_plan():
+    graph, found = net(), place(net(), contractions_away(), pins={"conv0": "CPU", "nothing*": "CPU"})
+    again = load(Package.from_bytes(found.package().to_bytes()))
+    assert isinstance(again, HybridExecutable)
+    assert str(again.plan) == str(found.plan) and again.plan.to_dict() == found.plan.to_dict()
+    assert (again.plan.svg(), again.devices) == (found.plan.svg(), found.devices)
+    assert again.module.flow == found.module.flow and again.simulate() is again.plan
+    check(graph, again, arrays_for(graph))
+
+
+@pytest.mark.parametrize("change", [
+    lambda s: s.update(devices=[0]), lambda s: s.update(devices=[9] * len(s["devices"])), lambda s: s.pop("plan"),
+    lambda s: s["plan"].pop("graph"), lambda s: s["plan"]["nodes"].append(99), lambda s: s["plan"].update(problem=[]),
+    lambda s: s["plan"]["placement"][1][0].pop(), lambda s: s["plan"].update(graph=7),
+])
+def test_damaged_packages_are_refused(change: Callable[[dict[str, Any]], None]):
+    package = Package.from_bytes(place(net(), contractions_away()).package().to_bytes())
+    change(package.settings)  # type: ignore[arg-type]
+    with pytest.raises(PackageError):
+        load(package)
 
 
 def test_weights_stay_weights():
@@ -115,7 +137,7 @@ def test_weights_stay_weights():
     for factor in (1, -1):
         arrays[2] *= factor
         check(graph, found, arrays)
-    names = {p.name for part in found.parts for p in part.graph.parameters if p.cacheable}
+    names = {p.name for part in found.module.graphs.values() for p in part.parameters if p.cacheable}
     assert names == {"w0", "w1", "w"}
 
 
@@ -190,8 +212,8 @@ def test_both_devices_work_at_once():
             return run(arrays)
         return call
 
-    for step in found.steps[:2]:
-        step.executable.run = meeting(step.executable.run)  # type: ignore[method-assign]
+    for call in found.session.calls[:2]:
+        call.executable.run = meeting(call.executable.run)  # type: ignore[method-assign]
     check(graph, found, arrays_for(graph))
     assert not place(graph, costs(lambda n: 1.0, lambda n: 1.0), pins=pins, overlap=0).plan.overlaps
 
@@ -216,9 +238,9 @@ def test_a_failing_device_does_not_hold_the_other(monkeypatch: pytest.MonkeyPatc
     right = b.tanh(x)
     graph = b.results(b.add(left, right), b.subtract(right, left))
     found = place(graph, costs(lambda n: 1.0, lambda n: 1.0), pins={"left": "CPU", "right": "INTERPRETER"})
-    (step,) = (s for s in found.steps if any(n.op.name == {"left": "exp", "right": "tanh"}[failing]
-                                             for n in found.parts[found.steps.index(s)].graph.nodes))
-    monkeypatch.setattr(step.executable, "run", lambda arrays: 1 / 0)
+    (name,) = (name for name, part in found.module.graphs.items()
+               if any(n.op.name == {"left": "exp", "right": "tanh"}[failing] for n in part.nodes))
+    monkeypatch.setattr(found.executables[name], "run", lambda arrays: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         found(*arrays_for(graph))
 
@@ -294,7 +316,7 @@ def test_options_are_passed_on():
     with pytest.raises(ConfigError, match="expected two backends"):
         place(net(), contractions_away(), devices="CPU")
     found = place(net(), contractions_away(), cpu_threads=1)
-    assert {step.executable.target.threads for step in found.steps if step.device == 0} == {1}
+    assert {call.executable.target.threads for call in found.session.calls if call.lane == 0} == {1}
 
 
 def test_plans_as_pictures_and_json():

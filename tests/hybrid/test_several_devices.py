@@ -103,7 +103,7 @@ def test_all_work_on_one_graph():
     graph, pins = net(), {"conv0": "CPU", "conv1": "SECOND", "act*": "INTERPRETER"}
     found = compile(graph, "HYBRID", devices="CPU,INTERPRETER,SECOND", costs=scattered(1), pins=pins)
     plan = found.plan
-    assert {plan.devices[step.device] for step in found.steps} == set(DEVICES)
+    assert {plan.devices[device] for device in found.devices} == set(DEVICES)
     check(graph, found, arrays_for(graph))
     text = str(plan)
     assert all(f"all on {name}" in text and f"nodes on {name}" in text for name in DEVICES)

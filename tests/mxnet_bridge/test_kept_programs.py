@@ -10,14 +10,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mxnet_helpers import needs_library
 from native_runs import mx
 
 import ngraph_mxnet
-from ngraph_mxnet.cpu.program_recipe import ProgramRecipe
-from ngraph_mxnet.cpu.recipe import Recipe
 
 SCRIPT = """
 import sys
@@ -102,34 +98,11 @@ def test_a_program_that_does_not_load_is_compiled(monkeypatch: pytest.MonkeyPatc
     _core.clear_compile_cache()
 
 
-arrays = st.builds(
-    lambda dtype, shape: np.arange(np.prod(shape)).astype(dtype).reshape(shape),
-    st.sampled_from(["<f4", "<i4", "<i8", "|b1"]), st.lists(st.integers(0, 3), max_size=3).map(tuple),
-)
-instructions = st.tuples(
-    st.just("ng_add__avx2"), st.lists(st.tuples(*[st.integers(0, 1 << 40)] * 3), max_size=3),
-    st.lists(st.integers(-(1 << 40), 1 << 40)), st.lists(st.floats(allow_nan=False)), st.integers(0, 99),
-    st.text(max_size=9), st.floats(0, 1e12), st.integers(0, 1 << 40),
-)
-programs = st.builds(ProgramRecipe, st.lists(st.lists(instructions, max_size=2), max_size=3), st.integers(0, 1 << 40),
-                     st.lists(arrays, max_size=3))
-
-
-@given(programs, st.none() | programs)
-def test_recipes_survive_the_disk(main: ProgramRecipe, prepare: ProgramRecipe | None) -> None:
-    recipe = Recipe(main, prepare, 64, [1], [("f32", (2, 3))], [("f32", ())], 2, "näme")
-    found = Recipe.from_bytes(recipe.to_bytes())
-    for old, new in ((main, found.main), (prepare, found.prepare)):
-        if old is None:
-            assert new is None
-            continue
-        assert new is not None
-        assert listed(new.levels) == listed(old.levels)
-        assert new.arena_bytes == old.arena_bytes
-        for array, again in zip(old.constants, new.constants, strict=True):
-            np.testing.assert_array_equal(array, again, strict=True)
-    assert (found.prepared_bytes, found.cacheable, found.threads, found.name) == (64, [1], 2, "näme")
-
-
-def listed(value: object) -> object:
-    return [listed(part) for part in value] if isinstance(value, (list, tuple)) else value
+@needs_library
+@pytest.mark.parametrize("backend", ["INTERPRETER", "NNP", "HYBRID"])
+def test_programs_of_every_backend_are_kept(backend: str, tmp_path: Path) -> None:
+    _, expected, _ = run(tmp_path, NGRAPH_BACKEND=backend)
+    (entry,) = (tmp_path / "cache" / "program").iterdir()
+    _, found, log = run(tmp_path, NGRAPH_BACKEND=backend, NGRAPH_LOG_LEVEL="info")
+    np.testing.assert_array_equal(found, expected)
+    assert f"for {backend}" not in log and list(entry.parent.iterdir()) == [entry]

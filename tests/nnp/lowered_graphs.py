@@ -8,7 +8,6 @@ import numpy as np
 
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.nnp.device import load_device
-from ngraph_mxnet.nnp.executable import Version
 from ngraph_mxnet.nnp.hazards import check, order
 from ngraph_mxnet.nnp.instructions import check as check_instruction
 from ngraph_mxnet.nnp.lower.conversions import convert_views
@@ -16,6 +15,7 @@ from ngraph_mxnet.nnp.lower.lowering import lower
 from ngraph_mxnet.nnp.lower.target import Target, target_of
 from ngraph_mxnet.nnp.program import Program
 from ngraph_mxnet.nnp.quantization import uniform
+from ngraph_mxnet.nnp.version import Version
 
 _FEW = 200
 """Instructions, beyond which the hazards' independent check takes long; `order` has tests of its own."""

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.errors import ConfigError, PackageError
 from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.nnp.device import load_device
 from ngraph_mxnet.nnp.rebatch import rebatched
 from ngraph_mxnet.nnp.reference import quantized_reference
-from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.runtime.backend import get_backend, load
 from ngraph_mxnet.runtime.compile import compile
 
 
@@ -119,6 +123,48 @@ def image_net() -> Graph:
     second = b.convolution_bias_add(first, w1, bias, first, lower=0.0, **pads)
     flat = b.reshape(b.concat(first, second, axis=1), shape=(4, 64 * 25))
     return b.results(b.softmax(b.matmul(flat, b.parameter("w2", (10, 64 * 25), cacheable=True), transpose_b=True)))
+
+
+@pytest.mark.parametrize("options", [{}, {"precision": "int8"}, {"precision": "int8", "devices": 2}, {"devices": 2},
+                                     {"device": "nnp-i-1300:50W", "mode": "latency"}])
+def test_packages_hold_the_versions(options: dict):
+    """Also what was calibrated on the first call's data: whoever loads it calls it with others."""
+    graph = image_net()
+    made, arrays = compile(graph, "NNP", **options), arrays_of(graph)
+    before = Package.from_bytes(made.package().to_bytes())
+    first = made(*arrays)
+    after = load(Package.from_bytes(made.package().to_bytes()))
+    other = [arrays[0] * np.float32(0.5), *arrays[1:]]
+    np.testing.assert_array_equal(after(*other)[0], made(*other)[0])
+    assert after.listing() == made.listing()
+    np.testing.assert_array_equal(load(before)(*arrays)[0], first[0])
+    np.testing.assert_array_equal(load(Package.from_bytes(after.package().to_bytes()))(*arrays)[0], first[0])
+
+
+def test_packages_of_other_numbers_are_refused():
+    graph = image_net()
+    made = compile(graph, "NNP")
+    device = load_device("nnp-i-1100", {"memories.dram.size": 1 << 30})
+    made.settings = replace(made.settings, target=replace(made.settings.target, device=device))
+    with pytest.raises(PackageError, match="not with other numbers"):
+        made.package()
+
+
+@pytest.mark.parametrize("change", [
+    lambda s: s.update(device="nnp-i-9999"), lambda s: s.update(device=None), lambda s: s.update(engines=99),
+    lambda s: s.update(element="i8"), lambda s: s.update(samples=[[]]), lambda s: s.pop("versions"),
+    lambda s: s["versions"][0][1].pop("program"), lambda s: s["versions"][0][1].update(program="program"),
+    lambda s: s["versions"][0][1]["weights"].pop(), lambda s: s["versions"][0][1]["weights"].append(99999),
+    lambda s: s["versions"][0][1]["elements"].pop(), lambda s: s["versions"][0][1].update(scales=[[0, "x"]]),
+    lambda s: s["versions"][0][1]["graph"]["parameters"].pop(), lambda s: s["versions"][0][1].update(graph=None),
+    lambda s: s["versions"][0].pop(), lambda s: s["versions"][0][1].update(channel_scales=[[0, 1.0]]),
+])
+def test_damaged_packages_are_refused(change: Callable[[dict], None]):
+    package = Package.from_bytes(compile(image_net(), "NNP").package().to_bytes())
+    load(package)
+    change(package.settings)  # type: ignore[arg-type]
+    with pytest.raises(PackageError):
+        load(package)
 
 
 @pytest.mark.parametrize("options", [{}, {"instances": 2}, {"device": "nnp-i-1300:50W", "mode": "latency"}])

@@ -12,9 +12,9 @@ import pytest
 from lowered_graphs import target, version
 
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.nnp.executable import Version
 from ngraph_mxnet.nnp.functional import FunctionalSimulator
 from ngraph_mxnet.nnp.program import Buffer, Instruction, Program, whole
+from ngraph_mxnet.nnp.version import Version
 
 MEMORIES = {"local_bytes": 12 << 10, "shared": (("llc", 8 << 10), ("dram", 1 << 20))}
 """So small that the graph below goes through them in tiles, with spills."""

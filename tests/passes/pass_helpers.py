@@ -8,6 +8,7 @@ import numpy as np
 
 from ngraph_mxnet.ir import Graph, count_ops, print_graph, verify
 from ngraph_mxnet.passes import PassManager, Report, split_prepare
+from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 
 
 def evaluate(graph: Graph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -66,15 +67,15 @@ def run_pass(graph: Graph, *passes) -> Report:
 
 def check_split(graph: Graph) -> tuple[Graph, Graph]:
     """Split, verify both parts, and compare prepare then main with the whole."""
-    split = split_prepare(graph)
-    verify(split.prepare)
-    verify(split.main)
+    module = split_prepare(graph)
+    module.verify()
     inputs = random_inputs(graph)
-    prepared = evaluate(split.prepare, [inputs[i] for i in split.prepare_inputs])
-    sources = {"input": inputs, "prepared": prepared}
-    found = evaluate(split.main, [sources[s.kind][s.index] for s in split.main_sources])
-    assert_same(found, evaluate(graph, inputs))
-    return split.prepare, split.main
+    values = dict(zip(module.flow.inputs, inputs, strict=True))
+    for step in module.flow.steps:
+        made = evaluate(module.graphs[step.graph], [values[value] for value in step.inputs])
+        values.update(zip(step.outputs, made, strict=True))
+    assert_same([values[value] for value in module.flow.results], evaluate(graph, inputs))
+    return module.graphs[PREPARE], module.graphs[MAIN]
 
 
 def ops(graph: Graph) -> dict[str, int]:

@@ -11,6 +11,7 @@ from pass_models import resnet_v1, resnet_v2
 from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.ir import print_graph
 from ngraph_mxnet.passes import optimize, split_prepare
+from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 
 MODELS = {"resnet_v1": resnet_v1, "resnet_v2": resnet_v2}
 
@@ -33,8 +34,8 @@ def test_resnet50_op_counts(name, golden):
     graph = MODELS[name]()
     before = counts(graph)
     report = optimize(graph, pipeline(), verify_each=True)
-    split = split_prepare(graph)
-    prepare, main = counts(split.prepare), counts(split.main)
+    module = split_prepare(graph)
+    prepare, main = counts(module.graphs[PREPARE]), counts(module.graphs[MAIN])
     golden(f"{name}_50.counts.txt", f"before\n{before}\nprepare\n{prepare}\nmain\n{main}")
     assert not report.unsettled
 
@@ -42,7 +43,7 @@ def test_resnet50_op_counts(name, golden):
 def test_resnet50_v1_is_fully_fused():
     graph = resnet_v1()
     optimize(graph, pipeline())
-    assert ops(split_prepare(graph).main) == {
+    assert ops(split_prepare(graph).graphs[MAIN]) == {
         "convolution_bias": 37, "convolution_bias_add": 16, "matmul_bias": 1, "max_pool": 1, "reduce_mean": 1,
     }
 
@@ -50,7 +51,7 @@ def test_resnet50_v1_is_fully_fused():
 def test_resnet50_v2_without_the_last_fusion():
     graph = resnet_v2()
     optimize(graph, pipeline(), disable=["fuse_scale_shift"])
-    assert ops(split_prepare(graph).main) == {
+    assert ops(split_prepare(graph).graphs[MAIN]) == {
         "constant": 4, "convolution_bias": 37, "convolution_bias_add": 16, "matmul_bias": 1, "max_pool": 1,
         "reduce_mean": 1, "scale_shift": 18,
     }

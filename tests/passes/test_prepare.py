@@ -5,7 +5,9 @@ from __future__ import annotations
 from pass_helpers import check_split, ops
 
 from ngraph_mxnet.ir import Builder, parse_graph, print_graph
-from ngraph_mxnet.passes import Source, split_prepare
+from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.passes import split_prepare
+from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 
 
 def test_mapping_is_explicit():
@@ -17,19 +19,21 @@ def test_mapping_is_explicit():
       %3: f32[3] = subtract(%2, %v)
       return %3, %0
     }""")
-    split = split_prepare(graph)
-    assert split.main_sources == (
-        Source("input", 0), Source("input", 3), Source("prepared", 0), Source("prepared", 1),
-    )
-    assert split.prepare_inputs == (1, 3)
-    assert print_graph(split.main) == """\
+    module = split_prepare(graph)
+    first, second = module.flow.steps
+    x, w, unread, v = module.flow.inputs
+    assert (first.graph, first.inputs, second.graph) == (PREPARE, (w, v), MAIN)
+    assert second.inputs == (x, v, *first.outputs) and module.flow.results == second.outputs
+    assert [value.role for value in (x, w, unread, *first.outputs)] == [
+        Role.INPUT, Role.WEIGHT, Role.INPUT, Role.MADE, Role.MADE]
+    assert print_graph(module.graphs[MAIN]) == """\
 graph @g(%x: f32[3], %v: f32[3] cacheable, %prepared0: f32[3], %prepared1: f32[3]) -> (f32[3], f32[3]) {
   %0: f32[3] = multiply(%x, %prepared0)
   %1: f32[3] = subtract(%0, %v)
   return %1, %prepared1
 }
 """
-    assert print_graph(split.prepare) == """\
+    assert print_graph(module.graphs[PREPARE]) == """\
 graph @g_prepare(%w: f32[3] cacheable, %v: f32[3] cacheable) -> (f32[3], f32[3]) {
   %0: f32[3] = exp(%w)
   %1: f32[3] = add(%0, %v)
@@ -43,10 +47,11 @@ graph @g_prepare(%w: f32[3] cacheable, %v: f32[3] cacheable) -> (f32[3], f32[3])
 def test_nothing_to_prepare():
     b = Builder()
     graph = b.results(b.add(b.parameter("x", (2,)), b.parameter("w", (2,), cacheable=True)))
-    split = split_prepare(graph)
-    assert not split.prepare.nodes and not split.prepare.results and not split.prepare.parameters
-    assert split.main_sources == (Source("input", 0), Source("input", 1))
-    assert split.main.parameters[1].cacheable
+    module = split_prepare(graph)
+    prepare, (first, second) = module.graphs[PREPARE], module.flow.steps
+    assert not prepare.nodes and not prepare.results and not prepare.parameters and not first.outputs
+    assert second.inputs == module.flow.inputs
+    assert module.graphs[MAIN].parameters[1].cacheable
 
 
 def test_constants_alone_stay_and_shared_ones_are_copied():

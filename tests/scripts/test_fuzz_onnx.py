@@ -95,7 +95,7 @@ def test_mutants_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="needs pip install '.[fuzz]'")
-@pytest.mark.parametrize("target", ["model", "recipe", "store"])
+@pytest.mark.parametrize("target", ["model", "package", "store"])
 def test_the_script(target: str, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), target, str(tmp_path), "--runs", "300"], capture_output=True,
                           text=True, check=False)

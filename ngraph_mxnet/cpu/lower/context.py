@@ -37,6 +37,7 @@ from ngraph_mxnet.cpu.view import (
     sub_blocks,
 )
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import ElementType, TensorType, f32
 
 Strides = Sequence[int]
@@ -196,7 +197,7 @@ class Lowering:
             return self, value
         if value in self._source:
             return self.prepare, self._source[value]
-        if not _is_constant(value) and not value.cacheable:
+        if not _is_constant(value) and value.role is not Role.WEIGHT:
             return self, value
         if value not in self.prepare._plain:
             self.prepare._plain[value] = self.prepare._constant(value) if _is_constant(value) else self.plain(value)

@@ -1,4 +1,4 @@
-"""What `_core.Program` is made of, as plain data that can be kept on disk; see `recipe`."""
+"""What `_core.Program` is made of, as plain data that can be kept on disk; see `programs`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class ProgramRecipe:
+class ProgramCode:
     """A Program: its levels of instructions as `_core.Program` takes them, but without the kernels' addresses."""
 
     levels: list[list[tuple[Any, ...]]]

@@ -1,0 +1,156 @@
+"""Plain data as bytes, and back: None, booleans, numbers, texts, lists, dicts with texts for keys, and arrays.
+
+Three parts: a line of JSON with the type, shape and place of each array; a line of JSON with the data, in which
+`{"$array": n}` stands for array n; the elements of the arrays, one after the other. Nothing in it is code. Tuples
+come back as lists. An array that occurs several times is there once, and one that whoever reads it has too by its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, element_type
+
+LARGE = 1 << 12
+"""Bytes of an array that is worth naming instead of holding."""
+_ARRAY = "$array"
+_ALIGNMENT = 16
+"""Of arrays, counted from the first line."""
+_MOST_BYTES = 1 << 62
+
+
+def pack(value: Any, held: Mapping[str, np.ndarray] | None = None) -> list[bytes]:
+    """Parts of the bytes of `value`. Of large arrays that are among `held`, by name, there are the names only.
+
+    Raises:
+        PackageError: it is no plain data.
+    """
+    arrays = _Arrays(held or {})
+    try:
+        data = json.dumps(value, default=arrays.reference, separators=(",", ":"))
+    except (TypeError, ValueError, KeyError) as error:
+        raise PackageError(f"what is to be packed is no plain data: {error}") from error
+    head = json.dumps(arrays.table).encode() + b"\n" + data.encode()
+    parts = [head, b" " * (-(len(head) + 1) % _ALIGNMENT if arrays.own else 0) + b"\n"]
+    for array in arrays.own:
+        parts += [np.ascontiguousarray(array).tobytes(), b"\0" * (-array.nbytes % _ALIGNMENT)]
+    return parts
+
+
+def unpack(content: bytes, start: int = 0, held: Mapping[str, np.ndarray] | None = None) -> Any:
+    """What was packed, from `content[start:]`; arrays are read-only views of it, or of those in `held`.
+
+    Raises:
+        PackageError: these are no such bytes, or an array is not in `held`.
+    """
+    try:
+        end = content.index(b"\n", start)
+        data_end = content.index(b"\n", end + 1)
+        table = json.loads(content[start:end])
+        arrays, position = [], data_end + 1
+        for entry in table:
+            array, size = _read(entry, content, position, held or {})
+            arrays.append(array)
+            position += size + -size % _ALIGNMENT
+
+        def rich(found: dict[str, Any]) -> Any:
+            return arrays[count(found[_ARRAY])] if found.keys() == {_ARRAY} else found
+
+        return json.loads(content[end + 1:data_end], object_hook=rich)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise PackageError(f"these are no packed data: {error!r}") from error
+
+
+def _read(entry: Mapping[str, Any], content: bytes, position: int,
+          held: Mapping[str, np.ndarray]) -> tuple[np.ndarray, int]:
+    """An array of the table, and the bytes that it takes in `content`."""
+    dtype, shape = ELEMENT_TYPES[entry["element"]].numpy, tuple(map(count, entry["shape"]))
+    elements = prod(shape)
+    if "held" not in entry:
+        return np.frombuffer(content, dtype, elements, position).reshape(shape), elements * dtype.itemsize
+    if entry["held"] not in held:
+        raise PackageError(f"array {entry['held']!r} is to be held by whoever reads the package, and is not")
+    array = np.ascontiguousarray(held[entry["held"]])
+    if array.dtype != dtype:
+        raise PackageError(f"array {entry['held']!r} is of {array.dtype}, expected {dtype}")
+    return array.reshape(shape), 0
+
+
+def count(value: Any) -> int:
+    """The value, if it can be a number of bytes or elements, else ValueError."""
+    if type(value) is not int or not 0 <= value <= _MOST_BYTES:
+        raise ValueError(f"{value!r} can't be a number of bytes or elements")
+    return value
+
+
+def text(value: Any) -> str:
+    """The value, if it is a text, else TypeError."""
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def arrays_in(value: Any) -> Iterator[np.ndarray]:
+    """All arrays of plain data, some perhaps several times."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from arrays_in(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from arrays_in(each)
+
+
+def content_key(array: np.ndarray) -> tuple[str, bytes]:
+    """Arrays of equal dtype and elements have the same, whatever their shapes."""
+    return array.dtype.str, hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).digest()
+
+
+class _Arrays:
+    """Those that were met, by where their elements lie: most that are held are the very arrays, and to compare what is
+    in them takes long for big models."""
+
+    def __init__(self, held: Mapping[str, np.ndarray]) -> None:
+        self.table: list[dict[str, Any]] = []
+        self.own: list[np.ndarray] = []
+        self._places: dict[Any, int] = {}
+        self._held = {name: array for name, array in held.items() if array.nbytes >= LARGE}
+        self._names: dict[Any, str] = {_memory(array): name for name, array in self._held.items()}
+        self._sizes = {(array.dtype.str, array.nbytes) for array in self._held.values()}
+
+    def reference(self, value: Any) -> dict[str, int]:
+        """What stands for an array."""
+        if not isinstance(value, np.ndarray):
+            raise TypeError(f"found {type(value).__name__}")
+        memory = _memory(value)
+        if memory not in self._places:
+            entry = {"element": element_type(value.dtype).name, "shape": value.shape}
+            name = self._name(value)
+            if name is None:
+                self.own.append(value)
+            else:
+                entry["held"] = name
+            self._places[memory] = len(self.table)
+            self.table.append(entry)
+        return {_ARRAY: self._places[memory]}
+
+    def _name(self, value: np.ndarray) -> str | None:
+        name = self._names.get(_memory(value))
+        if name is None and (value.dtype.str, value.nbytes) in self._sizes:
+            self._names.update({content_key(array): one for one, array in self._held.items()
+                                if array.nbytes == value.nbytes})
+            name = self._names.get(content_key(value))
+        return name
+
+
+def _memory(array: np.ndarray) -> tuple[int, str, tuple[int, ...], tuple[int, ...]]:
+    """Where the array's elements lie, and how."""
+    return array.__array_interface__["data"][0], array.dtype.str, array.shape, array.strides
