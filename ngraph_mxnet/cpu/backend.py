@@ -80,6 +80,8 @@ class CPUExecutable(NativeExecutable):
         return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
 
     def package(self) -> Package:
+        if self._generated and self.target.generator is None:
+            raise PackageError("kernels that other distributions added are no part of a package")
         if self._generated:
             raise PackageError("kernels that were generated for a graph are no part of a package: compile without "
                                "NGRAPH_CODEGEN and the option codegen")

@@ -84,6 +84,8 @@ def assert_packed(executable: Executable, arrays: list[np.ndarray]) -> None:
     except PackageError as error:
         if "each of which must be at least 1" in str(error):
             return  # kernels over tensors without elements
+        if "kernels that other distributions added" in str(error):
+            return  # what loads it may lack them; no record of this package's ops has any
         raise
     again = load(Package.from_bytes(content))
     assert (again.inputs, again.outputs) == (executable.inputs, executable.outputs)

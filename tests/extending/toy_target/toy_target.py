@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 from toy_pass import toy_pass
 
+from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.module import single_step
+from ngraph_mxnet.package import Package, decode_module, encode_graph
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
 from ngraph_mxnet.passes.pipelines import simplifying
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, input_ports, output_ports
+
+STEP = "toy"
 
 
 class ToyBackend(Backend):
@@ -36,6 +41,14 @@ class ToyBackend(Backend):
         PassManager(self.pipeline()).run(graph)
         return ToyExecutable(graph)
 
+    def load(self, package: Package) -> Executable:
+        module = decode_module(package)
+        graph = module.graphs.get(STEP)
+        if graph is None or module.flow != single_step(graph, STEP):
+            raise PackageError(f"package {package.name}: its steps are not one call of a graph {STEP}")
+        self.require_support(graph)
+        return ToyExecutable(graph)
+
     def costs(self, graph: Graph, options: Mapping[str, Any]) -> DeviceCosts:
         return DeviceCosts(lambda node: 1e-9 if node.op.name == "image_to_tensor" else 1.0, 1e-9, lambda type_: 1e-9,
                            "made up")
@@ -47,6 +60,10 @@ class ToyExecutable(Executable):
     def __init__(self, graph: Graph) -> None:
         super().__init__(input_ports(graph), output_ports(graph))
         self.graph = graph
+
+    def package(self) -> Package:
+        flow = single_step(self.graph, STEP)
+        return Package(ToyBackend.name, self.graph.name, flow, {STEP: encode_graph(self.graph)})
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         values = dict(zip(self.graph.parameters, arrays, strict=True))
