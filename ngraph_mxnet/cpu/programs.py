@@ -22,7 +22,7 @@ from ngraph_mxnet.cpu.program_code import ProgramCode
 from ngraph_mxnet.cpu.trace import trace_executor
 from ngraph_mxnet.cpu.validate import Validator, count
 from ngraph_mxnet.errors import NGraphError, PackageError
-from ngraph_mxnet.ir.module import Flow, Shared, Step
+from ngraph_mxnet.ir.module import Flow, Shared, Step, made_value
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import TensorType, u8
 from ngraph_mxnet.package import Package
@@ -50,7 +50,7 @@ class Programs:
     prepare: ProgramCode | None
     threads: int
     notice: str | None = None
-    """What was asked for and this CPU lacks: every process that uses the program tells it."""
+    """What was asked for and this CPU lacks: every process that uses the program warns of it."""
 
     @property
     def prepared_bytes(self) -> int:
@@ -145,10 +145,7 @@ def _program(levels: Any, arena_bytes: Any, constants: Any) -> ProgramCode:
 
 def prepared_buffer(inputs: Sequence[Shared], size: int) -> Shared:
     """The value that `prepare` makes, of so many bytes."""
-    names, name = {value.name for value in inputs}, _PREPARED
-    while name in names:
-        name += "_"
-    return Shared(name, TensorType(u8, (size,)), Role.MADE)
+    return made_value(_PREPARED, TensorType(u8, (size,)), {value.name for value in inputs})
 
 
 def program_flow(inputs: tuple[Shared, ...], results: tuple[Shared, ...], names: tuple[str, ...],

@@ -143,7 +143,7 @@ def result_names(graph: Graph) -> tuple[str, ...]:
 def single_step(graph: Graph, called: str = "main") -> Flow:
     """One call of the whole graph, under that name."""
     inputs, names = shared_inputs(graph), {parameter.name for parameter in graph.parameters}
-    outputs = tuple(_made(called, index, value.type, names) for index, value in enumerate(graph.results))
+    outputs = tuple(made_value(f"{called}.{index}", value.type, names) for index, value in enumerate(graph.results))
     return Flow(inputs, (Step(called, inputs, outputs),), outputs, result_names(graph))
 
 
@@ -170,7 +170,7 @@ class Modules:
         for index, value in enumerate(outputs):
             if value in self._shared:
                 raise GraphError(f"part {called!r} of graph {self._whole.name} makes {self._shared[value]} again")
-            made.append(_made(called, index, value.type, self._names))
+            made.append(made_value(f"{called}.{index}", value.type, self._names))
             self._shared[value] = made[-1]
         self._add(called, part, made)
 
@@ -181,7 +181,8 @@ class Modules:
     def finish(self, called: str, part: Extract) -> Module:
         """The Module, of which this last part makes all results, one for each of the whole graph's, whatever they are.
         """
-        made = [_made(called, index, value.type, self._names) for index, value in enumerate(self._whole.results)]
+        made = [made_value(f"{called}.{index}", value.type, self._names)
+                for index, value in enumerate(self._whole.results)]
         self._add(called, part, made)
         return self._module(made)
 
@@ -194,9 +195,8 @@ class Modules:
                       Flow(self._inputs, tuple(self._steps), tuple(results), result_names(self._whole)))
 
 
-def _made(called: str, index: int, type_: TensorType, names: set[str]) -> Shared:
-    """With a name that is none of `names`, which gets it."""
-    name = f"{called}.{index}"
+def made_value(name: str, type_: TensorType, names: set[str]) -> Shared:
+    """What a step makes, called so, or similarly where `names`, which gets its name, has that."""
     while name in names:
         name += "_"
     names.add(name)
