@@ -1,5 +1,5 @@
 // What MXNet loads: the backend's name and the op that runs a subgraph. Compiling is Python's
-// (ngraph_mxnet.mxnet_bridge.callbacks); running is not.
+// (ngraph_mxnet.bridges.mxnet.callbacks); running is not.
 #include "plugin.h"
 
 #include <atomic>
@@ -31,10 +31,10 @@ using Attributes = std::unordered_map<std::string, std::string>;
 std::atomic<std::size_t> calls{0};
 
 py::object callback(const char* name) {
-  return py::module_::import("ngraph_mxnet.mxnet_bridge.callbacks").attr(name);
+  return py::module_::import("ngraph_mxnet.bridges.mxnet.callbacks").attr(name);
 }
 
-// Regions are found in Python (ngraph_mxnet.mxnet_bridge.partitioning), before libmxnet sees a graph: it needs to know
+// Regions are found in Python (ngraph_mxnet.bridges.mxnet.judging.partitioning), before libmxnet sees a graph: it needs to know
 // the backend's name, and takes no node. To MXNet -1 would mean any region.
 MXReturnValue supported_ops(const mxnet::ext::Graph*, std::vector<int>* ids, const Attributes&) {
   constexpr int kUnsupported = -2;

@@ -18,8 +18,8 @@ _LAZY = {
     "print_graph": "ngraph_mxnet.ir",
     "compile": "ngraph_mxnet.api",
     "backends": "ngraph_mxnet.runtime.backend",
-    "explain": "ngraph_mxnet.mxnet_bridge.explain",
-    "report": "ngraph_mxnet.mxnet_bridge.report",
+    "explain": "ngraph_mxnet.bridges.mxnet.explain",
+    "report": "ngraph_mxnet.bridges.mxnet.report",
     "NGraphError": "ngraph_mxnet.errors",
     "__version__": "ngraph_mxnet.version",
 }

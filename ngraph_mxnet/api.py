@@ -15,7 +15,7 @@ from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, as_array
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.onnx_bridge.executable import ModelExecutable
+    from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
 
 _SYMBOL_FILE = "-symbol.json"
 
@@ -48,15 +48,15 @@ def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any
         return _compile_symbol(model, backend, weights or {}, shapes or {}, options)
     if weights:
         raise ConfigError("weights= is for graphs and symbols; an ONNX model holds its own")
-    from ngraph_mxnet.onnx_bridge.executable import ModelExecutable
-    from ngraph_mxnet.onnx_bridge.model import read_model
+    from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
+    from ngraph_mxnet.bridges.onnx.model import read_model
 
     return ModelExecutable(read_model(model), backend, shapes, options)
 
 
 def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any], shapes: Mapping[str, Sequence[int]],
                     options: Mapping[str, Any]) -> Executable:
-    from ngraph_mxnet.mxnet_bridge.importer import import_symbol
+    from ngraph_mxnet.bridges.mxnet.importer import import_symbol
 
     check_options(backend if backend is not None else config.get("NGRAPH_BACKEND"), options)
     try:

@@ -33,11 +33,11 @@ class Place:
 
 
 TARGETS: dict[str, Place] = {
-    "CPU": Place("ngraph_mxnet.cpu.backend:CPUBackend", load="ngraph_mxnet.cpu.programs:load",
-                 check="ngraph_mxnet.cpu.options:check_options"),
-    "HYBRID": Place("ngraph_mxnet.hybrid.backend:HybridBackend", varied=True),
-    "INTERPRETER": Place("ngraph_mxnet.interpreter.backend:InterpreterBackend"),
-    "NNP": Place("ngraph_mxnet.nnp.backend:NNPBackend", varied=True),
+    "CPU": Place("ngraph_mxnet.targets.cpu.backend:CPUBackend", load="ngraph_mxnet.targets.cpu.program.programs:load",
+                 check="ngraph_mxnet.targets.cpu.options:check_options"),
+    "HYBRID": Place("ngraph_mxnet.targets.hybrid.backend:HybridBackend", varied=True),
+    "INTERPRETER": Place("ngraph_mxnet.targets.interpreter.backend:InterpreterBackend"),
+    "NNP": Place("ngraph_mxnet.targets.nnp.backend:NNPBackend", varied=True),
 }
 """Those of this package, by name."""
 

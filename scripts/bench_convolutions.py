@@ -19,8 +19,8 @@ from unittest import mock
 import numpy as np
 
 from ngraph_mxnet import compile
-from ngraph_mxnet.cpu import algorithm
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.targets.cpu.planning import algorithm
 
 NAMES = {0: "direct", 2: "F(2x2)", 4: "F(4x4)"}
 _WEIGHTS = 64 << 20

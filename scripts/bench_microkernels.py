@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import llvmlite.binding as llvm
 import numpy as np
 
-from ngraph_mxnet.cpu.microkernels import target
-from ngraph_mxnet.cpu.microkernels.params import contraction_params
-from ngraph_mxnet.cpu.microkernels.tables import Plane, pixel_table, step_table
-from ngraph_mxnet.cpu.microkernels.tiles import ContractionSize, choose_tiles
-from ngraph_mxnet.cpu.microkernels.variants import ISAS, Isa, Kind
+from ngraph_mxnet.targets.cpu.microkernels import target
+from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Isa, Kind
 
 _KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64

@@ -13,9 +13,9 @@ import argparse
 import numpy as np
 
 from ngraph_mxnet import _core, compile
-from ngraph_mxnet.cpu.isa import supported
-from ngraph_mxnet.cpu.peak import measure_peak
 from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.targets.cpu.machine.isa import supported
+from ngraph_mxnet.targets.cpu.machine.peak import measure_peak
 
 LAYERS = ((768, 768), (768, 3072), (3072, 768), (2048, 1000))
 """Inputs and outputs of fully connected layers."""

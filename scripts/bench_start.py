@@ -68,9 +68,9 @@ def _compile(model: str, size: int) -> float:
     import ngraph_mxnet  # isort: skip
     import mxnet as mx
 
-    from ngraph_mxnet.cpu.microkernels import tables
-    from ngraph_mxnet.mxnet_bridge.importer import import_symbol
+    from ngraph_mxnet.bridges.mxnet.importer import import_symbol
     from ngraph_mxnet.ops.convolution import convolution_shape
+    from ngraph_mxnet.targets.cpu.microkernels import tables
 
     for remembered in (tables.pixel_table, tables.step_table, convolution_shape):  # of the model before
         remembered.cache_clear()

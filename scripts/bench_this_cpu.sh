@@ -45,7 +45,7 @@ peers() { record "$1" "$python" "$root/scripts/bench_peers.py" --threads "$threa
 # Not from the checkout, which has no libraries; what fails in a process substitution would not stop this script.
 isas=$(cd "$folder" && "$python" -c '
 from ngraph_mxnet import _core
-from ngraph_mxnet.cpu import isa
+from ngraph_mxnet.targets.cpu.machine import isa
 print(*isa.supported(_core.cpu_features()))')
 read -ra isas <<<"$isas"
 variants=ngraph

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write docs/operators.md: which MXNet operators we lower, with what, and what stays with MXNet and why.
 
-It is made of the rules (`mxnet_bridge/rules`), the operators' names, the installed MXNet's registry, which knows their
+It is made of the rules (`bridges/mxnet/rules`), the operators' names, the installed MXNet's registry, which knows their
 parameters, and the conformance table (`tests/conformance`), whose records are what is tested.
 """
 
@@ -25,9 +25,9 @@ from families import LEFT as LEFT_ROWS  # noqa: E402
 from families import RECORDS  # noqa: E402
 from mxnet.base import _LIB, check_call, py_str  # noqa: E402
 
-from ngraph_mxnet.mxnet_bridge.aliases import aliases, canonical  # noqa: E402
-from ngraph_mxnet.mxnet_bridge.rules.left import why_left  # noqa: E402
-from ngraph_mxnet.mxnet_bridge.rules.registry import Rule, all_rules  # noqa: E402
+from ngraph_mxnet.bridges.mxnet.rules.left import why_left  # noqa: E402
+from ngraph_mxnet.bridges.mxnet.rules.registry import Rule, all_rules  # noqa: E402
+from ngraph_mxnet.bridges.mxnet.symbols.aliases import aliases, canonical  # noqa: E402
 
 PAGE = ROOT / "docs" / "operators.md"
 #: What no graph of a model contains.
@@ -37,7 +37,7 @@ _OTHER = ("_backward_", "_set_value", "_CachedOp", "_NoGradient", "_NDArray", "_
 TEXT = """# Operators
 
 MXNet 1.9.1's operators under NGRAPH. This page is generated: `scripts/operator_table.py` writes it from the rules
-(`ngraph_mxnet/mxnet_bridge/rules`), MXNet's registry and the conformance table (`tests/conformance`).
+(`ngraph_mxnet/bridges/mxnet/rules`), MXNet's registry and the conformance table (`tests/conformance`).
 
 A rule serves an operator under all its names, the `_sparse_` forms too, whose inputs must be dense. *Parameters* are
 all that the operator has in MXNet's registry. *Element types* are those that its data may have, in parentheses those

@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from ngraph_mxnet import config  # noqa: E402
-from ngraph_mxnet.nnp.tables import device_tables, lowering_table  # noqa: E402
+from ngraph_mxnet.targets.nnp.report.tables import device_tables, lowering_table  # noqa: E402
 
 TEXT = """# Environment variables
 
@@ -28,8 +28,8 @@ DEVICES = """# The numbers of the simulated NNPs
 
 What [the simulator](nnp.md) knows of each product, and from where: `published`, `derived` from what is published, or a
 `guess`, whose source says on what grounds. No number was fitted to a benchmark. `load_device(name, {{path: value}})`
-gives a device with other numbers. This page is generated: edit `ngraph_mxnet/nnp/devices/` or
-`ngraph_mxnet/nnp/lower/guesses.py` and run `scripts/update_docs.py`.
+gives a device with other numbers. This page is generated: edit `ngraph_mxnet/targets/nnp/devices/` or
+`ngraph_mxnet/targets/nnp/lower/guesses.py` and run `scripts/update_docs.py`.
 
 {tables}
 ## The numbers of lowering

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.cpu import precision, validate
-from ngraph_mxnet.cpu.microkernels import target, tiles
-from ngraph_mxnet.cpu.microkernels.variants import Isa, Variant, variants
+from ngraph_mxnet.targets.cpu.microkernels import target, tiles
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, variants
+from ngraph_mxnet.targets.cpu.planning import precision
+from ngraph_mxnet.targets.cpu.program import validate
 
 _KERNEL = "ng_contraction_"
 

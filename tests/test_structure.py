@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import networkx as nx
@@ -22,8 +22,10 @@ MOST_LINES = 400
 MOST_FUNCTION_LINES = 60
 
 _BASE = {"errors", "config", "forks", "outside"}
-# What each part may import besides itself: `ir <- ops <- {bridges, autodiff, passes} <- partition`, `ir <- package <-
-# runtime`. No part but a target itself imports the target: `registry.py` says where it is.
+ROOMS = ("bridges", "targets")
+"""Folders of parts; all others at the root are parts themselves."""
+# What each part may import besides itself: `ir <- ops <- {compositions, passes, autodiff} <- bridges`, `ir <- package
+# <- runtime <- {placement, targets}`. No part but a target itself imports the target: `registry.py` says where it is.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cores": set(),
@@ -38,49 +40,35 @@ ALLOWED: dict[str, set[str]] = {
     "compositions": {"ir", "ops", *_BASE},
     "passes": {"ir", "ops", *_BASE},
     "autodiff": {"ir", "ops", *_BASE},
-    "partition": {"ir", "ops", "passes", "autodiff", "runtime", *_BASE},
+    "placement": {"ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version"},
     "runtime": {"ir", "package", "registry", *_BASE},
-    "interpreter": {"ir", "ops", "package", "runtime", *_BASE},
-    "cpu": {"cache", "ir", "ops", "package", "passes", "runtime", "_core", *_BASE},
-    "nnp": {"ir", "ops", "package", "passes", "runtime", *_BASE},
-    "hybrid": {"ir", "ops", "package", "partition", "passes", "runtime", *_BASE},
+    "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
+    "targets.cpu": {"cache", "ir", "ops", "package", "passes", "runtime", "_core", *_BASE},
+    "targets.nnp": {"ir", "ops", "package", "passes", "runtime", *_BASE},
+    "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
-    "onnx_bridge": {"cache", "compositions", "ir", "ops", "package", "passes", "registry", "runtime", *_BASE},
-    "cli": {
-        "api",
-        "cache",
-        "debug",
-        "ir",
-        "mxnet_bridge",
-        "onnx_bridge",
-        "partition",
-        "passes",
-        "runtime",
+    "bridges.onnx": {"cache", "compositions", "ir", "ops", "package", "passes", "registry", "runtime", *_BASE},
+    "bridges.mxnet": {
+        "cache", "compositions", "debug", "ir", "ops", "package", "passes", "placement", "registry", "runtime", "_core",
         *_BASE,
     },
-    "api": {"ir", "mxnet_bridge", "onnx_bridge", "runtime", *_BASE},
-    "mxnet_bridge": {
-        "cache",
-        "compositions",
-        "ir",
-        "ops",
-        "passes",
-        "partition",
-        "registry",
-        "runtime",
-        "debug",
-        "package",
-        "_core",
-        *_BASE,
+    "api": {"bridges.mxnet", "bridges.onnx", "ir", "runtime", *_BASE},
+    "cli": {
+        "api", "bridges.mxnet", "bridges.onnx", "cache", "debug", "ir", "passes", "placement", "runtime", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.
 EXCEPTIONS = {("ir/op_table.py", "ops")}
 
 
+def _part_of(names: Sequence[str]) -> str:
+    """The part of a module, whose name within the package is given in pieces."""
+    return ".".join(names[: 1 + (names[0] in ROOMS)])
+
+
 def _part(module: Path) -> str:
-    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return _part_of(module.relative_to(PACKAGE).with_suffix("").parts)
 
 
 def _imports(module: Path) -> Iterator[str]:
@@ -100,18 +88,19 @@ def _id(module: Path) -> str:
 @pytest.mark.parametrize("module", MODULES, ids=_id)
 def test_import_order(module: Path):
     part = _part(module)
-    if part in ("__init__", "__main__"):
+    if part.rpartition(".")[2] in ("__init__", "__main__"):
         return
     assert part in ALLOWED, f"say in ALLOWED what {part} may import"
     for name in _imports(module):
         top, *rest = name.split(".")
-        if top == "ngraph_mxnet" and rest and rest[0] != part and (_id(module), rest[0]) not in EXCEPTIONS:
-            assert rest[0] in ALLOWED[part], f"{_id(module)} imports {name}"
+        needed = _part_of(rest) if top == "ngraph_mxnet" and rest else part
+        if needed != part and (_id(module), needed) not in EXCEPTIONS:
+            assert needed in ALLOWED[part], f"{_id(module)} imports {name}"
 
 
 @pytest.mark.parametrize("module", MODULES, ids=_id)
 def test_only_the_mxnet_bridge_imports_mxnet(module: Path):
-    if _part(module) != "mxnet_bridge":
+    if _part(module) != "bridges.mxnet":
         assert not [name for name in _imports(module) if name.split(".")[0] == "mxnet"]
 
 
@@ -205,7 +194,7 @@ def _long_functions(source: str) -> list[str]:
 @pytest.mark.parametrize("module", [*MODULES, *sorted(AUTOLOAD.glob("*.py"))], ids=_module_name)
 def test_functions_are_short(module: Path):
     """But for kernels: what Numba compiles is fastest, and sometimes clearest, as one nest of loops."""
-    if (PACKAGE / "cpu" / "kernels") not in module.parents:
+    if (PACKAGE / "targets" / "cpu" / "kernels") not in module.parents:
         assert not _long_functions(module.read_text())
 
 
@@ -218,15 +207,15 @@ def test_long_functions_are_found():
 # ---- no lists of ops ---------------------------------------------------------------------------------------
 
 # What bridges name are the frameworks' operators, many of them spelled as ops are.
-FRAMEWORKS = ("mxnet_bridge/aliases.py", "mxnet_bridge/rules/", "onnx_bridge/rules/")
+FRAMEWORKS = ("bridges/mxnet/symbols/aliases.py", "bridges/mxnet/rules/", "bridges/onnx/rules/")
 # Tables from op to implementation whose values are plain data, and why they are such.
 TABLES = {
-    ("cpu/params/strided.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
-    ("cpu/params/strided.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
-    ("cpu/params/reduction.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
-    ("cpu/params/strided.py", "EXPRESSIONS"): "what each compiled kernel takes",
-    ("cpu/params/strided.py", "STRIDED"): "what each compiled kernel takes",
-    ("cpu/kernels/elementwise.py", "LIBM"): "the functions of libm that compute the ops",
+    ("targets/cpu/params/strided.py", "WIDE_CODES"): "the ops' numbers in compiled kernels",
+    ("targets/cpu/params/strided.py", "_COMPARISONS"): "the ops' numbers in compiled kernels",
+    ("targets/cpu/params/reduction.py", "REDUCE_CODES"): "the ops' numbers in compiled kernels",
+    ("targets/cpu/params/strided.py", "EXPRESSIONS"): "what each compiled kernel takes",
+    ("targets/cpu/params/strided.py", "STRIDED"): "what each compiled kernel takes",
+    ("targets/cpu/kernels/elementwise.py", "LIBM"): "the functions of libm that compute the ops",
 }
 
 
@@ -303,8 +292,8 @@ def test_tables_of_implementations_are_no_lists(source: str):
 
 # ---- targets are asked -------------------------------------------------------------------------------------
 
-TARGETS = {place.where.split(".")[1]: name for name, place in TARGETS_OF_THE_PACKAGE.items()}
-"""The name of each target by its package."""
+TARGETS = {_part_of(place.where.split(".")[1:]): name for name, place in TARGETS_OF_THE_PACKAGE.items()}
+"""The name of each target by its part of the package."""
 TOLD_APART: dict[str, str] = {"registry.py": "the names, and where each target is"}
 """Modules beside the targets that may name them to tell them apart, and why."""
 _CLASSES = {place.where.partition(":")[2] for place in TARGETS_OF_THE_PACKAGE.values()}
@@ -322,6 +311,12 @@ def _is_target(node: ast.expr) -> bool:
     return words[-1] in _CLASSES or (len(words) > 1 and words[-1] == "name" and words[-2].endswith(_LIKELY))
 
 
+def _is_in_a_target(name: str) -> bool:
+    """Whether this is the full name of something in the package of a target."""
+    package, *rest = name.split(".")
+    return package == "ngraph_mxnet" and bool(rest) and _part_of(rest) in TARGETS
+
+
 def _told_apart(tree: ast.AST) -> Iterator[str]:
     """Where code asks which target it has, or reaches into one's package."""
     for node in ast.walk(tree):
@@ -335,12 +330,10 @@ def _told_apart(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.match_case):
             found = isinstance(node.pattern, ast.MatchValue) and _is_target(node.pattern.value)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            package, *rest = node.value.partition(":")[0].split(".")
-            found = package == "ngraph_mxnet" and bool(rest) and rest[0] in TARGETS and " " not in node.value
+            found = " " not in node.value and _is_in_a_target(node.value.partition(":")[0])
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            found = any(name.split(".")[0] == "ngraph_mxnet" and name.split(".")[1:2] != []
-                        and name.split(".")[1] in TARGETS for name in names)
+            found = any(map(_is_in_a_target, names))
         else:
             continue
         if found:
@@ -357,7 +350,8 @@ def test_targets_are_asked_and_not_told_apart(module: Path):
 @pytest.mark.parametrize("module", [m for m in MODULES if _part(m) in TARGETS], ids=_id)
 def test_targets_do_not_reach_into_each_other(module: Path):
     for name in _imports(module):
-        part = name.split(".")[1] if name.startswith("ngraph_mxnet.") else ""
+        package, *rest = name.split(".")
+        part = _part_of(rest) if package == "ngraph_mxnet" and rest else ""
         assert part not in TARGETS.keys() - {_part(module)}, f"{_id(module)} imports {name}"
 
 
@@ -372,9 +366,9 @@ def test_targets_do_not_reach_into_each_other(module: Path):
     "if name.startswith('NNP:'): pass",
     "LOADERS = {'CPU': load}",
     "match name:\n    case 'NNP': pass",
-    "from ngraph_mxnet.cpu.describe import contractions",
-    "def f():\n    import ngraph_mxnet.nnp.device",
-    "importlib.import_module('ngraph_mxnet.cpu.programs')",
+    "from ngraph_mxnet.targets.cpu.report.describe import contractions",
+    "def f():\n    import ngraph_mxnet.targets.nnp.device",
+    "importlib.import_module('ngraph_mxnet.targets.cpu.program.programs')",
 ])  # fmt: skip
 def test_telling_targets_apart_is_found(source: str):
     assert len(list(_told_apart(ast.parse(source)))) == 1
@@ -407,10 +401,10 @@ def _numbered(tree: ast.AST) -> Iterator[str]:
                 yield ast.unparse(node)
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if _id(m).startswith("cpu/")], ids=_id)
+@pytest.mark.parametrize("module", [m for m in MODULES if _id(m).startswith("targets/cpu/")], ids=_id)
 def test_kernels_read_their_parameters_by_name(module: Path):
     found = list(_numbered(ast.parse(module.read_text())))
-    assert not found, f"{_id(module)} reads {', '.join(found)}: use the names of the kernel's record (cpu/params)"
+    assert not found, f"{_id(module)} reads {', '.join(found)}: use the names of its record (targets/cpu/params)"
 
 
 def test_numbered_parameters_are_found():

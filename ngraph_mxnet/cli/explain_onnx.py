@@ -14,13 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.onnx.importer import import_model
+from ngraph_mxnet.bridges.onnx.model import Model, read_model
+from ngraph_mxnet.bridges.onnx.rules.registry import find_rule
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.cost import graph_cost
-from ngraph_mxnet.onnx_bridge.importer import import_model
-from ngraph_mxnet.onnx_bridge.model import Model, read_model
-from ngraph_mxnet.onnx_bridge.rules.registry import find_rule
-from ngraph_mxnet.partition.render import short
 from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.placement.verdicts.render import short
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 

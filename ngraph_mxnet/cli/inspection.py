@@ -75,7 +75,7 @@ def _op(name: str) -> dict[str, Any] | None:
 
 
 def _mxnet_rule(name: str) -> dict[str, Any] | None:
-    from ngraph_mxnet.mxnet_bridge.rules.registry import find_rule
+    from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
 
     rule = find_rule(name)
     if rule is None:

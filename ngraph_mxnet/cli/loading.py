@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.api import compile as compile_model
+from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
 from ngraph_mxnet.cli.options import is_symbol
 from ngraph_mxnet.errors import ConfigError, ModelError, listed
-from ngraph_mxnet.onnx_bridge.executable import ModelExecutable
 from ngraph_mxnet.runtime.executable import Executable, Port
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -32,7 +32,7 @@ def load_model(model: str, shapes: Shapes, params: str | None, backend: str | No
         raise ModelError("a symbol needs the shapes of its data inputs: --shape NAME=D,D,... or --input NAME=FILE.npy")
     if needs_weights and not params:
         raise ModelError("a symbol needs its weights: --params MODEL-0000.params")
-    from ngraph_mxnet.mxnet_bridge.weights import load_weighted
+    from ngraph_mxnet.bridges.mxnet.symbols.weights import load_weighted
 
     symbol, weights = load_weighted(model, shapes, params)
     return compile_model(symbol, backend, weights=weights, shapes=shapes, **settings)

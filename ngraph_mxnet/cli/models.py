@@ -66,7 +66,7 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
     if simulate:
         settings["simulate"] = "1"
     if options.is_symbol(model):
-        from ngraph_mxnet.mxnet_bridge.explain import explain as explain_symbol
+        from ngraph_mxnet.bridges.mxnet.explain import explain as explain_symbol
 
         explanation = explain_symbol(model, shapes, dtypes, backend=backend, kernels=kernels, options=settings)
     else:
@@ -207,7 +207,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
             raise click.UsageError("--input is for ONNX models; a symbol is profiled on random inputs")
         os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
         get_backend(config.get("NGRAPH_BACKEND"))  # MXNet would run the model alone if there were none
-        from ngraph_mxnet.mxnet_bridge.profile import profile_model
+        from ngraph_mxnet.bridges.mxnet.profile import profile_model
 
         found = profile_model(model, shapes, params, rounds=rounds)
     else:

@@ -107,7 +107,7 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
     if options.is_symbol(model):
         if not shapes:
             raise ModelError("a symbol needs the shapes of its data inputs: --shape NAME=D,D,...")
-        from ngraph_mxnet.mxnet_bridge.weights import load_graph as load_symbol_graph
+        from ngraph_mxnet.bridges.mxnet.symbols.weights import load_graph as load_symbol_graph
 
         return load_symbol_graph(model, shapes, dtypes, params)
     if params or dtypes:
@@ -119,8 +119,8 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
             return parse_graph(Path(model).read_text(encoding="utf-8")), {}
         except (OSError, UnicodeDecodeError) as error:
             raise ModelError(f"can't read {model}: {error}") from None
-    from ngraph_mxnet.onnx_bridge.importer import import_model
-    from ngraph_mxnet.onnx_bridge.model import read_model
+    from ngraph_mxnet.bridges.onnx.importer import import_model
+    from ngraph_mxnet.bridges.onnx.model import read_model
 
     imported = import_model(read_model(model), shapes, partly=True)
     if imported.rest is not None:

@@ -8,8 +8,9 @@ from unittest import mock
 import numpy as np
 
 import ngraph_mxnet
-from ngraph_mxnet.cpu import algorithm, program
 from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.targets.cpu.planning import algorithm
+from ngraph_mxnet.targets.cpu.program import program
 
 HELD = {name: np.random.default_rng(0).standard_normal(shape).astype(np.float32)
         for name, shape in (("w", (32, 16, 3, 3)), ("dense", (64, 32)))}

@@ -14,9 +14,9 @@ import numpy as np
 
 import ngraph_mxnet
 from fuzzing import entries, mutants, programs
+from ngraph_mxnet.bridges.onnx.executable import ModelPort
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.errors import NGraphError
-from ngraph_mxnet.onnx_bridge.executable import ModelPort
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.executable import NativeExecutable

@@ -19,10 +19,15 @@ from types import TracebackType
 
 import atheris
 
-_READERS = ["ngraph_mxnet.onnx_bridge", "ngraph_mxnet.package", "ngraph_mxnet.cpu.programs", "ngraph_mxnet.cache"]
+_READERS = [
+    "ngraph_mxnet.bridges.onnx",
+    "ngraph_mxnet.cache",
+    "ngraph_mxnet.package",
+    "ngraph_mxnet.targets.cpu.program",
+]
 with atheris.instrument_imports(include=_READERS):
-    import ngraph_mxnet.onnx_bridge.importer
-    import ngraph_mxnet.onnx_bridge.rules  # noqa: F401  (both are imported late, and would not be measured)
+    import ngraph_mxnet.bridges.onnx.importer
+    import ngraph_mxnet.bridges.onnx.rules  # noqa: F401  (both are imported late, and would not be measured)
     from fuzzing.targets import TARGETS
 
 _MOST_BYTES = 1 << 16

@@ -17,7 +17,6 @@ from test_ops_on_backends import assert_close, assert_packed, backend_named, tol
 
 from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, GraphError, NGraphError, PackageError, UnsupportedError
-from ngraph_mxnet.interpreter.backend import InterpreterBackend
 from ngraph_mxnet.ir import Builder, Graph, all_ops, print_graph
 from ngraph_mxnet.ir.opdef import REGISTRY as OPS
 from ngraph_mxnet.ir.opdef import register_op
@@ -26,6 +25,7 @@ from ngraph_mxnet.runtime import backend as runtime_backend
 from ngraph_mxnet.runtime.backend import backends, get_backend, load
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.runtime.executable import InputError
+from ngraph_mxnet.targets.interpreter.backend import InterpreterBackend
 
 each_backend = pytest.mark.parametrize("name", backends())
 

@@ -3,8 +3,8 @@
     Record("sum", drawn_reduction)                     # `drawn_reduction(draw)` gives a Case
 
 A case lists the operands that a caller passes; parameters that MXNet adds by itself (weights, running statistics)
-get the shapes that it infers. Draw what MXNet accepts: what it refuses belongs into `tests/mxnet_bridge`, what we leave
-to it on purpose into a `Left` row.
+get the shapes that it infers. Draw what MXNet accepts: what it refuses belongs into `tests/bridges/mxnet`, what we
+leave to it on purpose into a `Left` row.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from mxnet.base import _LIB, check_call
 from mxnet.symbol._internal import _symbol_creator
 from records import Case, Operand, Record
 
+from ngraph_mxnet.bridges.mxnet.importer import import_symbol
 from ngraph_mxnet.ir import Graph
-from ngraph_mxnet.mxnet_bridge.importer import import_symbol
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 Arrays = dict[str, np.ndarray]

@@ -10,9 +10,9 @@ import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 from families import RECORDS
 from mxnet.base import _LIB, check_call, py_str
 
-from ngraph_mxnet.mxnet_bridge.aliases import aliases, canonical
-from ngraph_mxnet.mxnet_bridge.rules.left import LEFT, why_left
-from ngraph_mxnet.mxnet_bridge.rules.registry import all_rules
+from ngraph_mxnet.bridges.mxnet.rules.left import LEFT, why_left
+from ngraph_mxnet.bridges.mxnet.rules.registry import all_rules
+from ngraph_mxnet.bridges.mxnet.symbols.aliases import aliases, canonical
 
 
 def _registered() -> dict[str, str]:

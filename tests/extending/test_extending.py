@@ -93,9 +93,9 @@ def test_a_kernel() -> None:
     run("""
         import toy_kernel
         from ngraph_mxnet import _core
-        from ngraph_mxnet.cpu.codegen.build import build_added
-        from ngraph_mxnet.cpu.codegen.generator import added_code
-        from ngraph_mxnet.cpu.microkernels.variants import ISAS
+        from ngraph_mxnet.targets.cpu.codegen.build import build_added
+        from ngraph_mxnet.targets.cpu.codegen.generator import added_code
+        from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS
 
         for threads in (1, 2):
             found = ngraph_mxnet.compile(net(), "CPU", threads=threads)
@@ -229,7 +229,7 @@ def test_a_device() -> None:
     run(f"""
         from pathlib import Path
         import toy_op
-        from ngraph_mxnet.nnp.device import add_devices, devices, load_device
+        from ngraph_mxnet.targets.nnp.device import add_devices, devices, load_device
 
         add_devices(Path({str(HERE / "toy_devices")!r}))
         device = load_device("toy-1")
@@ -249,8 +249,8 @@ def test_a_device() -> None:
 def test_nothing_of_this_package_is_from_outside() -> None:
     """Or processes would not find what others keep on disk."""
     run("""
-        import ngraph_mxnet.cpu.lower, ngraph_mxnet.cpu.kernels
-        import ngraph_mxnet.mxnet_bridge.rules, ngraph_mxnet.onnx_bridge.rules
+        import ngraph_mxnet.targets.cpu.lower, ngraph_mxnet.targets.cpu.kernels
+        import ngraph_mxnet.bridges.mxnet.rules, ngraph_mxnet.bridges.onnx.rules
         from ngraph_mxnet import outside
         assert outside.build() == ""
     """)
@@ -325,13 +325,15 @@ def test_the_guide_names_every_file_that_knows_of_one(what: str) -> None:
         if path.suffix in (".py", ".json", ".cc", ".h", ".ngraph", ".txt") and "tests/extending" not in name and (
                 word.search(path.read_text(encoding="utf-8")) or path.stem == WITNESSES[what]):
             found.append(name)
-    own = [f"ngraph_mxnet/{name}/*" for name in ("hybrid",) if what == "backend"]
+    own = [f"ngraph_mxnet/{name}/*" for name in ("targets/hybrid",) if what == "backend"]
     unnamed = [name for name in found if not any(fnmatch(name, pattern) or fnmatch(name, f"*/{pattern}")
                                                  for pattern in (*patterns, *own))]
     assert found and not unnamed, f"the guide to add {what} does not name {', '.join(unnamed)}"
 
 
 def test_the_layout_names_every_folder_of_the_package() -> None:
-    folders = {f"ngraph_mxnet/{path.name}" for path in (TESTS.parent / "ngraph_mxnet").iterdir() if path.is_dir()}
-    assert {name for name in folders if not name.endswith("__pycache__")} <= set(
-        re.findall(r"^\| `([\w/]+)` ", CONTRIBUTING, re.MULTILINE))
+    package, rooms = TESTS.parent / "ngraph_mxnet", {"bridges", "targets"}
+    found = [path for path in package.iterdir() if path.name not in rooms]
+    found += [path for room in rooms for path in (package / room).iterdir()]
+    folders = {str(path.relative_to(TESTS.parent)) for path in found if path.is_dir() and path.name != "__pycache__"}
+    assert folders <= set(re.findall(r"^\| `([\w/]+)` ", CONTRIBUTING, re.MULTILINE))

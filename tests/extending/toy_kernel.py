@@ -7,11 +7,11 @@ from math import prod
 import toy_op  # noqa: F401  (registers the op)
 from numba import types
 
-from ngraph_mxnet.cpu.kernels.pointers import pointer, reader, shift
-from ngraph_mxnet.cpu.kernels.record import kernel
-from ngraph_mxnet.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.cpu.params.record import Kernels, whole
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.targets.cpu.kernels.pointers import pointer, reader, shift
+from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.params.record import Kernels, whole
 
 IMAGE_TO_TENSOR = Kernels(
     {"image_to_tensor_u8": 1, "image_to_tensor_f32": 4}, tensors="images >tensor", ints="images channels pixels",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import toy_kernel  # noqa: F401  (registers the op, and how the CPU runs it)
 
+from ngraph_mxnet.bridges.mxnet.rules.registry import EXACT, rule
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.mxnet_bridge.attrs import Attrs
-from ngraph_mxnet.mxnet_bridge.rules.registry import EXACT, rule
-from ngraph_mxnet.mxnet_bridge.symbol_json import SymbolNode
 
 
 @rule("_image_to_tensor", operands=1, types=EXACT)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import toy_kernel  # noqa: F401  (registers the op, and how the CPU runs it)
 
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.onnx_bridge.rules.registry import Call, rule
 
 
 @rule("ImageToTensor", domain="toy")

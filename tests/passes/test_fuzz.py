@@ -8,9 +8,9 @@ from pass_graphs import fusible_graphs
 from pass_helpers import check, check_passes, check_split
 from random_graphs import graphs
 
-from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.passes import FixedPoint, optimize
+from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 PASSES = {
     p.name: p for item in pipeline()

@@ -12,10 +12,10 @@ import pytest
 from pass_helpers import check_passes
 
 from ngraph_mxnet import passes
-from ngraph_mxnet.cpu.codegen.clusters import cluster_pass
-from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.ir import parse_graph, print_graph
 from ngraph_mxnet.passes import FixedPoint, Pass
+from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
+from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 FOLDER = Path(__file__).parents[1] / "golden" / "passes"
 NO_PASSES = {

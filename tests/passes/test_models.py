@@ -8,10 +8,10 @@ import pytest
 from pass_helpers import check, check_split, ops
 from pass_models import resnet_v1, resnet_v2
 
-from ngraph_mxnet.cpu.pipeline import pipeline
 from ngraph_mxnet.ir import print_graph
 from ngraph_mxnet.passes import optimize, split_prepare
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE
+from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 MODELS = {"resnet_v1": resnet_v1, "resnet_v2": resnet_v2}
 

@@ -15,7 +15,7 @@ import pytest
 from numba import carray, cfunc, types
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.cpu.isa import NEEDS
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
 
 ARENA, INPUT, OUTPUT, CONSTANT, PREPARED = range(5)
 F32 = np.float32

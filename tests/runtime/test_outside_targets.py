@@ -13,7 +13,7 @@ import pytest
 import ngraph_mxnet
 
 TOY = """
-    from ngraph_mxnet.interpreter.backend import InterpreterBackend
+    from ngraph_mxnet.targets.interpreter.backend import InterpreterBackend
     from ngraph_mxnet.runtime.costs import DeviceCosts
 
     class Toy(InterpreterBackend):
@@ -139,7 +139,7 @@ def test_names_that_are_taken(tmp_path: Path) -> None:
     install(tmp_path, "toys", "toy = toys:Toy\ncpu = toys:Toy", TOY)
     install(tmp_path, "others", "TOY = others:Toy", TOY)
     told = run(tmp_path, """
-        assert type(get_backend("CPU")).__module__ == "ngraph_mxnet.cpu.backend"
+        assert type(get_backend("CPU")).__module__ == "ngraph_mxnet.targets.cpu.backend"
         print(error("toy"))
     """)
     assert "the backend cpu of the distribution toys 1.5 is not used: this package has one of that name" in told

@@ -16,7 +16,7 @@ import pytest
 from numba import cfunc, types
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.mxnet_bridge import callbacks
+from ngraph_mxnet.bridges.mxnet import callbacks
 
 ABI = types.void(types.CPointer(types.CPointer(types.float32)), types.CPointer(types.int64),
                  types.CPointer(types.float64), types.int64, types.int64)

@@ -15,8 +15,8 @@ from test_core import INPUT, OUTPUT, call, doubling, run, spin
 
 import ngraph_mxnet
 from ngraph_mxnet import _core
-from ngraph_mxnet.cpu.trace import Spans
 from ngraph_mxnet.runtime.trace import Recorder
+from ngraph_mxnet.targets.cpu.program.trace import Spans
 
 ROOT = Path(ngraph_mxnet.__file__).parents[1]
 

@@ -13,8 +13,8 @@ import pytest
 from fuzzing import entries, mutants
 from fuzzing.targets import TARGETS, WrongError, try_model, try_store
 
-import ngraph_mxnet.onnx_bridge.model
-from ngraph_mxnet.onnx_bridge import budget
+import ngraph_mxnet.bridges.onnx.model
+from ngraph_mxnet.bridges.onnx import budget
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_onnx.py"
 MODELS = (
@@ -76,7 +76,7 @@ def test_what_is_a_finding(models: list[bytes], monkeypatch: pytest.MonkeyPatch)
     def damaged(*given: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(ngraph_mxnet.onnx_bridge.model, "require_inlinable", damaged)
+    monkeypatch.setattr(ngraph_mxnet.bridges.onnx.model, "require_inlinable", damaged)
     with pytest.raises(KeyError, match="a bug"):
         try_model(models[0])
 

@@ -1,0 +1,1 @@
+"""Where models come from: each bridge lowers a framework's models to the IR."""

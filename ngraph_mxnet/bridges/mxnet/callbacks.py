@@ -1,0 +1,132 @@
+"""What the C++ plugin asks: the compiled region, when an op is created and no compiled one fits."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.binding import interrupts
+from ngraph_mxnet.bridges.mxnet.importer import lower_graph
+from ngraph_mxnet.bridges.mxnet.judging import known
+from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool
+from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
+from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
+from ngraph_mxnet.cache import cpu_features, place_for
+from ngraph_mxnet.errors import PackageError, UnsupportedError
+from ngraph_mxnet.ir import Graph, TensorType
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.registry import build_of
+from ngraph_mxnet.runtime.backend import get_backend, load, names_matter
+from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.garbage import collector_paused
+from ngraph_mxnet.runtime.trace import recorder, span
+
+logger = config.logger("ngraph_mxnet")
+
+lowered = known.Memory(8)
+"""What the latest partitionings lowered, by structure, types and places of data, for the compilation that mostly
+follows."""
+
+
+@interrupts.told_apart
+def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+                     attrs: Mapping[str, str]) -> Any:
+    """The `_core.Executable` (or `_core.PythonExecutable`) of a region.
+
+    Its inputs are the JSON's arguments, in order.
+
+    Raises:
+        NGraphError: the region can't be compiled for these shapes and types; MXNet shows the user the text.
+    """
+    from ngraph_mxnet import _core
+
+    backend = chosen_backend(attrs)
+    _core.limit_compile_cache(config.get("NGRAPH_SHAPES"))
+    named = hashlib.sha256(subgraph_json.encode()).hexdigest() if names_matter(backend) else ""
+    build = build_of(backend, backend_options(attrs).get("devices", ""))
+    key = repr((backend, named, build, sorted(attrs.items()), in_shapes, in_types, cpu_features()))
+    small = subgraph_json.count('"op"') <= known.SMALL_NODES
+    place = None if recorder() else place_for("program", key, small=small)
+    content = place.get() if place is not None else None
+    if content is not None:
+        try:
+            with span("load", "compile"):
+                return _native(load(Package.from_bytes(content)))
+        except Exception as error:
+            logger.warning("a kept program does not load, it is compiled anew: %r", error)
+    made = _compile(subgraph_json, in_shapes, in_types, backend, attrs)
+    if place is not None:
+        place.put(_packed(made))
+    return _native(made)
+
+
+def _packed(executable: Executable) -> bytes | None:
+    try:
+        return executable.package().to_bytes()
+    except PackageError as error:
+        logger.info("not kept: %s", error)
+        return None
+
+
+def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,
+             attrs: Mapping[str, str]) -> Executable:
+    from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+    with span("import", "compile"):
+        graph = region_graph(subgraph_json, in_shapes, in_types, attrs)
+    passed = backend_options(attrs)
+    devices = get_backend(backend).devices
+    if devices and "pins" not in passed:
+        passed["pins"] = pins_of(parse_symbol(subgraph_json), devices)
+    return compile_graph(graph, backend, **passed)
+
+
+@collector_paused
+def region_graph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+                  attrs: Mapping[str, str]) -> Graph:
+    """The region's IR: the review's, if it was for these types, else lowered anew."""
+    types = [TensorType(mxnet_element(number), tuple(shape))
+             for number, shape in zip(in_types, in_shapes, strict=True)]
+    data = json.loads(attrs.get(DATA, "[]"))
+    graph = lowered.take((attrs.get(STRUCTURE, "").partition(" ")[0], tuple(types), tuple(data)))
+    if graph is None:
+        symbol = parse_symbol(subgraph_json)
+        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name, data=data)
+        unfit = crossing_bool(graph)
+        if unfit is not None:
+            raise UnsupportedError(unfit)  # now, in the caller's thread: MXNet's own error would come out of its worker
+    return graph
+
+
+def _native(executable: Executable) -> Any:
+    from ngraph_mxnet import _core
+
+    native = getattr(executable, "native", None)
+    if native is not None:
+        return native
+    _finish_before_forks()
+    specs = [[(port.type.element.name, port.type.shape) for port in ports]
+             for ports in (executable.inputs, executable.outputs)]
+    return _core.PythonExecutable(lambda arrays: executable(*arrays), *specs)
+
+
+@functools.cache
+def _finish_before_forks() -> None:
+    """From now on the process does not fork while MXNet's engine runs regions that need Python.
+
+    MXNet waits for its engine's threads before a fork, on the forking thread, which has the GIL: such a region would
+    never end.
+    """
+
+    def finish() -> None:
+        from mxnet import nd
+
+        nd.waitall()
+
+    os.register_at_fork(before=finish)

@@ -1,0 +1,155 @@
+"""A symbol's graph, its nodes judged, its regions judged, and each good one put back as one node.
+
+MXNet's own partitioner would take ten times as long, remembers names of nodes for graphs to come, and needs a name for
+each node; what it does for us is done here on the graph's JSON, with types that MXNet infers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from mxnet import symbol as mx_symbol
+from mxnet.base import MXNetError
+from mxnet.symbol import Symbol
+
+from ngraph_mxnet.bridges.mxnet.callbacks import lowered as lowered_regions
+from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types, judge_graph, judge_region
+from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump, name_of, place_in
+from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, contracted, cut_region
+from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, settings_key
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, SymbolNode, graph_of
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
+from ngraph_mxnet.placement.verdicts.regions import ALONE
+from ngraph_mxnet.placement.verdicts.report import Partition, Region
+from ngraph_mxnet.placement.verdicts.support import Verdict
+from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.garbage import collector_paused
+
+Types = Mapping[str, tuple[Sequence[int] | None, Any]]
+"""Shape and dtype by name; None for what is not known."""
+
+SUBGRAPH_OP = "NGraphSubgraphOp"
+
+_ELEMENTS = {element.numpy: element for element in ELEMENT_TYPES.values()}
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """`graph` is the whole, with types and with places for names, as in `partition`; `cuts` are the regions that run
+    on the backend."""
+
+    graph: SymbolGraph
+    partition: Partition
+    cuts: list[Cut]
+
+
+@collector_paused
+def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Backend,
+              data: Collection[str] = ()) -> Partitioned:
+    """
+    Args:
+        symbol: an inference graph.
+        nameless: the same graph without names.
+        types: those of its variables, by their names.
+        data: names of variables that are no weights, whatever reads them.
+
+    Raises:
+        MXNetError: the types contradict each other.
+    """
+    graph = _with_types(symbol, nameless, types)
+    reasons, numbers = judge_graph(graph, backend)
+    verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
+    found = Partitioned(graph, Partition(backend.name, verdicts), [])
+    members: dict[int, list[int]] = {}
+    for index, number in enumerate(numbers):
+        if number != ALONE:
+            members.setdefault(number, []).append(index)
+    for region in members.values():
+        cut = cut_region(graph, region)
+        reviewed = _review(nameless, cut, backend, _places(nameless, cut, data))
+        found.partition.reviewed.append(reviewed)
+        if reviewed.rejected is None:
+            found.cuts.append(cut)
+    return found
+
+
+def _review(nameless: NamelessGraph, cut: Cut, backend: Backend, data: Sequence[int]) -> Region:
+    """What the region is, and whether it is rejected. The IR that it was lowered to waits for the compilation."""
+    graph = cut.graph
+    types = argument_types(graph)
+    assert types is not None  # a node that reads an unknown type is in no region
+    cost, rejected, lowered = judge_region(graph, types, backend, data)
+    if lowered is not None and rejected is None:
+        nameless.put_names(lowered)
+        lowered_regions.put((graph.structure, tuple(types), tuple(data)), lowered)
+    return Region(tuple((node.name, node.op) for node in graph.operators()),
+                  tuple(node.name for node in graph.arguments()),
+                  tuple(graph.nodes[head.node].name for head in graph.heads), cost, rejected)
+
+
+def _places(nameless: NamelessGraph, cut: Cut, data: Collection[str]) -> list[int]:
+    """The numbers of the region's arguments that are variables called as in `data`."""
+    return [place for place, edge in enumerate(cut.sources)
+            if nameless.names[edge.node] in data and edge.node in nameless.variables]
+
+
+def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mapping[str, str],
+                     data: Collection[str] = ()) -> str | None:
+    """The JSON of the symbol with its regions as one op each, with places for names; None if it has none."""
+    if not found.cuts:
+        return None
+    numbers = {id(cut): number for number, cut in enumerate(found.cuts)}
+
+    def one_node(cut: Cut) -> SymbolNode:
+        attrs = {**options, STRUCTURE: settings_key(cut.graph.structure)}
+        places = _places(nameless, cut, data)
+        if places:
+            attrs[DATA] = json.dumps(places)
+        return SymbolNode(0, SUBGRAPH_OP, f"_op{numbers[id(cut)]}", attrs, (), None, (cut.graph.to_json(),))
+
+    root = contracted(found.graph, found.cuts, one_node).to_json()
+    return dump(root | {"attrs": nameless.root["attrs"]} if "attrs" in nameless.root else root)
+
+
+def _with_types(symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:
+    """The graph with the types of all outputs, as MXNet infers them from those of the variables."""
+    graph = graph_of(nameless.root)
+    given = {place: types[nameless.names[place]] for place in nameless.variables if nameless.names[place] in types}
+    internals = symbol.get_internals()
+    name: Callable[[int], str] = nameless.names.__getitem__
+    places: Sequence[int] = range(len(graph.nodes))
+    if len(internals.list_outputs()) > len(places):  # whose they are names tell, and the user's need not
+        internals, name = mx_symbol.load_json(nameless.text).get_internals(), name_of
+        places = [place_in(output) for output in internals.list_outputs()]
+    shapes = internals.infer_shape_partial(**{name(at): tuple(shape) for at, (shape, _) in given.items() if shape})[1]
+    dtypes = _dtypes(internals, {name(at): dtype for at, (_, dtype) in given.items() if dtype is not None}, len(places))
+    outputs: list[list[TensorType | None]] = [[] for _ in graph.nodes]
+    for place, shape, dtype in zip(places, shapes, dtypes, strict=True):
+        outputs[place].append(_type(shape, dtype))
+    nodes = tuple(replace(node, types=tuple(of)) for node, of in zip(graph.nodes, outputs, strict=True))
+    return replace(graph, nodes=nodes)
+
+
+def _dtypes(internals: Symbol, told: Mapping[str, Any], count: int) -> Sequence[Any]:
+    """The dtype of each of so many outputs; float32 for variables of which nothing tells it."""
+    names = internals.list_inputs() if len(told) < count else ()
+    if not told.keys() >= set(names):
+        try:
+            arguments, _, states = internals.infer_type_partial(**told)
+        except MXNetError:  # some operators (Dropout) insist on types
+            arguments, states = [], []
+        order = [*internals.list_arguments(), *internals.list_auxiliary_states()]
+        found = dict(zip(order, [*(arguments or []), *(states or [])], strict=False))
+        told = {name: told.get(name) or found.get(name) or np.float32 for name in names}
+    return internals.infer_type_partial(**told)[1] or [None] * count
+
+
+def _type(shape: Sequence[int] | None, dtype: Any) -> TensorType | None:
+    """None where MXNet does not know."""
+    if not shape or min(shape) < 0 or dtype is None or np.dtype(dtype) not in _ELEMENTS:
+        return None
+    return TensorType(_ELEMENTS[np.dtype(dtype)], tuple(shape))

@@ -1,0 +1,131 @@
+"""`ngraph_mxnet.report()`: what was compiled in this process, how often it ran, and what MXNet ran instead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
+from ngraph_mxnet.bridges.mxnet.judging import partition_log
+from ngraph_mxnet.bridges.mxnet.options import chosen_backend
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
+from ngraph_mxnet.ir import TensorType
+from ngraph_mxnet.placement.verdicts.render import left_table, operators_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True)
+class CompiledRegion:
+    """A region compiled for one set of shapes. `first_input`: the type of the first of its `inputs`."""
+
+    name: str
+    backend: str
+    ops: dict[str, int]
+    inputs: int
+    first_input: str
+    calls: int
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """What MXNet ran, why, and how many binds or calls of a hybridized block it was."""
+
+    what: str
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """Prints as tables; `to_dict` is for programs.
+
+    `calls`: of all regions, also those that the compile cache has dropped since. `left`: (operator, reason) and the
+    number of nodes in the last graphs that were partitioned. `problem`: why nothing is compiled at all.
+    """
+
+    calls: int
+    regions: tuple[CompiledRegion, ...]
+    left: dict[tuple[str, str], int]
+    fallbacks: tuple[Fallback, ...]
+    problem: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        left = [{"op": op, "reason": reason, "nodes": count} for (op, reason), count in self.left.items()]
+        return {**asdict(self), "left": left}
+
+    def __rich__(self) -> RenderableType:
+        counts = f"{self.calls} calls, {len(self.regions)} compiled regions, {len(self.fallbacks)} fallbacks"
+        parts: list[RenderableType] = [Text(counts, style="bold")]
+        if self.problem is not None:
+            parts.append(Text(f"Nothing is compiled: {self.problem}", style="yellow"))
+        if self.regions:
+            parts.append(_region_table(self.regions))
+        if self.left:
+            parts.append(left_table(self.left))
+        if self.fallbacks:
+            parts.append(_fallback_table(self.fallbacks))
+        return Group(*parts)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console()
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+    __repr__ = __str__
+
+
+def report() -> Report:
+    """The regions that are compiled now, how often each ran, the operators left to MXNet in the last graphs, and what
+    was to be compiled and was not."""
+    problem = environment.problem() if environment.activated() else None
+    left: Counter[tuple[str, str]] = Counter()
+    for partition in partition_log.partitions():
+        left.update(partition.left_by_kind())
+    found = tuple(Fallback(refusal.what, refusal.reason, count) for refusal, count in fallbacks.log.counts().items())
+    try:
+        from ngraph_mxnet import _core
+    except ImportError as error:
+        return Report(0, (), dict(left.most_common()), found, problem or f"the library does not load: {error}")
+    regions = tuple(_region(*entry) for entry in _core.compiled_regions())
+    return Report(_core.op_calls(), regions, dict(left.most_common()), found, problem)
+
+
+def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: dict[str, str],
+            calls: int) -> CompiledRegion:
+    symbol = parse_symbol(graph_json)
+    ops = Counter(node.op for node in symbol.operators())
+    first = str(TensorType(mxnet_element(types[0]), tuple(shapes[0]))) if shapes else ""
+    return CompiledRegion(symbol.nodes[symbol.heads[0].node].name, chosen_backend(attrs),
+                          dict(ops.most_common()), len(shapes), first, calls)
+
+
+def _region_table(regions: tuple[CompiledRegion, ...]) -> Table:
+    table = Table(title="Compiled regions", title_justify="left")
+    for name in ("output", "backend", "operators", "first input"):
+        table.add_column(name)
+    for name in ("inputs", "calls"):
+        table.add_column(name, justify="right")
+    for region in regions:
+        table.add_row(Text(region.name), region.backend, operators_text(region.ops), Text(region.first_input),
+                      str(region.inputs), str(region.calls))
+    return table
+
+
+def _fallback_table(found: tuple[Fallback, ...]) -> Table:
+    table = Table(title="Run by MXNet", title_justify="left")
+    table.add_column("what")
+    table.add_column("times", justify="right")
+    table.add_column("reason")
+    for fallback in found:
+        table.add_row(Text(fallback.what), str(fallback.count), Text(fallback.reason))
+    return table

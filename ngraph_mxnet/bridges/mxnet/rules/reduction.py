@@ -1,0 +1,147 @@
+"""Reductions. A reduction over all axes without `keepdims` has shape (1,): MXNet has no rank 0 here."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ngraph_mxnet.bridges.mxnet.rules.common import as_number, at_least_1d, normal_axes, normal_axis
+from ngraph_mxnet.bridges.mxnet.rules.registry import ANY, FLOATS, NUMBERS, Lowering, add_rule, rule
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.compositions.tensors import scalar
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
+
+# MXNet's names: the IR's op.
+REDUCTIONS: dict[tuple[str, ...], str] = {
+    ("sum", "sum_axis"): "reduce_sum", ("mean",): "reduce_mean", ("prod",): "reduce_prod",
+    ("max", "max_axis"): "reduce_max", ("min", "min_axis"): "reduce_min",
+}
+
+
+def _axes(attrs: Attrs, rank: int) -> tuple[int, ...]:
+    """`axis` unset or empty: all axes, whatever `exclude` says, which otherwise means the axes not named."""
+    given = normal_axes(attrs.ints("axis", ()), rank)
+    exclude = attrs.bool("exclude", False)
+    if not given:
+        return tuple(range(rank))
+    return tuple(axis for axis in range(rank) if axis not in given) if exclude else given
+
+
+def over_axes(b: Builder, op: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    """A reduction of any number type: the mean of integers is their sum, divided and cut off."""
+    if op == "reduce_mean" and not x.type.element.is_float:
+        count = prod(tuple(x.shape[axis] for axis in axes))
+        if count > np.iinfo(x.type.element.numpy).max:
+            raise UnsupportedError(f"the mean of {count} elements, a number that {x.type.element} does not have")
+        return b.divide(b.reduce_sum(x, axes=axes, keep_dims=keep), scalar(b, count, x))
+    return b.apply(op, x, axes=axes, keep_dims=keep)
+
+
+def _reduction(op: str, *, skip_nan: float | None = None) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        (x,) = inputs
+        axes = _axes(attrs, len(x.shape))
+        if skip_nan is not None and x.type.element.is_float:
+            x = b.select(b.equal(x, x), x, scalar(b, skip_nan, x))
+        return at_least_1d(b, over_axes(b, op, x, axes, attrs.bool("keepdims", False)))
+
+    return lower
+
+
+for _names, _op in REDUCTIONS.items():
+    add_rule(_reduction(_op), *_names, operands=1, types=NUMBERS)
+add_rule(_reduction("reduce_sum", skip_nan=0.0), "nansum", operands=1, types=NUMBERS)
+add_rule(_reduction("reduce_prod", skip_nan=1.0), "nanprod", operands=1, types=NUMBERS)
+
+
+@rule("moments", operands=1, types=FLOATS)
+def moments(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Mean and biased variance over `axes`."""
+    (x,) = inputs
+    axes, keep = normal_axes(attrs.ints("axes"), len(x.shape)), attrs.bool("keepdims", False)
+    mean = b.reduce_mean(x, axes=axes, keep_dims=True)
+    variance = b.reduce_mean(b.square(b.subtract(x, mean)), axes=axes, keep_dims=keep)
+    shape = variance.shape
+    return [at_least_1d(b, b.reshape(mean, shape=shape)), at_least_1d(b, variance)]
+
+
+def dtype_of(x: Value, attrs: Attrs) -> ElementType:
+    """What the attribute `dtype` says, float32 for float16; without it that of `x`, or int64 for bool."""
+    own = x.type.element
+    element = attrs.element("dtype", i64 if own is boolean else own)
+    return f32 if element is f16 else element
+
+
+@rule("all_finite", "multi_all_finite", types=FLOATS, typed_by=ANY, ignored=["init_output", "num_arrays"])
+def all_finite(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """1 when no element of the inputs is NaN or infinite, else 0, as float32."""
+    whole: Value | None = None
+    for x in inputs:
+        # x - x is 0, or NaN when x is not finite.
+        finite = as_number(b, b.equal(b.subtract(x, x), scalar(b, 0, x)), x)
+        least = b.reduce_min(finite, axes=tuple(range(len(x.shape))))
+        least = b.convert(least, element=f32)
+        whole = least if whole is None else b.minimum(whole, least)
+    assert whole is not None
+    return b.reshape(whole, shape=(1,))
+
+
+@rule("multi_sum_sq", types=FLOATS, typed_by=ANY, ignored=["num_arrays"])
+def multi_sum_squares(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The sum of squares of each input, as float32."""
+    sums = [b.reduce_sum(b.square(x), axes=tuple(range(len(x.shape)))) for x in inputs]
+    return b.concat(*(b.reshape(b.convert(total, element=f32), shape=(1,)) for total in sums), axis=0)
+
+
+@rule("norm", operands=1, types=FLOATS, result="out_dtype")
+def norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The 1- and 2-norm over any axes (matrix norms, which two axes mean elsewhere, MXNet does not have).
+
+    A float64 norm of anything narrower stays with MXNet, where MXNET_SAFE_ACCUMULATION says what it adds up in.
+    """
+    (x,) = inputs
+    if attrs.element("out_dtype", None) is f64 and x.type.element is not f64:
+        raise UnsupportedError(f"out_dtype=float64 of {x.type.element}: MXNET_SAFE_ACCUMULATION says how it adds up")
+    order = attrs.choice("ord", "2", ("1", "2"))
+    axes, keep = _axes(attrs, len(x.shape)), attrs.bool("keepdims", False)
+    total = b.reduce_sum(b.abs(x) if order == "1" else b.square(x), axes=axes, keep_dims=keep)
+    return at_least_1d(b, total if order == "1" else b.sqrt(total))
+
+
+def _arg_reduction(op: str) -> Lowering:
+    def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+        (x,) = inputs
+        axis, keep = attrs.int("axis", None), attrs.bool("keepdims", False)
+        if axis is None:
+            shape = (1,) * len(x.shape) if keep else (1,)
+            flat = b.apply(op, b.reshape(x, shape=(x.type.size,)), axis=0, keep_dims=True)
+            return as_number(b, b.reshape(flat, shape=shape), x)
+        place = b.apply(op, x, axis=normal_axis(axis, len(x.shape)), keep_dims=keep)
+        return as_number(b, at_least_1d(b, place), x)
+
+    return lower
+
+
+add_rule(_arg_reduction("argmax"), "argmax", operands=1, types=NUMBERS)
+add_rule(_arg_reduction("argmin"), "argmin", operands=1, types=NUMBERS)
+
+
+@rule("argmax_channel", operands=1, types=NUMBERS)
+def argmax_channel(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """argmax over axis 1."""
+    return as_number(b, b.argmax(inputs[0], axis=1), inputs[0])
+
+
+@rule("L2Normalization", operands=1, types=FLOATS)
+def l2_normalization(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """x / sqrt(sum of squares + eps): over all axes but 0 (instance), 1 (channel), the others (spatial)."""
+    (x,) = inputs
+    rank = len(x.shape)
+    mode = attrs.choice("mode", "instance", ("instance", "channel", "spatial"))
+    axes = {"instance": range(1, rank), "channel": (1,), "spatial": range(2, rank)}[mode]
+    total = b.reduce_sum(b.square(x), axes=tuple(axes), keep_dims=True)
+    return b.divide(x, b.sqrt(b.add(total, scalar(b, attrs.float("eps", 1e-10), x))))

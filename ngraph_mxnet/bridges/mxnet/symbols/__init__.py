@@ -1,0 +1,1 @@
+"""Symbols as MXNet writes them: their JSON, attributes, names, inputs and weights."""

@@ -1,0 +1,62 @@
+"""What a caller says about a symbol's inputs, checked before anything is made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ngraph_mxnet.bridges.mxnet.importer import weights_of
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
+from ngraph_mxnet.errors import ModelError, listed
+from ngraph_mxnet.ir import element_type
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+
+
+def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, Any] | None = None) -> None:
+    """Refuse names that are no inputs, dtypes that are none, and shapes that leave one of an input open.
+
+    Raises:
+        ModelError: naming the input, and what is there or missing.
+    """
+    import mxnet as mx
+
+    names = symbol.list_inputs()
+    unknown = sorted({*shapes, *(dtypes or {})} - set(names))
+    if unknown:
+        raise ModelError(f"no input is called {listed(unknown)}; the inputs: {listed(names, unknown[0])}")
+    for name, dtype in (dtypes or {}).items():
+        try:
+            element_type(dtype)
+        except (KeyError, TypeError):
+            raise ModelError(f"input {name}: found dtype {dtype!r}, expected one such as float32 or int8") from None
+    try:
+        arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {error}") from None
+    found = dict(zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()],
+                     [*(arguments or []), *(states or [])], strict=False))
+    missing = [name for name in names if not _is_whole(found.get(name))]
+    if missing:
+        graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
+        weights = {graph.nodes[index].name for index in weights_of(graph)}
+        wanted = [name for name in missing if name not in weights] or missing
+        raise ModelError(f"the shape of {listed(wanted)} is not known: give it, on the command line as in "
+                         f"--shape {wanted[0]}=1,3,224,224")
+
+
+def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The shape of every input, from those that `check_inputs` found to be enough."""
+    arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    return dict(zip(names, [*arguments, *states], strict=True))
+
+
+def _is_whole(shape: Sequence[int] | None) -> bool:
+    """MXNet marks dimensions that it does not know with 0, and with -1 where 0 is a size (`mx.util.is_np_shape`)."""
+    import mxnet as mx
+
+    if mx.util.is_np_shape():
+        return shape is not None and all(size >= 0 for size in shape)
+    return shape is not None and len(shape) > 0 and all(size > 0 for size in shape)

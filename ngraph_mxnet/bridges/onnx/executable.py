@@ -1,0 +1,276 @@
+"""A model that runs on whatever shapes it is called with."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.onnx.budget import MOST_DECLARED_BYTES, require_type
+from ngraph_mxnet.bridges.onnx.inputs import Dimensions, Shapes, bind_shapes, dimensions, element_name, input_types
+from ngraph_mxnet.bridges.onnx.kept import KeptPrograms, Made
+from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
+from ngraph_mxnet.bridges.onnx.values import DataDependentError, EmptyOptional, Item, Ragged, TensorSequence, parts_of
+from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.ir import TensorType, Value
+from ngraph_mxnet.runtime.backend import canonical_name, check_options
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.runtime.executable import Executable, InputError, Submitting, as_array
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.bridges.onnx.importer import Imported
+
+MOST_PROGRAMS = 16
+"""Compiled programs that an executable keeps; the least recently used one goes first."""
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class ModelPort:
+    """An input or output: the dtype as NumPy names it; a dimension is a number, a symbol, or None where unknown.
+
+    `shape` is None where the model does not say the rank; that of a sequence is its elements'. `kind` is `tensor`;
+    `sequence`, a list of arrays; or `optional`: either, or None.
+    """
+
+    name: str
+    dtype: str
+    shape: Dimensions | None
+    kind: str = "tensor"
+
+    def __str__(self) -> str:
+        dims = "?" if self.shape is None else ", ".join("?" if dim is None else str(dim) for dim in self.shape)
+        text = f"{self.dtype}[{dims}]"
+        return f"{self.name}: {text if self.kind == 'tensor' else f'{self.kind}({text})'}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether each call brings a shape that the model does not say."""
+        return self.kind != "tensor" or self.shape is None or not all(isinstance(dim, int) for dim in self.shape)
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """The model for a set of shapes, as far as these do not depend on data, and `rest` from there on."""
+
+    program: Executable
+    outputs: list[tuple[str, Item]]
+    rest: ModelExecutable | None
+
+
+class ModelExecutable(Submitting):
+    """An ONNX model, called with arrays; compiled once for each set of shapes.
+
+    What holds of `Executable` holds here: results are the caller's own, inputs are never written to, calls from several
+    threads are safe. Where a shape inside the model depends on the elements of an input (a target shape, say), a
+    program is for these elements too.
+    """
+
+    def __init__(self, model: Model, backend: str | None, shapes: Shapes | None,
+                 options: Mapping[str, Any]) -> None:
+        self._backend = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+        check_options(self._backend, options)
+        self._model, self._options = model, dict(options)
+        self._kept = KeptPrograms(model, self._backend, options)
+        types = input_types(model)
+        fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
+        self.inputs = tuple(ModelPort(name, str(type_.element.numpy), fixed.get(name, type_.dims), type_.kind)
+                            for name, type_ in types.items())
+        self.outputs = tuple(_output_port(value) for value in model.proto.graph.output)
+        self._programs: OrderedDict[Key, _Stage] = OrderedDict()
+        self._specialised: set[str] = set()
+        self._lock = ForkSafeLock()
+        unknown = sorted(name for name in fixed if name not in types or types[name].kind != "tensor")
+        if unknown:
+            raise ModelError(f"shapes for {listed(unknown)}, which are no inputs, or no tensors; the inputs: "
+                             f"{listed(types, unknown[0])}")
+        if not any(port.is_open for port in self.inputs):
+            bound = bind_shapes(model, fixed)
+            said = sum(require_type(type_) for name, type_ in bound.items()
+                       if isinstance(type_, TensorType) and name not in fixed)
+            if said > MOST_DECLARED_BYTES:
+                return  # compiled at the first call: whoever brings such arrays has the memory for it
+            try:
+                self._stage({port.name: port.shape for port in self.inputs}, {})
+            except DataDependentError:
+                if not self.inputs:
+                    raise
+                # The first call has the elements.
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
+
+        DLPack tensors and MXNet's NDArrays are taken, too. A sequence is a list of arrays, an empty optional None.
+
+        Raises:
+            InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
+            UnsupportedError, ModelError: the model can't be compiled for these shapes; the text names the node.
+        """
+        given = self.checked(arrays)
+        flat = _flat(given)
+        stage = self._stage({name: _shape(value) for name, value in given.items()}, flat)
+        found = stage.program({port.name: flat[port.name] for port in stage.program.inputs})
+        values = {name: _value(item, results) for (name, item), results in
+                  zip(stage.outputs, _grouped(stage.outputs, found), strict=True)}
+        if stage.rest is None:
+            return list(values.values())
+        return stage.rest({port.name: values[port.name] if port.name in values else given[port.name]
+                           for port in stage.rest.inputs})
+
+    def profile(self, *arrays: Any, rounds: int = 20) -> Any:
+        """Where the time goes with these arrays, kernel by kernel: see `Executable.profile`.
+
+        Of a model that is compiled in parts, as shapes depend on the data, it tells of the first.
+
+        Raises:
+            InputError, UnsupportedError, ModelError: as for a call.
+            ConfigError: the backend has no kernels to tell of.
+        """
+        given = self.checked(arrays)
+        program = self.program(given)
+        flat = _flat(given)
+        return program.profile({port.name: flat[port.name] for port in program.inputs}, rounds=rounds)
+
+    def program(self, inputs: Mapping[str, Any]) -> Executable:
+        """What would run for arrays of these shapes, compiled now; of a model in parts, the first."""
+        return self._compiled({name: _shape(value) for name, value in inputs.items()}, _flat(inputs))[0].program
+
+    def _stage(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
+        with self._lock:
+            key = self._key(shapes, values)
+            found = self._programs.get(key)
+            if found is not None:
+                self._programs.move_to_end(key)
+                return found
+            stage = self._recalled(shapes, values)
+            self._programs[self._key(shapes, values)] = stage
+            while len(self._programs) > MOST_PROGRAMS:
+                self._programs.popitem(last=False)
+            return stage
+
+    def _recalled(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
+        """The stage from the disk, if an earlier process kept it; else compiled, and kept."""
+        made: _Stage | None = None
+
+        def make() -> Made | None:
+            nonlocal made
+            made, imported = self._compiled(shapes, values)
+            self._specialised.update(imported.specialised)
+            whole = made.rest is None and all(isinstance(item, Value) for _, item in made.outputs)
+            return (made.program, imported.weights) if whole and not imported.specialised else None
+
+        shaped = [(port.name, _hashable(shapes[port.name])) for port in self.inputs]
+        program = self._kept.recall(repr((config.compile_settings(), shaped)), make)
+        if made is None:
+            assert program is not None
+            return _Stage(program, [(port.name, Value(port.type, None, 0)) for port in program.outputs], None)
+        return made
+
+    def _compiled(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> tuple[_Stage, Imported]:
+        # Without elements nothing is cut off: with them it may turn out that nothing need be.
+        imported = self.import_for(shapes, values, partly=bool(values))
+        program = compile_graph(imported.graph, self._backend, imported.weights, **self._options)
+        rest = None
+        if imported.rest is not None:
+            rest = ModelExecutable(imported.rest, self._backend, None, self._options)
+        return _Stage(program, imported.outputs, rest), imported
+
+    def _key(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> Key:
+        elements = [values[name].tobytes() if name in values else None for name in sorted(self._specialised)]
+        return tuple(_hashable(shapes[port.name]) for port in self.inputs), tuple(elements)
+
+    def import_for(self, shapes: Shapes, values: Mapping[str, np.ndarray] | None = None, *,
+                   partly: bool = False) -> Imported:
+        """The model's graph for these shapes, as `compile` sees it before any pass; see `import_model`."""
+        from ngraph_mxnet.bridges.onnx.importer import import_model  # not for a program from the disk
+
+        return import_model(self._model, shapes, values, partly=partly)
+
+    def checked(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
+        """What a call was given, by name; as it is, where it can be. Raises InputError as a call does."""
+        names = [port.name for port in self.inputs]
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            given = arrays[0]
+            unknown, missing = sorted(set(given) - set(names)), [name for name in names if name not in given]
+            if unknown or missing:
+                raise InputError(f"inputs by name: unknown {listed(unknown) or 'none'}, missing "
+                                 f"{listed(missing) or 'none'}; the inputs: {listed(names)}")
+            arrays = tuple(given[name] for name in names)
+        if len(arrays) != len(names):
+            wanted = listed(map(str, self.inputs)) or "none"
+            raise InputError(f"found {len(arrays)} inputs, expected {len(names)}: {wanted}")
+        return {port.name: self._fitting(port, array) for port, array in zip(self.inputs, arrays, strict=True)}
+
+    def _fitting(self, port: ModelPort, value: Any) -> Any:
+        if port.kind == "optional" and value is None:
+            return None
+        if isinstance(value, list) and port.kind != "tensor":
+            return [self._fitting(replace(port, kind="tensor"), element) for element in value]
+        if port.kind == "sequence":
+            raise InputError(f"input {port.name!r}: found {type(value).__name__}, expected a list of arrays ({port})")
+        array = as_array(value, f"input {port.name!r}")
+        if array.dtype.newbyteorder("=") != np.dtype(port.dtype):
+            raise InputError(f"input {port.name!r}: found dtype {array.dtype}, expected {port.dtype} ({port})")
+        dims = port.shape
+        if dims is not None and (len(dims) != array.ndim or any(
+                isinstance(dim, int) and dim != size for dim, size in zip(dims, array.shape, strict=True))):
+            raise InputError(f"input {port.name!r}: found shape {array.shape}, expected {port}")
+        return array
+
+
+def _output_port(value: onnx.ValueInfoProto) -> ModelPort:
+    kind, tensor = type_of(value)
+    if tensor is None:
+        if kind == "untyped":
+            return ModelPort(value.name, "?", None)  # inferred when it is compiled
+        raise UnsupportedError(f"output {value.name!r} is a {kind}; supported: tensors and sequences of them")
+    return ModelPort(value.name, str(element_of(tensor.elem_type).numpy), dimensions(tensor), kind)
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The parameters of the graph, of the arguments by name."""
+    flat = {}
+    for name, value in given.items():
+        if isinstance(value, list):
+            flat.update({element_name(name, place): array for place, array in enumerate(value)})
+        elif value is not None:
+            flat[name] = value
+    return flat
+
+
+def _shape(value: Any) -> Any:
+    if value is None:
+        return None
+    return [array.shape for array in value] if isinstance(value, list) else value.shape
+
+
+def _hashable(shape: Any) -> Any:
+    if shape is None:
+        return None
+    return ("sequence", *map(tuple, shape)) if isinstance(shape, list) else tuple(shape)
+
+
+def _grouped(outputs: list[tuple[str, Item]], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:
+    """The results that each output is made of."""
+    left = iter(arrays)
+    for _, item in outputs:
+        yield list(islice(left, len(parts_of(item))))
+
+
+def _value(item: Item, arrays: list[np.ndarray]) -> Any:
+    if isinstance(item, EmptyOptional):
+        return None
+    if isinstance(item, TensorSequence):
+        return arrays
+    if isinstance(item, Ragged):
+        return np.ascontiguousarray(arrays[0][(slice(None),) * item.axis + (slice(int(arrays[1])),)])
+    return arrays[0]

@@ -1,0 +1,247 @@
+"""From an ONNX model to an `ir.Graph`.
+
+Each operator lowers by its rule (`rules/<family>.py`), or, without one, by the function that ONNX itself defines it as.
+Every IR node carries `onnx:<name> <Op>`. Floating-point initialisers become cacheable parameters, as weights of MXNet
+models are; the others, which are shapes, axes and indices mostly, become constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ngraph_mxnet.bridges.onnx.attributes import Attributes
+from ngraph_mxnet.bridges.onnx.budget import BoundedBuilder
+from ngraph_mxnet.bridges.onnx.functions import function_of
+from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, element_name
+from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.rest import names_read, rest_of, tensor_type
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, find_rule
+from ngraph_mxnet.bridges.onnx.static import FEW_ELEMENTS, MOST_ELEMENTS, Statics
+from ngraph_mxnet.bridges.onnx.tensors import to_array
+from ngraph_mxnet.bridges.onnx.values import DataDependentError, EmptyOptional, Item, Ragged, TensorSequence, parts_of
+from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
+from ngraph_mxnet.ir import Graph, TensorType, Value
+
+Scope = dict[str, "Item | None"]
+
+
+@dataclass
+class Imported:
+    """A graph, and arrays for those of its parameters that are the model's weights."""
+
+    graph: Graph
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    specialised: list[str] = field(default_factory=list)
+    """Parameters whose elements, at the call that it was imported for, decided about shapes."""
+    outputs: list[tuple[str, Item]] = field(default_factory=list)
+    """What the graph's results are parts of, in their order."""
+    rest: Model | None = None
+    """The nodes behind the one at which the graph ends, if shapes there depend on the data; `outputs` are what it
+    reads, beside inputs of the model."""
+
+
+def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str, np.ndarray] | None = None, *,
+                 partly: bool = False) -> Imported:
+    """The model's graph; parameters are its inputs, then its weights.
+
+    Args:
+        shapes: of inputs, where the model leaves dimensions open.
+        values: elements of inputs, for what must be known when the model is compiled.
+        partly: end the graph where shapes depend on data; else that is an error.
+
+    Raises:
+        ModelError: the model is damaged, or a shape does not fit.
+        UnsupportedError: a node can't be lowered; the text names it and the reason.
+    """
+    return _Importer(model).run(bind_shapes(model, shapes or {}), values or {}, partly=partly)
+
+
+class _Importer:
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._weights: dict[str, np.ndarray] = {}
+        self._b = BoundedBuilder(name=model.name)
+        self._statics = Statics()
+
+    def run(self, types: Mapping[str, TensorType | list[TensorType] | None], values: Mapping[str, np.ndarray], *,
+            partly: bool) -> Imported:
+        graph, b = self._model.proto.graph, self._b
+        scope: Scope = {"": None}
+        for name, type_ in types.items():
+            b.origin = f"onnx:{name}"
+            scope[name] = self._input(name, type_, values)
+        inputs = set(b.graph.parameters)
+        end = self._lower_graph(graph, scope, partly=partly)
+        b.origin = ""
+        rest = rest_of(self._model, end, scope, types, self._statics) if end < len(graph.node) else None
+        names = [value.name for value in (rest.inputs if rest else graph.output) if not rest or value.name not in types]
+        outputs: list[tuple[str, Item]] = [(name, scope[name]) for name in names]  # type: ignore[misc]
+        named: list[Value] = []
+        for name, item in outputs:
+            parts = parts_of(item)
+            for place, part in enumerate(parts):
+                named.append(self._own(part, named))
+                named[-1].name = name if len(parts) == 1 and isinstance(item, Value) else element_name(name, place)
+        done = b.results(*named)
+        done.remove_dead()
+        used = {parameter for node in done.nodes for parameter in node.inputs if parameter.is_parameter}
+        done.parameters = [p for p in done.parameters if p in inputs or p in used]
+        kept = {parameter.name for parameter in done.parameters}
+        return Imported(done, {name: array for name, array in self._weights.items() if name in kept},
+                        [value.name for value in done.parameters if value in self._statics.used], outputs, rest)
+
+    def _input(self, name: str, type_: TensorType | list[TensorType] | None, values: Mapping[str, np.ndarray]) -> Item:
+        if type_ is None:
+            return EmptyOptional()
+        if isinstance(type_, list):
+            return TensorSequence(tuple(self._parameter(element_name(name, place), each, values)
+                                        for place, each in enumerate(type_)))
+        return self._parameter(name, type_, values)
+
+    def _parameter(self, name: str, type_: TensorType, values: Mapping[str, np.ndarray]) -> Value:
+        value = self._b.parameter(name, type_.shape, type_.element)
+        if name in values:
+            self._statics.offered[value] = values[name]
+        return value
+
+    def _own(self, value: Value, before: Sequence[Value]) -> Value:
+        """Every output is a value of its own: no parameter, and none twice."""
+        return self._b.identity(value) if value.is_parameter or value in before or value.name else value
+
+    def _lower_graph(self, graph: onnx.GraphProto, scope: Scope, *, partly: bool = False) -> int:
+        """Appends the nodes; `scope` holds the outer values and the graph's inputs, and gets the inner ones.
+
+        Returns:
+            How many nodes were lowered: all, or with `partly` those before one that asks for data.
+        """
+        if graph.sparse_initializer:
+            raise UnsupportedError("sparse initialisers")
+        produced = {name for node in graph.node for name in node.output if name}
+        for tensor in graph.initializer:
+            if tensor.name in produced:
+                raise ModelError(f"{tensor.name!r} is an initialiser and the output of a node")
+            scope[tensor.name] = self._initializer(tensor)
+        for position, node in enumerate(graph.node):
+            where = f"node {node.name or position} {node.op_type}"
+            self._statics.most_computed = FEW_ELEMENTS if partly and position else MOST_ELEMENTS
+            try:
+                self._lower_node(node, position, scope, produced)
+            except (ModelError, UnsupportedError) as error:
+                if partly and position and isinstance(error, DataDependentError):
+                    return position
+                text = str(error)
+                raise type(error)(text if text.startswith("node ") else f"{where}: {text}") from None
+            except TypeRuleError as error:
+                raise UnsupportedError(f"{where}: {error}") from None
+            except MemoryError as error:
+                raise UnsupportedError(f"{where}: there is not enough memory for its constants: {error}") from error
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a damaged file's doing
+                raise ModelError(f"{where}: its inputs or attributes do not fit: {error}") from error
+        missing = [output.name for output in graph.output if scope.get(output.name) is None]
+        if missing:
+            raise ModelError(f"graph {graph.name!r}: no node computes its outputs {missing}")
+        return len(graph.node)
+
+    def _initializer(self, tensor: onnx.TensorProto) -> Value:
+        try:
+            array = self._to_array(tensor)
+        except NGraphError as error:
+            raise type(error)(f"initialiser {tensor.name!r}: {error}") from None
+        self._b.origin = f"onnx:{tensor.name}"
+        if array.dtype.kind != "f" or not array.ndim or tensor.name in self._weights:
+            return self._b.constant(array)
+        value = self._b.parameter(tensor.name, array.shape, array.dtype, cacheable=True)
+        self._weights[tensor.name] = array
+        self._statics.add(value, array)
+        return value
+
+    def _to_array(self, tensor: onnx.TensorProto) -> np.ndarray:
+        return to_array(tensor, self._model.folder)
+
+    def _lower_node(self, node: onnx.NodeProto, number: int, scope: Scope, produced: set[str]) -> None:
+        self._b.count_node()
+        for name in node.input:
+            if name not in scope:
+                reason = ("before the node that computes it: the graph is not sorted, or has a cycle"
+                          if name in produced else "which is no input, initialiser or output of a node")
+                raise ModelError(f"reads {name!r}, {reason}")
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        opset = self._model.opsets.get(domain)
+        if opset is None:
+            raise ModelError(f"its domain {node.domain!r} is not among the operator sets that the model imports")
+        name = node.name or (node.output[0] if node.output else str(number))
+        self._b.origin = f"onnx:{name} {node.op_type}"
+        inputs = [scope[name] for name in node.input]
+        if any(isinstance(item, Ragged) for item in inputs) or self._reads_ragged(node, scope):
+            raise DataDependentError("the shape of what it reads depends on the data")
+        while inputs and inputs[-1] is None:
+            inputs.pop()
+        names = list(node.output)
+        while names and not names[-1]:
+            names.pop()
+        rule = find_rule(node.op_type, domain)
+        if rule is None:
+            outputs = self._lower_function(node, domain, opset, inputs)
+        else:
+            attrs = Attributes(node)
+            call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._statics.require,
+                        lambda body, values: self._lower_body(body, values, scope), self._to_array)
+            lowered = rule(self._b, call)
+            outputs = list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
+            if attrs.unread():
+                raise UnsupportedError(f"no support for {', '.join(attrs.unread())}")
+        outputs += [None] * (len(names) - len(outputs))  # type: ignore[list-item]
+        for position, (name, value) in enumerate(zip(names, outputs, strict=False)):
+            if name and value is None:
+                raise UnsupportedError(f"output {position} is read, which is not computed")
+            if name and name in scope:
+                raise ModelError(f"{name!r} is computed twice")
+            scope[name] = value if name else None
+
+    def _reads_ragged(self, node: onnx.NodeProto, scope: Scope) -> bool:
+        graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+        return any(isinstance(scope.get(name), Ragged) for graph in graphs for name in names_read(graph.node))
+
+    def _lower_body(self, body: onnx.GraphProto, values: Sequence[Item], scope: Scope) -> list[Item]:
+        """A subgraph in place; it sees the values around it."""
+        inner = dict(scope)
+        if len(body.input) != len(values):
+            raise ModelError(f"its subgraph has {len(body.input)} inputs, expected {len(values)}")
+        inner.update(zip((value.name for value in body.input), values, strict=True))
+        origin = self._b.origin
+        limit = self._statics.most_computed
+        self._lower_graph(body, inner)
+        self._b.origin, self._statics.most_computed = origin, limit
+        results = [inner[output.name] for output in body.output]
+        if any(isinstance(item, Ragged) for item in results):
+            raise DataDependentError("the shape of a result of its subgraph depends on the data")
+        return results  # type: ignore[return-value]
+
+    def _lower_function(self, node: onnx.NodeProto, domain: str, opset: int,
+                        inputs: list[Item | None]) -> list[Item]:
+        """A node without a rule by what ONNX defines it as, if that is a function."""
+        function = function_of(node, domain, opset, [None if item is None else _proto_type(item) for item in inputs])
+        if function is None:
+            raise UnsupportedError(f"no rule for the operator {domain + ' ' if domain else ''}{node.op_type}")
+        scope: Scope = {"": None, **dict.fromkeys(function.input)}
+        scope.update(zip(function.input, inputs, strict=False))
+        opsets = {**self._model.opsets, **function.opsets}
+        inner = _Importer(Model(self._model.proto, opsets, self._model.folder))
+        inner._b, inner._statics, inner._weights = self._b, self._statics, self._weights
+        origin = self._b.origin
+        produced = {name for part in function.nodes for name in part.output}
+        for position, part in enumerate(function.nodes):
+            inner._lower_node(part, position, scope, produced)
+        self._b.origin = origin
+        return [scope.get(name) for name in function.output]  # type: ignore[misc]
+
+
+def _proto_type(item: Item) -> onnx.TypeProto:
+    parts = parts_of(item)
+    tensor = tensor_type(parts[0].type) if parts else onnx.TypeProto()
+    return helper.make_sequence_type_proto(tensor) if isinstance(item, TensorSequence) else tensor

@@ -1,0 +1,171 @@
+"""A model's program on disk: a second process runs it without the importer, the passes and the compiler.
+
+It is a package, of whatever backend. The weights stay in the model: what is kept names them. What passes made of them
+(a convolution's with the batch norm behind it) are entries of their own, named by their content: the programs for all
+shapes share them. Not kept is what depends on more than the model, its shapes and options in words: programs for
+elements of inputs, parts of models whose shapes depend on data, models with external data (which change without the
+model), options that are arrays or objects.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.tensors import to_array
+from ngraph_mxnet.cache import cpu_features, open_store, recall_bytes
+from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.pack import LARGE
+from ngraph_mxnet.registry import build_of
+from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.trace import recorder, span
+
+logger = config.logger(__name__)
+
+_DERIVED = "constant"
+"""The kind of entry of an array that a pass made."""
+
+Made = tuple[Executable, Mapping[str, np.ndarray]]
+"""A program, and its weights by name, which are initialisers of the model."""
+
+
+class KeptPrograms:
+    """Those of one model on one backend with these options."""
+
+    def __init__(self, model: Model, backend: str, options: Mapping[str, Any]) -> None:
+        self._model, self._backend, self._options = model, backend, dict(options)
+
+    def recall(self, key: str, make: Callable[[], Made | None]) -> Executable | None:
+        """The program that `make` gives, made once for `key`; None where it gives none, and nothing is kept."""
+        made: Made | None = None
+
+        def content() -> bytes | None:
+            nonlocal made
+            made = make()
+            return None if made is None else self._content(*made)
+
+        found = None
+        if recorder() or open_store() is None or self._facts is None or self._digest is None:
+            made = make()
+        else:
+            found = recall_bytes("program", f"onnx {self._digest} {self._facts} {key}", content)
+        if made is None and found is not None:
+            try:
+                with span("load", "compile"):
+                    return self._load(found)
+            except _GoneError as error:
+                logger.info("a kept program is compiled anew: %s", error)
+                content()  # which keeps what is gone
+            except Exception as error:  # whatever is in the folder, the model runs; a C++ cast raises RuntimeError
+                logger.warning("a kept program does not load, it is compiled anew: %r", error)
+                made = make()
+        return made[0] if made else None
+
+    @functools.cached_property
+    def _facts(self) -> str | None:
+        """What decides about a program beside the model; None if a text can't tell."""
+        if not is_plain(self._options):
+            return None
+        build = build_of(self._backend, self._options.get("devices", ""))
+        return repr((self._backend, build, sorted(self._options.items()), cpu_features()))
+
+    @functools.cached_property
+    def _digest(self) -> str | None:
+        """A digest of the whole model; None if some of it lies in other files, or it is too large for one message."""
+        proto = self._model.proto
+        if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in _tensors(proto.graph)):
+            return None
+        graph = proto.graph
+        frame = onnx.GraphProto(name=graph.name, node=graph.node, input=graph.input, output=graph.output,
+                                value_info=graph.value_info, sparse_initializer=graph.sparse_initializer)
+        rest = onnx.ModelProto(ir_version=proto.ir_version, opset_import=proto.opset_import, graph=frame)
+        hasher = hashlib.sha256(onnx.__version__.encode())
+        try:
+            for part in (rest, *graph.initializer):  # at once it would take as much memory again as the model
+                content = part.SerializeToString()
+                hasher.update(len(content).to_bytes(8, "little") + content)
+        except ValueError:
+            return None
+        return hasher.hexdigest()
+
+    def _content(self, program: Executable, weights: Mapping[str, np.ndarray]) -> bytes | None:
+        """A line of JSON (what the arrays kept beside it are), then the package; the arrays are put."""
+        store = open_store()
+        try:
+            package = program.package()
+            derived = _derived(package.arrays(), weights)
+            kept = package.to_bytes({**derived, **weights})
+        except PackageError as error:
+            logger.info("not kept: %s", error)
+            return None
+        if store is None:
+            return None
+        for name, array in derived.items():
+            store.put(_DERIVED, name, array.tobytes())
+        arrays = [(name, array.dtype.str, array.shape) for name, array in derived.items()]
+        return json.dumps(arrays).encode() + b"\n" + kept
+
+    def _load(self, content: bytes) -> Executable:
+        end = content.index(b"\n")
+        held = {name: _recalled(name, dtype, shape) for name, dtype, shape in json.loads(content[:end])}
+        held |= {tensor.name: to_array(tensor, self._model.folder) for tensor in self._model.proto.graph.initializer}
+        return load(Package.from_bytes(content[end + 1:], held))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether the text of an option tells all: not that of an array, or of an object."""
+    if isinstance(value, Mapping):
+        return is_plain([*value.keys(), *value.values()])
+    if isinstance(value, (list, tuple)):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+class _GoneError(Exception):
+    """The store had no room for all arrays of a program."""
+
+
+def _derived(constants: Iterable[np.ndarray], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The large constants that are no weights, by a name of their content."""
+    own = {_memory(array) for array in weights.values()}  # most are the very arrays: no need to look into them
+    others = [array for array in constants if array.nbytes >= LARGE and _memory(array) not in own]
+    sizes = {array.nbytes for array in others}
+    equal = {_digest(array) for array in weights.values() if array.nbytes in sizes}
+    return {name: array for name, array in ((_digest(array), array) for array in others) if name not in equal}
+
+
+def _memory(array: np.ndarray) -> tuple[int, int]:
+    return array.__array_interface__["data"][0], array.nbytes
+
+
+def _digest(array: np.ndarray) -> str:
+    """A digest of the array's dtype and elements, whatever its shape."""
+    return hashlib.sha256(array.dtype.str.encode() + array.tobytes()).hexdigest()
+
+
+def _recalled(name: str, dtype: str, shape: list[int]) -> np.ndarray:
+    store = open_store()
+    content = store.get(_DERIVED, name) if store else None
+    if content is None:
+        raise _GoneError(f"the store has no {_DERIVED} {name}")
+    return np.frombuffer(content, np.dtype(dtype)).reshape(shape)
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """All of the graph and those within it."""
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            yield from (attribute.t, *attribute.tensors)
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _tensors(inner)

@@ -1,0 +1,140 @@
+"""Control flow whose course is known at compile time; a choice that depends on data computes both and selects."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ngraph_mxnet.bridges.onnx.rules.common import Ints, normal_axis
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
+from ngraph_mxnet.bridges.onnx.values import DataDependentError, Item, TensorSequence, parts_of
+from ngraph_mxnet.compositions.tensors import flipped, slice_axis
+from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+
+if TYPE_CHECKING:
+    import onnx
+
+MOST_TRIPS = 1000
+"""The most turns of a loop, whose body is repeated in the graph."""
+
+
+@rule("If")
+def if_(b: Builder, call: Call) -> list[Item]:
+    """The branch that is taken, or a selection of the results of both, if they have equal types."""
+    condition = call.input(0)
+    known = call.static_value(condition)
+    yes, no = call.attrs.graph("then_branch"), call.attrs.graph("else_branch")
+    if known is not None:
+        return call.lower_body(yes if bool(known.reshape(-1)[0]) else no, [])
+    taken, other = call.lower_body(yes, []), call.lower_body(no, [])
+    if [_type(item) for item in taken] != [_type(item) for item in other]:
+        known = call.required_value(condition)
+        if known is None:
+            raise DataDependentError("the condition depends on the data, and the branches' results differ in type: "
+                                     f"{[_type(item) for item in taken]} and {[_type(item) for item in other]}")
+        return taken if bool(known.reshape(-1)[0]) else other
+    flag = b.reshape(condition, shape=())
+    return [_selected(b, flag, left, right) for left, right in zip(taken, other, strict=True)]
+
+
+def _type(item: Item) -> tuple[str, ...]:
+    return type(item).__name__, *(str(value.type) for value in parts_of(item))
+
+
+def _selected(b: Builder, flag: Value, left: Item, right: Item) -> Item:
+    if isinstance(left, Value):
+        return b.select(flag, left, right)
+    pairs = zip(parts_of(left), parts_of(right), strict=True)
+    return TensorSequence(tuple(b.select(flag, *pair) for pair in pairs)) if isinstance(left, TensorSequence) else left
+
+
+def _tensor(item: Item) -> Value:
+    if not isinstance(item, Value):
+        raise ModelError("its subgraph gives a sequence or optional where a tensor belongs")
+    return item
+
+
+@rule("Loop")
+def loop(b: Builder, call: Call) -> list[Item]:
+    """Repeated in the graph: the trip count, and the condition after each trip, must be known at compile time."""
+    body = call.attrs.graph("body")
+    trips = call.static_ints(0, "the trip count")[0] if call.optional(0) is not None else MOST_TRIPS + 1
+    going = call.static(1, "the condition").all() if call.optional(1) is not None else True
+    state: list[Item] = [call.item(i) for i in range(2, len(call.inputs))]
+    count = len(state)
+    rows: list[list[Value]] = [[] for _ in range(len(body.output) - 1 - count)]
+    trip = 0
+    while trip < trips and going:
+        if trip == MOST_TRIPS:
+            raise UnsupportedError(f"more than {MOST_TRIPS} trips")
+        results = call.lower_body(body, [b.constant(trip, "i64"), b.constant(True, "bool"), *state])
+        goes_on = call.required_value(_tensor(results[0]))
+        if goes_on is None:
+            raise DataDependentError("whether it goes on after a trip depends on the data; "
+                                     "it must be known at compile time")
+        going, state, trip = bool(goes_on.all()), results[1 : 1 + count], trip + 1
+        for row, item in zip(rows, results[1 + count :], strict=True):
+            value = _tensor(item)
+            row.append(b.reshape(value, shape=(1, *value.shape)))
+    if rows and not trip:
+        raise UnsupportedError("no trip: the shapes of its rows are unknown")
+    return [*state, *(b.concat(*row, axis=0) for row in rows)]
+
+
+@rule("Scan")
+def scan(b: Builder, call: Call) -> list[Value]:
+    """Repeated in the graph, once for each place along the scanned axes, in opset 8 for each element of a batch."""
+    attrs, body, scanned = call.attrs, call.attrs.graph("body"), call.attrs.int("num_scan_inputs")
+    first = 1 if call.opset < 9 else 0
+    if first and call.optional(0) is not None:
+        raise UnsupportedError("sequence_lens of opset 8")
+    values = [call.input(i) for i in range(first, len(call.inputs))]
+    count = len(values) - scanned
+    outputs = len(body.output) - count
+    if first:
+        backwards = attrs.ints("directions", (0,) * scanned)
+        if values[count:] and prod(values[count].shape[:2]) > MOST_TRIPS:
+            raise UnsupportedError(f"more than {MOST_TRIPS} steps in all elements of the batch")
+        batches = [_scanned(b, call, body, [_element(b, value, i) for value in values], count, (0,) * scanned,
+                            (0,) * outputs, backwards, (0,) * outputs) for i in range(values[0].shape[0])]
+        return [b.concat(*(b.reshape(part, shape=(1, *part.shape)) for part in parts), axis=0)
+                for parts in zip(*batches, strict=True)]
+    in_axes, in_back = (attrs.ints(name, (0,) * scanned) for name in ("scan_input_axes", "scan_input_directions"))
+    out_axes, out_back = (attrs.ints(name, (0,) * outputs) for name in ("scan_output_axes", "scan_output_directions"))
+    return _scanned(b, call, body, values, count, in_axes, out_axes, in_back, out_back)
+
+
+def _element(b: Builder, x: Value, place: int) -> Value:
+    """x[place]"""
+    return b.reshape(slice_axis(b, x, 0, place, place + 1), shape=x.shape[1:])
+
+
+def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value], count: int, in_axes: Ints,
+             out_axes: Ints, in_back: Ints, out_back: Ints) -> list[Value]:
+    """`count` of the values are the state, the others are scanned."""
+    state, inputs = values[:count], values[count:]
+    places = [normal_axis(axis, value.type.rank) for axis, value in zip(in_axes, inputs, strict=True)]
+    inputs = [flipped(b, value, axis) if back else value
+              for value, axis, back in zip(inputs, places, in_back, strict=True)]
+    trips = inputs[0].shape[places[0]] if inputs else 0
+    if not 0 < trips <= MOST_TRIPS:
+        raise UnsupportedError(f"{trips} steps; supported: 1 to {MOST_TRIPS}")
+    rows: list[list[Value]] = [[] for _ in out_axes]
+    for trip in range(trips):
+        slices = [b.reshape(slice_axis(b, value, axis, trip, trip + 1),
+                            shape=(*value.shape[:axis], *value.shape[axis + 1 :]))
+                  for value, axis in zip(inputs, places, strict=True)]
+        results = [_tensor(item) for item in call.lower_body(body, [*state, *slices])]
+        state = results[:count]
+        for row, value in zip(rows, results[count:], strict=True):
+            row.append(value)
+    stacked = [_stacked(b, row, axis, bool(back)) for row, axis, back in zip(rows, out_axes, out_back, strict=True)]
+    return [*state, *stacked]
+
+
+def _stacked(b: Builder, row: list[Value], axis: int, back: bool) -> Value:
+    shape = row[0].shape
+    place = normal_axis(axis, len(shape) + 1)
+    parts = [b.reshape(value, shape=(*shape[:place], 1, *shape[place:])) for value in (reversed(row) if back else row)]
+    return b.concat(*parts, axis=place)

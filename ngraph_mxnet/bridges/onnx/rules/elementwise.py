@@ -1,0 +1,211 @@
+"""Operators of one operand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ngraph_mxnet.bridges.onnx.rules.common import normal_axis
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
+from ngraph_mxnet.bridges.onnx.tensors import element_of
+from ngraph_mxnet.bridges.onnx.values import Item
+from ngraph_mxnet.compositions.tensors import converted, iota, reshaped, scalar
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.types import boolean
+
+_UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "BitwiseNot": "bitwise_not", "Ceil": "ceiling", "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp",
+    "Floor": "floor", "Log": "log", "Neg": "negative", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign", "Sin": "sin", "Sinh": "sinh",
+    "Softplus": "softplus", "Softsign": "softsign", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+}
+
+
+def _unary(ir_op: str) -> Callable[[Builder, Call], Value]:
+    def lower(b: Builder, call: Call) -> Value:
+        return b.apply(ir_op, call.input(0))
+
+    return lower
+
+
+for _name, _ir_op in _UNARY.items():
+    rule(_name)(_unary(_ir_op))
+
+
+@rule("Identity")
+def identity(b: Builder, call: Call) -> Item:
+    item = call.item(0)
+    return b.identity(item) if isinstance(item, Value) else item
+
+
+@rule("Relu")
+def relu(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return b.relu(x) if x.type.element.is_float else b.clamp(x, lower=0, upper=math.inf)
+
+
+@rule("LeakyRelu")
+def leaky_relu(b: Builder, call: Call) -> Value:
+    return b.leaky_relu(call.input(0), slope=call.attrs.float("alpha", 0.01))
+
+
+@rule("Elu")
+def elu(b: Builder, call: Call) -> Value:
+    return b.elu(call.input(0), alpha=call.attrs.float("alpha", 1.0))
+
+
+@rule("Selu")
+def selu(b: Builder, call: Call) -> Value:
+    """gamma elu(x); the defaults are ONNX's."""
+    alpha = call.attrs.float("alpha", 1.67326319217681884765625)
+    gamma = call.attrs.float("gamma", 1.05070102214813232421875)
+    x = b.elu(call.input(0), alpha=alpha)
+    return b.multiply(x, scalar(b, gamma, x))
+
+
+@rule("Celu")
+def celu(b: Builder, call: Call) -> Value:
+    """max(0, x) + min(0, alpha (e^(x / alpha) - 1))."""
+    x, alpha = call.input(0), call.attrs.float("alpha", 1.0)
+    if alpha > 0:  # then both arms are those of alpha elu(x / alpha)
+        return b.multiply(b.elu(b.multiply(x, scalar(b, 1 / alpha, x)), alpha=1.0), scalar(b, alpha, x))
+    negative = b.multiply(b.expm1(b.multiply(x, scalar(b, 1 / alpha, x))), scalar(b, alpha, x))
+    return b.add(b.relu(x), b.minimum(negative, scalar(b, 0, x)))
+
+
+@rule("ThresholdedRelu")
+def thresholded_relu(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return b.select(b.greater(x, scalar(b, call.attrs.float("alpha", 1.0), x)), x, scalar(b, 0, x))
+
+
+@rule("HardSigmoid")
+def hard_sigmoid(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return _hard_sigmoid(b, x, call.attrs.float("alpha", 0.2), call.attrs.float("beta", 0.5))
+
+
+def _hard_sigmoid(b: Builder, x: Value, alpha: float, beta: float) -> Value:
+    return b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0.0, upper=1.0)
+
+
+@rule("HardSwish")
+def hard_swish(b: Builder, call: Call) -> Value:
+    """x hard_sigmoid(x) with a slope of 1/6."""
+    x = call.input(0)
+    return b.multiply(x, _hard_sigmoid(b, x, 1 / 6, 0.5))
+
+
+@rule("Gelu")
+def gelu(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    if call.attrs.choice("approximate", "none", ("none", "tanh")) == "none":
+        return b.gelu(x)
+    cubic = b.add(x, b.multiply(b.multiply(b.square(x), x), scalar(b, 0.044715, x)))
+    bend = b.add(b.tanh(b.multiply(cubic, scalar(b, math.sqrt(2 / math.pi), x))), scalar(b, 1, x))
+    return b.multiply(b.multiply(x, scalar(b, 0.5, x)), bend)
+
+
+@rule("Mish")
+def mish(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return b.multiply(x, b.tanh(b.softplus(x)))
+
+
+@rule("Shrink")
+def shrink(b: Builder, call: Call) -> Value:
+    """x + bias below -lambd, x - bias above lambd, else 0."""
+    x, bias, limit = call.input(0), call.attrs.float("bias", 0.0), call.attrs.float("lambd", 0.5)
+    zero = scalar(b, 0, x)
+    high = b.select(b.greater(x, scalar(b, limit, x)), b.subtract(x, scalar(b, bias, x)), zero)
+    return b.select(b.less(x, scalar(b, -limit, x)), b.add(x, scalar(b, bias, x)), high)
+
+
+@rule("IsNaN")
+def is_nan(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    return b.not_equal(x, x)
+
+
+@rule("IsInf")
+def is_inf(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    found = [b.equal(x, scalar(b, sign * math.inf, x))
+             for name, sign in (("detect_positive", 1), ("detect_negative", -1)) if call.attrs.bool(name, True)]
+    if not found:
+        return b.broadcast(b.constant(False, "bool"), shape=x.shape)
+    return found[0] if len(found) == 1 else b.logical_or(*found)
+
+
+@rule("Cast")
+def cast(b: Builder, call: Call) -> Value:
+    """Between the IR's element types; `saturate` and `round_mode` are about types that it has not."""
+    call.attrs.ignore("saturate", "round_mode")
+    element = element_of(call.attrs.int("to"))
+    x = call.input(0)
+    return x if x.type.element == element else b.convert(x, element=element)
+
+
+@rule("BitCast")
+def bit_cast(b: Builder, call: Call) -> Value:
+    """bool is a byte of 0 or 1."""
+    x, element = call.input(0), element_of(call.attrs.int("to"))
+    if boolean in (x.type.element, element) and x.type.element.size == element.size:
+        return b.convert(x, element=element)
+    return b.bitcast(x, element=element)
+
+
+@rule("CastLike")
+def cast_like(b: Builder, call: Call) -> Value:
+    call.attrs.ignore("saturate", "round_mode")
+    return converted(b, call.input(0), call.input(1))
+
+
+@rule("Dropout")
+def dropout(b: Builder, call: Call) -> list[Value]:
+    """At inference, or with a ratio of 0: the operand, and a mask that keeps everything."""
+    x, training = call.input(0), call.optional(2)
+    call.attrs.ignore("seed", "ratio", "is_test")
+    if training is not None:
+        known, ratio = call.static_value(training), 0.5
+        if call.optional(1) is not None:
+            ratio = float(call.static(1, "ratio").reshape(()))
+        if ratio and (known is None or bool(known)):
+            raise UnsupportedError("training_mode is on, or depends on the data; only inference is supported")
+    mask = b.broadcast(b.constant(True, boolean), shape=x.shape) if call.outputs > 1 else x
+    return [b.identity(x), mask]
+
+
+def _rows(b: Builder, call: Call, x: Value) -> tuple[Value, int]:
+    """Before opset 13 softmax and its like treat all axes from `axis` on as one."""
+    if call.opset >= 13:
+        return x, normal_axis(call.attrs.int("axis", -1), x.type.rank)
+    axis = normal_axis(call.attrs.int("axis", 1), x.type.rank)
+    if axis == x.type.rank - 1 or all(size == 1 for size in x.shape[axis + 1:]):
+        return x, axis
+    return reshaped(b, x, (int(np.prod(x.shape[:axis])), int(np.prod(x.shape[axis:])))), 1
+
+
+@rule("Softmax", "LogSoftmax")
+def softmax(b: Builder, call: Call) -> Value:
+    return softmax_of(b, call)
+
+
+def softmax_of(b: Builder, call: Call) -> Value:
+    x = call.input(0)
+    rows, axis = _rows(b, call, x)
+    return reshaped(b, b.apply("softmax" if call.op == "Softmax" else "log_softmax", rows, axis=axis), x.shape)
+
+
+@rule("Hardmax")
+def hardmax(b: Builder, call: Call) -> Value:
+    """1 at the first greatest element along the axis, else 0."""
+    x = call.input(0)
+    rows, axis = _rows(b, call, x)
+    best = b.argmax(rows, axis=axis, keep_dims=True)
+    places = iota(b, rows.shape[axis], axis, rows.type.rank, best.type.element.name)
+    return reshaped(b, converted(b, b.equal(places, best), x), x.shape)

@@ -1,0 +1,88 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
+from ngraph_mxnet.compositions import einsum as composed
+from ngraph_mxnet.compositions.tensors import iota, reshaped, scalar, slice_axis
+from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+
+MOST_ROWS = 64
+"""The most rows of a matrix whose determinant is computed: the elimination is repeated in the graph."""
+
+
+def product(b: Builder, left: Value, right: Value) -> Value:
+    """NumPy's matmul: vectors gain an axis that the result loses; leading axes broadcast."""
+    if not left.shape or not right.shape:
+        raise ModelError(f"found {left.type} and {right.type}, expected rank 1 or more")
+    rows, columns = left.type.rank > 1, right.type.rank > 1
+    a = left if rows else b.reshape(left, shape=(1, *left.shape))
+    c = right if columns else b.reshape(right, shape=(*right.shape, 1))
+    if c.type.rank == 2 and a.type.rank > 2:  # one product of all rows
+        flat = b.reshape(a, shape=(a.type.size // max(a.shape[-1], 1) if a.type.size else 0, a.shape[-1]))
+        if a.type.size:
+            return reshaped(b, b.matmul(flat, c), (*left.shape[:-1], *((right.shape[1],) if columns else ())))
+    out = b.matmul(a, c)
+    shape = list(out.shape)
+    if not columns:
+        shape.pop()
+    if not rows:
+        shape.pop(-1 if not columns else -2)
+    return reshaped(b, out, shape)
+
+
+@rule("MatMul")
+def matmul(b: Builder, call: Call) -> Value:
+    return product(b, call.input(0), call.input(1))
+
+
+@rule("Gemm")
+def gemm(b: Builder, call: Call) -> Value:
+    """alpha A B + beta C."""
+    left, right, bias = call.input(0), call.input(1), call.optional(2)
+    alpha, beta = call.attrs.float("alpha", 1.0), call.attrs.float("beta", 1.0)
+    if call.opset < 7:
+        call.attrs.ignore("broadcast")
+    out = b.matmul(left, right, transpose_a=call.attrs.bool("transA"), transpose_b=call.attrs.bool("transB"))
+    if alpha != 1:
+        out = b.multiply(out, scalar(b, alpha, out))
+    if bias is None or beta == 0:
+        return out
+    if beta != 1:
+        bias = b.multiply(bias, scalar(b, beta, bias))
+    return b.add(out, reshaped(b, bias, bias.shape[1:]) if bias.type.rank == 2 and bias.shape[0] == 1 else bias)
+
+
+@rule("Einsum")
+def einsum(b: Builder, call: Call) -> Value:
+    return composed.einsum(b, call.all_inputs(), call.attrs.string("equation"))
+
+
+@rule("Det")
+def determinant(b: Builder, call: Call) -> Value:
+    """Gauss' elimination with a pivot in each column, of all matrices at once."""
+    x = call.input(0)
+    if x.type.rank < 2 or x.shape[-1] != x.shape[-2]:
+        raise ModelError(f"found {x.type}, expected square matrices")
+    size, batch = x.shape[-1], x.shape[:-2]
+    if size > MOST_ROWS:
+        raise UnsupportedError(f"matrices of {size} rows; supported: {MOST_ROWS}")
+    rest, result = b.reshape(x, shape=(prod(batch), size, size)), scalar(b, 1, x)
+    for left in range(size, 0, -1):
+        column = slice_axis(b, rest, 2, 0, 1)
+        pivot = b.argmax(b.abs(column), axis=1, keep_dims=True)
+        row = b.gather_elements(rest, b.broadcast(pivot, shape=(rest.shape[0], 1, left)), axis=1)
+        head = slice_axis(b, row, 2, 0, 1)
+        moved = b.equal(iota(b, left, 1, 3), pivot)  # where the first row goes
+        rest = b.select(moved, b.broadcast(slice_axis(b, rest, 1, 0, 1), shape=rest.shape), rest)
+        sign = b.select(b.equal(pivot, scalar(b, 0, pivot)), scalar(b, 1, x), scalar(b, -1, x))
+        result = b.multiply(result, b.multiply(sign, head))
+        if left > 1:
+            zero = b.equal(head, scalar(b, 0, x))
+            below = slice_axis(b, rest, 1, 1, left)
+            factor = b.divide(slice_axis(b, below, 2, 0, 1), b.select(zero, scalar(b, 1, x), head))
+            rest = slice_axis(b, b.subtract(below, b.multiply(factor, row)), 2, 1, left)
+    return b.reshape(result, shape=batch)

@@ -1,0 +1,244 @@
+"""RNN, LSTM and GRU: the IR's `rnn` where it has what they ask for, else a step of the graph for each of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ngraph_mxnet.bridges.onnx.rules.control import MOST_TRIPS
+from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
+from ngraph_mxnet.compositions.tensors import scalar, slice_axis
+from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+
+Function = Callable[[Builder, Value], Value]
+
+_USUAL = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
+# The order of the IR's gates (input, forget, cell, output; reset, update, new) among ONNX's (iofc; zrh).
+_ORDER = {"RNN": (0,), "LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
+# Default alpha and beta of activations that have them.
+_PARAMETERS = {"affine": (1.0, 0.0), "leakyrelu": (0.01, 0.0), "thresholdedrelu": (1.0, 0.0), "scaledtanh": (1.0, 1.0),
+               "hardsigmoid": (0.2, 0.5), "elu": (1.0, 0.0)}
+
+
+def _activation(name: str, alpha: float, beta: float) -> Function:
+    if name in ("sigmoid", "tanh", "relu", "softsign", "softplus"):
+        return lambda b, x: b.apply(name, x)
+    if name == "affine":
+        return lambda b, x: b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x))
+    if name == "leakyrelu":
+        return lambda b, x: b.leaky_relu(x, slope=alpha)
+    if name == "thresholdedrelu":
+        return lambda b, x: b.select(b.greater(x, scalar(b, alpha, x)), x, scalar(b, 0, x))
+    if name == "scaledtanh":
+        return lambda b, x: b.multiply(b.tanh(b.multiply(x, scalar(b, beta, x))), scalar(b, alpha, x))
+    if name == "hardsigmoid":
+        return lambda b, x: b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0.0, upper=1.0)
+    if name == "elu":
+        return lambda b, x: b.elu(x, alpha=alpha)
+    raise UnsupportedError(f"activation {name}")
+
+
+@dataclass
+class _Layer:
+    """One direction. Arrays as ONNX has them, without the axis of directions."""
+
+    op: str
+    x: Value
+    """[S, N, I]"""
+    weights: Value
+    recurrent: Value
+    bias: Value | None
+    """[2 G H]: of the inputs, then of the state."""
+    hidden: Value
+    cell: Value | None
+    peepholes: Value | None
+    lengths: Value | None
+    names: list[str]
+    functions: list[Function]
+    reverse: bool
+    clip: float | None
+    before_reset: bool
+    coupled: bool
+
+    @property
+    def units(self) -> int:
+        return self.recurrent.shape[-1]
+
+
+@rule("RNN", "LSTM", "GRU")
+def recurrent(b: Builder, call: Call) -> list[Value]:
+    """All attributes and inputs; states and lengths are optional. Up to 1000 steps where the IR's op does not serve."""
+    attrs, op = call.attrs, call.op
+    x, batch_first = call.input(0), call.attrs.bool("layout")
+    direction = attrs.choice("direction", "forward", ("forward", "reverse", "bidirectional"))
+    count = 2 if direction == "bidirectional" else 1
+    names = [name.lower() for name in attrs.strings("activations", None) or _USUAL[op] * count]
+    functions = _functions(names, attrs.floats("activation_alpha", ()), attrs.floats("activation_beta", ()))
+    clip, coupled = attrs.float("clip", None), attrs.bool("input_forget") if op == "LSTM" else False
+    before_reset = attrs.bool("linear_before_reset") if op == "GRU" else False
+    attrs.ignore("hidden_size", "output_sequence")
+    if batch_first:
+        x = b.transpose(x, order=(1, 0, 2))
+    steps, batch = x.shape[:2]
+    each = len(_USUAL[op])
+    if len(names) != each * count or call.input(1).shape[0] != count or not steps:
+        raise ModelError(f"{len(names)} activations, weights {call.input(1).type}, {steps} steps: expected "
+                         f"{each * count} activations, weights of {count} directions, and a step")
+    units = call.input(2).shape[-1]
+    results = []
+    for number in range(count):
+        def part(position: int, number: int = number) -> Value | None:
+            value = call.optional(position)
+            if value is None:
+                return None
+            return b.reshape(slice_axis(b, value, 0, number, number + 1), shape=value.shape[1:])
+
+        def state(position: int, number: int = number) -> Value:
+            value = call.optional(position)
+            if value is None:
+                return b.constant(np.zeros((batch, units)), x.type.element)
+            axis = 1 if batch_first else 0
+            return b.reshape(slice_axis(b, value, axis, number, number + 1), shape=(batch, units))
+
+        weights, recurrent_weights = part(1), part(2)
+        assert weights is not None and recurrent_weights is not None
+        layer = _Layer(
+            op, x, weights, recurrent_weights, part(3), state(5), state(6) if op == "LSTM" else None,
+            part(7) if op == "LSTM" else None, _lengths(call, steps), names[each * number : each * (number + 1)],
+            functions[each * number : each * (number + 1)], direction == "reverse" or number == 1, clip, before_reset,
+            coupled)
+        results.append(_fused(b, layer) if _is_fused(layer) else _unrolled(b, layer))
+    stacked = [b.concat(*(_with_axis(b, result[0], 1) for result in results), axis=1)]
+    stacked += [b.concat(*(_with_axis(b, result[i], 0) for result in results), axis=0)
+                for i in range(1, len(results[0]))]
+    if batch_first:
+        stacked = [b.transpose(stacked[0], order=(2, 0, 1, 3)), *(b.transpose(s, order=(1, 0, 2)) for s in stacked[1:])]
+    return stacked
+
+
+def _functions(names: Sequence[str], alphas: Sequence[float], betas: Sequence[float]) -> list[Function]:
+    """`alphas` and `betas` belong to the activations that have such, in their order."""
+    found = []
+    left = [list(alphas), list(betas)]
+    for name in names:
+        defaults = _PARAMETERS.get(name)
+        values = [given.pop(0) if defaults and given else default
+                  for given, default in zip(left, defaults or (0.0, 0.0), strict=True)]
+        found.append(_activation(name, *values))
+    return found
+
+
+def _lengths(call: Call, steps: int) -> Value | None:
+    lengths = call.optional(4)
+    if lengths is None:
+        return None
+    known = call.static_value(lengths)
+    return None if known is not None and (known >= steps).all() else lengths
+
+
+def _with_axis(b: Builder, x: Value, axis: int) -> Value:
+    return b.reshape(x, shape=(*x.shape[:axis], 1, *x.shape[axis:]))
+
+
+def _inputs_product(b: Builder, layer: _Layer, weights: Value, bias: Value | None) -> Value:
+    """[S, N, G H]: one product for all steps."""
+    steps, batch, size = layer.x.shape
+    rows = b.matmul(b.reshape(layer.x, shape=(steps * batch, size)), weights, transpose_b=True)
+    return b.reshape(rows if bias is None else b.add(rows, bias), shape=(steps, batch, weights.shape[0]))
+
+
+def _biases(b: Builder, layer: _Layer) -> tuple[Value | None, Value | None]:
+    if layer.bias is None:
+        return None, None
+    half = layer.bias.shape[0] // 2
+    return slice_axis(b, layer.bias, 0, 0, half), slice_axis(b, layer.bias, 0, half, 2 * half)
+
+
+def _is_fused(layer: _Layer) -> bool:
+    """Whether the IR's `rnn` computes the same."""
+    plain = layer.lengths is None and layer.peepholes is None and layer.clip is None and not layer.coupled
+    if layer.op == "RNN":
+        return plain and layer.names[0] in ("tanh", "relu")
+    return plain and layer.names == _USUAL[layer.op] and (layer.op == "LSTM" or layer.before_reset)
+
+
+def _fused(b: Builder, layer: _Layer) -> list[Value]:
+    def ordered(value: Value) -> Value:
+        order = _ORDER[layer.op]
+        if len(order) == 1:
+            return value
+        return b.concat(*(slice_axis(b, value, 0, g * layer.units, (g + 1) * layer.units) for g in order), axis=0)
+
+    of_inputs, of_state = _biases(b, layer)
+    weights = ordered(layer.weights)
+    x = _inputs_product(b, layer, weights, None if of_inputs is None else ordered(of_inputs))
+    bias = (b.constant(np.zeros(weights.shape[0]), x.type.element) if of_state is None else ordered(of_state))
+    cell = {"LSTM": "lstm", "GRU": "gru"}.get(layer.op, layer.names[0])
+    operands = [x, ordered(layer.recurrent), bias, layer.hidden, *([layer.cell] if layer.cell is not None else [])]
+    return list(b.node("rnn", operands, {"cell": cell, "reverse": layer.reverse}).outputs)
+
+
+def _unrolled(b: Builder, layer: _Layer) -> list[Value]:
+    """Hidden states [S, N, H], the last one, and LSTM's last cell state. Beyond its length a row keeps its state."""
+    steps, batch = layer.x.shape[:2]
+    if steps > MOST_TRIPS:
+        raise UnsupportedError(f"{steps} steps with lengths, peepholes or other activations; supported: {MOST_TRIPS}")
+    of_inputs, of_state = _biases(b, layer)
+    x = _inputs_product(b, layer, layer.weights, of_inputs)
+    hidden, cell = layer.hidden, layer.cell
+    rows: list[Value] = [hidden] * steps
+    for step in reversed(range(steps)) if layer.reverse else range(steps):
+        gates = b.reshape(slice_axis(b, x, 0, step, step + 1), shape=x.shape[1:])
+        after, cell_after = _step(b, layer, gates, of_state, hidden, cell)
+        if layer.lengths is None:
+            rows[step], hidden, cell = after, after, cell_after
+            continue
+        lengths = b.reshape(layer.lengths, shape=(batch, 1))
+        valid = b.less(scalar(b, step, lengths), lengths)
+        rows[step] = b.select(valid, after, scalar(b, 0, after))
+        hidden = b.select(valid, after, hidden)
+        cell = None if cell is None or cell_after is None else b.select(valid, cell_after, cell)
+    states = b.concat(*(_with_axis(b, row, 0) for row in rows), axis=0)
+    return [states, hidden, *([] if cell is None else [cell])]
+
+
+def _step(b: Builder, layer: _Layer, x: Value, bias: Value | None, hidden: Value,
+          cell: Value | None) -> tuple[Value, Value | None]:
+    units, f, g = layer.units, layer.functions[0], layer.functions[min(1, len(layer.functions) - 1)]
+
+    def gate(of: Value, number: int) -> Value:
+        return slice_axis(b, of, 1, number * units, (number + 1) * units)
+
+    def clipped(value: Value) -> Value:
+        return value if layer.clip is None else b.clamp(value, lower=-layer.clip, upper=layer.clip)
+
+    product = b.matmul(hidden, layer.recurrent, transpose_b=True)
+    state = product if bias is None else b.add(product, bias)
+    if layer.op == "RNN":
+        return f(b, clipped(b.add(x, state))), None
+    if layer.op == "GRU":
+        update, reset = (f(b, clipped(b.add(gate(x, i), gate(state, i)))) for i in range(2))
+        if layer.before_reset:
+            inner = b.multiply(reset, gate(state, 2))
+        else:
+            own = slice_axis(b, layer.recurrent, 0, 2 * units, 3 * units)
+            inner = b.matmul(b.multiply(reset, hidden), own, transpose_b=True)
+            if bias is not None:
+                inner = b.add(inner, slice_axis(b, bias, 0, 2 * units, 3 * units))
+        new = g(b, clipped(b.add(gate(x, 2), inner)))
+        return b.add(b.multiply(b.subtract(scalar(b, 1, update), update), new), b.multiply(update, hidden)), None
+    assert cell is not None
+    into, out, forget, content = (b.add(gate(x, i), gate(state, i)) for i in range(4))
+
+    def seen(value: Value, number: int, of: Value) -> Value:
+        if layer.peepholes is None:
+            return value
+        return b.add(value, b.multiply(of, slice_axis(b, layer.peepholes, 0, number * units, (number + 1) * units)))
+
+    taken = f(b, clipped(seen(into, 0, cell)))
+    kept = b.subtract(scalar(b, 1, taken), taken) if layer.coupled else f(b, clipped(seen(forget, 2, cell)))
+    after = b.add(b.multiply(kept, cell), b.multiply(taken, g(b, clipped(content))))
+    return b.multiply(f(b, clipped(seen(out, 1, after))), layer.functions[2](b, after)), after

@@ -1,0 +1,141 @@
+"""The table of rules: which ONNX operator lowers how.
+
+    @rule("Gemm")
+    def gemm(b, node):
+        ...
+        return value                      # or one value for each output
+
+A rule appends IR to `b` and raises UnsupportedError with the reason when it can't lower the node. It serves every
+version of its operator from opset 6 on: where versions differ it asks `node.opset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet import outside
+from ngraph_mxnet.bridges.onnx.attributes import Attributes
+from ngraph_mxnet.bridges.onnx.values import DataDependentError, Item, TensorSequence
+from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.ir import Builder, Value
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclass
+class Call:
+    """A node that is being lowered."""
+
+    op: str
+    attrs: Attributes
+    inputs: list[Item | None]
+    """None where an optional input is left out; missing at the end."""
+    outputs: int
+    """How many it has, trailing ones that are left out aside."""
+    opset: int
+    """The version of its domain's operators."""
+    static_value: Callable[[Value], np.ndarray | None]
+    """The elements of a value that depends on no data."""
+    required_value: Callable[[Value], np.ndarray | None]
+    """The same, if need be of inputs as they are at this call, for which the model is then compiled."""
+    lower_body: Callable[[onnx.GraphProto, Sequence[Item]], list[Item]]
+    """Lowers a subgraph in place, its inputs bound to values."""
+    to_array: Callable[[onnx.TensorProto], np.ndarray]
+
+    def input(self, position: int) -> Value:
+        """Raises:
+            ModelError: it is left out.
+        """
+        value = self.optional(position)
+        if value is None:
+            raise ModelError(f"input {position} is missing")
+        return value
+
+    def optional(self, position: int) -> Value | None:
+        """Raises:
+            ModelError: it is no tensor.
+        """
+        item = self.optional_item(position)
+        if item is not None and not isinstance(item, Value):
+            raise ModelError(f"input {position} is a sequence or optional, expected a tensor")
+        return item
+
+    def optional_item(self, position: int) -> Item | None:
+        """An input of any kind; None if it is left out."""
+        return self.inputs[position] if position < len(self.inputs) else None
+
+    def item(self, position: int) -> Item:
+        """An input of any kind.
+
+        Raises:
+            ModelError: it is left out.
+        """
+        item = self.optional_item(position)
+        if item is None:
+            raise ModelError(f"input {position} is missing")
+        return item
+
+    def sequence(self, position: int) -> tuple[Value, ...]:
+        """Raises:
+            ModelError: it is no sequence.
+        """
+        item = self.item(position)
+        if not isinstance(item, TensorSequence):
+            raise ModelError(f"input {position}: found a tensor or an empty optional, expected a sequence")
+        return item.items
+
+    def all_inputs(self) -> list[Value]:
+        return [self.input(position) for position in range(len(self.inputs))]
+
+    def static(self, position: int, what: str) -> np.ndarray:
+        """The elements of an input that must be known when the model is compiled.
+
+        Raises:
+            DataDependentError: it depends on data.
+        """
+        array = self.required_value(self.input(position))
+        if array is None:
+            raise DataDependentError(f"{what} (input {position}) depends on the data; it must be known at compile time")
+        return array
+
+    def static_ints(self, position: int, what: str) -> tuple[int, ...]:
+        return tuple(int(number) for number in self.static(position, what).reshape(-1))
+
+    def ints(self, name: str, position: int, since: int, default: Any = None) -> Any:
+        """A list that was attribute `name` and is input `position` from opset `since` on."""
+        if self.opset < since:
+            return self.attrs.ints(name, default)
+        return default if self.optional(position) is None else self.static_ints(position, name)
+
+
+Rule = Callable[[Builder, Call], "Item | Sequence[Item]"]
+
+_RULES: dict[tuple[str, str], Rule] = {}
+
+
+def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
+    """Register the decorated function for the operators `names` of `domain`."""
+
+    def declare(lower: Rule) -> Rule:
+        for name in names:
+            if (domain, name) in _RULES:
+                raise ValueError(f"ONNX operator {name} has two rules")
+            _RULES[domain, name] = lower
+        outside.note(lower)
+        return lower
+
+    return declare
+
+
+def find_rule(op: str, domain: str = "") -> Rule | None:
+    return all_rules().get((domain, op))
+
+
+def all_rules() -> dict[tuple[str, str], Rule]:
+    """Every rule by domain and operator: who has this module has imported the package, and with it all families."""
+    return _RULES

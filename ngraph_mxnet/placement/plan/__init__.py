@@ -1,0 +1,1 @@
+"""What was placed where, as data, in tables and in pictures."""

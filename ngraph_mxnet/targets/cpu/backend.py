@@ -1,0 +1,247 @@
+"""The CPU backend.
+
+By default it is in direct execution (DEX): it binds shape-generic kernels that were compiled at package build, and
+compiles nothing itself. With `codegen` it also fuses elementwise ops into kernels generated for the graph's shapes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.opdef import OpDef
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
+from ngraph_mxnet.passes.prepare import MAIN, PREPARE, split_prepare
+from ngraph_mxnet.runtime.backend import Backend
+from ngraph_mxnet.runtime.costs import DeviceCosts
+from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
+from ngraph_mxnet.runtime.trace import recorder, span
+from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
+from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
+from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Target
+from ngraph_mxnet.targets.cpu.lower.movement import write_result
+from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
+from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
+from ngraph_mxnet.targets.cpu.machine.tuning import tune
+from ngraph_mxnet.targets.cpu.options import OPTIONS, check_options, read_options
+from ngraph_mxnet.targets.cpu.pipeline import pipeline
+from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
+from ngraph_mxnet.targets.cpu.planning.precision import precision_notice, warn_once
+from ngraph_mxnet.targets.cpu.planning.view import plain_view
+from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
+from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
+from ngraph_mxnet.targets.cpu.program.programs import Programs, load, prepared_buffer, program_flow
+from ngraph_mxnet.targets.cpu.program.trace import trace_executor
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.targets.cpu.report.kernel_table import Explained
+    from ngraph_mxnet.targets.cpu.report.profile import Profile
+
+logger = config.logger(__name__)
+
+_WAVE_BYTES = 8 << 20
+"""Bytes of the intermediates in a wave of the prepare Program: about what a cache holds."""
+
+class CPUExecutable(NativeExecutable):
+    """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
+
+    `main` and `prepare` are the builders, kept for `explain` and tests. `generated`: the Program calls kernels that
+    were made for it, so that no other process could run it. `target`: the instruction set and the
+    threads that it was lowered for.
+    """
+
+    def __init__(self, graph: Graph, module: Module, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
+                 programs: Programs, generated: bool, target: Target) -> None:
+        super().__init__(input_ports(graph), output_ports(graph), native)
+        self.module = module
+        self.main = main
+        self.prepare = prepare
+        self._programs = programs
+        self._generated = generated
+        self.target = target
+
+    @property
+    def memory(self) -> MemoryUse:
+        """The memory that the plan takes, beside others that it is compared with."""
+        main = self.module.graphs[MAIN]
+        intermediates = sum(value.type.bytes for node in main.nodes for value in node.outputs
+                            if node.op.name != "constant" and value not in main.results)
+        plan = self.main.memory
+        return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
+
+    def package(self) -> Package:
+        if self._generated and self.target.generator is None:
+            raise PackageError("kernels that other distributions added are no part of a package")
+        if self._generated:
+            raise PackageError("kernels that were generated for a graph are no part of a package: compile without "
+                               "NGRAPH_CODEGEN and the option codegen")
+        return self._programs.package(CPUBackend.name)
+
+    def listing(self) -> str:
+        return self._programs.listing()
+
+    def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
+        from ngraph_mxnet.targets.cpu.report.profile import profiled
+
+        return profiled(lambda: self.run(arrays), rounds, self.target.isa, self.target.threads, (self.memory,))
+
+
+class CPUBackend(Backend):
+    """See `Backend`. Computes in float32, but for contractions if bf16 is asked for; elementwise ops and reductions of
+    float64 and integers in these, comparisons and logic in bool, positions in i64."""
+
+    name = "CPU"
+    options = OPTIONS
+    computes_int8 = False
+
+    def supports(self, node: Node) -> str | None:
+        if node.op.name == "fused":
+            return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
+        reason = unlowered(node)
+        return None if reason is None or runs_widened(node) else reason
+
+    def notices(self) -> list[str]:
+        from ngraph_mxnet import _core
+
+        features = _core.cpu_features()
+        notice = precision_notice(config.get("NGRAPH_PRECISION"), choose_isa(features), features)
+        return [notice] if notice else []
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        check_options(options)
+
+    def implements(self, op: OpDef) -> bool:
+        return op.name in RULES
+
+    def pipeline(self) -> Sequence[Pass | FixedPoint]:
+        return pipeline()
+
+    def costs(self, graph: Graph, options: Mapping[str, Any]) -> DeviceCosts:
+        from ngraph_mxnet.targets.cpu import costs
+
+        wanted = read_options(options)
+        return costs.measured(graph, wanted.threads) if wanted.costs == "measured" else costs.modelled(wanted.threads)
+
+    def explain(self, graphs: Sequence[Graph]) -> Explained:
+        from ngraph_mxnet.runtime.compile import compile
+        from ngraph_mxnet.targets.cpu.report.kernel_table import Explained
+
+        return Explained.of([compile(graph, self.name) for graph in graphs])
+
+    def profile(self, call: Callable[[], Any], rounds: int, explained: Explained | None = None) -> Profile:
+        from ngraph_mxnet import _core
+        from ngraph_mxnet.targets.cpu.report.profile import profiled
+
+        return profiled(call, rounds, choose_isa(_core.cpu_features()), config.threads(),
+                        tuple(explained.memory) if explained is not None else ())
+
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
+        wanted = read_options(options)
+        self.require_support(graph)
+        from ngraph_mxnet import _core
+
+        isa = choose_isa(_core.cpu_features())
+        notice = precision_notice(wanted.precision, isa, _core.cpu_features())
+        if notice:
+            warn_once(notice)
+        target = Target(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
+                        config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice)
+        trace_executor()
+        warn_of_ignored(os.environ)
+        with span("passes", "compile"):
+            PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
+        self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
+        module = split_prepare(graph)
+        if target.generator is not None:
+            with span("cluster", "compile"):
+                cluster_pass().run(module.graphs[MAIN])
+        with span("lower", "compile"):
+            main, prepare = _lower_both(module, target)
+        if wanted.autotune:
+            with span("autotune", "compile"):
+                tune(main.builder, target.threads)
+        with span("generate code", "compile"):
+            code = target.generator.code() if target.generator is not None else Code(None, {})
+
+        with span("plan and bind", "compile"):
+            whole, prepared = module.flow, None
+            if prepare.builder.instructions:
+                prepared = prepared_buffer(whole.inputs, prepare.builder.prepared_bytes)
+            programs = Programs(
+                graph.name,
+                program_flow(whole.inputs, whole.step(MAIN).outputs, whole.names, prepared),
+                main.builder.code(),
+                prepare.builder.code() if prepared else None,
+                target.threads,
+                notice,
+            )
+            code = _with_added(code, main.builder, prepare.builder, target)
+            native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
+                                   generated=bool(code.addresses))
+        return CPUExecutable(graph, module, native, main.builder, prepare.builder, programs, bool(code.addresses),
+                             target)
+
+    def load(self, package: Package) -> Executable:
+        return load(package)
+
+
+def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, target: Target) -> Code:
+    """The generated kernels, and those that other distributions added: the kernel library has none of these."""
+    from ngraph_mxnet import _core
+
+    names = {each.kernel: each.name for builder in (main, prepare) for each in builder.instructions}
+    missing = []
+    for symbol in names.keys() - code.addresses.keys():
+        try:
+            _core.kernel_address(symbol)
+        except KeyError:
+            missing.append(names[symbol])
+    if not missing:
+        return code
+    added = added_code(missing, target.isa)
+    return Code((code.owner, added.owner), {**code.addresses, **added.addresses})
+
+
+def _record_pass(record: PassRecord, graph: Graph) -> None:
+    active = recorder()
+    if active is not None:
+        active.add(record.name, "pass", time.perf_counter() - record.ms / 1e3, record.ms / 1e3,
+                   {"changed": record.changed, "ops": sum(record.after.values())})
+
+
+def _lower_both(module: Module, target: Target) -> tuple[Lowering, Lowering]:
+    """The main and the prepare graph."""
+    first, second = module.flow.step(PREPARE), module.flow.step(MAIN)
+    graph, made = module.graphs[MAIN], dict(zip(first.outputs, module.graphs[PREPARE].results, strict=True))
+    places = {value: place for place, value in enumerate(module.flow.inputs)}
+    prepare = Lowering(module.graphs[PREPARE], target, wave_bytes=_WAVE_BYTES)
+    main = Lowering(graph, target, prepare, branches=config.get("NGRAPH_INTER_OP_PARALLELISM"))
+    _lower(prepare, list(zip(prepare.graph.parameters, map(places.__getitem__, first.inputs), strict=True)))
+    for value, shared in zip(graph.parameters, second.inputs, strict=True):
+        if shared in made:
+            main.bind_prepared(value, made[shared])
+        else:
+            main.bind_input(value, places[shared])
+    _lower(main, [])
+    for index, value in enumerate(graph.results):
+        write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
+    return main, prepare
+
+
+def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:
+    for value, index in inputs:
+        ctx.bind_input(value, index)
+    for node in ctx.graph.nodes:
+        ctx.origin = str(node)
+        ctx.builder.node += 1
+        RULES[node.op.name].lower(ctx, node)

@@ -1,0 +1,111 @@
+"""Collects the generated kernels of one compilation and gets their code: from memory, from disk, or made."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cache import open_store
+from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.targets.cpu.codegen.spec import LoopKernel
+from ngraph_mxnet.targets.cpu.machine.isa import Isa
+
+logger = config.logger(__name__)
+
+_KIND = "code"
+_MOST_MODULES = 64
+"""Modules that stay in memory although no Program uses them any more."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Kernels in this process. `owner` keeps them there."""
+
+    owner: Any
+    addresses: dict[str, int]
+
+
+class Generator:
+    """The kernels of one graph, compiled together: one module costs less than several."""
+
+    def __init__(self, isa: Isa) -> None:
+        self._isa = isa
+        self._kernels: dict[LoopKernel, str] = {}
+
+    def symbol(self, kernel: LoopKernel) -> str:
+        """The name of a kernel; equal ones are one."""
+        name = f"ng_generated_{len(self._kernels)}__{self._isa}"
+        return self._kernels.setdefault(kernel, name)
+
+    @property
+    def kernels(self) -> dict[str, LoopKernel]:
+        return {name: kernel for kernel, name in self._kernels.items()}
+
+    def code(self) -> Code:
+        """The code of all kernels so far."""
+        return _load(self.kernels, self._isa) if self._kernels else Code(None, {})
+
+
+_loaded: OrderedDict[str, Code] = OrderedDict()
+_lock = ForkSafeLock()
+"""Held while code is made: LLVM's contexts and Numba's compiler are not for two threads at once."""
+
+
+def _load(kernels: dict[str, LoopKernel], isa: Isa) -> Code:
+    key = f"{isa}\n{_sources()}\n" + "\n".join(f"{name}: {kernel}" for name, kernel in kernels.items())
+    with _lock:
+        if key not in _loaded:
+            _loaded[key] = _from_disk(kernels, isa, key)
+            if len(_loaded) > _MOST_MODULES:
+                _loaded.popitem(last=False)
+        _loaded.move_to_end(key)
+        return _loaded[key]
+
+
+def _from_disk(kernels: dict[str, LoopKernel], isa: Isa, key: str) -> Code:
+    from ngraph_mxnet.targets.cpu.codegen.build import build_object, load_object
+
+    store = open_store()
+    kept = store.get(_KIND, key) if store else None
+    code = kept or build_object(kernels, isa)
+    logger.info("%d generated kernels %s", len(kernels), "from disk" if kept else f"compiled for {isa}")
+    if store and not kept:
+        store.put(_KIND, key, code)
+    return Code(*load_object(code, kernels, isa))
+
+
+def added_code(names: Iterable[str], isa: Isa) -> Code:
+    """The code of kernels that other distributions added, by the names of their records.
+
+    Raises:
+        KeyError: nobody added such a kernel.
+    """
+    with _lock:
+        return _added(tuple(sorted(names)), isa)
+
+
+@functools.cache
+def _added(names: tuple[str, ...], isa: Isa) -> Code:
+    from ngraph_mxnet.targets.cpu.codegen.build import build_added, load_object
+    from ngraph_mxnet.targets.cpu.kernels import symbol
+
+    logger.info("compiling %s, which other distributions added", ", ".join(names))
+    return Code(*load_object(build_added(names, isa), [symbol(name, isa) for name in names], isa))
+
+
+@functools.cache
+def _sources() -> str:
+    """What beside the descriptions decides the code: our sources and the compilers' versions."""
+    from importlib.metadata import version
+
+    hasher = hashlib.sha256()
+    folder = Path(__file__).parent.parent
+    for path in sorted((*folder.glob("codegen/*.py"), *folder.glob("kernels/*.py"), folder / "microkernels/target.py")):
+        hasher.update(path.read_bytes())
+    return f"{hasher.hexdigest()} llvmlite {version('llvmlite')} numba {version('numba')}"

@@ -1,0 +1,145 @@
+"""What nodes cost on the CPU: modelled from a measured peak, or measured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.cache import open_store
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.ir.builder import Builder
+from ngraph_mxnet.ir.cost import node_cost
+from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.costs import DeviceCosts
+from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.trace import recorder
+from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
+from ngraph_mxnet.targets.cpu.machine.tuning import machine_identity
+
+CONTRACTION_SHARE = 0.75
+"""A guess: contractions reach this share of the peak, as those of ResNet-50 do; small and depthwise ones less."""
+ELEMENT_OPERATIONS = 16
+"""A guess: what else computes takes as long for an element as this many operations of the peak do."""
+NODE_SECONDS = 1e-6
+"""A guess: a barrier, and handing out the tasks."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """This machine, measured: operations and bytes a second in 1e9, and the seconds of a call that computes nothing."""
+
+    gflops: float
+    gigabytes: float
+    call: float
+
+
+def modelled(threads: int) -> DeviceCosts:
+    """On `threads` threads."""
+    machine = this_machine(threads)
+    return DeviceCosts(lambda node: node_seconds(node, machine), machine.call, None, "modelled")
+
+
+def node_seconds(node: Node, machine: Machine) -> float:
+    """The longer of computing, at the rates above, and of moving what the node reads and writes through memory."""
+    cost = node_cost(node)
+    moved = sum(value.type.bytes for value in (*dict.fromkeys(node.inputs), *node.outputs))
+    operations = 2 * cost.macs / CONTRACTION_SHARE + cost.operations * ELEMENT_OPERATIONS
+    return NODE_SECONDS + max(operations / machine.gflops, moved / machine.gigabytes) / 1e9
+
+
+def measured(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
+    """On `threads` threads, from running `graph` on random inputs.
+
+    A node's kernels are found by its name; of nodes with one name each has a share as the model says, and so has every
+    node of what belongs to none, such as waiting. What the backend fuses into another node costs nothing.
+
+    Raises:
+        ConfigError: the CPU does not run a node, or NGRAPH_PROFILE is set.
+    """
+    backend = get_backend("CPU")
+    refused = next((node for node in graph.nodes if backend.supports(node)), None)
+    if refused is not None:
+        raise ConfigError(f"costs=measured runs the whole graph on the CPU, which does not run {refused}; "
+                          "use costs=modelled")
+    machine = this_machine(threads)
+    random = np.random.default_rng(7)
+    arrays = [_random(parameter.type.shape, parameter.type.element.numpy, random) for parameter in graph.parameters]
+    executable: Any = backend.compile(graph.clone(), {"threads": threads})
+    profile = executable.measured(arrays, rounds)
+    by_name: dict[str, float] = defaultdict(float)
+    for row in profile.rows:
+        by_name[row.origin] += row.ms / 1e3
+    model = {node: node_seconds(node, machine) for node in graph.nodes}
+    of_name: dict[str, float] = defaultdict(float)
+    for node, seconds in model.items():
+        of_name[str(node)] += seconds
+    found = {node: by_name.get(str(node), 0.0) * seconds / of_name[str(node)] for node, seconds in model.items()}
+    rest = max(0.0, (profile.wall_ms - profile.outside_ms) / 1e3 - sum(found.values()))
+    total = sum(model.values())
+    table = {node: seconds + rest * model[node] / total for node, seconds in found.items()}
+    return DeviceCosts(lambda node: table[node], machine.call, None, "measured")
+
+
+def _random(shape: Sequence[int], dtype: np.dtype, random: np.random.Generator) -> np.ndarray:
+    """Zeros for integers, which may be positions."""
+    return random.uniform(-1, 1, shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
+
+
+@cache
+def this_machine(threads: int) -> Machine:
+    """Measured once, which takes about a second, and kept in the folder of NGRAPH_CACHE_DIR."""
+    from ngraph_mxnet import _core
+
+    isa = choose_isa(_core.cpu_features())
+    store, key = open_store(), f"{machine_identity()} {isa} {threads}"
+    kept = store.get("machine", key) if store else None
+    if kept is None:
+        # The measurement takes the recorder of a process, which NGRAPH_PROFILE may have taken.
+        kept = json.dumps(asdict(measure_machine(threads))).encode() if recorder() is None else _elsewhere(threads)
+        if store:
+            store.put("machine", key, kept)
+    return Machine(**json.loads(kept))
+
+
+def measure_machine(threads: int) -> Machine:
+    """The peak, and the time of the smallest call."""
+    from ngraph_mxnet import _core
+
+    # Its kernels need a compiler, which running a graph does not.
+    from ngraph_mxnet.targets.cpu.machine.peak import measure_peak
+
+    peak = measure_peak(choose_isa(_core.cpu_features()), threads)
+    b = Builder(name="call")
+    call = get_backend("CPU").compile(b.results(b.relu(b.parameter("x", (1,)))), {"threads": threads})
+    return Machine(peak.gflops, peak.gigabytes, _shortest_call(call))
+
+
+def _shortest_call(executable: Executable) -> float:
+    arrays = [np.zeros(1, np.float32)]
+    times = []
+    for _ in range(200):
+        begin = time.perf_counter()
+        executable.run(arrays)
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def _elsewhere(threads: int) -> bytes:
+    """The measurement, in a process of its own."""
+    code = ("import json, os; from dataclasses import asdict; os.environ.pop('NGRAPH_PROFILE', None);"
+            "from ngraph_mxnet.targets.cpu.costs import measure_machine;"
+            f"print(json.dumps(asdict(measure_machine({threads}))))")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    if done.returncode:
+        raise ConfigError(f"the CPU's peak could not be measured: {done.stderr.decode(errors='replace')[-500:]}")
+    return done.stdout.splitlines()[-1]

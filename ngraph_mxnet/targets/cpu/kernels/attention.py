@@ -1,0 +1,140 @@
+"""Attention for a block of queries at a time: its scores stay in the caches until they meet the values."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, types
+
+from ngraph_mxnet.targets.cpu.kernels import maths
+from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    load_lanes,
+    maximum_lanes,
+    maximum_of_lanes,
+    splat,
+    store_lanes,
+    sum_of_lanes,
+    widen,
+)
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
+from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION
+
+read_attention = reader(ATTENTION)
+
+
+@inline
+def _six(rows, step, first, last):
+    """Where six rows start; what lies behind the last row repeats it."""
+    return (shift(rows, min(first, last) * step), shift(rows, min(first + 1, last) * step),
+            shift(rows, min(first + 2, last) * step), shift(rows, min(first + 3, last) * step),
+            shift(rows, min(first + 4, last) * step), shift(rows, min(first + 5, last) * step))
+
+
+@inline
+def _products(six, matrix, size, target, target_step):
+    """target[6][16]: six rows of `size` elements by a matrix of 16 columns."""
+    r0, r1, r2, r3, r4, r5 = six
+    s0 = s1 = s2 = s3 = s4 = s5 = splat(np.float32(0))
+    for i in range(size):
+        x = load_lanes(matrix, i * 16)
+        s0 = s0 + splat(r0[i]) * x
+        s1 = s1 + splat(r1[i]) * x
+        s2 = s2 + splat(r2[i]) * x
+        s3 = s3 + splat(r3[i]) * x
+        s4 = s4 + splat(r4[i]) * x
+        s5 = s5 + splat(r5[i]) * x
+    store_lanes(target, 0, s0)
+    store_lanes(target, target_step, s1)
+    store_lanes(target, 2 * target_step, s2)
+    store_lanes(target, 3 * target_step, s3)
+    store_lanes(target, 4 * target_step, s4)
+    store_lanes(target, 5 * target_step, s5)
+
+
+@inline
+def _softmax(row, size, padded, scale, mask, added, mask_step, kind, fill, zeroed):
+    """In place, of `scale` times the row; what lies between `size` and `padded`, a multiple of 16, gets weight 0."""
+    for i in range(padded):
+        row[i] = row[i] * scale
+    if kind == 1:
+        if mask_step == 1:
+            for i in range(size):
+                row[i] = select(mask[i] != 0, row[i], fill)
+        else:
+            for i in range(size):
+                row[i] = select(mask[i * mask_step] != 0, row[i], fill)
+    elif kind == 2:
+        for i in range(size):
+            row[i] = row[i] + added[i * mask_step]
+    for i in range(size, padded):
+        row[i] = np.float32(-np.inf)
+    partial = splat(np.float32(-np.inf))
+    for i in range(0, padded, 16):
+        partial = maximum_lanes(load_lanes(row, i), partial)
+    best = maximum_of_lanes(partial)
+    for i in range(padded):
+        row[i] = maths.exp(row[i] - best)
+    sums = splat(0.0)
+    for i in range(0, padded, 16):
+        sums = sums + widen(load_lanes(row, i))
+    share = np.float32(1.0 / sum_of_lanes(sums))
+    for i in range(padded):
+        row[i] = row[i] * share
+    if zeroed and kind == 1 and not (best > fill and fill == -np.inf):  # else they are zeros already
+        for i in range(size):
+            row[i] = select(mask[i * mask_step] != 0, row[i], np.float32(0))
+
+
+@kernel("attention")
+def attention(tensors, ints, floats, begin, end):
+    """softmax(scale * queries by keys, masked) by values.
+
+    tensors: queries, keys packed as the weights of k16 with tiles of 16, values (readable up to whole 16 columns),
+    mask, output; elements of a row are contiguous, also of the mask unless its stride says 0.
+    floats: scale, fill. Tasks: (outer, inner, blocks of queries).
+    """
+    p = read_attention(ints, floats)
+    inner, queries, keys, depth, width, rows = p.inner, p.queries, p.keys, p.depth, p.width, p.rows
+    kind, zeroed = p.mask_kind, p.zeroed
+    blocks, padded = (queries + rows - 1) // rows, (keys + 15) // 16 * 16
+    key_block = (depth + 15) // 16 * 16 * 16
+    fill, scale = np.float32(p.fill), np.float32(p.scale)
+    scores, panel, part = scratch(12_288), scratch(32_768), scratch(96)
+    for task in range(begin, end):
+        matrix, block = task // blocks, task % blocks
+        o, i = matrix // inner, matrix % inner
+        first = block * rows
+        count = min(rows, queries - first)
+        query = shift(pointer(tensors, 0, float32), o * p.q_outer + i * p.q_inner + first * p.q_row)
+        key = shift(pointer(tensors, 1, float32), matrix * p.key_matrix)
+        value = shift(pointer(tensors, 2, float32), o * p.v_outer + i * p.v_inner)
+        out = shift(pointer(tensors, 4, float32), o * p.out_outer + i * p.out_inner + first * p.out_row)
+        query_step = p.q_row
+        if count * depth <= 32_768:  # close together: rows of a projection contend for the same sets of a cache
+            for row in range(count):
+                source, target = shift(query, row * query_step), shift(panel, row * depth)
+                for d in range(depth):
+                    target[d] = source[d]
+            query, query_step = panel, depth
+        for column in range(0, padded, 16):
+            tile = shift(key, column // 16 * key_block)
+            for row in range(0, count, 6):
+                six = _six(query, query_step, row, count - 1)
+                _products(six, tile, depth, shift(scores, row * padded + column), padded)
+        for row in range(count):
+            offset = o * p.mask_outer + i * p.mask_inner + (first + row) * p.mask_row
+            _softmax(shift(scores, row * padded), keys, padded, scale, shift(pointer(tensors, 3, types.uint8), offset),
+                     shift(pointer(tensors, 3, float32), offset), p.mask_column, kind, fill, zeroed)
+        for column in range(0, width, 16):
+            lanes = min(16, width - column)
+            for n in range(keys):
+                store_lanes(panel, n * 16, load_lanes(value, n * p.v_row + column))
+            for row in range(0, count, 6):
+                six, target = _six(scores, padded, row, count - 1), shift(out, row * p.out_row + column)
+                if lanes == 16 and row + 6 <= count:
+                    _products(six, panel, keys, target, p.out_row)
+                else:
+                    _products(six, panel, keys, part, 16)
+                    for r in range(min(6, count - row)):
+                        for j in range(lanes):
+                            target[r * p.out_row + j] = part[r * 16 + j]

@@ -1,0 +1,132 @@
+"""Rows of a tensor by index: embedding tables, `take`, `gather_nd`, `scatter_nd`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from numba import types
+
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
+from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.params.gather import (
+    COORDINATE_POSITIONS,
+    ELEMENT_POSITIONS,
+    GATHER,
+    SCATTER,
+    SCATTER_INTO,
+)
+
+_SIZES_AT = len(COORDINATE_POSITIONS.ints)
+read_coordinate_positions = reader(COORDINATE_POSITIONS)
+read_element_positions = reader(ELEMENT_POSITIONS)
+read_gather = reader(GATHER)
+read_scatter = reader(SCATTER)
+read_scatter_into = reader(SCATTER_INTO)
+
+_BY_SIZE = ((1, types.int8), (2, types.int16), (4, types.int32), (8, types.int64))
+
+_inside = inline(lambda index, size, wrap: index % size if wrap else min(max(index, 0), size - 1))
+
+
+def _gather(element: types.Type) -> Callable:
+    def gather(tensors, ints, floats, begin, end):
+        """out[o][i] = data[o][index of i], rows of `inner` elements.
+
+        tensors: data, indices (int64), output; all contiguous.
+        Tasks: (outer, ceil(count / rows)).
+        """
+        p = read_gather(ints, floats)
+        parts = (p.count + p.rows - 1) // p.rows
+        indices = pointer(tensors, 1, types.int64)
+        for task in range(begin, end):
+            outer, first = task // parts, task % parts * p.rows
+            data = shift(pointer(tensors, 0, element), outer * p.size * p.inner)
+            out = shift(pointer(tensors, 2, element), outer * p.count * p.inner)
+            for i in range(first, min(first + p.rows, p.count)):
+                source, target = shift(data, _inside(indices[i], p.size, p.wrap) * p.inner), shift(out, i * p.inner)
+                for j in range(p.inner):
+                    target[j] = source[j]
+
+    return gather
+
+
+def _scatter(element: types.Type, read: Callable, combined: Callable) -> Callable:
+    def scatter(tensors, ints, floats, begin, end):
+        """out[positions[i]] and updates[i] become one for i = 0, 1, ..., rows of `inner` elements; other rows stay as
+        they are.
+
+        tensors: updates, positions (int64; rows for others are left out), output; all contiguous.
+        floats: the number of what is done; without it the update takes the place. Tasks: ceil(inner / columns).
+        """
+        p = read(ints, floats)
+        updates, positions, out = pointer(tensors, 0, element), pointer(tensors, 1, types.int64), pointer(
+            tensors, 2, element)
+        for task in range(begin, end):
+            first = task * p.columns
+            for i in range(p.count):
+                if types.uint64(positions[i]) >= types.uint64(p.rows):
+                    continue
+                source, target = shift(updates, i * p.inner), shift(out, positions[i] * p.inner)
+                for j in range(first, min(first + p.columns, p.inner)):
+                    target[j] = combined(p, target[j], source[j])
+
+    return scatter
+
+
+_replaced = inline(lambda p, x, y: y)
+
+
+@inline
+def _combined(p, x, y):
+    """`SCATTER_CODES`; NaN stays."""
+    code = types.int64(p.code)
+    if code == 0:
+        return x + y
+    if code == 1:
+        return x * y
+    if code == 2:
+        return select((x > y) | (x != x), x, y)
+    return select((x < y) | (x != x), x, y)
+
+
+for _name, _element in (("f32", types.float32), ("f64", types.float64), ("i64", types.int64)):
+    kernel(f"scatter_{_name}")(_scatter(_element, read_scatter_into, _combined))
+
+for _bytes, _element in _BY_SIZE:
+    for _name, _function in (("gather", _gather(_element)), ("scatter", _scatter(_element, read_scatter, _replaced))):
+        kernel(f"{_name}_{_bytes}")(_function)
+
+
+@kernel("coordinate_positions")
+def coordinate_positions(tensors, ints, floats, begin, end):
+    """The row-major position of each coordinate; negative ones count from the end, what is still outside is clipped.
+
+    tensors: coordinates [axes][count], output [count], both int64 and contiguous.
+    ints: axes, count, points in a task, then the size of each axis. Tasks: ceil(count / points).
+    """
+    p, sizes = read_coordinate_positions(ints, floats), shift(ints, _SIZES_AT)
+    coordinates, out = pointer(tensors, 0, types.int64), pointer(tensors, 1, types.int64)
+    for task in range(begin, end):
+        for i in range(task * p.points, min((task + 1) * p.points, p.count)):
+            position = 0
+            for axis in range(p.axes):
+                size, index = sizes[axis], coordinates[axis * p.count + i]
+                index = index + size if index < 0 else index
+                position = position * size + min(max(index, 0), size - 1)
+            out[i] = position
+
+
+@kernel("element_positions")
+def element_positions(tensors, ints, floats, begin, end):
+    """The row-major position of the element of data that each index along an axis means.
+
+    tensors: indices, output, both int64 and contiguous. Tasks: outer.
+    """
+    p = read_element_positions(ints, floats)
+    for task in range(begin, end):
+        indices = shift(pointer(tensors, 0, types.int64), task * p.count * p.inner)
+        out = shift(pointer(tensors, 1, types.int64), task * p.count * p.inner)
+        for i in range(p.count):
+            for j in range(p.inner):
+                at = i * p.inner + j
+                out[at] = (task * p.size + _inside(indices[at], p.size, p.wrap)) * p.inner + j

@@ -1,0 +1,333 @@
+"""Sixteen lanes as one value: `<16 x float>` and `<16 x double>` in kernels.
+
+A blocked pixel is one such value whatever the ISA; LLVM splits it into registers. `+ - * /` work lane by lane
+between values of one type.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba import types
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, register_model
+
+from ngraph_mxnet.targets.cpu.kernels.pointers import from_bf16, to_bf16
+
+__all__ = [
+    "F32",
+    "F64",
+    "LANES",
+    "Lanes",
+    "clamp_lanes",
+    "lane",
+    "load_bf16_lanes",
+    "load_lanes",
+    "maximum_lanes",
+    "maximum_of_lanes",
+    "minimum_lanes",
+    "minimum_of_lanes",
+    "narrow",
+    "product_of_lanes",
+    "splat",
+    "store_bf16_lanes",
+    "store_lanes",
+    "store_pairs",
+    "sum_of_lanes",
+    "transpose_lanes",
+    "transpose_pairs",
+    "widen",
+]
+
+LANES = 16
+
+
+class Lanes(types.Type):
+    """Numba type of 16 lanes of float32 or float64."""
+
+    def __init__(self, element: types.Float):
+        self.element = element
+        super().__init__(f"Lanes({element})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager, kind):
+        element = ir.FloatType() if kind.element == types.float32 else ir.DoubleType()
+        super().__init__(manager, kind, ir.VectorType(element, LANES))
+
+
+F32 = Lanes(types.float32)
+F64 = Lanes(types.float64)
+
+
+def _arithmetic(function: object, method: str) -> None:
+    @infer_global(function)
+    class Same(AbstractTemplate):
+        def generic(self, args, kws):
+            if len(args) == 2 and isinstance(args[0], Lanes) and args[0] == args[1]:
+                return signature(args[0], *args)
+            return None
+
+    @lower_builtin(function, Lanes, Lanes)
+    def lower(context, builder, signature, arguments):
+        return getattr(builder, method)(*arguments, flags=("contract",))
+
+
+for _function, _method in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _arithmetic(_function, _method)
+
+
+def _slot(builder: ir.IRBuilder, base: ir.Value, index: ir.Value, vector: ir.Type) -> ir.Value:
+    return builder.bitcast(builder.gep(base, [index], inbounds=True), vector.as_pointer())
+
+
+@intrinsic
+def load_lanes(typingctx, base, index):
+    """The 16 elements from `base[index]` on; any alignment."""
+    result = Lanes(base.dtype)
+
+    def generate(context, builder, signature, arguments):
+        slot = _slot(builder, *arguments, context.get_value_type(result))
+        return builder.load(slot, align=base.dtype.bitwidth // 8)
+
+    return result(base, types.int64), generate
+
+
+@intrinsic
+def store_lanes(typingctx, base, index, value):
+    """`base[index : index + 16] = value`."""
+
+    def generate(context, builder, signature, arguments):
+        slot = _slot(builder, arguments[0], arguments[1], arguments[2].type)
+        builder.store(arguments[2], slot, align=base.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, value), generate
+
+
+_HALVES = ir.VectorType(ir.IntType(16), LANES)
+
+
+@intrinsic
+def load_bf16_lanes(typingctx, base, index):
+    """The 16 bf16 (uint16) from `base[index]` on, as float32."""
+
+    def generate(context, builder, signature, arguments):
+        return from_bf16(builder, builder.load(_slot(builder, *arguments, _HALVES), align=2))
+
+    return F32(base, types.int64), generate
+
+
+@intrinsic
+def store_bf16_lanes(typingctx, base, index, value):
+    """`base[index : index + 16] = value`, rounded to bf16."""
+
+    def generate(context, builder, signature, arguments):
+        builder.store(to_bf16(builder, arguments[2]), _slot(builder, arguments[0], arguments[1], _HALVES), align=2)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, F32), generate
+
+
+@intrinsic
+def store_pairs(typingctx, base, index, first, second):
+    """`base[index : index + 32] = first[0], second[0], first[1], ...`, rounded to bf16."""
+
+    def generate(context, builder, signature, arguments):
+        halves = [to_bf16(builder, value) for value in arguments[2:]]
+        order = [lane + LANES * of for lane in range(LANES) for of in range(2)]
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), 2 * LANES), order)
+        pairs = builder.shuffle_vector(*halves, mask)
+        builder.store(pairs, _slot(builder, arguments[0], arguments[1], pairs.type), align=2)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, F32, F32), generate
+
+
+@intrinsic
+def splat(typingctx, x):
+    """16 lanes of x."""
+
+    def generate(context, builder, signature, arguments):
+        vector = context.get_value_type(signature.return_type)
+        first = builder.insert_element(ir.Constant(vector, ir.Undefined), arguments[0], ir.IntType(32)(0))
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+        return builder.shuffle_vector(first, first, mask)
+
+    return Lanes(x)(x), generate
+
+
+def _better(comparison: str) -> Callable:
+    """IR for the lanes of `first` where they compare so with `second` or are NaN, else those of `second`."""
+
+    def generate(builder: ir.IRBuilder, first: ir.Value, second: ir.Value) -> ir.Value:
+        better = builder.fcmp_ordered(comparison, first, second)
+        nan = builder.fcmp_unordered("uno", first, first)
+        return builder.select(builder.or_(better, nan), first, second)
+
+    return generate
+
+
+def _choose(comparison: str) -> Callable:
+    @intrinsic
+    def choose(typingctx, x, y):
+        def generate(context, builder, signature, arguments):
+            return _better(comparison)(builder, *arguments)
+
+        return x(x, x), generate
+
+    return choose
+
+
+maximum_lanes = _choose(">")
+"""Lane by lane the larger; NaN if either is."""
+minimum_lanes = _choose("<")
+"""Lane by lane the smaller; NaN if either is."""
+
+
+@intrinsic
+def clamp_lanes(typingctx, x, lower, upper):
+    """Minimum and maximum, lane by lane, that keep NaN: a failed ordered comparison keeps x."""
+
+    def generate(context, builder, signature, arguments):
+        value, low, high = arguments
+        value = builder.select(builder.fcmp_ordered(">", low, value), low, value)
+        return builder.select(builder.fcmp_ordered("<", high, value), high, value)
+
+    return x(x, x, x), generate
+
+
+@intrinsic
+def widen(typingctx, x):
+    """float32 lanes as float64."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fpext(arguments[0], context.get_value_type(F64))
+
+    return F64(F32), generate
+
+
+@intrinsic
+def narrow(typingctx, x):
+    """float64 lanes as float32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fptrunc(arguments[0], context.get_value_type(F32))
+
+    return F32(F64), generate
+
+
+@intrinsic
+def lane(typingctx, x, index):
+    """Element `index`."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.extract_element(arguments[0], builder.trunc(arguments[1], ir.IntType(32)))
+
+    return x.element(x, types.int64), generate
+
+
+def _fold(combine: Callable) -> Callable:
+    """Combine all lanes in a fixed tree: lane i with lane i + half, halving each time."""
+
+    @intrinsic
+    def fold(typingctx, x):
+        def generate(context, builder, signature, arguments):
+            value, i32 = arguments[0], ir.IntType(32)
+            half = LANES // 2
+            while half:
+                order = [*range(half, 2 * half), *range(LANES - half)]
+                mask = ir.Constant(ir.VectorType(i32, LANES), order)
+                value = combine(builder, value, builder.shuffle_vector(value, value, mask))
+                half //= 2
+            return builder.extract_element(value, i32(0))
+
+        return x.element(x), generate
+
+    return fold
+
+
+sum_of_lanes = _fold(ir.IRBuilder.fadd)
+product_of_lanes = _fold(ir.IRBuilder.fmul)
+maximum_of_lanes = _fold(_better(">"))
+minimum_of_lanes = _fold(_better("<"))
+
+
+_EIGHT = ir.VectorType(ir.FloatType(), 8)
+# Rounds of a transpose of 8 x 8: the distance of the rows paired, and the masks of the two results. They keep
+# to halves of 4 until the last, as AVX2's shuffles do.
+_ROUNDS = (
+    (1, (0, 8, 1, 9, 4, 12, 5, 13), (2, 10, 3, 11, 6, 14, 7, 15)),
+    (2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
+    (4, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)),
+)
+_COLUMN = (0, 2, 1, 3, 4, 6, 5, 7)
+"""Where the rounds leave each column."""
+
+
+def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
+    """The columns of an 8 x 8 matrix."""
+    mask_type = ir.VectorType(ir.IntType(32), 8)
+    for distance, low, high in _ROUNDS:
+        result = list(rows)
+        for i in range(8):
+            if i & distance == 0:
+                pair = rows[i], rows[i + distance]
+                result[i] = builder.shuffle_vector(*pair, ir.Constant(mask_type, low))
+                result[i + distance] = builder.shuffle_vector(*pair, ir.Constant(mask_type, high))
+        rows = result
+    return [rows[i] for i in _COLUMN]
+
+
+@intrinsic
+def transpose_lanes(typingctx, source, source_stride, target, target_stride):
+    """Copy a 16 x 16 float32 tile transposed; the strides separate its rows, elements are contiguous."""
+
+    def generate(context, builder, signature, arguments):
+        base, base_stride, out, out_stride = arguments
+        i64 = ir.IntType(64)
+
+        def row(start: ir.Value, stride: ir.Value, index: int, column: int) -> ir.Value:
+            at = builder.add(builder.mul(stride, i64(index)), i64(column))
+            return _slot(builder, start, at, _EIGHT)
+
+        for top in (0, 8):
+            for left in (0, 8):
+                rows = [builder.load(row(base, base_stride, top + i, left), align=4) for i in range(8)]
+                for i, column in enumerate(_transposed(builder, rows)):
+                    builder.store(column, row(out, out_stride, left + i, top), align=4)
+        return context.get_dummy_value()
+
+    return types.none(source, types.int64, target, types.int64), generate
+
+
+@intrinsic
+def transpose_pairs(typingctx, source, source_stride, target, target_stride):
+    """A 16 x 16 float32 tile, rounded to bf16, to 8 x 16 pairs: pair (k, j) is elements 2 k and 2 k + 1 of row j.
+
+    The strides separate rows, in elements of their tensors: float32 and bf16.
+    """
+
+    def generate(context, builder, signature, arguments):
+        base, base_stride, out, out_stride = arguments
+        i64 = ir.IntType(64)
+        for first in (0, 8):
+            rows = []
+            for j in range(first, first + 8):
+                vector = ir.VectorType(ir.FloatType(), LANES)
+                row = builder.load(_slot(builder, base, builder.mul(base_stride, i64(j)), vector), align=4)
+                rows.append(builder.bitcast(to_bf16(builder, row), _EIGHT))
+            for k, column in enumerate(_transposed(builder, rows)):
+                at = builder.add(builder.mul(out_stride, i64(k)), i64(2 * first))
+                builder.store(column, _slot(builder, out, at, _EIGHT), align=2)
+        return context.get_dummy_value()
+
+    return types.none(source, types.int64, target, types.int64), generate

@@ -1,0 +1,255 @@
+"""Kernels that move data between layouts, and that pack weights for the contractions.
+
+All strides are in elements. Packed layouts are those of `tests/targets/cpu/packing_references.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float32, uint16
+
+from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    load_lanes,
+    splat,
+    store_lanes,
+    store_pairs,
+    transpose_lanes,
+    transpose_pairs,
+)
+from ngraph_mxnet.targets.cpu.kernels.pointers import pointer, reader, round_bf16, shift
+from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.params.layout import (
+    FROM_BLOCKED,
+    PACK_CHANNELS,
+    PACK_CONTRACTION,
+    PACK_DEPTHWISE,
+    TO_BLOCKED,
+    ZERO_HALO,
+)
+
+read_from_blocked = reader(FROM_BLOCKED)
+read_pack_channels = reader(PACK_CHANNELS)
+read_pack_contraction = reader(PACK_CONTRACTION)
+read_pack_depthwise = reader(PACK_DEPTHWISE)
+read_to_blocked = reader(TO_BLOCKED)
+read_zero_halo = reader(ZERO_HALO)
+
+
+@kernel("to_blocked")
+def to_blocked(tensors, ints, floats, begin, end):
+    """Plain `[N][C][H][W]` with any strides to blocked; padding lanes get zeros, the halo is not touched.
+
+    tensors: input, output. Tasks: (n, 16-channel block, row).
+    """
+    p = read_to_blocked(ints, floats)
+    channels, height, width = p.c, p.h, p.w
+    in_c, in_w, out_w = p.in_c, p.in_column, p.out_column
+    blocks = (channels + 15) // 16
+    for task in range(begin, end):
+        plane, row = task // height, task % height
+        image, block = plane // blocks, plane % blocks
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * 16 * in_c + row * p.in_row)
+        target = shift(pointer(tensors, 1, float32), image * p.out_n + block * p.out_c + row * p.out_row)
+        valid = channels - block * 16
+        start = 0
+        if valid >= 16 and in_w == 1:
+            start = width // 16 * 16
+            for w in range(0, start, 16):
+                transpose_lanes(shift(source, w), in_c, shift(target, w * out_w), out_w)
+        if valid >= 16 and in_c == 1:
+            start = width
+            for w in range(width):
+                store_lanes(target, w * out_w, load_lanes(source, w * in_w))
+        if valid < 16:
+            for w in range(width):
+                store_lanes(target, w * out_w, splat(np.float32(0)))
+        else:
+            valid = 16
+        for w in range(start, width):
+            pixel = shift(target, w * out_w)
+            for lane in range(valid):
+                pixel[lane] = source[w * in_w + lane * in_c]
+
+
+@kernel("zero_halo")
+def zero_halo(tensors, ints, floats, begin, end):
+    """Zeros around blocked images that lie one after the other, the images themselves untouched.
+
+    tensors: the memory, halo included. ints: planes (image, block), height, width, top, bottom, left, right, and how
+    many 4-byte words a pixel has. Tasks: plane.
+    """
+    p = read_zero_halo(ints, floats)
+    row = (p.width + p.left + p.right) * p.words
+    left, between = p.top * row + p.left * p.words, row - p.width * p.words
+    for task in range(begin, end):
+        plane = shift(pointer(tensors, 0, float32), task * (p.height + p.top + p.bottom) * row)
+        for word in range(left):
+            plane[word] = float32(0)
+        for line in range(p.height - 1):
+            for word in range(between):
+                plane[left + line * row + p.width * p.words + word] = float32(0)
+        for word in range(left + (p.height - 1) * row + p.width * p.words, (p.height + p.top + p.bottom) * row):
+            plane[word] = float32(0)
+
+
+@kernel("from_blocked")
+def from_blocked(tensors, ints, floats, begin, end):
+    """Blocked to plain `[N][C][H][W]` with any strides.
+
+    tensors: input, output. Tasks: (n, 16-channel block, row).
+    """
+    p = read_from_blocked(ints, floats)
+    channels, height, width = p.c, p.h, p.w
+    in_w, out_c, out_w = p.in_column, p.out_c, p.out_column
+    blocks = (channels + 15) // 16
+    for task in range(begin, end):
+        plane, row = task // height, task % height
+        image, block = plane // blocks, plane % blocks
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c + row * p.in_row)
+        target = shift(pointer(tensors, 1, float32), image * p.out_n + block * 16 * out_c + row * p.out_row)
+        valid = min(channels - block * 16, 16)
+        start = 0
+        if valid == 16 and out_w == 1:
+            start = width // 16 * 16
+            for w in range(0, start, 16):
+                transpose_lanes(shift(source, w * in_w), in_w, shift(target, w), out_c)
+        if valid == 16 and out_c == 1:
+            start = width
+            for w in range(width):
+                store_lanes(target, w * out_w, load_lanes(source, w * in_w))
+        for w in range(start, width):
+            pixel = shift(source, w * in_w)
+            for lane in range(valid):
+                target[w * out_w + lane * out_c] = pixel[lane]
+
+
+@kernel("pack_contraction")
+def pack_contraction(tensors, ints, floats, begin, end):
+    """Weights `[OC][IC / groups][KH][KW]` with any strides to a contraction's packed layout.
+
+    tensors: weights, packed. ints: `PACK_CONTRACTION_INTS`; a matrix operand is KH = KW = 1 with its strides
+    of output column and of K. Packed: `[supers][oc groups][ic blocks][KH][KW][lanes][oc_tile]`, zeros where a
+    super-group's blocks have no weight. Tasks: (super, oc group, ic block).
+    """
+    p = read_pack_contraction(ints, floats)
+    merged, ocg, icg, kernel_h, kernel_w, oc_tile, lanes = (
+        p.merged, p.oc_per_group, p.ic_per_group, p.kernel_h, p.kernel_w, p.oc_tile, p.lanes,
+    )
+    oc_groups = (merged * ocg + oc_tile - 1) // oc_tile
+    blocks = (merged * icg + lanes - 1) // lanes
+    for task in range(begin, end):
+        block, rest = task % blocks, task // blocks
+        oc_group, super_group = rest % oc_groups, rest // oc_groups
+        weights = shift(pointer(tensors, 0, float32), super_group * p.super_stride)
+        packed = shift(pointer(tensors, 1, float32), task * kernel_h * kernel_w * lanes * oc_tile)
+        for tap in range(kernel_h * kernel_w):
+            at = tap // kernel_w * p.kh_stride + tap % kernel_w * p.kw_stride
+            whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg
+            if whole and lanes == 16 and oc_tile % 16 == 0:
+                inside = shift(weights, at + block * 16 * p.ic_stride)
+                if p.oc_stride == 1:
+                    for k in range(16):
+                        for j in range(0, oc_tile, 16):
+                            values = load_lanes(inside, k * p.ic_stride + oc_group * oc_tile + j)
+                            store_lanes(packed, (tap * 16 + k) * oc_tile + j, values)
+                    continue
+                if p.ic_stride == 1:
+                    for j in range(0, oc_tile, 16):
+                        rows = shift(inside, (oc_group * oc_tile + j) * p.oc_stride)
+                        transpose_lanes(rows, p.oc_stride, shift(packed, tap * 16 * oc_tile + j), oc_tile)
+                    continue
+            for k in range(lanes):
+                ic = block * lanes + k
+                group = ic // icg
+                first, last = group * ocg, group * ocg + ocg
+                if group >= merged:
+                    first, last = 0, 0
+                source = shift(weights, at + (ic - group * icg) * p.ic_stride)
+                target = shift(packed, (tap * lanes + k) * oc_tile)
+                for j in range(oc_tile):
+                    oc = oc_group * oc_tile + j
+                    if first <= oc < last:
+                        target[j] = source[oc * p.oc_stride]
+                    else:
+                        target[j] = np.float32(0)
+
+
+@kernel("pack_contraction_bf16")
+def pack_contraction_bf16(tensors, ints, floats, begin, end):
+    """As `pack_contraction` with 16 lanes, rounded to bf16 in pairs: `[.. lanes / 2][oc_tile][2]`."""
+    p = read_pack_contraction(ints, floats)
+    merged, ocg, icg = p.merged, p.oc_per_group, p.ic_per_group
+    taps = p.kernel_h * p.kernel_w
+    oc_groups = (merged * ocg + p.oc_tile - 1) // p.oc_tile
+    blocks = (merged * icg + 15) // 16
+    for task in range(begin, end):
+        block, rest = task % blocks, task // blocks
+        oc_group, super_group = rest % oc_groups, rest // oc_groups
+        weights = shift(pointer(tensors, 0, float32), super_group * p.super_stride)
+        whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * p.oc_tile <= ocg
+        for tap in range(taps):
+            at = tap // p.kernel_w * p.kh_stride + tap % p.kernel_w * p.kw_stride
+            packed = shift(pointer(tensors, 1, uint16), (task * taps + tap) * 16 * p.oc_tile)
+            inside = shift(weights, at + block * 16 * p.ic_stride + oc_group * p.oc_tile * p.oc_stride)
+            if whole and p.oc_stride == 1:
+                for k in range(0, 16, 2):
+                    for j in range(0, p.oc_tile, 16):
+                        first = load_lanes(inside, k * p.ic_stride + j)
+                        second = load_lanes(inside, (k + 1) * p.ic_stride + j)
+                        store_pairs(packed, k * p.oc_tile + 2 * j, first, second)
+                continue
+            if whole and p.ic_stride == 1:
+                for j in range(0, p.oc_tile, 16):
+                    transpose_pairs(shift(inside, j * p.oc_stride), p.oc_stride, shift(packed, 2 * j), 2 * p.oc_tile)
+                continue
+            for k in range(16):
+                ic = block * 16 + k
+                group = ic // icg
+                first, last = group * ocg, group * ocg + ocg
+                if group >= merged:
+                    first, last = 0, 0
+                source = shift(weights, at + (ic - group * icg) * p.ic_stride)
+                target = shift(packed, k // 2 * 2 * p.oc_tile + k % 2)
+                for j in range(p.oc_tile):
+                    oc = oc_group * p.oc_tile + j
+                    if first <= oc < last:
+                        target[2 * j] = round_bf16(source[oc * p.oc_stride])
+                    else:
+                        target[2 * j] = np.uint16(0)
+
+
+@kernel("pack_depthwise")
+def pack_depthwise(tensors, ints, floats, begin, end):
+    """Weights `[C][taps]` to `[C16][taps][16]`, zeros in the padding lanes.
+
+    tensors: weights, packed. ints: channels, KH, KW, then the strides of channel, KH and KW. Tasks: c16.
+    """
+    p = read_pack_depthwise(ints, floats)
+    channels, kernel_w = p.channels, p.kernel_w
+    taps = p.kernel_h * kernel_w
+    for block in range(begin, end):
+        for tap in range(taps):
+            target = shift(pointer(tensors, 1, float32), (block * taps + tap) * 16)
+            source = shift(pointer(tensors, 0, float32), tap // kernel_w * p.kh_stride + tap % kernel_w * p.kw_stride)
+            for j in range(16):
+                c = block * 16 + j
+                target[j] = source[c * p.channel_stride] if c < channels else np.float32(0)
+
+
+@kernel("pack_channels")
+def pack_channels(tensors, ints, floats, begin, end):
+    """Per-channel values (a bias) to `[groups][tiles][oc_tile]`, each group padded with zeros to whole tiles.
+
+    tensors: values, packed. ints: groups, channels per group, oc_tile, stride of values.
+    Tasks: (group, tile).
+    """
+    p = read_pack_channels(ints, floats)
+    per_group, tile, stride = p.per_group, p.oc_tile, p.stride
+    tiles = (per_group + tile - 1) // tile
+    for task in range(begin, end):
+        group, first = task // tiles, task % tiles * tile
+        source = shift(pointer(tensors, 0, float32), group * per_group * stride)
+        target = shift(pointer(tensors, 1, float32), task * tile)
+        for j in range(tile):
+            c = first + j
+            target[j] = source[c * stride] if c < per_group else np.float32(0)

@@ -1,0 +1,135 @@
+"""Scalar float32 functions that LLVM vectorises: no branches, no tables, no calls.
+
+Special values (NaN, infinities, zeros, overflow) follow libm. Errors are against the exact value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngraph_mxnet.targets.cpu.kernels.pointers import absolute, inline, log_exponent, log_mantissa, power_of_two, select
+
+__all__ = ["erf", "exp", "expm1", "log", "log1p", "sigmoid", "softplus", "tanh"]
+
+F = np.float32
+ZERO, HALF, ONE, TWO = F(0), F(0.5), F(1), F(2)
+INF, NAN = F(np.inf), F(np.nan)
+ROUNDER = F(1.5 * 2**23)
+"""Adding it rounds a float of magnitude below 2**22 to an integer, held in the sum's low bits."""
+LOG2_E = F(1.4426950408889634)
+LN2_HIGH = F(0.693359375)
+LN2_LOW = F(-2.12194440e-4)
+EXP_LOW, EXP_HIGH = F(-104), F(89)
+
+# exp(r) = 1 + r + r**2 (E0 + E1 r + ...) on |r| <= ln(2) / 2, a Chebyshev fit.
+E0, E1, E2, E3 = F(0.500000001), F(0.166666667), F(0.041666464), F(0.00833331082)
+E4, E5 = F(0.00139337514), F(0.000198911034)
+
+# expm1(x) = x + x**2 (1/2 + x/6 + ...): Taylor, |x| <= 1/2.
+M0, M1, M2, M3 = F(1 / 2), F(1 / 6), F(1 / 24), F(1 / 120)
+M4, M5, M6 = F(1 / 720), F(1 / 5040), F(1 / 40320)
+
+# log(1 + f) = 2 artanh(s) with s = f / (2 + f): odd in s; L_i fits artanh's tail on |s| <= 0.172.
+L0, L1, L2, L3 = F(0.666666666), F(0.400001226), F(0.285507308), F(0.233329128)
+SMALLEST_NORMAL, TWO_23 = F(2.0**-126), F(2.0**23)
+LOG_SCALE = F(23)
+
+# tanh(x) = x + x**3 (T0 + T1 x**2 + ...) on |x| <= 0.625, a Chebyshev fit.
+T0, T1, T2, T3 = F(-0.333333289), F(0.133327693), F(-0.0538508495), F(0.020996894)
+T4 = F(-0.00609629952)
+TANH_SMALL, TANH_LARGE = F(0.625), F(10)
+
+# erf(x) = x (R0 + R1 x**2 + ...) on |x| <= 1, else 1 - exp(-x**2) t (S0 + S1 t + ...), t = 1 / (1 + x / 2).
+R0, R1, R2, R3 = F(1.12837917), F(-0.376126385), F(0.112837825), F(-0.0268654307)
+R4, R5, R6, R7 = F(0.0052210318), F(-0.00084840803), F(0.000112659583), F(-9.66704283e-06)
+S0, S1, S2, S3 = F(0.28204579), F(0.28314467), F(0.23695196), F(0.22977768)
+S4, S5, S6, S7 = F(-0.09847857), F(0.39569708), F(-0.60343572), F(0.34806344)
+S8 = F(-0.07376797)
+
+
+@inline
+def exp(x):
+    """e**x, within 2 ulp."""
+    bounded = select(x < EXP_LOW, EXP_LOW, select(x > EXP_HIGH, EXP_HIGH, x))
+    n = (bounded * LOG2_E + ROUNDER) - ROUNDER
+    r = (bounded - n * LN2_HIGH) - n * LN2_LOW
+    p = ((((E5 * r + E4) * r + E3) * r + E2) * r + E1) * r + E0
+    p = (p * r * r + r) + ONE
+    # 2**n in two factors, as n may lie outside the exponents of normal numbers.
+    half = n * HALF + ROUNDER
+    rest = (n - (half - ROUNDER)) + ROUNDER
+    return (p * power_of_two(half)) * power_of_two(rest)
+
+
+@inline
+def expm1(x):
+    """e**x - 1, relative error below 3e-7."""
+    p = (((((M6 * x + M5) * x + M4) * x + M3) * x + M2) * x + M1) * x + M0
+    return select(absolute(x) < HALF, p * x * x + x, exp(x) - ONE)
+
+
+@inline
+def _log_normal(x, extra):
+    """log(x) + extra * log(2) for a positive normal x."""
+    f = log_mantissa(x) - ONE
+    e = log_exponent(x) + extra
+    s = f / (TWO + f)
+    z = s * s
+    tail = z * (((L3 * z + L2) * z + L1) * z + L0)
+    half_square = HALF * f * f
+    return e * LN2_HIGH + (f - (half_square - (s * (half_square + tail) + e * LN2_LOW)))
+
+
+@inline
+def log(x):
+    """Natural logarithm, within 2 ulp."""
+    tiny = x < SMALLEST_NORMAL
+    normal = select(tiny, x * TWO_23, x)
+    value = _log_normal(normal, select(tiny, -LOG_SCALE, ZERO))
+    value = select(x < INF, value, x)
+    value = select(x == ZERO, -INF, value)
+    return select(x < ZERO, NAN, value)
+
+
+@inline
+def log1p(x):
+    """log(1 + x), relative error below 4e-7."""
+    y = ONE + x
+    exact = y - ONE
+    scaled = log(y) * (x / exact)
+    # y == 1: x is its own logarithm; infinite y: x / exact is NaN.
+    return select(exact == ZERO, x, select(y < INF, scaled, y))
+
+
+@inline
+def sigmoid(x):
+    """1 / (1 + e**-x)."""
+    return ONE / (ONE + exp(-x))
+
+
+@inline
+def softplus(x):
+    """log(1 + e**x) without overflow."""
+    return select(x > ZERO, x, select(x == x, ZERO, x)) + log1p(exp(-absolute(x)))
+
+
+@inline
+def tanh(x):
+    """Hyperbolic tangent, relative error below 3e-7."""
+    z = x * x
+    small = ((((T4 * z + T3) * z + T2) * z + T1) * z + T0) * z * x + x
+    size = absolute(x)
+    large = ONE - TWO / (exp(size + size) + ONE)
+    return select(size < TANH_SMALL, small, select(x < ZERO, -large, large))
+
+
+@inline
+def erf(x):
+    """Error function, relative error below 5e-7."""
+    z = x * x
+    small = ((((((R7 * z + R6) * z + R5) * z + R4) * z + R3) * z + R2) * z + R1) * z + R0
+    size = absolute(x)
+    t = ONE / (ONE + HALF * size)
+    p = (((((((S8 * t + S7) * t + S6) * t + S5) * t + S4) * t + S3) * t + S2) * t + S1) * t + S0
+    large = ONE - exp(-z) * (t * p)
+    return select(size < ONE, small * x, select(x < ZERO, -large, large))

@@ -1,0 +1,215 @@
+"""Softmax and the normalisations that need a pass for statistics. Sums accumulate in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import float32
+
+from ngraph_mxnet.targets.cpu.kernels import maths
+from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    load_lanes,
+    maximum_lanes,
+    maximum_of_lanes,
+    narrow,
+    splat,
+    store_lanes,
+    sum_of_lanes,
+    widen,
+)
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
+from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.params.normalize import BATCH_NORM_FACTORS, LAYER_NORM, LRN, SOFTMAX
+
+read_batch_norm_factors = reader(BATCH_NORM_FACTORS)
+read_layer_norm = reader(LAYER_NORM)
+read_lrn = reader(LRN)
+read_softmax = reader(SOFTMAX)
+
+
+def _softmax(logarithm: bool) -> Callable:
+    """The output first holds x - max, and for softmax its exponentials."""
+
+    @inline
+    def columns(source, target, size, in_step, out_step):
+        """Sixteen contiguous columns."""
+        best = splat(np.float32(-np.inf))
+        for i in range(size):
+            best = maximum_lanes(load_lanes(source, i * in_step), best)
+        total = splat(0.0)
+        for i in range(size):
+            cell = shift(target, i * out_step)
+            store_lanes(cell, 0, load_lanes(source, i * in_step) - best)
+            for j in range(16):
+                cell[j] = maths.exp(cell[j])
+            total = total + widen(load_lanes(cell, 0))
+        if logarithm:
+            # Written over an exponential that is no longer needed.
+            last = shift(target, (size - 1) * out_step)
+            store_lanes(last, 0, narrow(total))
+            for j in range(16):
+                last[j] = maths.log(last[j])
+            offset = load_lanes(last, 0)
+            for i in range(size):
+                store_lanes(target, i * out_step, load_lanes(source, i * in_step) - best - offset)
+        else:
+            scale = narrow(splat(1.0) / total)
+            for i in range(size):
+                store_lanes(target, i * out_step, load_lanes(target, i * out_step) * scale)
+
+    @inline
+    def row(source, target, size):
+        """One contiguous row."""
+        whole = size // 16 * 16
+        partial = splat(np.float32(-np.inf))
+        for i in range(0, whole, 16):
+            partial = maximum_lanes(load_lanes(source, i), partial)
+        best = maximum_of_lanes(partial)
+        for i in range(whole, size):
+            best = select((source[i] > best) | (source[i] != source[i]), source[i], best)
+        for i in range(size):
+            target[i] = maths.exp(source[i] - best)
+        sums = splat(0.0)
+        for i in range(0, whole, 16):
+            sums = sums + widen(load_lanes(target, i))
+        total = sum_of_lanes(sums)
+        for i in range(whole, size):
+            total += target[i]
+        if logarithm:
+            offset = maths.log(np.float32(total))
+            for i in range(size):
+                target[i] = source[i] - best - offset
+        else:
+            scale = np.float32(1.0 / total)
+            for i in range(size):
+                target[i] = target[i] * scale
+
+    @inline
+    def strided(source, target, size, in_step, out_step):
+        best = np.float32(-np.inf)
+        for i in range(size):
+            x = source[i * in_step]
+            best = select((x > best) | (x != x), x, best)
+        total = 0.0
+        for i in range(size):
+            value = maths.exp(source[i * in_step] - best)
+            total += value
+            if not logarithm:
+                target[i * out_step] = value
+        offset, scale = maths.log(np.float32(total)), np.float32(1.0 / total)
+        for i in range(size):
+            if logarithm:
+                target[i * out_step] = source[i * in_step] - best - offset
+            else:
+                target[i * out_step] = target[i * out_step] * scale
+
+    def softmax(tensors, ints, floats, begin, end):
+        """Softmax along an axis of `[outer][size][inner]`, or its logarithm.
+
+        tensors: input, output (may be the input; that of log_softmax must not overlap it).
+        Tasks: (outer, 16 neighbours of inner).
+        """
+        p = read_softmax(ints, floats)
+        tiles = (p.inner + 15) // 16
+        for task in range(begin, end):
+            outer, first = task // tiles, task % tiles * 16
+            source = shift(pointer(tensors, 0, float32), outer * p.in_outer + first * p.in_inner)
+            target = shift(pointer(tensors, 1, float32), outer * p.out_outer + first * p.out_inner)
+            count = min(p.inner - first, 16)
+            if count == 16 and p.in_inner == 1 and p.out_inner == 1:
+                columns(source, target, p.size, p.in_axis, p.out_axis)
+            elif p.in_axis == 1 and p.out_axis == 1:
+                for j in range(count):
+                    row(shift(source, j * p.in_inner), shift(target, j * p.out_inner), p.size)
+            else:
+                for j in range(count):
+                    cell, out = shift(source, j * p.in_inner), shift(target, j * p.out_inner)
+                    strided(cell, out, p.size, p.in_axis, p.out_axis)
+
+    return softmax
+
+
+kernel("softmax")(_softmax(False))
+kernel("log_softmax")(_softmax(True))
+
+
+@inline
+def _row_sum(source, size, mean):
+    """Sum of x - mean, and of its square, over a contiguous row."""
+    whole = size // 16 * 16
+    centre = splat(mean)
+    sums, squares = splat(0.0), splat(0.0)
+    for i in range(0, whole, 16):
+        x = widen(load_lanes(source, i)) - centre
+        sums = sums + x
+        squares = squares + x * x
+    total, square = sum_of_lanes(sums), sum_of_lanes(squares)
+    for i in range(whole, size):
+        x = source[i] - mean
+        total += x
+        square += x * x
+    return total, square
+
+
+@kernel("layer_norm")
+def layer_norm(tensors, ints, floats, begin, end):
+    """(x - mean) / sqrt(variance + epsilon) * gamma + beta along contiguous rows.
+
+    tensors: x, gamma, beta (`columns` each), output (may be x). floats: epsilon.
+    Tasks: rows.
+    """
+    p = read_layer_norm(ints, floats)
+    size = p.columns
+    gamma, beta = pointer(tensors, 1, float32), pointer(tensors, 2, float32)
+    for row in range(begin, end):
+        source = shift(pointer(tensors, 0, float32), row * p.in_row)
+        target = shift(pointer(tensors, 3, float32), row * p.out_row)
+        mean = _row_sum(source, size, 0.0)[0] / size
+        variance = _row_sum(source, size, mean)[1] / size
+        centre, scale = np.float32(mean), np.float32(1.0 / np.sqrt(variance + p.epsilon))
+        for i in range(size):
+            target[i] = (source[i] - centre) * scale * gamma[i] + beta[i]
+
+
+@kernel("batch_norm_factors")
+def batch_norm_factors(tensors, ints, floats, begin, end):
+    """scale = gamma / sqrt(variance + epsilon), shift = beta - mean * scale.
+
+    tensors: vectors gamma, beta, mean, variance, scale, shift. floats: epsilon. One task.
+    """
+    p = read_batch_norm_factors(ints, floats)
+    gamma, beta = pointer(tensors, 0, float32), pointer(tensors, 1, float32)
+    mean, variance = pointer(tensors, 2, float32), pointer(tensors, 3, float32)
+    scale, offset = pointer(tensors, 4, float32), pointer(tensors, 5, float32)
+    epsilon = np.float32(p.epsilon)
+    for _ in range(begin, end):
+        for i in range(p.channels):
+            factor = gamma[i] / np.sqrt(variance[i] + epsilon)
+            scale[i] = factor
+            offset[i] = beta[i] - mean[i] * factor
+
+
+@kernel("lrn")
+def lrn(tensors, ints, floats, begin, end):
+    """Local response normalisation across channels: x / (bias + alpha / size * sum of squares) ** beta.
+
+    The window is `size` (odd) channels around x's, clipped. tensors: plain `[N][C][inner]` input, output
+    (must not overlap the input). floats: alpha, beta, bias. Tasks: (n, c).
+    """
+    p = read_lrn(ints, floats)
+    channels, inner, half = p.c, p.inner, p.size // 2
+    alpha, power, bias = np.float32(p.alpha / p.size), np.float32(-p.beta), np.float32(p.bias)
+    for task in range(begin, end):
+        image, channel = task // channels, task % channels
+        source = shift(pointer(tensors, 0, float32), image * p.in_n)
+        centre = shift(source, channel * p.in_c)
+        target = shift(pointer(tensors, 1, float32), image * p.out_n + channel * p.out_c)
+        for i in range(inner):
+            target[i] = np.float32(0)
+        for c in range(max(channel - half, 0), min(channel + half + 1, channels)):
+            plane = shift(source, c * p.in_c)
+            for i in range(inner):
+                target[i] = target[i] + plane[i] * plane[i]
+        for i in range(inner):
+            target[i] = centre[i] * maths.exp(power * maths.log(bias + alpha * target[i]))

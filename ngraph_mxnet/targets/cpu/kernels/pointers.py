@@ -1,0 +1,294 @@
+"""What kernels do beyond plain Numba: raw pointers, bit tricks and calls to libm.
+
+All are Numba intrinsics: a few LLVM instructions each, without bounds checks, wraparound or exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from ngraph_mxnet.targets.cpu.params.record import Kernels, named
+
+__all__ = [
+    "FLOATS",
+    "INTS",
+    "TENSORS",
+    "absolute",
+    "from_bf16",
+    "inline",
+    "libm",
+    "load",
+    "log_exponent",
+    "log_mantissa",
+    "parameter",
+    "pointer",
+    "power_of_two",
+    "reader",
+    "round_bf16",
+    "rounding",
+    "scratch",
+    "select",
+    "shift",
+    "square_root",
+    "store",
+    "to_bf16",
+    "widen_bf16",
+]
+
+TENSORS = types.CPointer(types.CPointer(types.uint8))
+INTS = types.CPointer(types.int64)
+FLOATS = types.CPointer(types.float64)
+
+inline = njit(error_model="numpy", fastmath={"contract"}, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Decorates a helper of kernels. It becomes an LLVM function of its own, which LLVM inlines everywhere."""
+
+_MAGIC_BITS = 0x3F800000
+_SQRT_HALF_BITS = 0x3F3504F3
+
+
+def _mark(instruction: ir.Instruction, builder: ir.IRBuilder, *, is_store: bool) -> None:
+    """Say that inputs and output do not overlap, so that loops vectorise without run-time checks.
+
+    An output may still be exactly one of the inputs: elementwise kernels read an element only to make the
+    same element, and a store can't move above the load that it depends on.
+    """
+    module = builder.module
+    domain = module.add_metadata(["ng_elementwise"])
+    scopes = [module.add_metadata([module.add_metadata([name, domain])]) for name in ("ng_in", "ng_out")]
+    instruction.set_metadata("alias.scope", scopes[is_store])
+    instruction.set_metadata("noalias", scopes[not is_store])
+
+
+@intrinsic
+def pointer(typingctx, tensors, index, element):
+    """`tensors[index]` as a pointer to `element` (a Numba type)."""
+    result = types.CPointer(element.dtype)
+
+    def generate(context, builder, signature, arguments):
+        slot = builder.gep(arguments[0], [arguments[1]], inbounds=True)
+        return builder.bitcast(builder.load(slot), context.get_value_type(result))
+
+    return result(tensors, index, element), generate
+
+
+def reader(record: Kernels) -> Callable:
+    """A function of `ints` and `floats`: the numbers that the record declares, as a named tuple.
+
+    What is not used is not read."""
+    named_type = named((*record.ints, *record.floats))
+
+    @intrinsic
+    def read(typingctx, ints, floats):
+        fields = [types.int64] * len(record.ints) + [types.float64] * len(record.floats)
+        result = types.BaseTuple.from_types(fields, named_type)
+
+        def generate(context, builder, signature, arguments):
+            values = [builder.load(builder.gep(base, [ir.IntType(64)(number)], inbounds=True))
+                      for base, names in zip(arguments, (record.ints, record.floats), strict=True)
+                      for number in range(len(names))]
+            return context.make_tuple(builder, signature.return_type, values)
+
+        return result(ints, floats), generate
+
+    return read
+
+
+@intrinsic
+def shift(typingctx, base, count):
+    """`base + count` elements."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.gep(arguments[0], [arguments[1]], inbounds=True)
+
+    return base(base, types.int64), generate
+
+
+@intrinsic(prefer_literal=True)
+def scratch(typingctx, count):
+    """`count` (a literal) float32 on the stack, aligned to 64 bytes and uninitialised; valid during the call."""
+    size = count.literal_value
+
+    def generate(context, builder, signature, arguments):
+        with builder.goto_entry_block():
+            room = builder.alloca(ir.ArrayType(ir.FloatType(), size))
+        room.align = 64
+        return builder.bitcast(room, context.get_value_type(signature.return_type))
+
+    return types.CPointer(types.float32)(count), generate
+
+
+@intrinsic
+def load(typingctx, base, index):
+    """`base[index]` of an elementwise input."""
+
+    def generate(context, builder, signature, arguments):
+        slot = builder.gep(arguments[0], [arguments[1]], inbounds=True)
+        value = builder.load(slot, align=base.dtype.bitwidth // 8)
+        _mark(value, builder, is_store=False)
+        return value
+
+    return base.dtype(base, types.int64), generate
+
+
+@intrinsic
+def store(typingctx, base, index, value):
+    """`base[index] = value` of an elementwise output; the value is converted to the element type."""
+
+    def generate(context, builder, signature, arguments):
+        slot = builder.gep(arguments[0], [arguments[1]], inbounds=True)
+        converted = context.cast(builder, arguments[2], value, base.dtype)
+        write = builder.store(converted, slot, align=base.dtype.bitwidth // 8)
+        _mark(write, builder, is_store=True)
+        return context.get_dummy_value()
+
+    return types.none(base, types.int64, value), generate
+
+
+@intrinsic
+def parameter(typingctx, floats, index):
+    """`floats[index]` as float32, known not to change while the output is written."""
+
+    def generate(context, builder, signature, arguments):
+        value = builder.load(builder.gep(arguments[0], [arguments[1]], inbounds=True))
+        _mark(value, builder, is_store=False)
+        return builder.fptrunc(value, ir.FloatType())
+
+    return types.float32(floats, types.int64), generate
+
+
+@intrinsic
+def select(typingctx, condition, yes, no):
+    """`yes if condition else no` without a branch: both are computed."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.select(arguments[0], arguments[1], arguments[2])
+
+    return (yes(types.boolean, yes, yes), generate) if yes == no else None
+
+
+@intrinsic
+def power_of_two(typingctx, biased):
+    """2**n for `biased = n + 1.5 * 2**23`, -126 <= n <= 127: the sum's low bits are n."""
+
+    def generate(context, builder, signature, arguments):
+        bits = builder.bitcast(arguments[0], ir.IntType(32))
+        scaled = builder.add(builder.shl(bits, bits.type(23)), bits.type(_MAGIC_BITS))
+        return builder.bitcast(scaled, ir.FloatType())
+
+    return types.float32(types.float32), generate
+
+
+def to_bf16(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """IR for float32 (or a vector) as the bits of bf16: to nearest, ties to even; NaN stays NaN."""
+    wide, narrow = (_shaped_like(x, ir.IntType(bits)) for bits in (32, 16))
+    bits = builder.bitcast(x, wide)
+    odd = builder.and_(builder.lshr(bits, _constant(wide, 16)), _constant(wide, 1))
+    rounded = builder.add(bits, builder.add(odd, _constant(wide, 0x7FFF)))
+    quiet = builder.or_(bits, _constant(wide, 1 << 22))
+    rounded = builder.select(builder.fcmp_unordered("uno", x, x), quiet, rounded)
+    return builder.trunc(builder.lshr(rounded, _constant(wide, 16)), narrow)
+
+
+def from_bf16(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    """IR for the bits of bf16 (or a vector) as float32."""
+    wide = _shaped_like(x, ir.IntType(32))
+    bits = builder.shl(builder.zext(x, wide), _constant(wide, 16))
+    return builder.bitcast(bits, _shaped_like(x, ir.FloatType()))
+
+
+def _shaped_like(x: ir.Value, element: ir.Type) -> ir.Type:
+    return ir.VectorType(element, x.type.count) if isinstance(x.type, ir.VectorType) else element
+
+
+def _constant(kind: ir.Type, number: int) -> ir.Constant:
+    return ir.Constant(kind, [number] * kind.count if isinstance(kind, ir.VectorType) else number)
+
+
+@intrinsic
+def round_bf16(typingctx, x):
+    """float32 to the bits of bf16."""
+
+    def generate(context, builder, signature, arguments):
+        return to_bf16(builder, arguments[0])
+
+    return types.uint16(types.float32), generate
+
+
+@intrinsic
+def widen_bf16(typingctx, x):
+    """The bits of bf16 to float32."""
+
+    def generate(context, builder, signature, arguments):
+        return from_bf16(builder, arguments[0])
+
+    return types.float32(types.uint16), generate
+
+
+def _log_bits(builder: ir.IRBuilder, x: ir.Value) -> ir.Value:
+    bits = builder.bitcast(x, ir.IntType(32))
+    return builder.add(bits, bits.type(_MAGIC_BITS - _SQRT_HALF_BITS))
+
+
+@intrinsic
+def log_exponent(typingctx, x):
+    """e of x = m * 2**e with m in [sqrt(1/2), sqrt(2)), for a positive normal x."""
+
+    def generate(context, builder, signature, arguments):
+        bits = _log_bits(builder, arguments[0])
+        return builder.sitofp(builder.sub(builder.ashr(bits, bits.type(23)), bits.type(127)), ir.FloatType())
+
+    return types.float32(types.float32), generate
+
+
+@intrinsic
+def log_mantissa(typingctx, x):
+    """m of x = m * 2**e with m in [sqrt(1/2), sqrt(2)), for a positive normal x."""
+
+    def generate(context, builder, signature, arguments):
+        bits = _log_bits(builder, arguments[0])
+        mantissa = builder.and_(bits, bits.type(0x007FFFFF))
+        return builder.bitcast(builder.add(mantissa, bits.type(_SQRT_HALF_BITS)), ir.FloatType())
+
+    return types.float32(types.float32), generate
+
+
+def _external(name: str, arity: int) -> Callable:
+    """A float32 function known to LLVM (`llvm.*`) or to libm."""
+
+    def generate(context, builder, signature, arguments):
+        single = ir.FloatType()
+        function_type = ir.FunctionType(single, [single] * arity)
+        function = builder.module.globals.get(name) or ir.Function(builder.module, function_type, name)
+        function.attributes.add("nounwind")
+        return builder.call(function, arguments)
+
+    if arity == 1:
+
+        @intrinsic
+        def call(typingctx, x):
+            return types.float32(types.float32), generate
+    else:
+
+        @intrinsic
+        def call(typingctx, x, y):
+            return types.float32(types.float32, types.float32), generate
+
+    return call
+
+
+def libm(name: str, arity: int = 1) -> Callable:
+    """libm's float32 function `name`."""
+    return _external(name, arity)
+
+
+def rounding(name: str) -> Callable:
+    """LLVM's float32 `name`: floor, ceil, trunc or nearbyint (ties to even)."""
+    return _external(f"llvm.{name}.f32", 1)
+
+
+square_root = _external("llvm.sqrt.f32", 1)
+absolute = _external("llvm.fabs.f32", 1)

@@ -1,0 +1,173 @@
+"""Kernels on blocked tensors: pooling, and scale and shift per channel.
+
+All strides are in elements and a pixel is 16 contiguous elements. 1-D is H = 1. Kernels ending in `_bf16` read and
+write bf16, those in `_bf16_f32` read bf16 and write float32; inside all is float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import float32, types, uint16
+
+from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    load_bf16_lanes,
+    load_lanes,
+    maximum_lanes,
+    minimum_lanes,
+    splat,
+    store_bf16_lanes,
+    store_lanes,
+)
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
+from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.params.pooling import POOLS, SCALE_SHIFT
+
+read_pool = reader(POOLS[""])
+read_scale_shift = reader(SCALE_SHIFT)
+
+_LOAD = {float32: load_lanes, uint16: load_bf16_lanes}
+_STORE = {float32: store_lanes, uint16: store_bf16_lanes}
+"""A pixel of each element type, as float32; uint16 are the bits of bf16."""
+
+
+@inline
+def _taps(position, size, dilation, limit):
+    """First and one-past-last tap of a window at `position` that lie in [0, limit)."""
+    first = 0
+    if position < 0:
+        first = (-position + dilation - 1) // dilation
+    last = 0
+    if limit > position:
+        last = (limit - position + dilation - 1) // dilation
+    if last > size:
+        last = size
+    return first, last
+
+
+@inline
+def _columns(p, left):
+    """`_taps` of a window's columns in the image; without its divisions where the window lies inside."""
+    if left >= 0 and left + (p.kernel_w - 1) * p.dilation_w < p.w:
+        return 0, p.kernel_w
+    return _taps(left, p.kernel_w, p.dilation_w, p.w)
+
+
+@inline
+def _row_of_windows(p, task):
+    """Where a task's image and its row of the output begin; then the first slice its windows reach, negative in the
+    padding, with `_taps`, and the same of rows."""
+    plane, oh = task // p.out_h, task % p.out_h
+    image, block = plane // p.c16, plane % p.c16
+    image, od = image // p.out_d, image % p.out_d
+    start = image * p.in_n + block * p.in_c16
+    place = image * p.out_n + od * p.out_slice + block * p.out_c16 + oh * p.out_row
+    front, top = od * p.stride_d - p.pad_front, oh * p.stride_h - p.pad_top
+    kd0, kd1 = _taps(front, p.kernel_d, 1, p.d)
+    kh0, kh1 = _taps(top, p.kernel_h, p.dilation_h, p.h)
+    return start, place, front, kd0, kd1, top, kh0, kh1
+
+
+def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
+    load, store = _LOAD[source_type], _STORE[target_type]
+
+    def max_pool_blocked(tensors, ints, floats, begin, end):
+        """Maximum over windows clipped to the image; NaN wins; -inf for a window wholly outside.
+
+        tensors: input, output. The pads below and right and include_pad are ignored.
+        Tasks: (n, output slice, c16, output row).
+        """
+        p = read_pool(ints, floats)
+        for task in range(begin, end):
+            start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(p, task)
+            source = shift(pointer(tensors, 0, source_type), start)
+            target = shift(pointer(tensors, 1, target_type), place)
+            for ow in range(p.out_w):
+                left = ow * p.stride_w - p.pad_left
+                kw0, kw1 = _columns(p, left)
+                best = splat(np.float32(-np.inf))
+                for kd in range(kd0, kd1):
+                    for kh in range(kh0, kh1):
+                        slice_ = shift(source, (front + kd) * p.in_slice)
+                        row = shift(slice_, (top + kh * p.dilation_h) * p.in_row + left * p.in_pixel)
+                        step = p.dilation_w * p.in_pixel
+                        for kw in range(kw0, kw1):
+                            best = maximum_lanes(load(row, kw * step), best)
+                store(target, ow * p.out_pixel, best)
+
+    return max_pool_blocked
+
+
+def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
+    load, store = _LOAD[source_type], _STORE[target_type]
+
+    def avg_pool_blocked(tensors, ints, floats, begin, end):
+        """Mean over windows.
+
+        tensors: input, output. With include_pad 1 the divisor counts the window's taps within
+        the image and its pads (not what lies beyond, where the output size was rounded up); with 0 only those
+        in the image. 0 for an empty window. Only pixels of the image are read.
+        Tasks: (n, output slice, c16, output row).
+        """
+        p = read_pool(ints, floats)
+        for task in range(begin, end):
+            start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(p, task)
+            source = shift(pointer(tensors, 0, source_type), start)
+            target = shift(pointer(tensors, 1, target_type), place)
+            padded_d0, padded_d1 = _taps(front + p.pad_front, p.kernel_d, 1, p.d + p.pad_front + p.pad_back)
+            padded_h0, padded_h1 = _taps(top + p.pad_top, p.kernel_h, p.dilation_h, p.h + p.pad_top + p.pad_bottom)
+            padded = (padded_d1 - padded_d0) * (padded_h1 - padded_h0)
+            for ow in range(p.out_w):
+                left = ow * p.stride_w - p.pad_left
+                kw0, kw1 = _columns(p, left)
+                total = splat(np.float32(0))
+                for kd in range(kd0, kd1):
+                    for kh in range(kh0, kh1):
+                        slice_ = shift(source, (front + kd) * p.in_slice)
+                        row = shift(slice_, (top + kh * p.dilation_h) * p.in_row + left * p.in_pixel)
+                        step = p.dilation_w * p.in_pixel
+                        for kw in range(kw0, kw1):
+                            total = total + load(row, kw * step)
+                count = max(kd1 - kd0, 0) * max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
+                if p.include_pad != 0 and kw1 - kw0 == p.kernel_w:
+                    count = padded * p.kernel_w
+                elif p.include_pad != 0:
+                    w0, w1 = _taps(left + p.pad_left, p.kernel_w, p.dilation_w, p.w + p.pad_left + p.pad_right)
+                    count = padded * (w1 - w0)
+                store(target, ow * p.out_pixel, total / splat(np.float32(max(count, 1))))
+
+    return avg_pool_blocked
+
+
+def _scale_shift(source_type: types.Number, target_type: types.Number) -> Callable:
+    load, store = _LOAD[source_type], _STORE[target_type]
+
+    def scale_shift_blocked(tensors, ints, floats, begin, end):
+        """out = clamp(x * scale[c] + shift[c]); the clamp keeps NaN.
+
+        tensors: x, scale, shift (each `c16 * 16` contiguous), out (may be x).
+        floats: lower, upper. Tasks: (n, c16, row).
+        """
+        p = read_scale_shift(ints, floats)
+        lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
+        height, width, in_pixel, out_pixel = p.h, p.w, p.in_pixel, p.out_pixel
+        for task in range(begin, end):
+            plane, row = task // height, task % height
+            image, block = plane // p.c16, plane % p.c16
+            source = shift(pointer(tensors, 0, source_type), image * p.in_n + block * p.in_c16 + row * p.in_row)
+            target = shift(pointer(tensors, 3, target_type), image * p.out_n + block * p.out_c16 + row * p.out_row)
+            scale = load_lanes(pointer(tensors, 1, float32), block * 16)
+            offset = load_lanes(pointer(tensors, 2, float32), block * 16)
+            for w in range(width):
+                value = load(source, w * in_pixel) * scale + offset
+                value = minimum_lanes(maximum_lanes(value, lower), upper)
+                store(target, w * out_pixel, value)
+
+    return scale_shift_blocked
+
+
+for _name, _factory in (("max_pool", _max_pool), ("avg_pool", _avg_pool), ("scale_shift", _scale_shift)):
+    kernel(f"{_name}_blocked")(_factory(float32, float32))
+    kernel(f"{_name}_blocked_bf16")(_factory(uint16, uint16))
+kernel("avg_pool_blocked_bf16_f32")(_avg_pool(uint16, float32))

@@ -1,0 +1,258 @@
+"""Reductions over any axes, and the position of an extreme. Sums and products accumulate in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numba import float32, float64, int64, types
+
+from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    lane,
+    load_lanes,
+    maximum_lanes,
+    maximum_of_lanes,
+    minimum_lanes,
+    minimum_of_lanes,
+    narrow,
+    product_of_lanes,
+    splat,
+    store_lanes,
+    sum_of_lanes,
+    widen,
+)
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
+from ngraph_mxnet.targets.cpu.kernels.record import kernel
+from ngraph_mxnet.targets.cpu.params.reduction import ARG, REDUCE, REDUCE_CODES, REDUCE_WIDE
+
+read_arg = reader(ARG)
+read_reduce = reader(REDUCE)
+read_reduce_wide = reader(REDUCE_WIDE)
+
+
+@inline
+def _locate(p, task):
+    """First index of the last kept dimension, how many, and the offsets of their input and output."""
+    tiles = (p.kept4 + 15) // 16
+    first, rest = task % tiles * 16, task // tiles
+    i3, rest = rest % p.kept3, rest // p.kept3
+    i2, rest = rest % p.kept2, rest // p.kept2
+    i1, rest = rest % p.kept1, rest // p.kept1
+    i0 = rest % p.kept0
+    source = first * p.in_kept4 + i3 * p.in_kept3 + i2 * p.in_kept2 + i1 * p.in_kept1 + i0 * p.in_kept0
+    target = first * p.out_kept4 + i3 * p.out_kept3 + i2 * p.out_kept2 + i1 * p.out_kept1 + i0 * p.out_kept0
+    return first, min(p.kept4 - first, 16), source, target
+
+
+def _reduction(
+    *, start_lanes: Callable, step_lanes: Callable, fold: Callable, start: object, step: Callable,
+    finish_lanes: Callable, finish: Callable,
+) -> Callable:
+    """The kernel of one reduction.
+
+    Neighbours along a contiguous kept dimension are 16 lanes; along a contiguous reduced dimension the lanes
+    are 16 partial results, folded in a fixed order. `finish*` gets the number of reduced elements.
+    """
+
+    @inline
+    def columns(source, p):
+        total = start_lanes()
+        for i0 in range(p.reduced0):
+            for i1 in range(p.reduced1):
+                for i2 in range(p.reduced2):
+                    for i3 in range(p.reduced3):
+                        at = i0 * p.in_reduced0 + i1 * p.in_reduced1 + i2 * p.in_reduced2 + i3 * p.in_reduced3
+                        for i4 in range(p.reduced4):
+                            total = step_lanes(load_lanes(source, at + i4 * p.in_reduced4), total)
+        return total
+
+    @inline
+    def row(source, p):
+        partial, total = start_lanes(), start
+        whole = 0
+        if p.in_reduced4 == 1:
+            whole = p.reduced4 // 16 * 16
+        for i0 in range(p.reduced0):
+            for i1 in range(p.reduced1):
+                for i2 in range(p.reduced2):
+                    for i3 in range(p.reduced3):
+                        at = i0 * p.in_reduced0 + i1 * p.in_reduced1 + i2 * p.in_reduced2 + i3 * p.in_reduced3
+                        for i4 in range(0, whole, 16):
+                            partial = step_lanes(load_lanes(source, at + i4), partial)
+                        for i4 in range(whole, p.reduced4):
+                            total = step(source[at + i4 * p.in_reduced4], total)
+        return step(fold(partial), total)
+
+    def reduce(tensors, ints, floats, begin, end):
+        """Over any axes. tensors: input, output. Tasks: 16 neighbours of the last kept dimension each."""
+        p = read_reduce(ints, floats)
+        count = p.reduced0 * p.reduced1 * p.reduced2 * p.reduced3 * p.reduced4
+        for task in range(begin, end):
+            _, size, source_at, target_at = _locate(p, task)
+            source = shift(pointer(tensors, 0, float32), source_at)
+            target = shift(pointer(tensors, 1, float32), target_at)
+            if size == 16 and p.in_kept4 == 1:
+                value = finish_lanes(columns(source, p), count)
+                if p.out_kept4 == 1:
+                    store_lanes(target, 0, value)
+                else:
+                    for i in range(16):
+                        target[i * p.out_kept4] = lane(value, i)
+            else:
+                for i in range(size):
+                    target[i * p.out_kept4] = finish(row(shift(source, i * p.in_kept4), p), count)
+
+    return reduce
+
+
+_ZEROS = inline(lambda: splat(0.0))
+_ONES = inline(lambda: splat(1.0))
+_LOWEST = inline(lambda: splat(np.float32(-np.inf)))
+_HIGHEST = inline(lambda: splat(np.float32(np.inf)))
+_narrow = inline(lambda value, count: narrow(value))
+_narrow_one = inline(lambda value, count: np.float32(value))
+_same = inline(lambda value, count: value)
+
+_SUM = {
+    "start_lanes": _ZEROS,
+    "step_lanes": inline(lambda x, total: total + widen(x)),
+    "fold": sum_of_lanes,
+    "start": 0.0,
+    "step": inline(lambda x, total: total + x),
+    "finish_lanes": _narrow,
+    "finish": _narrow_one,
+}
+_MEAN = {
+    **_SUM,
+    "finish_lanes": inline(lambda value, count: narrow(value / splat(float64(count)))),
+    "finish": inline(lambda value, count: np.float32(value / count)),
+}
+_PRODUCT = {
+    **_SUM,
+    "start_lanes": _ONES,
+    "step_lanes": inline(lambda x, total: total * widen(x)),
+    "fold": product_of_lanes,
+    "start": 1.0,
+    "step": inline(lambda x, total: total * x),
+}
+_MAXIMUM = {
+    "start_lanes": _LOWEST,
+    "step_lanes": maximum_lanes,
+    "fold": maximum_of_lanes,
+    "start": np.float32(-np.inf),
+    "step": inline(lambda x, best: select((x > best) | (x != x), x, best)),
+    "finish_lanes": _same,
+    "finish": _same,
+}
+_MINIMUM = {
+    **_MAXIMUM,
+    "start_lanes": _HIGHEST,
+    "step_lanes": minimum_lanes,
+    "fold": minimum_of_lanes,
+    "start": np.float32(np.inf),
+    "step": inline(lambda x, best: select((x < best) | (x != x), x, best)),
+}
+
+REDUCTIONS = {"sum": _SUM, "mean": _MEAN, "prod": _PRODUCT, "max": _MAXIMUM, "min": _MINIMUM}
+"""`reduce_<name>` exists for each."""
+
+for _name, _parts in REDUCTIONS.items():
+    kernel(f"reduce_{_name}")(_reduction(**_parts))
+
+
+def _scalar_reduction(element: types.Type, start: Callable, step: Callable, finish: Callable) -> Callable:
+    """The kernel of all reductions of a rarer element type, element by element; `code` is the op's number.
+
+    `start(code)` is the first total, `step(code, x, total)` the next one, and `finish(code, total, count)` the result.
+    """
+
+    def reduce(tensors, ints, floats, begin, end):
+        """Over any axes; there is no mean of int64, and others wrap. Operands and tasks as of `reduce_sum`."""
+        p = read_reduce_wide(ints, floats)
+        code = int64(p.code)
+        count = p.reduced0 * p.reduced1 * p.reduced2 * p.reduced3 * p.reduced4
+        for task in range(begin, end):
+            _, size, source_at, target_at = _locate(p, task)
+            source = shift(pointer(tensors, 0, element), source_at)
+            target = shift(pointer(tensors, 1, element), target_at)
+            for i in range(size):
+                total = start(code)
+                for i0 in range(p.reduced0):
+                    for i1 in range(p.reduced1):
+                        for i2 in range(p.reduced2):
+                            for i3 in range(p.reduced3):
+                                at = i * p.in_kept4 + i0 * p.in_reduced0 + i1 * p.in_reduced1
+                                at += i2 * p.in_reduced2 + i3 * p.in_reduced3
+                                for i4 in range(p.reduced4):
+                                    total = step(code, source[at + i4 * p.in_reduced4], total)
+                target[i * p.out_kept4] = finish(code, total, count)
+
+    return reduce
+
+
+_CODES = REDUCE_CODES
+_SUM_CODE, _MEAN_CODE, _PROD_CODE = _CODES["reduce_sum"], _CODES["reduce_mean"], _CODES["reduce_prod"]
+_MAX_CODE = _CODES["reduce_max"]
+
+
+def _starts(zero: object, one: object, lowest: object, highest: object) -> Callable:
+    @inline
+    def start(code):
+        if code in (_SUM_CODE, _MEAN_CODE):
+            return zero
+        if code == _PROD_CODE:
+            return one
+        if code == _MAX_CODE:
+            return lowest
+        return highest
+
+    return start
+
+
+@inline
+def _next(code, x, total):
+    if code in (_SUM_CODE, _MEAN_CODE):
+        return total + x
+    if code == _PROD_CODE:
+        return total * x
+    if code == _MAX_CODE:
+        return select((x > total) | (x != x), x, total)
+    return select((x < total) | (x != x), x, total)
+
+
+_whole = inline(lambda code, total, count: total)
+_mean_of = inline(lambda code, total, count: total / float64(count) if code == _MEAN_CODE else total)
+_F64_STARTS = _starts(np.float64(0), np.float64(1), np.float64(-np.inf), np.float64(np.inf))
+_I64_STARTS = _starts(np.int64(0), np.int64(1), np.int64(-(2**63)), np.int64(2**63 - 1))
+
+kernel("reduce_f64")(_scalar_reduction(float64, _F64_STARTS, _next, _mean_of))
+kernel("reduce_i64")(_scalar_reduction(int64, _I64_STARTS, _next, _whole))
+
+
+def _position(better: Callable, element: types.Type) -> Callable:
+    def position(tensors, ints, floats, begin, end):
+        """First position of the extreme along an axis, as int64; the first NaN wins.
+
+        tensors: input, output. Tasks: (outer, inner).
+        """
+        p = read_arg(ints, floats)
+        for task in range(begin, end):
+            outer, inner = task // p.inner, task % p.inner
+            source = shift(pointer(tensors, 0, element), outer * p.in_outer + inner * p.in_inner)
+            target = shift(pointer(tensors, 1, int64), outer * p.out_outer + inner * p.out_inner)
+            best, at = source[0], 0
+            for i in range(p.size):
+                x = source[i * p.in_axis]
+                if better(x, best):
+                    best, at = x, i
+            target[0] = at
+
+    return position
+
+
+for _suffix, _element in (("", float32), ("_f64", float64), ("_i64", int64)):
+    for _name, _better in (
+        ("argmax", inline(lambda x, best: (best == best) & ((x > best) | (x != x)))),
+        ("argmin", inline(lambda x, best: (best == best) & ((x < best) | (x != x)))),
+    ):
+        kernel(_name + _suffix)(_position(_better, _element))

@@ -1,0 +1,21 @@
+"""From the optimised graph to kernel calls, one family of ops a module; importing this fills `RULES`."""
+
+from ngraph_mxnet.targets.cpu.lower import (  # noqa: F401
+    attention,
+    blocked,
+    boxes,
+    convolution,
+    elementwise,
+    fused,
+    gather,
+    matmul,
+    movement,
+    normalization,
+    ordering,
+    recurrent,
+    reduction,
+    spatial,
+)
+from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, Target
+
+__all__ = ["RULES", "Lowering", "Target"]

@@ -1,0 +1,94 @@
+"""Attention: one kernel for scores, softmax and the sum of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.contraction import check_depth
+from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
+from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, MOST_KEYS, SIX
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, contiguous_strides
+
+_BLOCK_SCORES = 8192
+"""Floats of a task's scores, about, where that is more: they stay in L1 or L2."""
+
+def _check(node: Node) -> str | None:
+    queries, keys = node.inputs[:2]
+    if queries.type.element.name != "f32":
+        return f"attention of {queries.type.element} has no CPU kernel, only f32"
+    if queries.type.rank > 4:
+        return "attention of more than two leading axes has no CPU kernel"
+    if keys.shape[-2] > MOST_KEYS:
+        return f"attention to {keys.shape[-2]} keys has no CPU kernel, only to {MOST_KEYS}"
+    return check_depth(node)
+
+
+@lowers("attention", check=_check)
+def attention(ctx: Lowering, node: Node) -> None:
+    """Queries and values are read where they lie, be it in the projection of all heads; keys are packed."""
+    queries, keys, values, *masks = node.inputs
+    if not node.output.type.size:
+        ctx.set_plain(node.output, ctx.new_plain(node.output.type))
+        return
+    *batch, rows, depth = queries.shape
+    columns, width = values.shape[-2:]
+    matrix = -(-columns // BLOCK) * -(-depth // BLOCK) * BLOCK * BLOCK
+    packed = packed_right(ctx, keys, True, BLOCK, matrix * 4)
+    left, right = _with_rows(ctx, queries), _with_rows(ctx, values, whole=True)
+    out = ctx.new_plain(node.output.type)
+    out = replace(out, strides=_as_read(ctx.graph, node.output) or out.strides)
+    mask, kind, steps = None, 0, (0,) * len(queries.shape)
+    if masks:
+        mask, kind = ctx.plain(masks[0]), 1 if masks[0].type.element.name == "bool" else 2
+        steps = broadcast_strides(mask, (*queries.shape[:-1], columns))
+    params = ATTENTION(
+        **by_name("outer inner", _two(batch, 1)), queries=rows, keys=columns, depth=depth, width=width,
+        rows=task_rows(rows, columns), mask_kind=kind, zeroed=node.attrs["zeroed"], key_matrix=matrix,
+        **by_name("q_outer q_inner q_row", _two(left.strides[:-1], 0)),
+        **by_name("v_outer v_inner v_row", _two(right.strides[:-1], 0)),
+        **by_name("out_outer out_inner out_row", _two(out.strides[:-1], 0)),
+        **by_name("mask_outer mask_inner mask_row", _two(steps[:-1], 0)), mask_column=steps[-1],
+        scale=node.attrs["scale"], fill=node.attrs["fill"])
+    operations = 2 * prod(batch) * rows * columns * (depth + width)
+    ctx.emit("attention", params, queries=left, keys=packed, values=right, mask=mask, output=out, operations=operations)
+    ctx.set_plain(node.output, out)
+
+
+def task_rows(rows: int, columns: int) -> int:
+    """Queries of a task: tasks of about the same size, in whole register tiles."""
+    most = max(SIX, _BLOCK_SCORES // (-(-columns // BLOCK) * BLOCK) // SIX * SIX)
+    tasks = -(-rows // most)
+    return -(-rows // tasks // SIX) * SIX
+
+
+def _two(numbers: Sequence[int], fill: int) -> list[int]:
+    """Sizes (`fill` 1) of two batch dimensions, or strides (`fill` 0) of these and of the row, filled up in front."""
+    return [*[fill] * (3 - len(numbers) if fill == 0 else 2 - len(numbers)), *numbers]
+
+
+def _with_rows(ctx: Lowering, value: Value, *, whole: bool = False) -> PlainView:
+    """The value, elements of a row being neighbours; `whole`: rows may be read up to whole blocks."""
+    view, width = ctx.plain(value), value.shape[-1]
+    if view.strides[-1] == 1 and not (whole and width % BLOCK):
+        return view
+    pitch = -(-width // BLOCK) * BLOCK if whole else width
+    wide = ctx.new_plain(value.type.with_shape((*value.shape[:-1], pitch)))
+    return ctx.copy(view, replace(wide, type=value.type))
+
+
+def _as_read(graph: Graph, value: Value) -> tuple[int, ...] | None:
+    """Strides that make contiguous what a transpose, if it is the only reader, sees of the value."""
+    readers = [node for node in graph.nodes if value in node.inputs]
+    if len(readers) != 1 or readers[0].op.name != "transpose" or value in graph.results:
+        return None
+    order = readers[0].attrs["order"]
+    if order[-1] != value.type.rank - 1:
+        return None
+    inner = contiguous_strides(tuple(value.shape[axis] for axis in order))
+    return tuple(inner[order.index(axis)] for axis in range(value.type.rank))

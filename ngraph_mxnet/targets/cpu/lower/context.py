@@ -1,0 +1,367 @@
+"""The state of lowering one graph to a Program: where each value lives, and conversions between layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet import outside
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.types import ElementType, TensorType, f32
+from ngraph_mxnet.targets.cpu.codegen.generator import Generator
+from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.params import KERNELS, Params
+from ngraph_mxnet.targets.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
+from ngraph_mxnet.targets.cpu.params.record import Kernels, by_name
+from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, strided, strided_parts
+from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_gates, plan_layout
+from ngraph_mxnet.targets.cpu.planning.precision import plan_narrow
+from ngraph_mxnet.targets.cpu.planning.view import (
+    BF16,
+    BLOCK,
+    BlockedView,
+    Halo,
+    PlainView,
+    View,
+    as_blocked,
+    as_plain,
+    blocked_bytes,
+    blocked_view,
+    images_4d,
+    plain_view,
+    spatial,
+    sub_blocks,
+)
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
+from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
+
+Strides = Sequence[int]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the code is made for. With a `generator`, `fused` nodes get kernels of their own."""
+
+    isa: Isa
+    threads: int
+    generator: Generator | None = None
+    winograd: bool = True
+    """Whether 3x3 convolutions may be computed by Winograd's algorithm."""
+    bf16: bool = False
+    """Contractions of the main graph in bf16."""
+
+    def symbol(self, kernel: str) -> str:
+        return f"ng_{kernel}__{self.isa}"
+
+
+class Lowering:
+    """Lowers one graph. `prepare` lowers the graph whose results are kept with the weights.
+
+    A value may live in both layouts, and in the blocked one as float32 and as bf16: `plain`, `blocked` and `narrow`
+    convert on first demand.
+    """
+
+    def __init__(self, graph: Graph, target: Target, prepare: Lowering | None = None, *,
+                 wave_bytes: int | None = None, branches: int = 0) -> None:
+        self.graph = graph
+        self.target = target
+        self.prepare = prepare
+        self.builder = ProgramBuilder(wave_bytes, branches)
+        self.bf16 = target.bf16 and prepare is not None
+        self._stored_narrow = plan_narrow(graph) if self.bf16 else frozenset()
+        self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow)
+        self.gates: dict[Node, Node] = plan_gates(graph)
+        self.origin = ""
+        self._plain: dict[Value, PlainView] = {}
+        self._blocked: dict[Value, BlockedView] = {}
+        self._narrow: dict[Value, BlockedView] = {}
+        self.rows: dict[tuple[Value, bool], PlainView] = {}
+        """Left operands of matrix products, transposed or not, as these read them."""
+        self._source: dict[Value, Value] = {}
+        self._packed: dict[tuple[Any, ...], View] = {}
+
+    # ---- where values come from -------------------------------------------------------------------------
+
+    def bind_input(self, value: Value, index: int) -> None:
+        """`value` is the caller's input `index`."""
+        self.set_plain(value, plain_view(value.type, Buffer(Space.INPUT, value.type.bytes, index=index)))
+
+    def bind_prepared(self, value: Value, source: Value) -> None:
+        """`value` is what the prepare graph computes as `source`."""
+        self._source[value] = source
+
+    def set_plain(self, value: Value, view: PlainView) -> None:
+        self._plain[value] = view
+
+    def set_blocked(self, value: Value, view: BlockedView) -> None:
+        (self._narrow if view.type.element is BF16 else self._blocked)[value] = view
+
+    def has_blocked(self, value: Value) -> bool:
+        """Whether the value lives in the blocked layout already."""
+        return value in self._blocked or value in self._narrow
+
+    def alias(self, value: Value, source: Value) -> None:
+        """`value` is the same tensor as `source`."""
+        if self.has_blocked(source) and not self.layout.halo.get(value):
+            for views in (self._blocked, self._narrow):
+                if source in views:
+                    views[value] = views[source]
+        else:
+            self._plain[value] = self.plain(source)
+
+    # ---- reading ----------------------------------------------------------------------------------------
+
+    def plain(self, value: Value) -> PlainView:
+        """The value in plain layout, at any strides."""
+        if value not in self._plain:
+            if value in self._source:
+                assert self.prepare is not None
+                self.prepare.origin = self.origin
+                self._plain[value] = self.prepare.keep(self._source[value])
+            elif _is_constant(value):
+                self._plain[value] = self._constant(value)
+            else:
+                blocked = self.blocked(value) if value in self._narrow else self._blocked[value]
+                self._plain[value] = as_plain(blocked) or self._from_blocked(blocked)
+        return self._plain[value]
+
+    def contiguous(self, value: Value) -> PlainView:
+        """The value in plain layout without gaps."""
+        self._plain[value] = self.dense(self.plain(value))
+        return self._plain[value]
+
+    def dense(self, view: PlainView) -> PlainView:
+        """The view, or a copy without gaps."""
+        return view if view.is_contiguous else self.copy(view, self.new_plain(view.type))
+
+    def blocked(self, value: Value) -> BlockedView:
+        """The value in blocked layout and float32, with the halo that the layout plan gives it."""
+        if value not in self._blocked and value in self._narrow:
+            self._blocked[value] = self._converted(self._narrow[value], self._new(value, f32))
+        elif value not in self._blocked:
+            plain, halo = self.plain(value), self.layout.halo.get(value, Halo())
+            alias = as_blocked(plain) if not halo and value not in self.layout.placement else None
+            self._blocked[value] = alias or self._to_blocked(plain, self._new(value, f32))
+        return self._blocked[value]
+
+    def narrow(self, value: Value) -> BlockedView:
+        """The value in blocked layout and bf16, with the same halo."""
+        if value not in self._narrow:
+            self._narrow[value] = self._converted(self.blocked(value), self._new(value, BF16))
+        return self._narrow[value]
+
+    def stored(self, value: Value) -> BlockedView:
+        """The value in blocked layout as its producer stored it, float32 or bf16."""
+        return self.narrow(value) if value in self._stored_narrow else self.blocked(value)
+
+    def keep(self, value: Value) -> PlainView:
+        """In the prepare graph: the value, copied to the memory that is kept."""
+        key = ("keep", value)
+        if key not in self._packed:
+            view = plain_view(value.type, self.builder.prepared(value.type.bytes))
+            self._packed[key] = self.copy(self.plain(value), view)
+        # The main program may read it at once: prepare has finished when it starts.
+        return replace(self._packed[key], writers=[])  # type: ignore[return-value]
+
+    def packed(self, value: Value, spec: tuple[Any, ...], size: int,
+               emit: Callable[[Lowering, PlainView, View], None], *, contiguous: bool = True) -> View:
+        """`value` rearranged to `size` bytes by `emit(context, source, destination)`.
+
+        Done in the prepare program when the value is known there, else at every call. `spec` identifies
+        the arrangement, so that two readers share one. Without `contiguous`, `source` has any strides.
+        """
+        context, source = self._home(value)
+        key = (*spec, source)
+        if key not in context._packed:
+            builder = context.builder
+            buffer = builder.arena(size) if context is self else builder.prepared(size)
+            destination = View(value.type, buffer, 0)
+            context.origin = self.origin
+            emit(context, context.contiguous(source) if contiguous else context.plain(source), destination)
+            context._packed[key] = destination
+        found = context._packed[key]
+        return found if context is self else replace(found, writers=[])
+
+    def is_prepared(self, value: Value) -> bool:
+        """Whether `packed` rearranges the value at prepare time."""
+        return self.prepare is not None and self._home(value)[0] is self.prepare
+
+    def _home(self, value: Value) -> tuple[Lowering, Value]:
+        """The context that knows `value` earliest, and its name there."""
+        if self.prepare is None:
+            return self, value
+        if value in self._source:
+            return self.prepare, self._source[value]
+        if not _is_constant(value) and value.role is not Role.WEIGHT:
+            return self, value
+        if value not in self.prepare._plain:
+            self.prepare._plain[value] = self.prepare._constant(value) if _is_constant(value) else self.plain(value)
+        return self.prepare, value
+
+    def _constant(self, value: Value) -> PlainView:
+        assert value.node is not None
+        return plain_view(value.type, self.builder.constant(value.node.attrs["value"]))
+
+    # ---- writing ----------------------------------------------------------------------------------------
+
+    def new_plain(self, type_: TensorType) -> PlainView:
+        """Fresh contiguous memory."""
+        return plain_view(type_, self.builder.arena(type_.bytes))
+
+    def new_blocked(self, value: Value) -> BlockedView:
+        """Memory for its producer to store `value`, where the layout plan wants it."""
+        if value in self.layout.placement:
+            parent, first = self.layout.placement[value]
+            if not self.has_blocked(parent):
+                self.set_blocked(parent, self.new_blocked(parent))
+            return sub_blocks(self.stored(parent), value.shape, first)
+        return self._new(value, BF16 if value in self._stored_narrow else f32)
+
+    def _new(self, value: Value, element: ElementType) -> BlockedView:
+        """Memory for `value` in blocked layout; its halo is zero, from the start or by `zero_halo`."""
+        type_, halo = TensorType(element, value.shape), self.layout.halo.get(value, Halo())
+        region = ("halo", str(type_), halo) if halo else None
+        view = blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
+        if halo:
+            zeros = ZERO_HALO(planes=view.images * view.blocks, height=view.height, width=view.width,
+                              top=halo.top, bottom=halo.bottom, left=halo.left, right=halo.right,
+                              words=BLOCK * element.size // 4)
+            self.builder.zero_halo(view.buffer, self.target.symbol("zero_halo"), zeros)
+        return view
+
+    def blocked_destination(self, value: Value) -> BlockedView:
+        """The memory of a value that others may have begun to write in place (see `LayoutPlan.placement`)."""
+        return self.stored(value) if self.has_blocked(value) else self.new_blocked(value)
+
+    def table(self, array: np.ndarray) -> View:
+        """A constant that a kernel reads."""
+        return View(TensorType(f32, (array.nbytes // f32.size,)), self.builder.constant(array), 0)
+
+    def emit(self, kernel: str, params: Params, /, *, after: Sequence[View] = (), bytes: int | None = None,
+             operations: float = 0.0, exact: bool = False, **operands: View | None) -> None:
+        """A call of `kernel` with its operands by name; it also waits for the writers of `after`.
+
+        In the place of one that is left out, or None, stands the first, and the kernel does not touch it.
+        """
+        record = KERNELS[kernel]
+        given = {name: view for name, view in operands.items() if view is not None}
+        required = {name for name in record.tensors if name not in record.optional}
+        if not required <= given.keys() <= {*record.tensors} or params.record is not record:
+            raise TypeError(f"{kernel}: found operands {', '.join(given)}, expected {', '.join(record.tensors)} and "
+                            "numbers of its own")
+        views = [given.get(name, given[record.tensors[0]]) for name in record.tensors]
+        self.builder.emit(self.target.symbol(kernel), [view.operand for view in views], params.ints(), params.floats(),
+                          params.tasks, reads=[given[name] for name in record.tensors
+                                               if name in given and name not in record.written],
+                          writes=[given[name] for name in record.written if name in given], after=after,
+                          origin=self.origin, bytes=bytes, operations=operations, exact=exact)
+
+    def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
+                out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:
+        """An elementwise kernel over `shape`, with each operand's strides; several calls if its rank is too high."""
+        operands = [*reads, out]
+        for part, offsets, strides in strided_parts(shape, [strides for _, strides in operands]):
+            views = [replace(view, offset=view.offset + at * view.type.element.size) if at else view
+                     for (view, _), at in zip(operands, offsets, strict=True)]
+            # Of a part of a tensor, or of one that is broadcast, only so many bytes are touched.
+            touched = sum(min(view.type.bytes, prod(part) * view.type.element.size) for view in views)
+            self.emit(kernel, strided(kernel, part, *strides, floats=floats), after=after, bytes=touched, exact=True,
+                      **by_name(KERNELS[kernel].tensors, views))
+
+    def copy(self, source: PlainView, destination: PlainView) -> PlainView:
+        """Copy element for element, also between float32 and bf16; returns `destination`."""
+        self.strided(moving_kernel(source, destination), source.type.shape, [(source, source.strides)],
+                     (destination, destination.strides))
+        return destination
+
+    # ---- layout conversions -----------------------------------------------------------------------------
+
+    def _converted(self, source: BlockedView, destination: BlockedView) -> BlockedView:
+        self.strided(moving_kernel(source, destination), blocked_dims(source), [(source, blocked_strides(source))],
+                     (destination, blocked_strides(destination)))
+        return destination
+
+    def _to_blocked(self, source: PlainView, destination: BlockedView) -> BlockedView:
+        for plain, blocked in images_4d(source, destination):
+            self.emit("to_blocked", _layout(TO_BLOCKED, blocked, plain, blocked), input=plain, output=blocked)
+        return destination
+
+    def _from_blocked(self, source: BlockedView) -> PlainView:
+        destination = self.new_plain(source.type)
+        for plain, blocked in images_4d(destination, source):
+            self.emit("from_blocked", _layout(FROM_BLOCKED, blocked, blocked, plain), input=blocked, output=plain,
+                      exact=True)
+        return destination
+
+
+def _layout(record: Kernels, blocked: BlockedView, source: View, out: View) -> Params:
+    """Rows that are shorter than the 16 pixels that the kernels transpose at once are taken together, where they follow
+    each other without gaps in both layouts."""
+    (images, channels), (height, width) = blocked.type.shape[:2], spatial(blocked.type.shape)
+    steps = [blocked_strides(view)[:4] if isinstance(view, BlockedView) else _plain_strides(view)
+             for view in (source, out)]
+    if width < BLOCK and all(row == width * pixel for _, _, row, pixel in steps):
+        height, width = 1, height * width
+    return record(n=images, c=channels, h=height, w=width, **by_name("in_n in_c in_row in_column", steps[0]),
+                  **by_name("out_n out_c out_row out_column", steps[1]))
+
+
+def _plain_strides(view: View) -> Strides:
+    """Strides of N, C, H, W of a tensor of rank 2 to 4."""
+    assert isinstance(view, PlainView)
+    rank, strides = view.type.rank, view.strides
+    return (*strides, 0, 0) if rank == 2 else (*strides[:2], 0, strides[2]) if rank == 3 else strides
+
+
+def _is_constant(value: Value) -> bool:
+    return value.node is not None and value.node.op.name == "constant"
+
+
+def moving_kernel(source: View, destination: View) -> str:
+    """The strided kernel that copies, and converts between float32 and bf16."""
+    before, after = source.type.element, destination.type.element
+    return f"copy_{SIZE_SUFFIX[before.size]}" if before == after else f"convert_{before}_{after}"
+
+
+Rule = Callable[[Lowering, Node], None]
+Check = Callable[[Node], "str | None"]
+
+
+@dataclass(frozen=True)
+class LoweringRule:
+    """How an op is lowered; `check` gives the reason why a node can't be, or None."""
+
+    lower: Rule
+    check: Check
+
+
+RULES: dict[str, LoweringRule] = {}
+
+
+def lowers(*ops: str, check: Check = lambda node: None) -> Callable[[Rule], Rule]:
+    """Decorator: the rule for `ops`. Two rules for one op are an error."""
+
+    def declare(rule: Rule) -> Rule:
+        for op in ops:
+            if op in RULES:
+                raise ValueError(f"two lowering rules for {op}")
+            RULES[op] = LoweringRule(rule, check)
+        outside.note(rule)
+        return rule
+
+    return declare
+
+
+def blocked_strides(view: BlockedView) -> tuple[int, int, int, int, int]:
+    """Strides over (image, block, row, pixel, lane)."""
+    return view.image, view.block, view.row, BLOCK, 1
+
+
+def blocked_dims(view: BlockedView) -> tuple[int, int, int, int, int]:
+    """Sizes of (image, block, row, pixel, lane)."""
+    return view.images, view.blocks, view.height, view.width, BLOCK

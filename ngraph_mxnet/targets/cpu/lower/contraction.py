@@ -1,0 +1,284 @@
+"""One convolution in two spatial dimensions on the contraction microkernels: geometry, packed weights, epilogue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.microkernels.params import (
+    FLAG_GATE,
+    FLAG_OUTPUT2,
+    FLAG_OUTPUT2_BF16,
+    FLAG_OUTPUT_BF16,
+    FLAG_RESIDUAL,
+    FLAG_RESIDUAL_BF16,
+    contraction_params,
+)
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
+from ngraph_mxnet.targets.cpu.microkernels.variants import Kind
+from ngraph_mxnet.targets.cpu.params import Params
+from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
+from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, Halo, PlainView, View, contiguous_strides
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A convolution's shape parameters in two spatial dimensions."""
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    groups: int
+    halo: Halo
+    slices: int = 1
+    """Taps on the depth axis of three spatial dimensions."""
+    slice_stride: int = 0
+    """Bytes between them."""
+
+    @staticmethod
+    def of(node: Node) -> Geometry:
+        """The last two spatial axes of a convolution; in one dimension the height is 1."""
+
+        def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
+            return (fill, *values)[-2:]  # type: ignore[return-value]
+
+        attrs, weights = node.attrs, node.inputs[1]
+        return Geometry(pair(weights.shape[2:], 1), pair(attrs["strides"], 1), pair(attrs["dilations"], 1),
+                        attrs["groups"], convolution_halo(node))
+
+    @property
+    def padding(self) -> tuple[int, int]:
+        return self.halo.top, self.halo.left
+
+    @property
+    def taps(self) -> int:
+        return self.slices * prod(self.kernel)
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a contraction reads: a view, its geometry in bytes, and how its channels are walked."""
+
+    kind: Kind
+    view: View
+    plane: Plane
+    channels: int
+    """Steps per kernel tap: channel blocks of a group (k16), channels (k1), or 1 (depthwise)."""
+    channel_stride: int
+    """Between channel blocks; of a plain input, between channels."""
+    group_stride: int
+    groups: int
+
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes of all channels that are read together, with the padding that lies between them."""
+        if not isinstance(self.view, BlockedView):
+            return self.channels * 4
+        channels = self.channels if self.kind == "k1" else self.channels * BLOCK
+        return -(-channels // BLOCK) * BLOCK * self.view.type.element.size
+
+    @property
+    def in_pairs(self) -> bool:
+        """The weights are bf16, in pairs of input channels."""
+        return self.kind == "k16" and self.view.type.element is BF16
+
+
+def byte_plane(view: BlockedView) -> Plane:
+    size = view.type.element.size
+    return Plane(view.row * size, view.pixel * size, view.image * size)
+
+
+def block_bytes(view: BlockedView | None) -> int:
+    """Between channel blocks."""
+    return view.block * view.type.element.size if view is not None else 0
+
+
+Gate = tuple[float, float, float, float]
+"""Slope, offset, scale and shift of a hard swish (`microkernels/params.py`)."""
+NO_GATE: Gate = (0.0, 0.0, 1.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What happens to the sums before they are stored."""
+
+    bias: Value | None = None
+    residual: Value | None = None
+    scale: Value | None = None
+    shift: Value | None = None
+    lower: float = -inf
+    upper: float = inf
+    lower2: float = -inf
+    upper2: float = inf
+    gate: Gate | None = None
+
+
+def gate_of(node: Node) -> Gate:
+    """The parameters of a `hard_swish`."""
+    slope, offset, scale, shift = (node.attrs[name] for name in ("slope", "offset", "scale", "shift"))
+    return slope, offset, scale, shift
+
+
+def clamps(node: Node) -> dict[str, Any]:
+    return {key: node.attrs[key] for key in ("lower", "upper", "lower2", "upper2") if key in node.attrs}
+
+
+def check_rank(node: Node) -> str | None:
+    """The blocked layout has at most three spatial axes, and is float32."""
+    if node.inputs[0].type.rank > 5:
+        return f"{node.op.name} over more than three spatial axes has no CPU kernel"
+    found = {v.type.element.name for v in node.inputs}
+    if found != {"f32"}:
+        return f"{node.op.name} of {', '.join(sorted(found))} has no CPU kernel, only f32"
+    return check_depth(node)
+
+
+def check_depth(node: Node) -> str | None:
+    """A sum over nothing has no kernel."""
+    if node.outputs[0].type.size and any(v.type.size == 0 for v in node.inputs):
+        return f"{node.op.name} over no elements has no CPU kernel"
+    return None
+
+
+def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry, outputs: list[BlockedView],
+             epilogue: Epilogue, residual: BlockedView | None) -> None:
+    """Emit one contraction: `outputs` is the result and, with scale and shift, the second one.
+
+    `residual` is what there is of the epilogue's residual at the places of `outputs`.
+    """
+    out, second = outputs[0], outputs[1] if len(outputs) > 1 else None
+    if out.type.size == 0:
+        return
+    group_blocks = out.blocks // source.groups if source.groups > 1 else out.blocks
+    size = ContractionSize(
+        out.images, out.height, out.width, group_blocks, steps=source.channels * geometry.taps, groups=source.groups,
+        stride=prod(geometry.strides), flat_input=_is_flat(source, out, geometry),
+        channels=out.type.shape[1] if source.groups == 1 else None, pixel_bytes=source.pixel_bytes,
+    )
+    choice = choose_tiles(ctx.target.isa, source.kind, size, threads=ctx.target.threads, bf16=ctx.bf16,
+                          splits=out.type.element is not BF16)
+    planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
+    pixels = pixel_table(
+        out.height, out.width, inputs=source.plane, output=byte_plane(out), stride=geometry.strides,
+        padding=geometry.padding, images=out.images if choice.fold_images else 1, **planes,
+    )
+    single = source.kind == "k1" and isinstance(source.view, BlockedView)
+    steps = step_table(source.plane, channels=source.channels, channel_stride=source.channel_stride,
+                       lanes=BLOCK if single else 1, kernel=geometry.kernel, dilation=geometry.dilations,
+                       slices=geometry.slices, slice_stride=geometry.slice_stride)
+    params = contraction_params(
+        **choice.fields(), steps=steps.size,
+        flags=_flags(out, residual, second) | FLAG_GATE * (epilogue.gate is not None),
+        pixel_stride=geometry.strides[1] * source.plane.pixel,
+        in_image_stride=source.plane.image, in_group_stride=source.group_stride,
+        out_image_stride=byte_plane(out).image, out_block_stride=block_bytes(out),
+        res_image_stride=planes["residual"].image if residual else 0, res_block_stride=block_bytes(residual),
+        out2_image_stride=planes["output2"].image if second else 0, out2_block_stride=block_bytes(second),
+        lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2, upper2=epilogue.upper2,
+        **by_name("slope offset scale shift", epilogue.gate or NO_GATE),
+    )
+    packed = weights.pack(ctx, source, choice.oc_tile)
+    bias, scale, shift = (
+        channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile)
+        for value in (epilogue.bias, epilogue.scale, epilogue.shift)
+    )
+    touched = prod(weights.shape) * (2 if source.in_pairs else 4)
+    touched += sum(view.type.bytes for view in (source.view, out, residual, second) if view)
+    ctx.emit(choice.kernel, params, input=source.view, weights=packed, output=out, residual=residual,
+             bias=bias or zeros(ctx, out, source, choice.oc_tile), pixels=ctx.table(pixels), steps=ctx.table(steps),
+             output2=second, scale2=scale, shift2=shift,
+             operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
+
+
+def _flags(out: View, residual: View | None, second: View | None) -> int:
+    """Which operands there are, and which are bf16."""
+    flags = FLAG_OUTPUT_BF16 * (out.type.element is BF16)
+    if residual is not None:
+        flags |= FLAG_RESIDUAL | FLAG_RESIDUAL_BF16 * (residual.type.element is BF16)
+    if second is not None:
+        flags |= FLAG_OUTPUT2 | FLAG_OUTPUT2_BF16 * (second.type.element is BF16)
+    return flags
+
+
+def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
+    """All output pixels of an image lie at one input stride."""
+    if geometry.kernel != (1, 1) or out.height == 1:
+        return out.height == 1
+    return geometry.strides == (1, 1) and source.plane.row == out.width * source.plane.pixel
+
+
+def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int) -> View | None:
+    """A per-channel vector in the order of the packed weights."""
+    groups = 1 if source.kind == "depthwise" else source.groups
+    return None if value is None else _in_tiles(ctx, value, packed_channels(channels, groups=groups, oc_tile=oc_tile))
+
+
+def channel_blocks(ctx: Lowering, value: Value) -> View:
+    """A vector [C], padded with zeros to whole blocks."""
+    return _in_tiles(ctx, value, packed_channels(value.shape[0], groups=1, oc_tile=BLOCK))
+
+
+def _in_tiles(ctx: Lowering, value: Value, params: Params) -> View:
+    n = PACK_CHANNELS.read(params.ints())
+
+    def emit(context: Lowering, vector: PlainView, destination: View) -> None:
+        context.emit("pack_channels", params, values=vector, packed=destination)
+
+    return ctx.packed(value, ("channels", *n), n.groups * -(-n.per_group // n.oc_tile) * n.oc_tile * 4, emit)
+
+
+def _channel_bytes(channels: int, source: Input, oc_tile: int) -> int:
+    groups = 1 if source.kind == "depthwise" else source.groups
+    return groups * -(-channels // groups // oc_tile) * oc_tile * 4
+
+
+def zeros(ctx: Lowering, out: BlockedView, source: Input, oc_tile: int) -> View:
+    size = _channel_bytes(out.type.shape[1], source, oc_tile)
+    return View(out.type, ctx.builder.constant(np.zeros(size // 4, np.float32)), 0)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Weights `value`, seen as [out channels][in channels / groups][KH][KW] at element `strides` from element `first`
+    on."""
+
+    value: Value
+    shape: tuple[int, int, int, int]
+    strides: tuple[int, int, int, int]
+    groups: int
+    first: int = 0
+
+    @staticmethod
+    def of_convolution(weights: Value, groups: int) -> Packing:
+        """A convolution's weights with all taps. In three dimensions the taps along the depth count as rows of the
+        kernel."""
+        outputs, inputs, *kernel = weights.shape
+        shape = (outputs, inputs, prod(kernel[:-1]), kernel[-1])
+        return Packing(weights, shape, contiguous_strides(shape), groups)  # type: ignore[arg-type]
+
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int) -> View:
+        """The packed weights: made at prepare time if the weights are cacheable."""
+        lanes = 1 if source.kind == "k1" else BLOCK
+        if source.kind == "depthwise":
+            kernel, params = "pack_depthwise", packed_depthwise(self.shape, self.strides)
+            size = source.groups * prod(self.shape[2:]) * BLOCK * 4
+        else:
+            kernel = "pack_contraction_bf16" if source.in_pairs else "pack_contraction"
+            params = packed_contraction(self.shape, self.strides, groups=self.groups, supers=source.groups,
+                                        oc_tile=oc_tile, lanes=lanes)
+            tiles = source.groups * -(-self.shape[0] // source.groups // oc_tile)
+            size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * (2 if source.in_pairs else 4)
+
+        def emit(context: Lowering, view: PlainView, destination: View) -> None:
+            first = replace(view, offset=view.offset + 4 * self.first)
+            context.emit(kernel, params, weights=first, packed=destination)
+
+        return ctx.packed(self.value, (kernel, self.first, *params.ints()), size, emit)

@@ -1,0 +1,32 @@
+"""Depthwise 3x3 convolutions of stride 1 and 2, on their row kernels."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.lower.contraction import NO_GATE, Gate
+from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, Halo, View
+
+_TASKS_PER_THREAD = 8
+
+
+def has_row_kernel(kernel: tuple[int, int], strides: tuple[int, int], dilations: tuple[int, int]) -> bool:
+    return kernel == (3, 3) and dilations == (1, 1) and strides[0] == strides[1] and strides[0] in STRIDES
+
+
+def convolution(ctx: Lowering, source: BlockedView, weights: View, bias: View, out: BlockedView, *, stride: int,
+                padding: Halo, bounds: tuple[float, float], gate: Gate | None) -> None:
+    """Emit the convolution; `weights` are packed `[blocks][9][16]`, `bias` is `[blocks][16]`."""
+    planes = out.images * out.blocks
+    chunks = min(out.height, max(1, _TASKS_PER_THREAD * ctx.target.threads // planes))
+    params = DEPTHWISE[stride](
+        images=out.images, channels=out.type.shape[1], blocks=out.blocks, height=out.height, width=out.width,
+        chunk_rows=-(-out.height // chunks),
+        first=-4 * (padding.top * source.row + padding.left * BLOCK),
+        in_image_stride=4 * source.image, in_block_stride=4 * source.block, in_row_stride=4 * source.row,
+        out_image_stride=4 * out.image, out_block_stride=4 * out.block, out_row_stride=4 * out.row,
+        gate=gate is not None, **by_name("lower upper slope offset scale shift", (*bounds, *(gate or NO_GATE))),
+    )
+    ctx.emit(f"depthwise3x3_s{stride}", params, input=source, weights=weights, bias=bias, output=out,
+             operations=18 * out.type.size, bytes=4 * (source.type.size + out.type.size + 9 * out.type.shape[1]))

@@ -1,0 +1,119 @@
+"""Elementwise ops, in whichever layout their operands have."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.op_table import ops_of
+from ngraph_mxnet.targets.cpu.lower import wide
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.targets.cpu.params import KERNELS
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, View
+
+
+def check_f32(node: Node) -> str | None:
+    found = {v.type.element.name for v in node.inputs}
+    return None if found <= {"f32"} else f"{node.op.name} of {', '.join(sorted(found))} has no CPU kernel, only f32"
+
+
+def _check_arithmetic(node: Node) -> str | None:
+    return None if _has_own_kernel(node) else wide.missing(node.op, node.inputs[0].type.element)
+
+
+def _has_own_kernel(node: Node) -> bool:
+    """Whether the op runs in float32 as it is; others are computed in a wider type."""
+    return node.inputs[0].type.element.name == "f32" and node.op.name in KERNELS
+
+
+def _check_bool(node: Node) -> str | None:
+    if node.op.name not in KERNELS:
+        return f"{node.op.name} has no CPU kernel"
+    return None if all(v.type.element.name == "bool" for v in node.inputs) else "logical ops take bool on the CPU"
+
+
+@lowers(*ops_of("arithmetic"), check=_check_arithmetic)
+def arithmetic(ctx: Lowering, node: Node) -> None:
+    """float32 in the blocked layout when an operand is there and the others fit, else plain."""
+    if not _has_own_kernel(node):
+        wide.elementwise(ctx, node)
+        return
+    if ctx.has_blocked(node.output):
+        return  # a hard swish that its convolution computed
+    floats = [node.attrs[name] for name in node.op.schema]
+    operands = _blocked_operands(ctx, node)
+    if operands is None:
+        _plain(ctx, node, floats)
+        return
+    out = ctx.new_blocked(node.output)
+    ctx.strided(node.op.name, blocked_dims(out), operands, (out, blocked_strides(out)), floats)
+    ctx.set_blocked(node.output, out)
+
+
+def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, ...]]] | None:
+    """Views and strides over (image, block, row, pixel, lane); None when plain is the way."""
+    shape = node.output.shape
+    if len(shape) < 3 or not any(ctx.has_blocked(v) and v.shape == shape for v in node.inputs):
+        return None
+    if shape[1] % BLOCK and not node.op.keeps_finite:
+        return None  # what stands in the lanes beyond the channels must stay finite: later zero weights cancel it
+    kinds = [_kind(v, shape) for v in node.inputs]
+    if None in kinds or ("channel" in kinds and shape[1] % BLOCK):
+        return None
+    return [_operand(ctx, value, kind) for value, kind in zip(node.inputs, kinds, strict=True)]
+
+
+def _kind(value: Value, shape: tuple[int, ...]) -> str | None:
+    """How an operand meets a result of `shape`: `full`, per `channel`, one `scalar`, or not by blocks (None)."""
+    if value.shape == shape:
+        return "full"
+    if value.type.size == 1:
+        return "scalar"
+    padded = (1,) * (len(shape) - value.type.rank) + value.shape
+    return "channel" if padded[1] == shape[1] == value.type.size else None
+
+
+def _operand(ctx: Lowering, value: Value, kind: str | None) -> tuple[View, tuple[int, ...]]:
+    if kind == "full":
+        view = ctx.blocked(value)
+        return view, blocked_strides(view)
+    return ctx.contiguous(value), (0, BLOCK, 0, 0, 1) if kind == "channel" else (0, 0, 0, 0, 0)
+
+
+def _plain(ctx: Lowering, node: Node, floats: list[float], kernel: str = "") -> None:
+    views = [ctx.plain(value) for value in node.inputs]
+    out, shape = ctx.new_plain(node.output.type), node.output.shape
+    reads = [(view, broadcast_strides(view, shape)) for view in views]
+    ctx.strided(kernel or node.op.name, shape, reads, (out, out.strides), floats)
+    ctx.set_plain(node.output, out)
+
+
+@lowers(*ops_of("comparison"), check=_check_arithmetic)
+def comparison(ctx: Lowering, node: Node) -> None:
+    """A comparison takes any element type and gives bool."""
+    if _has_own_kernel(node):
+        _plain(ctx, node, [])
+    else:
+        wide.elementwise(ctx, node)
+
+
+@lowers(*ops_of("logical"), check=_check_bool)
+def logical(ctx: Lowering, node: Node) -> None:
+    """bool to bool."""
+    _plain(ctx, node, [])
+
+
+@lowers("select")
+def select(ctx: Lowering, node: Node) -> None:
+    """bool and two of any element type to one of these."""
+    element = node.output.type.element
+    _plain(ctx, node, [], "select" if element.name == "f32" else f"select_{element.size}")
+
+
+@lowers("convert")
+def convert(ctx: Lowering, node: Node) -> None:
+    """Between any two element types."""
+    source, target = node.inputs[0], node.output
+    if source.type.element == target.type.element:
+        ctx.alias(target, source)
+    else:
+        ctx.set_plain(target, wide.converted(ctx, ctx.plain(source), target.type.element))

@@ -1,0 +1,142 @@
+"""Clusters: one generated kernel where there is a generator for it, else one kernel for each op of the body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.targets.cpu.codegen.describe import Description, Read, describe
+from ngraph_mxnet.targets.cpu.codegen.generator import Generator
+from ngraph_mxnet.targets.cpu.codegen.spec import SCRATCH_BYTES, LoopKernel, Tensor, collapse, saved, tile_of
+from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, View, contiguous_strides, images_of
+
+Strides = tuple[int, ...]
+Placed = tuple[View, Strides]
+
+
+@lowers("fused")
+def fused(ctx: Lowering, node: Node) -> None:
+    """In the blocked layout when an operand is there and the others fit, else plain."""
+    description = describe(node.attrs["body"])
+    if ctx.target.generator is None or description is None:
+        _expand(ctx, node)
+        return
+    reads = _blocked_reads(ctx, node, description)
+    if reads is not None:
+        outputs = [ctx.new_blocked(value) for value in node.outputs]
+        _emit(ctx, ctx.target.generator, description, blocked_dims(outputs[0]), reads,
+              [(view, blocked_strides(view)) for view in outputs])
+        for value, view in zip(node.outputs, outputs, strict=True):
+            ctx.set_blocked(value, view)
+    elif not _plain(ctx, ctx.target.generator, node, description):
+        _expand(ctx, node)
+
+
+def _emit(ctx: Lowering, generator: Generator, description: Description, shape: tuple[int, ...],
+          reads: Sequence[Placed], writes: Sequence[Placed]) -> bool:
+    """One call of the generated kernel; False when there can't be one over these strides."""
+    collapsed = collapse(shape, [strides for _, strides in (*reads, *writes)], description.rows)
+    if collapsed is None:
+        return False
+    sizes, strides = collapsed
+    elements = [step.element for step in description.steps if step.op == "load"]
+    elements += [description.steps[number].element for number in description.results]
+    kernel = LoopKernel(sizes, tile_of(sizes, description.rows > 0), tuple(map(Tensor, elements, strides)),
+                        tuple(description.steps), tuple(description.results))
+    if len(saved(kernel)) * sizes[-1] * 4 > SCRATCH_BYTES:
+        return False
+    views = [view for view, _ in reads]
+    outputs = [view for view, _ in writes]
+    ctx.builder.emit(generator.symbol(kernel), [view.operand for view in (*views, *outputs)], [], [], kernel.tasks,
+                     reads=views, writes=outputs, origin=ctx.origin)
+    return True
+
+
+def _plain(ctx: Lowering, generator: Generator, node: Node, description: Description) -> bool:
+    views = [ctx.plain(node.inputs[read.parameter]) for read in description.reads]
+    if description.rows:
+        # Rows must be at one stride each.
+        views = [ctx.contiguous(node.inputs[read.parameter]) if read.shape == description.shape else view
+                 for read, view in zip(description.reads, views, strict=True)]
+    reads = [(view, _plain_strides(view, read, description)) for view, read in
+             zip(views, description.reads, strict=True)]
+    outputs = [ctx.new_plain(value.type) for value in node.outputs]
+    writes = [(view, _output_strides(view, description)) for view in outputs]
+    if not _emit(ctx, generator, description, description.shape, reads, writes):
+        return False
+    for value, view in zip(node.outputs, outputs, strict=True):
+        ctx.set_plain(value, view)
+    return True
+
+
+def _plain_strides(view: PlainView, read: Read, description: Description) -> Strides:
+    """Strides over the space."""
+    rest = len(read.shape) - view.type.rank
+    view = PlainView(TensorType(view.type.element, read.shape), view.buffer, view.offset, view.writers,
+                     (*view.strides, *(0,) * rest))
+    return broadcast_strides(view, description.shape)
+
+
+def _output_strides(view: PlainView, description: Description) -> Strides:
+    outer = len(description.outer)
+    if view.type.shape == description.shape:
+        return view.strides
+    return (*view.strides[:outer], *(0,) * description.rows)
+
+
+def _blocked_reads(ctx: Lowering, node: Node, description: Description) -> list[Placed] | None:
+    """Views and strides over (image, block, row, pixel, lane); None when plain is the way."""
+    shape = description.shape
+    if description.rows or len(shape) not in (3, 4, 5):
+        return None
+    if not any(ctx.has_blocked(node.inputs[r.parameter]) and r.shape == shape for r in description.reads):
+        return None
+    if any(value.type.element.name != "f32" for value in (*node.inputs, *node.outputs)):
+        return None
+    ragged = shape[1] % BLOCK != 0
+    if ragged and not all(step.op in ("load", "constant") or get_op(step.op).keeps_finite
+                          for step in description.steps):
+        return None
+    placed = [_blocked_read(ctx, node.inputs[read.parameter], read, description, ragged) for read in description.reads]
+    return None if None in placed else placed  # type: ignore[return-value]
+
+
+def _blocked_read(ctx: Lowering, value: Value, read: Read, description: Description, ragged: bool) -> Placed | None:
+    shape = (1,) * (len(description.shape) - len(read.shape)) + read.shape
+    images, channels, *pixels = shape
+    if channels == 1:
+        if value.type.size == 1:
+            return ctx.contiguous(value), (0, 0, 0, 0, 0)
+        plain = ctx.contiguous(value)
+        steps = broadcast_strides(PlainView(TensorType(plain.type.element, shape), plain.buffer, plain.offset,
+                                            plain.writers, contiguous_strides(shape)), description.shape)
+        if len(shape) == 5:
+            return None
+        row, pixel = (0, *steps[2:])[-2:]
+        return plain, (steps[0], 0, row, pixel, 0)
+    if value.shape == shape and (len(shape) < 5 or shape == description.shape):
+        view = ctx.blocked(value)
+        images, row, pixel = images_of(shape), *(1, *pixels)[-2:]
+        return view, (_if(images > 1, view.image), view.block, _if(row > 1, view.row), _if(pixel > 1, BLOCK), 1)
+    if all(p == 1 for p in pixels) and not ragged and (len(shape) < 5 or images == 1):
+        return ctx.contiguous(value), (_if(images > 1, channels), BLOCK, 0, 0, 1)
+    return None
+
+
+def _if(condition: bool, stride: int) -> int:
+    return stride if condition else 0
+
+
+def _expand(ctx: Lowering, node: Node) -> None:
+    """Lower the body's nodes one by one: all are elementwise or work on rows, so that none needs a layout plan."""
+    body = node.attrs["body"]
+    for parameter, operand in zip(body.parameters, node.inputs, strict=True):
+        ctx.alias(parameter, operand)
+    for inner in body.nodes:
+        RULES[inner.op.name].lower(ctx, inner)
+    for output, result in zip(node.outputs, body.results, strict=True):
+        ctx.alias(output, result)

@@ -1,0 +1,87 @@
+"""Reading and writing at positions that are data."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import Shape, TensorType, i64
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.wide import computing_element, converted, read, written
+from ngraph_mxnet.targets.cpu.params import Params
+from ngraph_mxnet.targets.cpu.params import gather as records
+from ngraph_mxnet.targets.cpu.params.record import GRAIN
+from ngraph_mxnet.targets.cpu.params.reduction import around
+from ngraph_mxnet.targets.cpu.planning.view import PlainView
+
+
+@lowers("gather")
+def gather(ctx: Lowering, node: Node) -> None:
+    """Along any axis."""
+    data, indices = node.inputs
+    params = records.gathering(data.shape, node.attrs["axis"], indices.type.size, wrap=node.attrs["mode"] == "wrap")
+    _rows(ctx, node, _wide(ctx, indices), params)
+
+
+@lowers("gather_elements")
+def gather_elements(ctx: Lowering, node: Node) -> None:
+    """The positions of the elements in the flat data, then these as rows of one element."""
+    data, indices = node.inputs
+    axis, wrap = node.attrs["axis"] % data.type.rank, node.attrs["mode"] == "wrap"
+    positions = ctx.new_plain(TensorType(i64, indices.shape))
+    params = records.ELEMENT_POSITIONS(**around(data.shape, axis), count=indices.shape[axis], wrap=wrap)
+    ctx.emit("element_positions", params, indices=_wide(ctx, indices), output=positions)
+    _rows(ctx, node, positions, records.gathering((data.type.size,), 0, indices.type.size))
+
+
+@lowers("gather_nd")
+def gather_nd(ctx: Lowering, node: Node) -> None:
+    """The positions of the coordinates, then rows."""
+    data, indices = node.inputs
+    axes = indices.shape[0]
+    rows = (prod(data.shape[:axes]), prod(data.shape[axes:]))
+    _rows(ctx, node, _positions(ctx, indices, data.shape), records.gathering(rows, 0, prod(indices.shape[1:])))
+
+
+@lowers("scatter_nd")
+def scatter_nd(ctx: Lowering, node: Node) -> None:
+    """A copy of the data, then rows into it; what combines elements is computed in a wide type."""
+    data, indices, updates = node.inputs
+    own, reduction = data.type.element, node.attrs["reduction"]
+    how, view = str(own.size), ctx.plain(data)
+    rows, code = ctx.contiguous(updates), None
+    if reduction != "none":
+        element = computing_element(own)
+        ordered = reduction in ("max", "min")
+        view, rows = (read(ctx, value, element, ordered=ordered) for value in (data, updates))
+        how, rows, code = element.name, ctx.dense(rows), float(records.SCATTER_CODES[reduction])
+    out = ctx.copy(view, ctx.new_plain(view.type))
+    changed = PlainView(out.type, out.buffer, out.offset, strides=out.strides)
+    rows_of_data, inner = (prod(part) for part in (data.shape[:indices.shape[0]], data.shape[indices.shape[0]:]))
+    numbers = records.scattered(rows_of_data, inner, prod(indices.shape[1:]))
+    params = records.SCATTER(**numbers) if code is None else records.SCATTER_INTO(**numbers, code=code)
+    ctx.emit(f"scatter_{how}", params, updates=rows, positions=_positions(ctx, indices, data.shape), output=changed,
+             after=[out], bytes=2 * updates.type.bytes)
+    done = PlainView(out.type, out.buffer, out.offset, [*out.writers, *changed.writers], out.strides)
+    ctx.set_plain(node.output, written(ctx, done, own, ordered=reduction in ("max", "min")))
+
+
+def _wide(ctx: Lowering, indices: Value) -> PlainView:
+    """The indices as contiguous i64."""
+    return converted(ctx, ctx.contiguous(indices), i64)
+
+
+def _positions(ctx: Lowering, indices: Value, shape: Shape) -> PlainView:
+    """The row of each coordinate in the leading axes of `shape`."""
+    axes, count = indices.shape[0], prod(indices.shape[1:])
+    out = ctx.new_plain(TensorType(i64, (count,)))
+    params = records.COORDINATE_POSITIONS(axes=axes, count=count, points=GRAIN).followed_by(shape[:axes])
+    ctx.emit("coordinate_positions", params, coordinates=_wide(ctx, indices), output=out)
+    return out
+
+
+def _rows(ctx: Lowering, node: Node, positions: PlainView, params: Params) -> None:
+    out = ctx.new_plain(node.output.type)
+    ctx.emit(f"gather_{node.output.type.element.size}", params, data=ctx.contiguous(node.inputs[0]), indices=positions,
+             output=out)
+    ctx.set_plain(node.output, out)

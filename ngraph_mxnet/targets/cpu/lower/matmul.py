@@ -1,0 +1,191 @@
+"""Matrix products, on the contraction microkernels: the matrices of a batch are the kernel's groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
+from ngraph_mxnet.targets.cpu.lower import wide
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.contraction import check_depth, clamps
+from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
+from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
+from ngraph_mxnet.targets.cpu.params.layout import packed_channels, packed_matrices
+from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, PlainView, View, contiguous_strides
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A batch dimension: its size, and the strides in elements of a, of the packed b (in matrices), of the result."""
+
+    size: int
+    a: int
+    b: int
+    out: int
+
+    def joins(self, inner: Axis) -> bool:
+        """Whether this dimension and the one inside it are one longer dimension."""
+        mine, others = (self.a, self.b, self.out), (inner.a, inner.b, inner.out)
+        return all(stride == other * inner.size for stride, other in zip(mine, others, strict=True))
+
+
+def _check_matmul(node: Node) -> str | None:
+    element = node.inputs[0].type.element
+    if element is f16:
+        return f"{node.op.name} of f16 has no CPU kernel"
+    return check_depth(node)
+
+
+@lowers("matmul", "matmul_bias", check=_check_matmul)
+def matmul(ctx: Lowering, node: Node) -> None:
+    """A product takes operands of any rank from 2, whose batches broadcast."""
+    if node.inputs[0].type.element is not f32:
+        wide.product(ctx, node)
+        return
+    a, b = node.inputs[:2]
+    *batch, rows, channels = node.output.shape
+    pitch = -(-channels // BLOCK) * BLOCK
+    buffer = ctx.builder.arena(prod(batch) * rows * pitch * 4)
+    strides = (*contiguous_strides((*batch, rows, pitch))[:-1], 1)
+    out = PlainView(node.output.type, buffer, 0, strides=strides)
+    if node.output.type.size:
+        left = _left(ctx, a, node.attrs["transpose_a"])
+        axes = _axes(batch, a.shape[:-2], left.strides[:-2], b.shape[:-2], strides[:-2])
+        while axes and axes[-1].b == 0 and axes[-1].a == rows * left.strides[-2]:  # one matrix for all: more rows
+            rows *= axes.pop().size
+        _emit(ctx, node, left, out, axes, rows)
+    ctx.set_plain(node.output, out)
+    if node.output.type.rank == 2:
+        ctx.set_blocked(node.output, BlockedView(out.type, buffer, 0, out.writers, pitch, BLOCK, BLOCK))
+
+
+def _left(ctx: Lowering, a: Value, transpose: bool) -> PlainView:
+    """Operand a, not transposed; the elements of a row are neighbours, and up to whole blocks they are finite.
+
+    Products that share the operand (queries, keys and values) share its copy.
+    """
+    key = (a, transpose)
+    if key not in ctx.rows:
+        ctx.rows[key] = _made_left(ctx, a, transpose)
+    return ctx.rows[key]
+
+
+def _made_left(ctx: Lowering, a: Value, transpose: bool) -> PlainView:
+    if a.type.rank == 2 and not transpose:
+        blocked = ctx.narrow(a) if ctx.bf16 else ctx.blocked(a)
+        return PlainView(blocked.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1))
+    view = ctx.plain(a)
+    shape, strides = list(a.shape), list(view.strides)
+    if transpose:
+        shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
+    seen = PlainView(TensorType(f32, tuple(shape)), view.buffer, view.offset, view.writers, tuple(strides))
+    if strides[-1] == 1 and shape[-1] % BLOCK == 0 and not ctx.bf16:
+        return seen
+    element, pitch = BF16 if ctx.bf16 else f32, -(-shape[-1] // BLOCK) * BLOCK
+    whole = ctx.new_plain(TensorType(element, (*shape[:-1], pitch)))
+    inside = PlainView(whole.type.with_shape(seen.type.shape), whole.buffer, 0, whole.writers, whole.strides)
+    if pitch > shape[-1]:
+        rest = PlainView(whole.type.with_shape((*shape[:-1], pitch - shape[-1])), whole.buffer,
+                         shape[-1] * element.size, whole.writers, whole.strides)
+        ctx.strided(f"fill_{element.size}", rest.type.shape, [], (rest, rest.strides), [0.0])
+    return ctx.copy(seen, inside)
+
+
+def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shape: Shape,
+          out_strides: Sequence[int]) -> list[Axis]:
+    """The batch dimensions, with neighbours joined where the strides allow; a stride is 0 where one broadcasts."""
+
+    def aligned(shape: Shape, strides: Sequence[int]) -> list[int]:
+        own = [0 if d == 1 else s for d, s in zip(shape, strides, strict=True)]
+        return [0] * (len(batch) - len(shape)) + own
+
+    a, b = aligned(a_shape, a_strides), aligned(b_shape, contiguous_strides(b_shape))
+    joined: list[Axis] = []
+    for axis in map(Axis, batch, a, b, out_strides):
+        if axis.size == 1:
+            continue
+        if joined and joined[-1].joins(axis):
+            axis = replace(axis, size=joined.pop().size * axis.size)
+        joined.append(axis)
+    return joined
+
+
+def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list[Axis], rows: int) -> None:
+    """One instruction if the batch is one dimension with a matrix b each and one without, else several."""
+    channels, depth = node.output.shape[-1], left.type.shape[-1]
+    group = max((axis for axis in axes if axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
+    image = max((axis for axis in axes if not axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
+    size = left.type.element.size  # of the packed right operand's elements too
+    blocks, plane = -(-depth // BLOCK), Plane(0, left.strides[-2] * size)
+    steps = step_table(plane, channels=blocks, channel_stride=BLOCK * size)
+    product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
+    choice = choose_tiles(ctx.target.isa, "k16", product, threads=ctx.target.threads, bf16=ctx.bf16)
+    pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, out.strides[-2] * 4))
+    matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
+    params = contraction_params(**{
+        **choice.fields(), "images": image.size, "groups": group.size, "steps": steps.size,
+        "weight_group_stride": group.b * matrix_bytes, "channel_group_stride": 0, "pixel_stride": plane.pixel,
+        "in_image_stride": image.a * size, "in_group_stride": group.a * size, "out_image_stride": image.out * 4,
+        "out_group_stride": group.out * 4, "out_block_stride": BLOCK * 4, **clamps(node),
+    })
+    packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
+                          bf16=ctx.bf16)
+    bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, channels, choice.oc_tile)
+    matrices, rights = group.size * image.size, group.size if group.b else 1
+    touched = (matrices * rows * depth + rights * depth * channels) * size + matrices * rows * channels * 4
+    for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
+        ctx.emit(choice.kernel, params, input=replace(left, offset=left.offset + a * size),
+                 weights=replace(packed, offset=packed.offset + b * matrix_bytes), bias=bias,
+                 output=replace(out, offset=out.offset + o * 4), pixels=ctx.table(pixels),
+                 steps=ctx.table(steps), operations=2 * matrices * rows * channels * depth, bytes=touched, exact=True)
+
+
+def _rest(axes: list[Axis]) -> Iterator[tuple[int, int, int]]:
+    """The offsets of a, b and the result at every index of `axes`."""
+    for index in np.ndindex(*(axis.size for axis in axes)):
+        yield tuple(sum(i * getattr(axis, name) for i, axis in zip(index, axes, strict=True))
+                    for name in ("a", "b", "out"))
+
+
+def packed_right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_bytes: int, *,
+                 bf16: bool = False) -> View:
+    """Operand b, every matrix packed, in the order of its own batch."""
+
+    def emit(context: Lowering, source: PlainView, destination: View) -> None:
+        channels, depth = (-2, -1) if transpose else (-1, -2)
+        shape, strides = source.type.shape, source.strides
+        batch, steps = list(shape[:-2]), list(strides[:-2])
+        count, between = 1, 0
+        while batch and (count == 1 or steps[-1] == count * between):  # the innermost dimensions at one stride
+            size, step = batch.pop(), steps.pop()
+            between, count = (step, size) if count == 1 else (between, count * size)
+        params = packed_matrices((shape[channels], shape[depth]), (strides[channels], strides[depth]), count=count,
+                                 between=between, oc_tile=oc_tile)
+        for number, index in enumerate(np.ndindex(*batch)):
+            offset = source.offset + 4 * sum(i * step for i, step in zip(index, steps, strict=True))
+            part = View(destination.type, destination.buffer, destination.offset + number * count * matrix_bytes,
+                        destination.writers)
+            context.emit(kernel, params, weights=replace(source, offset=offset), packed=part)
+
+    kernel = "pack_contraction_bf16" if bf16 else "pack_contraction"
+    size = prod(b.shape[:-2]) * matrix_bytes
+    return ctx.packed(b, (kernel, transpose, oc_tile), size, emit, contiguous=False)
+
+
+def _bias(ctx: Lowering, value: Value | None, channels: int, oc_tile: int) -> View:
+    """The bias as packed channels, or zeros."""
+    size = -(-channels // oc_tile) * oc_tile * 4
+    if value is None:
+        return ctx.table(np.zeros(size // 4, np.float32))
+    params = packed_channels(channels, groups=1, oc_tile=oc_tile)
+
+    def emit(context: Lowering, vector: PlainView, destination: View) -> None:
+        context.emit("pack_channels", params, values=vector, packed=destination)
+
+    return ctx.packed(value, ("channels", *params.ints()), size, emit)

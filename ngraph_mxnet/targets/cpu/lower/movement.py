@@ -1,0 +1,183 @@
+"""Ops that move elements: mostly views, else strided copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from operator import mul
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import Shape, TensorType
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, merged_dims
+from ngraph_mxnet.targets.cpu.planning.view import PlainView, contiguous_strides, plain_view
+from ngraph_mxnet.targets.cpu.program.instruction import Space
+
+
+@lowers("constant")
+def constant(ctx: Lowering, node: Node) -> None:
+    """Nothing: it is stored in the Program that reads it, when that is lowered."""
+
+
+@lowers("identity", "dropout")
+def identity(ctx: Lowering, node: Node) -> None:
+    """The same memory."""
+    ctx.alias(node.output, node.inputs[0])
+
+
+@lowers("reshape")
+def reshape(ctx: Lowering, node: Node) -> None:
+    """The same memory, if strides can say so or the operand has no gaps."""
+    source = ctx.plain(node.inputs[0])
+    strides = moved_strides(source.type.shape, source.strides, node.output.shape)
+    if strides is None:
+        source = ctx.contiguous(node.inputs[0])
+        strides = contiguous_strides(node.output.shape)
+    ctx.set_plain(node.output, _see(source, node.output.type, strides))
+
+
+def moved_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
+    """Strides over `wanted`, of the same elements in the same order, or None where one stride an axis can't say it.
+
+    >>> moved_strides((4, 6), (1, 4), (4, 2, 3)), moved_strides((4, 6), (1, 4), (24,))
+    ((1, 12, 4), None)
+    """
+    if 0 in shape:
+        return contiguous_strides(wanted)
+    runs = merged_dims(shape, [strides])[::-1]
+    result, inner = [], 1
+    for size in reversed(wanted):
+        if size == 1:
+            result.append(1)
+            continue
+        while runs and inner == runs[0][0]:
+            runs, inner = runs[1:], 1
+        if not runs or runs[0][0] % (inner * size):
+            return None
+        result.append(inner * runs[0][1][0])
+        inner *= size
+    return tuple(reversed(result))
+
+
+@lowers("bitcast")
+def bitcast(ctx: Lowering, node: Node) -> None:
+    """The same memory."""
+    source = ctx.plain(node.inputs[0])
+    ctx.set_plain(node.output, _see(source, node.output.type, source.strides))
+
+
+@lowers("transpose")
+def transpose(ctx: Lowering, node: Node) -> None:
+    """A view; whoever needs contiguous memory copies."""
+    source = ctx.plain(node.inputs[0])
+    ctx.set_plain(node.output, _see(source, node.output.type, tuple(source.strides[i] for i in node.attrs["order"])))
+
+
+@lowers("broadcast")
+def broadcast(ctx: Lowering, node: Node) -> None:
+    """A view with strides of 0."""
+    source = ctx.plain(node.inputs[0])
+    ctx.set_plain(node.output, _see(source, node.output.type, broadcast_strides(source, node.output.shape)))
+
+
+def broadcast_strides(view: PlainView, shape: Shape) -> tuple[int, ...]:
+    """The view's strides over `shape`, to which it broadcasts as in NumPy."""
+    missing = len(shape) - view.type.rank
+    own = [0 if d == 1 and target != 1 else s
+           for d, s, target in zip(view.type.shape, view.strides, shape[missing:], strict=True)]
+    return (0,) * missing + tuple(own)
+
+
+@lowers("slice")
+def slice_(ctx: Lowering, node: Node) -> None:
+    """A view, also for negative steps."""
+    source = ctx.plain(node.inputs[0])
+    begin, steps = node.attrs["begin"], node.attrs["strides"]
+    offset = sum(b * s for b, s in zip(begin, source.strides, strict=True)) if node.output.type.size else 0
+    strides = tuple(step * s for step, s in zip(steps, source.strides, strict=True))
+    ctx.set_plain(node.output, _see(source, node.output.type, strides, offset))
+
+
+def _see(view: PlainView, type_: TensorType, strides: tuple[int, ...], first: int = 0) -> PlainView:
+    """The same memory with another shape and strides, starting `first` elements further."""
+    return PlainView(type_, view.buffer, view.offset + first * type_.element.size, view.writers, strides)
+
+
+def plain_concat(ctx: Lowering, node: Node) -> None:
+    """One strided copy an operand."""
+    out, axis = ctx.new_plain(node.output.type), node.attrs["axis"]
+    first = 0
+    for value in node.inputs:
+        part = PlainView(value.type, out.buffer, out.offset + first * out.strides[axis] * value.type.element.size,
+                         out.writers, out.strides)
+        ctx.copy(ctx.plain(value), part)
+        first += value.shape[axis]
+    ctx.set_plain(node.output, out)
+
+
+@lowers("pad")
+def pad(ctx: Lowering, node: Node) -> None:
+    """The value everywhere, then a copy inside; edges and mirror images are copies too."""
+    if node.attrs["mode"] != "constant":
+        _pad_with_elements(ctx, node)
+        return
+    source, out = ctx.plain(node.inputs[0]), ctx.new_plain(node.output.type)
+    size = node.output.type.element.size
+    with np.errstate(all="ignore"):
+        array = np.asarray(node.attrs["value"]).astype(node.output.type.element.numpy)
+    value = plain_view(node.output.type.with_shape(()), ctx.builder.constant(array))
+    ctx.strided(f"copy_{SIZE_SUFFIX[size]}", out.type.shape, [(value, (0,) * out.type.rank)], (out, out.strides))
+    first = sum(p * s for p, s in zip(node.attrs["pads_begin"], out.strides, strict=True))
+    inside = PlainView(source.type, out.buffer, first * size, strides=out.strides)
+    ctx.strided(f"copy_{SIZE_SUFFIX[size]}", source.type.shape, [(source, source.strides)],
+                (inside, inside.strides), after=[out])
+    ctx.set_plain(node.output, PlainView(out.type, out.buffer, 0, [*out.writers, *inside.writers], out.strides))
+
+
+def _pad_with_elements(ctx: Lowering, node: Node) -> None:
+    """One copy for each combination of the parts of the axes."""
+    source, out, size = ctx.plain(node.inputs[0]), ctx.new_plain(node.output.type), node.output.type.element.size
+    pads = zip(source.type.shape, node.attrs["pads_begin"], node.attrs["pads_end"], strict=True)
+    for parts in product(*(_padded_parts(*sizes, node.attrs["mode"]) for sizes in pads)):
+        targets, firsts, steps, counts = zip(*parts, strict=True)
+        type_ = source.type.with_shape(counts)
+        strides = tuple(step * stride for step, stride in zip(steps, source.strides, strict=True))
+        read = _see(source, type_, strides, sum(map(mul, firsts, source.strides)))
+        ctx.copy(read, PlainView(type_, out.buffer, out.offset + sum(map(mul, targets, out.strides)) * size,
+                                 out.writers, out.strides))
+    ctx.set_plain(node.output, out)
+
+
+def _padded_parts(size: int, begin: int, end: int, mode: str) -> Iterator[tuple[int, int, int, int]]:
+    """A padded axis in parts that read with a constant step: place in the result, first element, step and count."""
+    places = [int(place) for place in np.pad(np.arange(size), (begin, end), mode)]  # type: ignore[call-overload]
+    for at, stop in ((0, begin), (begin, begin + size), (begin + size, begin + size + end)):
+        while at < stop:
+            step = places[at + 1] - places[at] if at + 1 < stop else 1
+            count = next((i for i in range(1, stop - at) if places[at + i] != places[at] + i * step), stop - at)
+            yield at, places[at], step, count
+            at += count
+
+
+def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:
+    """Have a result in the caller's memory: made there where that is possible, else copied, out of either layout."""
+    ctx.origin = "result"
+    source = ctx.plain(value)
+    if not _made_there(ctx, source, destination):
+        ctx.copy(source, destination)
+
+
+def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> bool:
+    """Give the whole buffer of `source` the place of `destination`, if nobody reads it and no kernel writes more."""
+    buffer = source.buffer
+    whole = (buffer.space is Space.ARENA and buffer.region is None and source.offset == 0
+             and buffer.bytes == destination.type.bytes and source.strides == destination.strides)
+    if not whole:
+        return False
+    touching = (i for i in ctx.builder.instructions if any(own is buffer for own, _ in i.operands))
+    if not all(i in source.writers and i.exact for i in touching):
+        return False
+    buffer.space, buffer.index = destination.buffer.space, destination.buffer.index
+    return True

@@ -1,0 +1,39 @@
+"""Convolutions of data with zeros between its elements (transposed convolutions): one contraction for each phase."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Input, Packing, contract
+from ngraph_mxnet.targets.cpu.planning.phases import AxisPhase, Phases
+from ngraph_mxnet.targets.cpu.planning.view import BlockedView, Halo
+
+
+def convolution(ctx: Lowering, phases: Phases, source: Input, packing: Packing, geometry: Geometry,
+                outputs: list[BlockedView], epilogue: Epilogue, residual: BlockedView | None) -> None:
+    """Emit the phases, which may run at once: each writes pixels of its own."""
+    for rows, columns in phases.pairs:
+        outs = [_places(view, rows, columns, phases.steps) for view in outputs]
+        kept = _places(residual, rows, columns, phases.steps) if residual is not None else None
+        part = Geometry((rows.taps, columns.taps), (1, 1), (rows.dilation, columns.dilation), geometry.groups,
+                        Halo(rows.pad, 0, columns.pad, 0))
+        contract(ctx, source, _taps(packing, rows, columns), part, outs, epilogue, kept)
+
+
+def _taps(packing: Packing, rows: AxisPhase, columns: AxisPhase) -> Packing:
+    """The weights of the phase's taps."""
+    outputs, inputs, row, column = packing.strides
+    return replace(
+        packing, shape=(*packing.shape[:2], rows.taps, columns.taps),
+        strides=(outputs, inputs, row * rows.tap_step, column * columns.tap_step),
+        first=packing.first + rows.tap * row + columns.tap * column,
+    )
+
+
+def _places(view: BlockedView, rows: AxisPhase, columns: AxisPhase, steps: tuple[int, int]) -> BlockedView:
+    """The pixels of the phase; the view shares the writers."""
+    shape = (*view.type.shape[:2], rows.count, columns.count)
+    offset = view.offset + (rows.first * view.row + columns.first * view.pixel) * view.type.element.size
+    return replace(view, type=view.type.with_shape(shape), offset=offset, row=view.row * steps[0],
+                   pixel=view.pixel * steps[1])

@@ -1,0 +1,61 @@
+"""Resizing, sampling by a grid, and regions of interest."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ops.resize import adaptive_taps, resize_taps
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.contraction import check_rank
+from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
+from ngraph_mxnet.targets.cpu.params import KERNELS
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.spatial import RESAMPLE, SAMPLE
+from ngraph_mxnet.targets.cpu.planning.view import BlockedView
+
+
+@lowers("resize", "adaptive_avg_pool", check=check_rank)
+def resample(ctx: Lowering, node: Node) -> None:
+    """One kernel: what each output row and column reads stands in constant tables."""
+    (data,), attrs = node.inputs, node.attrs
+    pairs = list(zip(data.shape[2:], attrs["sizes"], strict=True))
+    if node.op.name == "resize":
+        rows, columns = (resize_taps(size, out, attrs["mode"], attrs["corners"]) for size, out in pairs)
+    else:
+        rows, columns = (adaptive_taps(size, out) for size, out in pairs)
+    source, out = ctx.blocked(data), ctx.new_blocked(node.output)
+    params = RESAMPLE(**_image(source, out), taps_h=rows[1].shape[1], taps_w=columns[1].shape[1])
+    ctx.emit("resample_blocked", params, input=source, output=out, **by_name(
+        "first_row row_weights first_column column_weights", (ctx.table(taps) for taps in (*rows, *columns))))
+    ctx.set_blocked(node.output, out)
+
+
+def _image(source: BlockedView, out: BlockedView) -> dict[str, int]:
+    """Sizes and strides of both."""
+    return {"n": source.images, "c16": source.blocks, "h": source.height, "w": source.width, "out_h": out.height,
+            "out_w": out.width, **by_name("in_n in_c16 in_row", blocked_strides(source)[:3]),
+            **by_name("out_n out_c16 out_row", blocked_strides(out)[:3])}
+
+
+@lowers("bilinear_sample", check=check_f32)
+def bilinear_sample(ctx: Lowering, node: Node) -> None:
+    """On plain layout: the places that pixels read have no order."""
+    images, grid = (ctx.contiguous(value) for value in node.inputs)
+    out = ctx.new_plain(node.output.type)
+    params = SAMPLE(**by_name("n c h w", images.type.shape), places=prod(node.output.shape[2:]))
+    ctx.emit("bilinear_sample", params, images=images, grid=grid, output=out)
+    ctx.set_plain(node.output, out)
+
+
+@lowers("roi_align", "roi_max_pool", check=check_rank)
+def regions(ctx: Lowering, node: Node) -> None:
+    """16 channels of a region at once; a region of the result is an image."""
+    data, rois = node.inputs
+    source, out = ctx.blocked(data), ctx.new_blocked(node.output)
+    kernel = f"{node.op.name}_blocked"
+    record = KERNELS[kernel]
+    params = record(**_image(source, out), regions=out.images, samples=node.attrs.get("samples", 0),
+                    **{name: node.attrs[name] for name in record.floats})
+    ctx.emit(kernel, params, input=source, regions=ctx.contiguous(rois), output=out)
+    ctx.set_blocked(node.output, out)

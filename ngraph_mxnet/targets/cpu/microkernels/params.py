@@ -1,0 +1,192 @@
+"""The contract of the contraction kernels: operands, parameters and task numbering.
+
+One frame serves convolution, matrix multiply and depthwise convolution. A kernel computes, for every image,
+channel group, output channel `c` of the group and output pixel `p` (byte offsets throughout):
+
+    acc[c, p] = bias[c] + sum over step s, lane k:  input[pixel_in[p] + step[s] + 4 k] * weights[s, k, c]
+    y         = gate(clamp(acc + residual, lower, upper))                     -> output[pixel_out[p]]
+    y2        = clamp(y * scale2[c] + shift2[c], lower2, upper2)              -> output2[pixel_out2[p]]
+
+`residual`, gate and the second output are optional (`FLAG_*`). gate(x) is x * clamp(x * slope + offset, 0, 1) * scale +
+shift, a hard swish. A clamp keeps NaN. Geometry lives in two constant
+tables (`tables.py`): where a pixel starts, and where a kernel tap and an input channel (block) lie relative
+to it. So stride, dilation, padding (through the input's zero halo) and layouts never reach the kernel.
+
+Kinds, by what one entry of the step table stands for:
+    k16        16 consecutive input floats: blocked inputs, or matrix rows with K a multiple of 16
+    k1         one input float: plain NCHW inputs of few channels (the stem), blocked inputs whose blocks are not
+               full, matrix rows of any K
+    depthwise  16 consecutive floats multiplied lane by lane; a "group" is one 16-channel block
+
+Variants ending in `_bf16` read inputs of k16 and depthwise as bf16: a block's pixel has 32 bytes, and channel k of a
+step lies at 2 k. The weights of k16 are bf16 too, in pairs of input channels. Outputs and residuals are bf16 where
+the flags say so; all else is float32. A store rounds to nearest, ties to even. Sums are float32; in which order
+and with which intermediate roundings is up to the dot instruction, which also takes denormals for zeros.
+
+Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel (32 in bf16) are read
+and written, at `block * *_block_stride + pixel_*[p]`. With an `oc_tile` of 8 weight tiles are half blocks; where a
+group ends with the lower half, the upper one is written zeros. `residual` may be `output` itself unless the steps are
+split into blocks, which a bf16 output does not allow: it can't hold the sums so far.
+
+Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 8, 16 or
+32, is the variant's number of output channels per weight tile. Weights are packed
+`[groups][oc_groups][steps * lanes][oc_tile]`, or in bf16 `[groups][oc_groups][steps * 8][oc_tile][2]`
+(`tests/targets/cpu/packing_references.py`), and, as `bias`, `scale2` and `shift2`
+(`[groups][oc_groups][oc_tile]`), 64-byte aligned and padded with zeros. Matrices of a batch are groups too;
+they may share weights or channel vectors.
+
+Tasks are numbered flat over (group, oc group, image, chunk) for `ORDER_CHANNELS`, and over
+(image, group, chunk, oc group) for `ORDER_PIXELS`, last fastest. A chunk is `chunk_tiles` consecutive
+tiles of at most M pixels; a row of `row_pixels` pixels is cut into `row_tiles` tiles whose sizes differ by
+at most one, the larger first. Variants ending in `_rows` ask that the pixels of one row lie `pixel_stride`
+bytes apart in the input; for the others a row may be the whole image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Variant, variants
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, span
+
+ORDER_CHANNELS = 0
+"""Weights stay in cache: output channels outermost."""
+ORDER_PIXELS = 1
+"""A chunk of the input stays in cache: pixels outermost."""
+
+FLAG_RESIDUAL = 1
+FLAG_OUTPUT2 = 2
+FLAG_OUTPUT_BF16 = 4
+FLAG_RESIDUAL_BF16 = 8
+FLAG_OUTPUT2_BF16 = 16
+FLAG_GATE = 32
+
+
+class Operand(IntEnum):
+    """Index of each pointer in `tensors`. A pointer whose flag is not set is never read."""
+
+    INPUT = 0
+    WEIGHTS = 1
+    BIAS = 2
+    OUTPUT = 3
+    RESIDUAL = 4
+    PIXELS = 5
+    STEPS = 6
+    OUTPUT2 = 7
+    SCALE2 = 8
+    SHIFT2 = 9
+
+
+CONTRACTIONS: Mapping[str, Variant] = {
+    f"contraction_{variant.name}": variant for isa in reversed(ISAS) for variant in variants(isa)}
+"""By kernel; the largest tile is the instruction set's own."""
+
+Table = Callable[[str, int], np.ndarray]
+"""So many int32 at an operand that is a constant."""
+
+
+def _tasks(p: Any) -> int:
+    if p.steps < 1 or p.step_block < 1:
+        raise ValueError(f"{p.steps} steps in blocks of {p.step_block}")
+    return p.images * p.groups * p.oc_groups * -(-p.rows * p.row_tiles // p.chunk_tiles)
+
+
+def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
+    """The bytes that a call touches. Raises ValueError for tiles that the variant has not."""
+    variant, table = call
+    pixels = n.rows * n.row_pixels
+    tile, larger = divmod(n.row_pixels, n.row_tiles)
+    first_block = (n.oc_groups - 1) // 2 if variant.half else (n.oc_groups - 1) * variant.blocks
+    if not 1 <= tile <= tile + bool(larger) <= variant.tile or first_block >= n.out_blocks:
+        raise ValueError(f"no tiles of {variant.name} for {n.row_pixels} pixels in {n.row_tiles} tiles, "
+                         f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
+    if variant.bf16 and n.flags & FLAG_OUTPUT_BF16 and n.step_block < n.steps:
+        raise ValueError(f"sums of {n.step_block} of {n.steps} steps are kept in a bf16 output")
+    if n.weight_group_stride % min(4 * BLOCK, 4 * variant.oc_tile):
+        raise ValueError(f"weights of groups {n.weight_group_stride} bytes apart are not aligned")
+    offsets = table("pixels", 4 * pixels).reshape(4, pixels)
+    steps = table("steps", n.steps)
+
+    def around(operand: str, low: int, high: int, *axes: tuple[int, int]) -> Span:
+        name, first, last = span(operand, 1, *axes, last=0)
+        return name, first + low, last + high
+
+    inputs = offsets[0]
+    if variant.rows:
+        numbers = np.arange(n.row_tiles)
+        starts = (numbers * tile + np.minimum(numbers, larger) + np.arange(n.rows)[:, None] * n.row_pixels)
+        ends = (tile + (numbers < larger) - 1) * n.pixel_stride + inputs[starts].astype(np.int64)
+        inputs = np.concatenate((inputs[starts], ends), axis=None)
+    lane_bytes = 4 if variant.kind == "k1" else 32 if variant.bf16 else 64
+    spans = [around("input", int(inputs.min()) + int(steps.min()), int(inputs.max()) + int(steps.max()) + lane_bytes,
+                    (n.images, n.in_image_stride), (n.groups, n.in_group_stride))]
+    panel = 4 * variant.oc_tile * n.steps * variant.lanes
+    channels = (n.groups, n.channel_group_stride)
+    vector = 4 * variant.oc_tile * n.oc_groups
+    spans += [around("weights", 0, panel * n.oc_groups, (n.groups, n.weight_group_stride)),
+              around("bias", 0, vector, channels)]
+    strides = {"output": (n.out_image_stride, n.out_group_stride, n.out_block_stride),
+               "residual": (n.res_image_stride, n.res_group_stride, n.res_block_stride),
+               "output2": (n.out2_image_stride, n.out2_group_stride, n.out2_block_stride)}
+    results = [("output", 1, 0, FLAG_OUTPUT_BF16), ("residual", 2, FLAG_RESIDUAL, FLAG_RESIDUAL_BF16),
+               ("output2", 3, FLAG_OUTPUT2, FLAG_OUTPUT2_BF16)]
+    for operand, row, flag, narrow in results:
+        if n.flags & flag == flag:
+            axes = zip((n.images, n.groups, n.out_blocks), strides[operand], strict=True)
+            pixel = 4 * BLOCK // (2 if variant.bf16 and n.flags & narrow else 1)
+            spans.append(around(operand, int(offsets[row].min()), int(offsets[row].max()) + pixel, *axes))
+    if n.flags & FLAG_OUTPUT2:
+        spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
+    return spans
+
+
+CONTRACTION = Kernels(
+    " ".join(CONTRACTIONS),
+    tensors="input weights bias >output residual? pixels steps >output2? scale2? shift2?",
+    ints="images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order steps step_block flags "
+         "pixel_stride weight_group_stride channel_group_stride in_image_stride in_group_stride out_image_stride "
+         "out_group_stride out_block_stride res_image_stride res_group_stride res_block_stride out2_image_stride "
+         "out2_group_stride out2_block_stride",
+    sizes=8, floats="lower upper lower2 upper2 slope offset scale shift", tasks=_tasks,
+    reach=contraction_reach,
+)
+"""Strides are in bytes. A number that the flags leave unused may be anything.
+
+images: images that differ by `*_image_stride` only.
+groups: channel groups (after merging into super-groups); for depthwise the number of 16-channel blocks.
+oc_groups: weight tiles of `oc_tile` output channels in a group, ceil(channels / oc_tile).
+out_blocks: 16-channel output blocks in a group.
+rows: rows of pixels in an image; rows * row_pixels is the width of the pixel table.
+row_tiles: tiles per row; ceil(row_pixels / row_tiles) must not exceed the variant's largest tile.
+chunk_tiles: tiles in a task, counted through the rows of an image.
+steps: entries of the step table, at least 1.
+step_block: steps that a task sums for all its tiles before it takes the next ones, so that their weights stay in
+    L1; the output holds the sums so far.
+flags: sum of `FLAG_*`.
+pixel_stride: input bytes between neighbouring output pixels of a row; `_rows` variants only.
+weight_group_stride: between the packed weights of two groups; 0 if they share them.
+channel_group_stride: the same for `bias`, `scale2` and `shift2`.
+"""
+
+_DEFAULTS = {
+    **dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1, "lower": float("-inf"), "upper": float("inf"),
+    "lower2": float("-inf"), "upper2": float("inf"), "slope": 1 / 6, "offset": 0.5, "scale": 1.0, "shift": 0.0,
+}
+
+
+def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels: int, row_tiles: int, chunk_tiles: int,
+                       steps: int, out_block_stride: int, **others: Any) -> Params:
+    """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped; the
+    groups' blocks follow each other."""
+    given = {**_DEFAULTS, "oc_groups": oc_groups, "out_blocks": out_blocks, "rows": rows, "row_pixels": row_pixels,
+             "row_tiles": row_tiles, "chunk_tiles": chunk_tiles, "steps": steps, "out_block_stride": out_block_stride,
+             **others}
+    given["step_block"] = given["step_block"] or steps
+    for prefix in ("out", "res", "out2"):
+        if f"{prefix}_group_stride" not in others:
+            given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
+    return CONTRACTION(**given)

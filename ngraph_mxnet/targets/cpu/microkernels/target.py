@@ -1,0 +1,81 @@
+"""LLVM targets of the three ISAs; object code and in-process loading."""
+
+from __future__ import annotations
+
+import functools
+
+import llvmlite.binding as llvm
+
+from ngraph_mxnet.targets.cpu.microkernels.contraction import build_module
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, symbol, variants
+
+__all__ = ["emit_assembly", "emit_object", "load", "target_machine"]
+
+_TRIPLE = "x86_64-unknown-linux-gnu"
+
+# Generic CPU names keep LLVM's scheduling models of single products out: the one of znver4 hoists
+# broadcasts until accumulators spill. Of AVX512_BF16, which not all CPUs with AVX-512 have, LLVM uses nothing but
+# what the kernels named for it ask for.
+_CPU: dict[Isa, tuple[str, str]] = {
+    "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16,+avx2,+fma,-prefer-256-bit"),
+    "avx2": ("x86-64-v3", "+avx2,+fma,-avx512f"),
+    "baseline": ("x86-64", "+sse2,-sse3,-avx"),
+}
+
+
+@functools.cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+def target_machine(isa: Isa, *, jit: bool = False) -> llvm.TargetMachine:
+    """The code generator of an ISA, whatever the host is."""
+    _initialize()
+    cpu, features = _CPU[isa]
+    target = llvm.Target.from_triple(_TRIPLE)
+    return target.create_target_machine(
+        cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default", jit=jit
+    )
+
+
+@functools.cache
+def _module_text(isa: Isa, native_bf16: bool) -> str:
+    return str(build_module(isa, native_bf16=native_bf16))
+
+
+def _module(isa: Isa, compiled_for: Isa) -> llvm.ModuleRef:
+    _initialize()
+    module = llvm.parse_assembly(_module_text(isa, compiled_for == "avx512"))
+    module.triple = _TRIPLE
+    module.verify()
+    return module
+
+
+def emit_object(isa: Isa) -> bytes:
+    """One relocatable ELF object with all kernels of an ISA; it needs no other symbol."""
+    return target_machine(isa).emit_object(_module(isa, isa))
+
+
+def emit_assembly(isa: Isa) -> str:
+    """The same as text, for reading."""
+    return target_machine(isa).emit_assembly(_module(isa, isa))
+
+
+@functools.cache
+def _engine(kernels_of: Isa, isa: Isa) -> llvm.ExecutionEngine:
+    # In one piece of memory. LLVM's own memory manager takes a piece for each kind of section; in a large process these
+    # can lie too far apart for 32-bit relocations, and LLVM ends the process.
+    engine = llvm.create_mcjit_compiler(_module(kernels_of, isa), target_machine(isa, jit=True), use_lmm=True)
+    engine.finalize_object()
+    return engine
+
+
+def load(isa: Isa, *, compiled_for: Isa | None = None) -> dict[str, int]:
+    """Compiles an ISA's kernels into this process: symbol to address.
+
+    `compiled_for` compiles them for another instruction set, which the 16-wide IR allows: AVX-512's
+    tiles can be checked on a machine without it. The code lives as long as the process.
+    """
+    engine = _engine(isa, compiled_for or isa)
+    return {name: engine.get_function_address(name) for name in (symbol(v, isa) for v in variants(isa))}

@@ -1,0 +1,318 @@
+"""IR of one register tile: accumulate over the step table, then the epilogue."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from ngraph_mxnet.targets.cpu.microkernels.emit import F32, F64, I32, I64, PAIRS, Emitter
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION
+from ngraph_mxnet.targets.cpu.microkernels.variants import Variant
+
+__all__ = ["TileValues", "emit_tile"]
+
+_LATENCY_VECTORS = 8
+"""Independent accumulators that hide the latency of two multiply-add pipes (4 cycles)."""
+_LATENCY_VECTORS_BF16 = 12
+"""The same for the dot product of bf16 (6 cycles)."""
+
+
+@dataclass(frozen=True)
+class TileValues:
+    """What a tile needs to know; pointers are already moved to its image, group and output block."""
+
+    input: ir.Value
+    weights: ir.Value
+    ahead: ir.Value
+    """Weights of the next block of steps, of which this tile prefetches a part."""
+    bias: ir.Value
+    scale2: ir.Value
+    shift2: ir.Value
+    output: ir.Value
+    residual: ir.Value
+    output2: ir.Value
+    offsets: Sequence[ir.Value]
+    """For each tensor of the pixel table, a pointer to the offset of the tile's first pixel."""
+    steps: ir.Value
+    """The block's entries of the step table, up to `steps_end`."""
+    steps_end: ir.Value
+    is_first: ir.Value
+    """This block of steps starts at the bias, the others at what the output holds."""
+    is_last: ir.Value
+    pixel_stride: ir.Value
+    out_block_stride: ir.Value
+    res_block_stride: ir.Value
+    out2_block_stride: ir.Value
+    blocks_left: ir.Value
+    """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
+    ends_early: ir.Value
+    """For half blocks: nobody else stores the upper half of this tile's block."""
+    has_residual: ir.Value
+    has_gate: ir.Value
+    has_output2: ir.Value
+    is_bf16: Sequence[ir.Value]
+    """Whether output, residual and second output are bf16; means something to variants of bf16 only."""
+    floats: ir.Value
+
+
+def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_per_block: int) -> None:
+    """A tile of `pixels` pixels by `variant.blocks` blocks, at the builder's position."""
+    sets = 1
+    if variant.kind == "k16":
+        enough = _LATENCY_VECTORS_BF16 if variant.bf16 else _LATENCY_VECTORS
+        while pixels * variant.blocks * vectors_per_block * sets < enough:
+            sets *= 2
+    sums = _accumulate(e, v, variant, pixels, sets)
+    for block in range(variant.blocks):
+        mine = sums[block * pixels : (block + 1) * pixels]
+        if block:
+            present = e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block))
+            e.when(present, [], functools.partial(_epilogue, e, v, variant, block, mine))
+        else:
+            _epilogue(e, v, variant, block, mine)
+
+
+def prefetch_bytes(variant: Variant) -> int:
+    """Weights of the next block that a step prefetches."""
+    return 8 * variant.lanes if variant.kind == "k16" and variant.oc_tile == 16 else 0
+
+
+def _unroll(variant: Variant, pixels: int) -> int:
+    """Lanes per loop iteration: the instruction scheduler spills some tiles of long bodies."""
+    if variant.kind != "k16":
+        return 1
+    if pixels * variant.blocks > 24:
+        return 4
+    return 8 if variant.blocks == 1 and pixels == 5 else variant.lanes
+
+
+def _input_pointers(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
+    """Where the tile's pixels start; for constant strides only every fourth pixel."""
+    zero = ir.Constant(I64, 0)
+    if not variant.rows:
+        indices = [ir.Constant(I64, m) for m in range(pixels)]
+        return [e.at(v.input, e.load_offset(v.offsets[0], m)) for m in indices]
+    pointers = [e.at(v.input, e.load_offset(v.offsets[0], zero))]
+    four = e.builder.shl(v.pixel_stride, ir.Constant(I64, 2))
+    while 4 * len(pointers) < pixels:
+        pointers.append(e.at(pointers[-1], four))
+    return pointers
+
+
+def _step_pointers(
+    e: Emitter, v: TileValues, variant: Variant, starts: Sequence[ir.Value], offset: ir.Value, pixels: int
+) -> list[ir.Value]:
+    """Where each pixel's value of this step lies."""
+    moved = [e.at(start, offset) for start in starts]
+    if not variant.rows:
+        return moved
+    # Multiples 0 to 3 of the stride beside four base registers: x86 scales an index by 2 for free.
+    multiples = [ir.Constant(I64, 0), v.pixel_stride, e.builder.shl(v.pixel_stride, ir.Constant(I64, 1))]
+    multiples.append(e.builder.mul(v.pixel_stride, ir.Constant(I64, 3)))
+    return [e.at(moved[m // 4], multiples[m % 4]) if m % 4 else moved[m // 4] for m in range(pixels)]
+
+
+class _Loop:
+    """A loop of one block whose values change from turn to turn; the builder stands in it from the beginning."""
+
+    def __init__(self, e: Emitter, name: str, after: str) -> None:
+        self._builder = b = e.builder
+        self._before, self._body, self._done = b.block, e.block(name), e.block(after)
+        self._carried: list[tuple[ir.PhiInstr, ir.Value]] = []
+        b.branch(self._body)
+        b.position_at_end(self._body)
+
+    def carry(self, first: ir.Value) -> ir.Value:
+        """A value that is `first` in the first turn; all are named before anything else is emitted."""
+        phi = self._builder.phi(first.type)
+        self._carried.append((phi, first))
+        return phi
+
+    def close(self, again: ir.Value, following: Sequence[ir.Value]) -> None:
+        """Take another turn if `again`, with the carried values as they follow; the builder goes on behind the loop."""
+        self._builder.cbranch(again, self._body, self._done)
+        for (phi, first), value in zip(self._carried, following, strict=True):
+            phi.add_incoming(first, self._before)
+            phi.add_incoming(value, self._body)
+        self._builder.position_at_end(self._done)
+
+
+def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: int) -> list[ir.Value]:
+    """Sums over all steps, bias included, block by block."""
+    b = e.builder
+    lanes, unroll = variant.lanes, _unroll(variant, pixels)
+    starts = _input_pointers(e, v, variant, pixels)
+    width = pixels * variant.blocks
+    initial = _initial(e, v, variant, pixels)
+    initial += [ir.Constant(e.vector, None)] * (width * (sets - 1))
+
+    loop = _Loop(e, f"steps_m{pixels}", f"sum_m{pixels}")
+    step, weights = loop.carry(v.steps), loop.carry(v.weights)
+    sums = [loop.carry(value) for value in initial]
+    prefetched = prefetch_bytes(variant) * unroll // lanes
+    ahead = loop.carry(v.ahead) if prefetched else None
+    part = loop.carry(ir.Constant(I64, 0)) if unroll < lanes else None
+    offset = b.sext(e.load(step, I32), I64)
+    next_step = e.at(step, 4)
+    following = []
+    if ahead is not None:
+        for line in range(0, prefetched, 64):
+            e.prefetch(e.at(ahead, line), level=2)
+        following.append(e.at(ahead, prefetched))
+    if part is not None:
+        # Some lanes an iteration: the byte offset of the first one runs through 0 .. 60 (28 in bf16).
+        offset = b.add(offset, part)
+        next_part = b.and_(b.add(part, ir.Constant(I64, 4 * unroll)), ir.Constant(I64, 4 * lanes - 1))
+        next_step = b.select(b.icmp_signed("==", next_part, ir.Constant(I64, 0)), next_step, step)
+        following.append(next_part)
+    places = _step_pointers(e, v, variant, starts, offset, pixels)
+    if lanes == unroll and variant.kind == "k16" and variant.oc_tile == 16:
+        _prefetch_inputs(e, v, variant, starts, next_step, pixels)
+    values = _add_products(e, variant, unroll, weights, places, sums)
+    next_weights = e.at(weights, 4 * variant.oc_tile * unroll)
+    again = b.icmp_unsigned("!=", next_step, v.steps_end)
+    loop.close(again, [next_step, next_weights, *values, *following])
+    while len(values) > width:
+        half = len(values) // 2
+        values = [b.fadd(x, y) for x, y in zip(values[:half], values[half:], strict=True)]
+    return values
+
+
+def _prefetch_inputs(e: Emitter, v: TileValues, variant: Variant, starts: Sequence[ir.Value], next_step: ir.Value,
+                     pixels: int) -> None:
+    """Fetch the next step's input lines: worth 6 % on strided layers, nothing elsewhere.
+
+    Wider tiles have no general register left for it. Prefetching the weights costs 3 % and gains at 7x7 only.
+    """
+    wrapped = e.builder.select(e.builder.icmp_unsigned("!=", next_step, v.steps_end), next_step, v.steps)
+    offset = e.builder.sext(e.load(wrapped, I32), I64)
+    for place in _step_pointers(e, v, variant, starts, offset, pixels):
+        e.prefetch(place)
+
+
+def _add_products(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, places: Sequence[ir.Value],
+                  sums: Sequence[ir.Value]) -> list[ir.Value]:
+    """The sums with `unroll` lanes of a step added: the pixels at `places` times each block's weights.
+
+    Lanes take turns with the sets of sums.
+    """
+    values, width = list(sums), len(places) * variant.blocks
+    pairs = variant.bf16 and variant.kind == "k16"
+    multiply_add = e.dot if pairs else e.multiply_add
+    aligned = min(64, 4 * variant.oc_tile)
+    for lane in range(unroll):
+        first = lane * width % len(values)
+        row = [
+            e.load(e.at(weights, 4 * lane * variant.oc_tile + 64 * i), PAIRS if pairs else e.vector, aligned)
+            for i in range(variant.blocks)
+        ]
+        for m, place in enumerate(places):
+            if variant.kind == "depthwise":
+                x = e.load_bf16(place) if variant.bf16 else e.load(place, e.vector)
+            else:
+                x = e.splat(e.load(e.at(place, 4 * lane), I32 if pairs else F32))
+            for i in range(variant.blocks):
+                at = first + i * len(places) + m
+                values[at] = multiply_add(x, row[i], values[at])
+    return values
+
+
+def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
+    """The bias, or the sums so far."""
+    bias = [e.load(e.at(v.bias, 64 * i), e.vector) for i in range(variant.blocks)]
+    values = [bias[i // pixels] for i in range(variant.blocks * pixels)]
+    later = e.builder.not_(v.is_first)
+    for block in range(variant.blocks):
+        present = e.builder.and_(later, e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block)))
+        mine = slice(block * pixels, (block + 1) * pixels)
+
+        def so_far(block: int = block) -> list[ir.Value]:
+            return [e.load(place, e.vector) for place in _places(e, v, v.output, v.out_block_stride, 1, block, pixels)]
+
+        values[mine] = e.when(present, values[mine], so_far)
+    return values
+
+
+def _places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, tensor: int, block: int,
+            pixels: int) -> list[ir.Value]:
+    """The tile's pixels of a channel block in the tensor at `base`."""
+    start = e.at(base, stride) if block else base
+    return [e.at(start, e.load_offset(v.offsets[tensor], ir.Constant(I64, m))) for m in range(pixels)]
+
+
+def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
+    """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
+    loaded = [e.load(e.at(v.floats, 8 * CONTRACTION.floats.index(name)), F64, 8) for name in names]
+    return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
+
+
+def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Value], where: Sequence[ir.Value],
+           is_bf16: ir.Value) -> None:
+    """Write the results of one channel block, rounded if need be; a half block's upper half is zeros."""
+
+    def wide() -> list[ir.Value]:
+        for value, place in zip(results, where, strict=True):
+            e.builder.store(value, place, align=4)
+        return []
+
+    def narrow() -> list[ir.Value]:
+        for value, place in zip(results, where, strict=True):
+            e.store_bf16(value, place)
+        return []
+
+    def zeros() -> list[ir.Value]:
+        for place in where:
+            e.builder.store(ir.Constant(e.vector, None), e.at(place, 4 * variant.oc_tile), align=4)
+        return []
+
+    if variant.bf16:
+        e.either(is_bf16, narrow, wide)
+    else:
+        wide()
+    if variant.half:
+        e.when(v.ends_early, [], zeros)
+
+
+def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
+    """Residual, clamp, gate, output and second output of one channel block; the bare sums before the last steps."""
+    b = e.builder
+    output_bf16, residual_bf16, output2_bf16 = v.is_bf16
+
+    def places(base: ir.Value, stride: ir.Value, tensor: int) -> list[ir.Value]:
+        return _places(e, v, base, stride, tensor, block, len(sums))
+
+    def add_residual() -> list[ir.Value]:
+        where = places(v.residual, v.res_block_stride, 2)
+
+        def add(load: Callable[[ir.Value], ir.Value]) -> list[ir.Value]:
+            return [b.fadd(value, load(p)) for value, p in zip(sums, where, strict=True)]
+
+        def wide() -> list[ir.Value]:
+            return add(lambda p: e.load(p, e.vector))
+
+        return e.either(residual_bf16, lambda: add(e.load_bf16), wide) if variant.bf16 else wide()
+
+    def finish() -> list[ir.Value]:
+        lower, upper = _bounds(e, v, "lower", "upper")
+        clamped = [e.clamp(value, lower, upper) for value in e.when(v.has_residual, sums, add_residual)]
+        return e.when(v.has_gate, clamped, lambda: gated(clamped))
+
+    def gated(values: Sequence[ir.Value]) -> list[ir.Value]:
+        parameters = _bounds(e, v, "slope", "offset", "scale", "shift")
+        return [e.gate(value, parameters) for value in values]
+
+    values = e.when(v.is_last, sums, finish)
+    _store(e, v, variant, values, places(v.output, v.out_block_stride, 1), output_bf16)
+
+    def second_output() -> list[ir.Value]:
+        scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
+        lower2, upper2 = _bounds(e, v, "lower2", "upper2")
+        results = [e.clamp(e.multiply_add(value, scale, shift), lower2, upper2) for value in values]
+        _store(e, v, variant, results, places(v.output2, v.out2_block_stride, 3), output2_bf16)
+        return []
+
+    e.when(b.and_(v.is_last, v.has_output2), [], second_output)
+    return []

@@ -1,0 +1,49 @@
+"""The record of attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Span, span
+
+MOST_KEYS = 2048
+"""Six queries' scores are what a task holds at least, on its stack."""
+MOST_SCORES = 12_288
+"""Floats of a task's scores."""
+SIX = 6
+"""Queries that share a register tile."""
+_MASK_BYTES = {1: 1, 2: 4}
+
+
+def _reach(p: Any, size: int) -> list[Span]:
+    tiles = -(-p.keys // BLOCK)
+    if p.keys > MOST_KEYS or -(-p.rows // SIX) * SIX * tiles * BLOCK > MOST_SCORES:
+        raise ValueError(f"{p.rows} queries by {p.keys} keys do not fit in a task")
+    heads = (p.outer, p.inner)
+
+    def strided(operand: str, prefix: str, rows: int, last: int) -> Span:
+        strides = (getattr(p, f"{prefix}_{axis}") for axis in ("outer", "inner", "row"))
+        return span(operand, size, *zip((*heads, rows), strides, strict=True), last=last)
+
+    spans = [strided("queries", "q", p.queries, p.depth),
+             span("keys", size, (p.outer * p.inner, p.key_matrix), (tiles, -(-p.depth // BLOCK) * BLOCK * BLOCK),
+                  last=p.depth * BLOCK),
+             strided("values", "v", p.keys, -(-p.width // BLOCK) * BLOCK),
+             strided("output", "out", p.queries, p.width)]
+    if p.mask_kind in _MASK_BYTES:
+        axes = ((p.outer, p.mask_outer), (p.inner, p.mask_inner), (p.queries, p.mask_row), (p.keys, p.mask_column))
+        spans.append(span("mask", _MASK_BYTES[p.mask_kind], *axes))
+    return spans
+
+
+ATTENTION = Kernels(
+    "attention", tensors="queries keys values mask? >output",
+    ints="outer inner queries keys depth width rows mask_kind zeroed key_matrix q_outer q_inner q_row "
+         "v_outer v_inner v_row out_outer out_inner out_row mask_outer mask_inner mask_row mask_column",
+    sizes=7, floats="scale fill", tasks=lambda p: p.outer * p.inner * -(-p.queries // p.rows), reach=_reach,
+)
+"""Batch dimensions, sizes, queries a task (a multiple of six, or all), kinds, strides.
+
+`mask_kind`: 0 none, 1 bool, 2 float32 to be added. `key_matrix`: floats between two matrices of packed keys. There are
+at most `MOST_KEYS` keys; `rows` by keys, rounded up to 16, is at most `MOST_SCORES`.
+"""

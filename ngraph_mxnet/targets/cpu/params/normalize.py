@@ -1,0 +1,55 @@
+"""The records of softmax and the normalisations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, span
+from ngraph_mxnet.targets.cpu.params.reduction import around
+
+
+def _softmax_reach(p: Any, size: int) -> list[Span]:
+    return [span("input", size, *zip(p[:3], p[3:6], strict=True)),
+            span("output", size, *zip(p[:3], p[6:], strict=True))]
+
+
+SOFTMAX = Kernels(
+    "softmax log_softmax", tensors="input >output",
+    ints="outer size inner in_outer in_axis in_inner out_outer out_axis out_inner", sizes=3,
+    tasks=lambda p: p.outer * -(-p.inner // BLOCK), reach=_softmax_reach,
+)
+"""The last six are strides."""
+
+LAYER_NORM = Kernels(
+    "layer_norm", tensors="x gamma beta >output", ints="rows columns in_row out_row", sizes=2, floats="epsilon",
+    tasks=lambda p: p.rows,
+    reach=lambda p, size: [span("x", size, (p.rows, p.in_row), last=p.columns), ("gamma", 0, size * p.columns),
+                           ("beta", 0, size * p.columns),
+                           span("output", size, (p.rows, p.out_row), last=p.columns)],
+)
+"""A row is contiguous."""
+
+BATCH_NORM_FACTORS = Kernels(
+    "batch_norm_factors", tensors="gamma beta mean variance >scale >shift", ints="channels", sizes=1, floats="epsilon",
+    tasks=lambda p: 1,
+    reach=lambda p, size: [(name, 0, size * p.channels) for name in "gamma beta mean variance scale shift".split()],
+)
+
+
+def _lrn_reach(p: Any, size: int) -> list[Span]:
+    return [span("input", size, (p.n, p.in_n), (p.c, p.in_c), last=p.inner),
+            span("output", size, (p.n, p.out_n), (p.c, p.out_c), last=p.inner)]
+
+
+LRN = Kernels("lrn", tensors="input >output", ints="n c inner size in_n in_c out_n out_c", sizes=4,
+              floats="alpha beta bias", tasks=lambda p: p.n * p.c, reach=_lrn_reach)
+"""The inner dimension (height times width) is contiguous."""
+
+
+def softmax(shape: Sequence[int], axis: int) -> Params:
+    """The parameters of a softmax of contiguous tensors."""
+    n = around(shape, axis)
+    outer = n["size"] * n["inner"]
+    return SOFTMAX(**n, in_outer=outer, in_axis=n["inner"], in_inner=1, out_outer=outer, out_axis=n["inner"],
+                   out_inner=1)

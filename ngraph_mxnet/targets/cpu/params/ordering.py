@@ -1,0 +1,32 @@
+"""The records of sorting and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ngraph_mxnet.targets.cpu.params.record import Kernels
+
+_ELEMENTS = {"f32": 4, "f64": 8, "i64": 8}
+
+
+def _first_line(p: Any, _: int) -> int:
+    if not 1 <= p.count <= p.size:
+        raise ValueError(f"the first {p.count} of {p.size}")
+    return 8 * p.count
+
+
+def _record(op: str, result: Callable[[Any, int], int], keeps: str = "") -> Kernels:
+    """`result`: bytes of a line of the output."""
+    return Kernels(
+        {f"{op}_{element}": size for element, size in _ELEMENTS.items()}, tensors="data >output",
+        ints="outer size inner descending count", sizes=3, tasks=lambda p: p.outer * p.inner, keeps=keeps,
+        reach=lambda p, size: [("data", 0, size * p.outer * p.size * p.inner),
+                               ("output", 0, p.outer * p.inner * result(p, size))],
+    )
+
+
+ARGSORT = _record("argsort", lambda p, size: 16 * p.size, "output")
+FIRST = _record("first", _first_line, "output")
+CUMSUM = _record("cumsum", lambda p, size: size * p.size)
+"""Data is [outer][size][inner]; running sums take the first three, full sorts all but the last."""

@@ -1,0 +1,51 @@
+"""The records of the kernels on blocked tensors. Strides are in elements; a pixel is 16 contiguous ones."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, Kernels, Span, blocked_span, whole
+
+
+def _pool_reach(out_size: int, p: Any, size: int) -> list[Span]:
+    """Windows are clipped to the image, wherever they lie."""
+    places, windows = zip(p[5:8], p[11:14], strict=True), zip(p[8:11], (1, p.dilation_h, p.dilation_w), strict=True)
+    if max((count - 1) * step for count, step in (*places, *windows)) > MOST:
+        raise ValueError(f"windows of {p[8:11]} with strides {p[11:14]}")
+    return [blocked_span("input", size, *zip(p[:5], p[23:28], strict=True)),
+            blocked_span("output", out_size, *zip((p.n, p.c16, *p[5:8]), p[28:], strict=True))]
+
+
+def _pools(kernels: str, size: int, out_size: int) -> Kernels:
+    return Kernels(
+        dict.fromkeys(kernels.split(), size), tensors="input >output",
+        ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w dilation_h "
+             "dilation_w pad_front pad_top pad_left pad_back pad_bottom pad_right include_pad "
+             "in_n in_c16 in_slice in_row in_pixel out_n out_c16 out_slice out_row out_pixel",
+        sizes=16, tasks=lambda p: p.n * p.out_d * p.c16 * p.out_h, reach=partial(_pool_reach, out_size),
+    )
+
+
+POOLS = {
+    "": _pools("max_pool_blocked avg_pool_blocked", 4, 4),
+    "_bf16": _pools("max_pool_blocked_bf16 avg_pool_blocked_bf16", 2, 2),
+    "_bf16_f32": _pools("avg_pool_blocked_bf16_f32", 2, 4),
+}
+"""By the end of the kernels' names, which tells how operands are stored. All take the same ints.
+
+`in_*` and `out_*` are strides, but `out_d`, `out_h` and `out_w` sizes; the depth, which has no dilation, is 1 in two
+dimensions."""
+
+
+def _reach(p: Any, size: int) -> list[Span]:
+    sizes = p[:4]
+    return [blocked_span("x", size, *zip(sizes, p[4:8], strict=True)), whole("scale", 4, p.c16, BLOCK),
+            whole("shift", 4, p.c16, BLOCK), blocked_span("output", size, *zip(sizes, p[8:], strict=True))]
+
+
+SCALE_SHIFT = Kernels(
+    {"scale_shift_blocked": 4, "scale_shift_blocked_bf16": 2}, tensors="x scale shift >output",
+    ints="n c16 h w in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel", sizes=4, floats="lower upper",
+    tasks=lambda p: p.n * p.c16 * p.h, reach=_reach,
+)

@@ -1,0 +1,167 @@
+"""The records of the strided convention (`kernels/strided.py`), and what they take for a loop over a shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from itertools import product
+from math import prod
+from typing import Any
+
+from ngraph_mxnet.targets.cpu.params.record import GRAIN, KERNELS, Kernels, Params, Span, by_name, numbered, span
+
+Ints = Sequence[int]
+SIZE_SUFFIX = {1: "1", 2: "2", 4: "4", 8: "8"}
+"""`copy_<suffix>` and `fill_<suffix>` move elements of that many bytes."""
+
+_COMPARISONS = numbered("equal greater greater_equal less less_equal not_equal")
+WIDE_CODES: dict[str, dict[str, int]] = {
+    "unary_f64": numbered(
+        "abs acos acosh asin asinh atan atanh cbrt ceiling cos cosh elu erf erfinv exp expm1 floor gamma gelu "
+        "leaky_relu lgamma log log10 log1p log2 negative reciprocal relu round rsqrt sigmoid sign sin sinh softplus "
+        "softsign sqrt square tan tanh trunc"
+    ),
+    "unary_i64": numbered("abs bitwise_not negative relu sign square"),
+    "binary_f64": numbered("add atan2 divide maximum minimum mod multiply power subtract"),
+    "binary_i64": numbered("add bitwise_and bitwise_or bitwise_xor divide divide_unsigned maximum minimum mod "
+                            "mod_unsigned multiply power subtract"),
+    "compare_f64": _COMPARISONS,
+    "compare_i64": _COMPARISONS,
+}
+"""The ops of each kernel in `kernels/wide.py` that takes more than one, and their numbers."""
+
+EXPRESSIONS: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(
+        "abs ceiling erf exp expm1 floor gelu log log1p negative reciprocal relu round rsqrt sigmoid sign softplus "
+        "softsign sqrt square tanh trunc".split(), ("f32 f32", "")),
+    "elu": ("f32 f32", "alpha"),
+    "leaky_relu": ("f32 f32", "slope"),
+    "clamp": ("f32 f32", "lower upper"),
+    "hard_swish": ("f32 f32", "slope offset scale shift"),
+    **dict.fromkeys("add divide maximum minimum multiply subtract".split(), ("f32 f32 f32", "")),
+    **dict.fromkeys(WIDE_CODES["compare_f64"], ("f32 f32 bool", "")),
+    **dict.fromkeys("logical_and logical_or logical_xor".split(), ("bool bool bool", "")),
+    "logical_not": ("bool bool", ""),
+    "select": ("bool f32 f32 f32", ""),
+}
+"""Elements of the operands, the output's last, and the names of `floats`, of the kernels that are named as their ops
+and compute without a call of libm, which no loop around it survives as vector code."""
+
+STRIDED: dict[str, tuple[str, str]] = {
+    **EXPRESSIONS,
+    **dict.fromkeys("acos acosh asin asinh atan atanh cbrt cos cosh log10 log2 sin sinh tan identity".split(),
+                    ("f32 f32", "")),
+    **dict.fromkeys(("mod", "power"), ("f32 f32 f32", "")),
+    "unary_f64": ("f64 f64", "code parameter"),
+    "unary_i64": ("i64 i64", "code parameter"),
+    "binary_f64": ("i64 f64 f64 f64", ""),
+    "binary_i64": ("i64 i64 i64 i64", ""),
+    "compare_f64": ("i64 f64 f64 bool", ""),
+    "compare_i64": ("i64 i64 i64 bool", ""),
+    **{f"{kind}_{size}": (elements.replace("b", f"b{size}").replace("?", "bool"), floats)
+       for size in (1, 2, 4, 8)
+       for kind, elements, floats in (("copy", "b b", ""), ("fill", "b", "value"), ("select", "? b b b", ""))},
+    **{f"convert_{a}_{b}": (f"{a} {b}", "")
+       for a in ("f32", "f64", "i32", "i64", "i8", "u8", "bool")
+       for b in ("f32", "f64", "i32", "i64", "i8", "u8", "bool") if a != b},
+    **{f"convert_{pair}": (pair.replace("_", " "), "")
+       for pair in ("f32_bf16 bf16_f32 f16_f32 f32_f16 i16_i64 u16_i64 u32_i64 i64_i16 u64_f64 u64_f32 "
+                    "f64_u64").split()},
+}
+"""Likewise, of all kernels on the strided convention."""
+
+ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4,
+                 "u32": 4, "i64": 8, "u64": 8, "b1": 1, "b2": 2, "b4": 4, "b8": 8}
+"""`b<size>` are elements of any type of that size."""
+
+
+def _tensors(count: int) -> str:
+    """The inputs, then the output; the five strides of each are `a0` to `a4`, `o0` to `o4`."""
+    return f"{'abc'[:count - 1]}o"
+
+
+@cache
+def _names(count: int) -> tuple[str, ...]:
+    """What the ints of a kernel of so many tensors are called."""
+    return (*"rows chunk d0 d1 d2 d3 d4".split(), *(f"{tensor}{i}" for tensor in _tensors(count) for i in range(5)))
+
+
+def _tasks(p: Any) -> int:
+    return p.d0 * p.d1 * p.d2 * -(-p.d3 // p.rows) * -(-p.d4 // p.chunk)
+
+
+def _reach(sizes: Ints, p: Any, _: int) -> list[Span]:
+    return [span(name, size, *zip(p[2:7], p[7 + 5 * number:12 + 5 * number], strict=True))
+            for number, (name, size) in enumerate(zip(_tensors(len(sizes)), sizes, strict=True))]
+
+
+def _declare() -> None:
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, row in STRIDED.items():
+        alike.setdefault(row, []).append(name)
+    for (elements, floats), kernels in alike.items():
+        sizes = [ELEMENT_BYTES[element] for element in elements.split()]
+        count = len(sizes)
+        Kernels(" ".join(kernels), tensors=" ".join((*_tensors(count)[:-1], ">o")), ints=" ".join(_names(count)),
+                sizes=7, floats=floats, tasks=_tasks, reach=partial(_reach, sizes))
+
+
+_declare()
+LOOPS = {1: KERNELS["fill_4"], 2: KERNELS["copy_4"], 3: KERNELS["add"], 4: KERNELS["select"]}
+"""A record for each number of tensors; others have the same ints."""
+
+
+def merged_dims(shape: Ints, strides: Sequence[Ints]) -> list[tuple[int, tuple[int, ...]]]:
+    """Size and strides of each dimension, without those of 1, neighbours merged that are contiguous in every tensor."""
+    dims: list[tuple[int, tuple[int, ...]]] = []
+    for size, steps in zip(shape, zip(*strides, strict=True), strict=True):
+        if size == 1:
+            continue
+        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], steps, strict=True)):
+            dims[-1] = (dims[-1][0] * size, steps)
+        else:
+            dims.append((size, steps))
+    return dims
+
+
+def strided_parts(shape: Ints, strides: Sequence[Ints]) -> Iterator[tuple[list[int], list[int], list[list[int]]]]:
+    """Loops over `shape` that each fit a strided kernel: shape, first element and strides of each tensor.
+
+    Mostly one. When more than five dimensions remain, the smallest are walked here.
+    """
+    dims = merged_dims(shape, strides)
+    count = len(strides)
+    by_size = sorted(range(len(dims)), key=lambda i: dims[i][0])
+    walked = sorted(by_size[:max(len(dims) - 5, 0)])
+    inner = [dims[i] for i in range(len(dims)) if i not in walked]
+    part, steps = [size for size, _ in inner], [[steps[i] for _, steps in inner] for i in range(count)]
+    for place in product(*(range(dims[i][0]) for i in walked)):
+        yield part, [sum(at * dims[i][1][tensor] for at, i in zip(place, walked, strict=True))
+                     for tensor in range(count)], steps
+
+
+def loops(shape: Ints, *strides: Ints, grain: int = GRAIN) -> dict[str, int]:
+    """The ints of a loop over `shape` with each tensor's strides; `strides[-1]` is the output's.
+
+    Drops dimensions of 1 and merges neighbours that are contiguous in every tensor.
+
+    Raises:
+        ValueError: more than five dimensions remain.
+    """
+    dims = merged_dims(shape, strides)
+    if len(dims) > 5:
+        raise ValueError(f"{len(dims)} dimensions remain of {tuple(shape)}; a strided kernel takes 5")
+    dims = [(1, (0,) * len(strides))] * (5 - len(dims)) + dims
+    sizes = [size for size, _ in dims]
+    chunk = max(1, min(sizes[4], grain))
+    rows = max(1, min(sizes[3], grain // chunk))
+    if prod(sizes) and rows < sizes[3]:
+        rows = -(-sizes[3] // -(-sizes[3] // rows))
+    steps = (steps[i] for i in range(len(strides)) for _, steps in dims)
+    return by_name(_names(len(strides)), (rows, chunk, *sizes, *steps))
+
+
+def strided(kernel: str, shape: Ints, *strides: Ints, floats: Sequence[float] = (), grain: int = GRAIN) -> Params:
+    """The call of an elementwise kernel over `shape`."""
+    record = KERNELS[kernel]
+    return record(**loops(shape, *strides, grain=grain), **by_name(record.floats, floats))

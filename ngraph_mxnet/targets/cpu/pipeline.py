@@ -1,0 +1,27 @@
+"""The CPU's passes."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.passes.attention_fusion import attention_fusion
+from ngraph_mxnet.passes.base import FixedPoint, Pass
+from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
+from ngraph_mxnet.passes.pipelines import fusing, simplifying
+from ngraph_mxnet.targets.cpu.planning.widening import widening
+
+
+def pipeline() -> list[Pass | FixedPoint]:
+    """The shared groups, and what only the CPU runs as one op. Clusters for codegen come after the split from the
+    prepare graph."""
+    return [
+        InlineBodies(),
+        widening(),
+        *simplifying(),
+        # Before the products get biases: afterwards its parts are neighbours no more.
+        attention_fusion(),
+        *fusing(),
+        # It needs residual and clamp in place.
+        fuse_scale_shift(),
+        # Once more: fusion may make narrow nodes, too.
+        widening(),
+    ]

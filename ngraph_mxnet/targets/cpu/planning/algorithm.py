@@ -1,0 +1,96 @@
+"""Which algorithm computes a 3x3 convolution: the direct sum, or Winograd's F(2x2) or F(4x4).
+
+The estimate of an algorithm's time is the sum of its multiply-adds, its transforms, the reading of its weights from
+beyond the core's own caches, what the cores exchange, and a constant. `scripts/bench_convolutions.py` measures what it
+stands on; docs/winograd.md has the figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK
+
+__all__ = ["ALGORITHMS", "Layer", "choose_tile", "estimate"]
+
+ALGORITHMS = {0: "direct", 2: "F(2x2)", 4: "F(4x4)"}
+"""By the size of the output tile."""
+
+
+@dataclass(frozen=True)
+class _Rates:
+    """What one core does in a microsecond."""
+
+    multiply_adds: float
+    transforms: dict[int, tuple[float, float]]
+    """By tile: microseconds for one tile of 16 channels, into and out of its matrices."""
+
+
+_RATES: dict[Isa, _Rates] = {
+    # Fitted to measurements for avx2; scaled from it for the others.
+    "avx512": _Rates(100e3, {2: (0.034, 0.029), 4: (0.097, 0.088)}),
+    "avx2": _Rates(50e3, {2: (0.062, 0.053), 4: (0.16, 0.145)}),
+    "baseline": _Rates(20e3, {2: (0.090, 0.077), 4: (0.30, 0.28)}),
+}
+_BYTES = 30e3
+"""Bytes of weights that one core reads in a microsecond; n cores read sqrt(n) times as much, 8 or more sqrt(8)."""
+_EXCHANGED = 8.75e3
+"""Bytes of matrices that a core gets from the others in a microsecond: tiles of some rows are transformed by one, the
+products of some matrices are another's."""
+_PRODUCTS = 0.87
+"""Speed of the matrix products, whose sums are shorter, beside that of a direct convolution."""
+_CALLS = 1.0
+"""Microseconds that two more kernel calls cost one thread."""
+_BARRIERS = 3.0
+"""The same for several: two more levels of the Program, and shares of work that do not come out even."""
+_MARGIN = 0.95
+"""A faster algorithm must win by so much: estimates err, and its weights take more memory."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A 3x3 convolution of stride 1 without groups; sizes are the output's. Of a dilated one a phase is an image."""
+
+    images: int
+    inputs: int
+    outputs: int
+    height: int
+    width: int
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Input and output blocks of 16 channels."""
+        return -(-self.inputs // BLOCK), -(-self.outputs // BLOCK)
+
+    def tiles(self, tile: int) -> int:
+        """Output tiles of `tile` x `tile` pixels."""
+        return self.images * -(-self.height // tile) * -(-self.width // tile)
+
+
+def estimate(layer: Layer, tile: int, isa: Isa, threads: int) -> float:
+    """Microseconds that `ALGORITHMS[tile]` takes."""
+    rates, (inputs, outputs) = _RATES[isa], layer.blocks
+    bandwidth = _BYTES * min(threads, 8) ** 0.5
+    pairs = inputs * outputs * BLOCK * BLOCK
+    if not tile:
+        multiply_adds: float = layer.images * layer.height * layer.width * 9 * pairs
+        return multiply_adds / rates.multiply_adds / threads + 9 * pairs * 4 / bandwidth
+    matrices, tiles = (tile + 2) ** 2, layer.tiles(tile)
+    into, out = rates.transforms[tile]
+    transforms = tiles * (inputs * into + outputs * out)
+    products = tiles * matrices * pairs / (rates.multiply_adds * _PRODUCTS)
+    time = (products + transforms) / threads + matrices * pairs * 4 / bandwidth
+    if threads == 1:
+        return time + _CALLS
+    from_others = tiles * matrices * (inputs + outputs) * BLOCK * 4 * (1 - 1 / threads) / threads
+    return time + from_others / _EXCHANGED + _BARRIERS
+
+
+def choose_tile(layer: Layer, isa: Isa, threads: int) -> int:
+    """A key of `ALGORITHMS`: of those in order, the next one where it is faster by a margin."""
+    best = 0
+    for tile in (2, 4):
+        if estimate(layer, tile, isa, threads) < _MARGIN * estimate(layer, best, isa, threads):
+            best = tile
+    return best

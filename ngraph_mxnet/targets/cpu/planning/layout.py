@@ -1,0 +1,95 @@
+"""Layout decisions that need the whole graph: halos, and concatenation without copies."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.targets.cpu.planning.phases import Phases, cut
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
+
+
+@dataclass(frozen=True)
+class LayoutPlan:
+    """`halo`: the zero border each blocked value needs. `placement`: value -> (concat output, first block)."""
+
+    halo: dict[Value, Halo]
+    placement: dict[Value, tuple[Value, int]]
+
+
+def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
+    """Decide for every value of `graph` which halo it has and whether it is written in its concat's place.
+
+    Only values stored like the concat's are; `narrow` are those stored in bf16.
+    """
+    halo: dict[Value, Halo] = {}
+    placement: dict[Value, tuple[Value, int]] = {}
+    for node in graph.nodes:
+        if node.op.kind == "convolution":
+            data = node.inputs[0]
+            halo[data] = halo.get(data, Halo()).cover(convolution_halo(node))
+        if is_blocked_concat(node):
+            first = 0
+            for operand in node.inputs:
+                alike = (operand in narrow) == (node.output in narrow)
+                produced = operand.node is not None and is_blocked_producer(operand.node)
+                if alike and produced and operand not in placement:
+                    placement[operand] = (node.output, first)
+                first += operand.shape[1] // BLOCK
+    for value in placement:  # a child comes before its parent: what any of them needs reaches the root,
+        parent = placement[value][0]
+        halo[parent] = halo.get(parent, Halo()).cover(halo.get(value, Halo()))
+    for value in reversed(placement):  # and the root's halo is everyone's
+        halo[value] = halo[placement[value][0]]
+    return LayoutPlan(halo, placement)
+
+
+def plan_gates(graph: Graph) -> dict[Node, Node]:
+    """For convolutions the hard swish that they compute too: the only reader of their only result, which is no result
+    of the graph."""
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for operand in node.inputs:
+            readers.setdefault(operand, []).append(node)
+    gates = {}
+    for node in graph.nodes:
+        reader = readers.get(node.outputs[0], []) if node.op.kind == "convolution" and len(node.outputs) == 1 else []
+        if len(reader) == 1 and reader[0].op.name == "hard_swish" and node.outputs[0] not in graph.results:
+            gates[node] = reader[0]
+    return gates
+
+
+def convolution_halo(node: Node) -> Halo:
+    """The zero border of a convolution's data, in height and width."""
+    phases = phases_of(node)
+    if phases:
+        return phases.halo
+    begin, end = (0, *node.attrs["pads_begin"])[-2:], (0, *node.attrs["pads_end"])[-2:]
+    return Halo(begin[0], end[0], begin[1], end[1])
+
+
+def phases_of(node: Node) -> Phases | None:
+    """How a convolution of data with zeros between its elements is cut; None for others, and where it can't be."""
+    attrs, size = node.attrs, node.inputs[0].shape
+    if len(size) > 4 or any(step > 1 for step in attrs["strides"]) or all(s == 1 for s in attrs["data_dilations"]):
+        return None
+
+    def pair(values: tuple[int, ...], fill: int) -> tuple[int, int]:
+        return (fill, *values)[-2:]  # type: ignore[return-value]
+
+    return cut(pair(size[2:], 1), pair(node.outputs[0].shape[2:], 1), pair(node.inputs[1].shape[2:], 1),
+               pair(attrs["dilations"], 1), pair(attrs["data_dilations"], 1), pair(attrs["pads_begin"], 0))
+
+
+def is_blocked_producer(node: Node) -> bool:
+    """Whether the node is always lowered to write the blocked layout."""
+    images = node.op.kind in ("convolution", "pool", "resampling") or node.op.name == "scale_shift"
+    return images or is_blocked_concat(node)
+
+
+def is_blocked_concat(node: Node) -> bool:
+    """A concat of whole channel blocks of images."""
+    if node.op.name != "concat" or node.attrs["axis"] != 1 or node.output.type.rank not in (3, 4, 5):
+        return False
+    return node.output.type.element.name == "f32" and all(v.shape[1] % BLOCK == 0 for v in node.inputs)

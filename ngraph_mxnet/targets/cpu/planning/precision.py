@@ -1,0 +1,73 @@
+"""NGRAPH_PRECISION=bf16: whether this machine does it, and which values are stored in bf16.
+
+Convolutions and matrix products read bf16 data and weights, and add up in float32; everything else computes in
+float32 (see docs/design.md). An activation is stored in bf16, at half the memory traffic, where all its readers read it
+so; where they don't, it stays float32 and contractions get a rounded copy.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from ngraph_mxnet import config
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.options import OF_THE_NNP
+from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
+
+
+def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool]) -> str | None:
+    """What to tell who wants a precision that there is not; None where there is."""
+    if wanted in OF_THE_NNP:
+        return f"NGRAPH_PRECISION={wanted}: only the backend NNP has it. The CPU computes in float32."
+    missing = bf16_missing(isa, features) if wanted == "bf16" else None
+    return f"NGRAPH_PRECISION=bf16: {missing}. Everything runs in float32." if missing else None
+
+
+def bf16_missing(isa: Isa, features: Mapping[str, bool]) -> str | None:
+    """Why there is no bf16 here, or None."""
+    if not features.get("avx512bf16"):
+        return "this CPU lacks AVX512_BF16, without which bf16 is no faster than float32"
+    if isa != "avx512":
+        return f"the kernels for {isa} have no bf16, only those for avx512 (see NGRAPH_CPU_ISA)"
+    return None
+
+
+@functools.cache
+def warn_once(notice: str) -> None:
+    """Warn, once in a process."""
+    config.logger(__name__).warning(notice)
+
+
+def plan_narrow(graph: Graph) -> frozenset[Value]:
+    """The values of `graph` that their producers store in bf16.
+
+    Results of the graph are float32, and so is what a softmax, a reduction or any other op computes from.
+    """
+    results, readers = set(graph.results), graph.readers()
+    narrow: set[Value] = set()
+    for node in reversed(graph.nodes):
+        may_store = node.op.kind == "convolution" or node.op.name in ("avg_pool", "scale_shift")
+        if not may_store and not is_blocked_concat(node):
+            continue
+        for value in node.outputs:
+            found = readers[value]
+            if found and value not in results and all(_reads_narrow(reader, at, narrow) for reader, at in found):
+                narrow.add(value)
+    for node in graph.nodes:  # a maximum of rounded values needs no rounding
+        if node.op.name == "max_pool" and node.inputs[0] in narrow:
+            narrow.add(node.output)
+    return frozenset(narrow)
+
+
+def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
+    """Whether `node` takes its operand `at` in bf16; `narrow` has all values behind the node that are stored so."""
+    if node.op.kind == "convolution":
+        return at in (0, 3)  # data and residual
+    if node.op.kind == "pool" or node.op.name == "scale_shift":
+        return at == 0
+    if node.op.name == "reduce_mean":
+        rank = node.inputs[0].type.rank
+        return rank > 2 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(2, rank))
+    return is_blocked_concat(node) and node.output in narrow

@@ -1,0 +1,189 @@
+"""Where a tensor lives: views that give a logical tensor its place and layout in a buffer.
+
+Two layouts (see docs/design.md): *plain*, strided over the logical dimensions, and *blocked*, 16 channels
+innermost. Strides here are in elements, offsets in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+
+from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction
+
+BLOCK = 16
+"""Channels in a block."""
+BF16 = ElementType("bf16", np.dtype(np.uint16))
+"""How a float32 value of the graph may be stored: the upper half of its bits. No value in the IR has this type."""
+
+
+@dataclass(frozen=True)
+class Halo:
+    """Zero pixels around a blocked image, in pixels."""
+
+    top: int = 0
+    bottom: int = 0
+    left: int = 0
+    right: int = 0
+
+    def cover(self, other: Halo) -> Halo:
+        """The least halo that serves both."""
+        return Halo(max(self.top, other.top), max(self.bottom, other.bottom),
+                    max(self.left, other.left), max(self.right, other.right))
+
+    def __bool__(self) -> bool:
+        return any((self.top, self.bottom, self.left, self.right))
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Common part of both layouts: `offset` is the byte offset of the first logical element in `buffer`.
+
+    `writers` are the instructions that must have run before a read.
+    """
+
+    type: TensorType
+    buffer: Buffer
+    offset: int
+    writers: list[Instruction] = field(default_factory=list)
+
+    @property
+    def operand(self) -> tuple[Buffer, int]:
+        return self.buffer, self.offset
+
+
+@dataclass(frozen=True, eq=False)
+class PlainView(View):
+    """Strided over the logical dimensions."""
+
+    strides: tuple[int, ...] = ()
+
+    @property
+    def is_contiguous(self) -> bool:
+        wanted = contiguous_strides(self.type.shape)
+        return all(d == 1 or s == w for d, s, w in zip(self.type.shape, self.strides, wanted, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedView(View):
+    """`[image][block][row][pixel][16]`, float32 or bf16; rank 2 has one pixel an image, rank 3 one row.
+
+    A tensor of rank 5, `[N, C, D, H, W]`, has N * D images, its slices.
+    """
+
+    image: int = 0
+    block: int = 0
+    row: int = 0
+    halo: Halo = Halo()
+    pixel: int = BLOCK
+
+    @property
+    def blocks(self) -> int:
+        return blocks_of(self.type.shape)
+
+    @property
+    def images(self) -> int:
+        return images_of(self.type.shape)
+
+    @property
+    def height(self) -> int:
+        return spatial(self.type.shape)[0]
+
+    @property
+    def width(self) -> int:
+        return spatial(self.type.shape)[1]
+
+
+def images_of(shape: Shape) -> int:
+    """Images of a tensor of shape [N, C, ...] in the blocked layout."""
+    return shape[0] * shape[2] if len(shape) == 5 else shape[0]
+
+
+def blocks_of(shape: Shape) -> int:
+    """Channel blocks of a tensor of shape [N, C, ...]."""
+    return -(-shape[1] // BLOCK)
+
+
+def spatial(shape: Shape) -> tuple[int, int]:
+    """Height and width of [N, C], [N, C, W], [N, C, H, W] or [N, C, D, H, W]."""
+    height, width = (1, 1, *shape[2:])[-2:]
+    return height, width
+
+
+def contiguous_strides(shape: Shape) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for dim in reversed(shape):
+        strides.append(step)
+        step *= dim
+    return tuple(reversed(strides))
+
+
+def plain_view(type_: TensorType, buffer: Buffer, offset: int = 0) -> PlainView:
+    """A contiguous plain view."""
+    return PlainView(type_, buffer, offset, strides=contiguous_strides(type_.shape))
+
+
+def blocked_bytes(type_: TensorType, halo: Halo) -> int:
+    """Bytes of a blocked tensor with its halo."""
+    height, width = spatial(type_.shape)
+    pixels = (height + halo.top + halo.bottom) * (width + halo.left + halo.right)
+    return images_of(type_.shape) * blocks_of(type_.shape) * pixels * BLOCK * type_.element.size
+
+
+def blocked_view(type_: TensorType, buffer: Buffer, halo: Halo) -> BlockedView:
+    """A dense blocked view that starts at the buffer's beginning (its halo included)."""
+    height, width = spatial(type_.shape)
+    row = (width + halo.left + halo.right) * BLOCK
+    block = (height + halo.top + halo.bottom) * row
+    offset = (halo.top * row + halo.left * BLOCK) * type_.element.size
+    return BlockedView(type_, buffer, offset, image=blocks_of(type_.shape) * block, block=block, row=row, halo=halo)
+
+
+def sub_blocks(view: BlockedView, shape: Shape, first: int) -> BlockedView:
+    """The channel blocks of `view` from `first` on, as a tensor of shape `shape`, with its own writers."""
+    offset = view.offset + first * view.block * view.type.element.size
+    return replace(view, type=view.type.with_shape(shape), offset=offset, writers=[])
+
+
+def as_plain(view: BlockedView) -> PlainView | None:
+    """The same memory seen as plain; None when channels are not at one stride."""
+    if spatial(view.type.shape) != (1, 1) or (view.block != BLOCK and view.blocks > 1):
+        return None
+    strides = (view.image, 1) + (1,) * (view.type.rank - 2)
+    if view.type.rank == 5:
+        strides = (view.image * view.type.shape[2], 1, view.image, 1, 1)
+    return PlainView(view.type, view.buffer, view.offset, view.writers, strides)
+
+
+def as_blocked(view: PlainView) -> BlockedView | None:
+    """The same memory seen as blocked; None unless whole blocks of channels are contiguous."""
+    shape = view.type.shape
+    pixels = prod(shape[2:])
+    if view.type.rank < 2 or pixels != 1 or shape[1] % BLOCK or view.strides[1] != 1:
+        return None
+    return BlockedView(view.type, view.buffer, view.offset, view.writers, view.strides[0], BLOCK, BLOCK)
+
+
+def images_4d(plain: PlainView, blocked: BlockedView) -> list[tuple[PlainView, BlockedView]]:
+    """The same tensor in both layouts, in parts whose images are at one stride: of rank 5, each `[D, C, H, W]`."""
+    if plain.type.rank != 5:
+        return [(plain, blocked)]
+    batch, channels, depth, *sizes = plain.type.shape
+    pairs = []
+    for n in range(batch):
+        shape = (depth, channels, *sizes)
+        step, channel, slice_, *rest = plain.strides
+        first = plain.offset + n * step * plain.type.element.size
+        part = PlainView(plain.type.with_shape(shape), plain.buffer, first, plain.writers, (slice_, channel, *rest))
+        pairs.append((part, sub_images(blocked, shape, n * depth)))
+    return pairs
+
+
+def sub_images(view: BlockedView, shape: Shape, first: int) -> BlockedView:
+    """The images of `view` from `first` on, as a tensor of shape `shape`; it shares the writers."""
+    offset = view.offset + first * view.image * view.type.element.size
+    return replace(view, type=view.type.with_shape(shape), offset=offset)

@@ -1,0 +1,1 @@
+"""The Program: its instructions, their validation, and how it is loaded and run."""

@@ -1,0 +1,68 @@
+"""What a Program is made of: kernel calls, and the pieces of memory that they work on."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ngraph_mxnet.targets.cpu.params import KERNELS
+
+
+class Space(IntEnum):
+    """Whose memory an operand is in: the Program's contract with the executor."""
+
+    ARENA = 0
+    INPUT = 1
+    OUTPUT = 2
+    CONSTANT = 3
+    PREPARED = 4
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A piece of memory. `index` numbers inputs, outputs and constants; `offset` is planned for the others.
+
+    `zeroing` writes the zeros of its halo, where memory is shared across regions (see `memory.Lifetime`).
+    """
+
+    space: Space
+    bytes: int
+    index: int = 0
+    offset: int = 0
+    region: Hashable = None
+    zeroing: Instruction | None = None
+
+
+@dataclass(eq=False)
+class Instruction:
+    """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these.
+
+    `node` numbers the nodes in the order of lowering. For profiles: `origin` is its name, `operations` are
+    floating-point ones (two a multiply-add), `bytes` those of the tensors that are read and written. One that is
+    `exact` writes the elements of its result and nothing beside them.
+    """
+
+    kernel: str
+    operands: list[tuple[Buffer, int]]
+    ints: list[int]
+    floats: list[float]
+    tasks: int
+    waits: list[Instruction]
+    level: int = 0
+    node: int = 0
+    origin: str = ""
+    operations: float = 0.0
+    bytes: int = 0
+    exact: bool = False
+
+    @property
+    def name(self) -> str:
+        """The kernel's, without the instruction set."""
+        return self.kernel.removeprefix("ng_").rpartition("__")[0]
+
+    def __str__(self) -> str:
+        """With its numbers by name."""
+        record = KERNELS.get(self.name)
+        numbers = record.text(self.ints, self.floats) if record else "generated"
+        return f"{self.kernel} {numbers} tasks={self.tasks}"

@@ -1,0 +1,1 @@
+"""Programs as people read them: listings, tables of kernels, and profiles."""

@@ -1,0 +1,68 @@
+"""What regions compile to, as tables on the terminal: how contractions are computed, and the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+
+from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
+from ngraph_mxnet.targets.cpu.report.describe import Contraction, contractions
+
+
+@dataclass(frozen=True)
+class Explained:
+    """What each of some graphs compiles to."""
+
+    kernels: list[list[Contraction]]
+    memory: list[MemoryUse]
+
+    @classmethod
+    def of(cls, compiled: Sequence[Any]) -> Explained:
+        """What there is to say of these `targets.cpu.backend.CPUExecutable`s."""
+        return cls([contractions(each.main.instructions) for each in compiled], [each.memory for each in compiled])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __rich__(self) -> Group:
+        return Group(kernel_table(self.kernels), memory_table(self.memory))
+
+
+def kernel_table(regions: Sequence[Sequence[Contraction]]) -> Table:
+    """One row for each contraction of each region."""
+    table = Table(title="Contractions", title_justify="left")
+    table.add_column("#")
+    table.add_column("node", overflow="fold", ratio=1)
+    for name in ("algorithm", "kernel", "tile"):
+        table.add_column(name, no_wrap=True)
+    for name in ("tasks by", "chunk", "tasks", "calls"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for number, region in enumerate(regions, 1):
+        for c in region:
+            table.add_row(str(number), escape(framework_names(c.node)), c.algorithm, c.kernel, c.tile, c.order,
+                          str(c.chunk), str(c.tasks), str(c.calls))
+    return table
+
+
+def memory_table(regions: Sequence[MemoryUse]) -> Table:
+    """One row for each region."""
+    table = Table(title="Memory beside inputs and outputs, MB", title_justify="left")
+    table.add_column("#")
+    for name in ("all intermediates", "all buffers", "least possible", "planned", "prepared weights"):
+        table.add_column(name, justify="right")
+    for number, use in enumerate(regions, 1):
+        sizes = (use.intermediates, use.separate, use.least, use.planned, use.prepared)
+        table.add_row(str(number), *(f"{size / 1e6:.2f}" for size in sizes))
+    return table
+
+
+def framework_names(origin: str) -> str:
+    """The framework's names only: `convolution_bias (mx:conv0 Convolution + mx:relu0 Activation)`: `conv0 + relu0`."""
+    inside = origin.partition("(")[2].removesuffix(")")
+    return " + ".join(part.partition(":")[2].split(" ")[0] or part for part in inside.split(" + ")) or origin

@@ -1,0 +1,179 @@
+"""The backend that places a graph's nodes on others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ngraph_mxnet.errors import ConfigError, GraphError, PackageError, UnsupportedError
+from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.printer import neighbourhood
+from ngraph_mxnet.package import Package, decode_graph
+from ngraph_mxnet.package.pack import count
+from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager
+from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.pipelines import shared_passes
+from ngraph_mxnet.placement.extraction import Regions, extract_regions, whole_region
+from ngraph_mxnet.placement.outline import origins, outline, pin_on
+from ngraph_mxnet.placement.placement import place
+from ngraph_mxnet.placement.plan.plan import Plan
+from ngraph_mxnet.placement.plan.plan_code import decode_plan
+from ngraph_mxnet.placement.problem import HOST
+from ngraph_mxnet.runtime.backend import Backend, canonical_name, get_backend, load
+from ngraph_mxnet.runtime.costs import DeviceCosts
+from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
+from ngraph_mxnet.runtime.trace import span
+from ngraph_mxnet.targets.hybrid.executable import HybridExecutable
+from ngraph_mxnet.targets.hybrid.options import OPTIONS, Options, read_devices, read_options
+
+Backends = tuple[Backend, ...]
+
+
+class HybridBackend(Backend):
+    """See `Backend`, and docs/hybrid.md. The variant names the devices, the host first, as in
+    `HYBRID:cpu,nnp:nnp-t-1400`; without a comma it is the NNP's, beside the CPU: `HYBRID:nnp-t-1400`."""
+
+    options = OPTIONS
+
+    def __init__(self, variant: str = "") -> None:
+        self.name = f"HYBRID:{variant}" if variant else "HYBRID"
+        self.devices = read_devices(variant) if "," in variant else ("CPU", f"NNP:{variant}" if variant else "NNP")
+        _backends(self.devices)  # are there such devices?
+
+    def supports(self, node: Node) -> str | None:
+        return _reason(_backends(self.devices), node)
+
+    def notices(self) -> list[str]:
+        return [notice for backend in _backends(self.devices) for notice in backend.notices()]
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        wanted, backends = self._wanted(options)
+        for backend, passed in zip(backends, wanted.passed, strict=True):
+            backend.check_options(passed)
+
+    def pipeline(self) -> Sequence[Pass | FixedPoint]:
+        """What is placed went through these; the devices' own follow."""
+        return [InlineBodies(), *shared_passes()]
+
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> HybridExecutable:
+        wanted, backends = self._wanted(options)
+        plan = self._planned(graph.clone(), wanted, backends)
+        regions = _whole(graph, plan, backends) or extract_regions(plan.outline, plan.placement.regions)
+        executables = {
+            step.graph: backends[device].compile(regions.module.graphs[step.graph].clone(), wanted.passed[device])
+            for step, device in zip(regions.module.flow.steps, regions.devices, strict=True)
+        }
+        found = HybridExecutable(self.name, regions, executables, plan)
+        found.calibrate(wanted.calibration)
+        return found
+
+    def load(self, package: Package) -> HybridExecutable:
+        try:
+            graphs = {name: decode_graph(found["graph"]) for name, found in package.code.items()}
+            parts = {name: Package.from_plain(found["package"]) for name, found in package.code.items()}
+            plan = decode_plan(package.settings["plan"])
+            module, devices = Module(package.name, graphs, package.flow), tuple(map(count, package.settings["devices"]))
+            module.verify()
+            if len(devices) != len(package.flow.steps) or not all(device < len(plan.devices) for device in devices):
+                raise ValueError(f"steps on devices {devices} of {plan.devices}")
+            executables = {name: load(part) for name, part in parts.items()}
+            return HybridExecutable(self.name, Regions(module, devices), executables, plan)
+        except (ArithmeticError, ConfigError, GraphError, LookupError, TypeError, ValueError) as error:
+            raise PackageError(f"package {package.name}: {error}") from error
+
+    def plan(self, graph: Graph, options: Mapping[str, Any]) -> Plan:
+        """Where `graph`, a verified one, would be placed; it is rewritten, but nothing is compiled, unless the option
+        `simulate` is 1: then the plan has the simulated time of each region of a simulated device, too.
+
+        Raises:
+            UnsupportedError, ConfigError: as `compile`.
+        """
+        options = dict(options)
+        if str(options.pop("simulate", "0")) == "1":
+            return self.compile(graph, options).simulate()
+        return self._planned(graph, *self._wanted(options))
+
+    def _wanted(self, options: Mapping[str, Any]) -> tuple[Options, Backends]:
+        wanted = read_options(self.name, options, self.devices)
+        backends = _backends(wanted.devices)
+        passed = [backend.beside(_with_threads(backend, given, wanted.threads))
+                  for backend, given in zip(backends, wanted.passed, strict=True)]
+        return replace(wanted, passed=tuple(passed)), backends
+
+    def _planned(self, graph: Graph, wanted: Options, backends: Backends) -> Plan:
+        for node in graph.nodes:
+            reason = _reason(backends, node)
+            if reason is not None:
+                raise UnsupportedError(f"backend {self.name} does not run {node}: {reason}\n"
+                                       f"{neighbourhood(graph, node)}")
+        InlineBodies().run(graph)
+        graph.remove_dead()
+        graph = _optimized(graph, wanted.pins, self.pipeline())
+        with span("place", "compile"):
+            costs = tuple(_costs(backend, graph, wanted, device) for device, backend in enumerate(backends))
+            shared = wanted.shared_memory
+            if shared is None:
+                shared = any(device.shares_memory for device in costs)
+            found = outline(graph, backends, costs, wanted.pins, shared=shared, unfit=_unfit(backends, graph, wanted))
+            placement = place(found.problem, overlap=wanted.overlap)
+        return Plan(found, placement, tuple(device.kind for device in costs))
+
+
+def _unfit(backends: Backends, graph: Graph, wanted: Options) -> list[Mapping[Node, str]]:
+    """Of each device, why nodes should not run there although it can, which only samples tell."""
+    for sample in wanted.calibration:
+        if len(sample) != len(graph.parameters):
+            raise InputError(f"option calibration: found a sample of {len(sample)} arrays, expected "
+                             f"{len(graph.parameters)}, one for each input, weights too")
+    samples = [[checked_array(port, array) for port, array in zip(input_ports(graph), sample, strict=True)]
+               for sample in wanted.calibration]
+    return [backend.unfit(graph, passed, samples) for backend, passed in zip(backends, wanted.passed, strict=True)]
+
+
+def _with_threads(backend: Backend, options: Mapping[str, Any], threads: Any) -> Mapping[str, Any]:
+    """Those of HYBRID, where a device has any and is told no other number."""
+    return {"threads": threads, **options} if threads is not None and "threads" in backend.options else options
+
+
+def _backends(names: tuple[str, ...]) -> Backends:
+    return tuple(map(get_backend, names))
+
+
+def _optimized(graph: Graph, pins: Mapping[str, str], passes: Sequence[Pass | FixedPoint]) -> Graph:
+    """A graph with the nodes whose costs tell most of what the devices' own passes will make of them.
+
+    Where a pinned node became part of one that is not pinned alike, the graph stays as it is.
+    """
+    found = graph.clone()
+    with span("passes", "compile"):
+        PassManager(passes).run(found)
+    for node in found.nodes:
+        if len({pins.get(pin_on(origin, pins) or "") for origin in origins(node)}) > 1:
+            return graph
+    return found
+
+
+def _whole(graph: Graph, plan: Plan, backends: Backends) -> Regions | None:
+    """The graph as it was given, if it is one region: the device's own passes know best. None otherwise."""
+    device = plan.regions[0].device if plan.regions else HOST
+    if len(plan.regions) > 1 or any(backends[device].supports(node) for node in graph.nodes):
+        return None
+    return whole_region(graph, device)
+
+
+def _reason(backends: Backends, node: Node) -> str | None:
+    """Why none of them runs the node."""
+    reasons = [backend.supports(node) for backend in backends]
+    if None in reasons:
+        return None
+    return "; ".join(f"{backend.name}: {reason}" for backend, reason in zip(backends, reasons, strict=True))
+
+
+def _costs(backend: Backend, graph: Graph, wanted: Options, device: int) -> DeviceCosts:
+    given = {canonical_name(name): costs for name, costs in wanted.costs.items()}
+    found = given.get(canonical_name(wanted.devices[device])) or backend.costs(graph, wanted.passed[device])
+    if found is None:
+        raise ConfigError(f"nothing is known of what nodes cost on {backend.name}; tell it by the option costs")
+    return found

@@ -1,0 +1,237 @@
+"""Lowers a graph node by node: shards for engines, tiles for each engine's memory, instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from typing import Any
+
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES, Buffer, Program, Tile, whole
+from ngraph_mxnet.targets.nnp.lower.allocator import DeviceMemoryError, padded
+from ngraph_mxnet.targets.nnp.lower.boxes import Box, cut, full
+from ngraph_mxnet.targets.nnp.lower.emission import Job
+from ngraph_mxnet.targets.nnp.lower.places import NoRoomError, Piece, Places
+from ngraph_mxnet.targets.nnp.lower.shards import Shard, shards
+from ngraph_mxnet.targets.nnp.lower.target import Target
+from ngraph_mxnet.targets.nnp.lower.tiles import Tiling, choose
+from ngraph_mxnet.targets.nnp.lower.views import is_view, lower_view
+from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
+
+
+@dataclass
+class Lowered:
+    """The program, and the buffers of what is known before it runs: `weights` of values, `scales` of i8 products' sums.
+
+    `constants` of `program` are empty as yet.
+    """
+
+    program: Program
+    weights: dict[Value, Buffer]
+    scales: dict[Node, Buffer]
+
+
+class Lowering:
+    """One graph on one device. `weights` are the parameters whose content is known before a call; constants of the
+    graph are too. `quantization` says how each value is stored. `instances` is into how many parts a batch is cut,
+    each for engines of its own; `resident` how many bytes of weights may lie in the nearest shared memory. Where `like`
+    is given, what it found out (shards and tiles) is not searched for again.
+    """
+
+    def __init__(self, graph: Graph, weights: Set[Value], target: Target, quantization: Quantization, *,
+                 instances: int = 1, resident: int = 0, like: Lowering | None = None) -> None:
+        self.graph = graph
+        self.target = target
+        self.instances = instances
+        self.quantization = quantization
+        self.known = {*weights} | {node.output for node in graph.nodes if node.op.name == "constant"}
+        self.places = Places(target, self._readers(), self.element)
+        self._resident = resident
+        self._host = 0
+        self._scales: dict[Node, Value] = {}
+        self._tilings: dict[Any, Tiling | None] = like._tilings if like is not None else {}
+        self._shards: dict[Node, list[Shard]] = like._shards if like is not None else {}
+
+    def element(self, value: Value) -> str:
+        """How the device stores the value."""
+        return self.quantization.elements.get(value, "f32")
+
+    def _readers(self) -> dict[Value, list[int]]:
+        """The numbers of the nodes that read each value; the caller comes behind the last of them."""
+        readers: dict[Value, list[int]] = {}
+        for number, node in enumerate(self.graph.nodes):
+            for value in dict.fromkeys(node.inputs):
+                readers.setdefault(value, []).append(number)
+        for value in self.graph.results:
+            readers.setdefault(value, []).append(len(self.graph.nodes))
+        return readers
+
+    # ---- the whole ----------------------------------------------------------------------------------------
+
+    def run(self) -> Lowered:
+        """Lower everything.
+
+        Raises:
+            DeviceMemoryError: a node needs more memory than there is.
+        """
+        places = self.places
+        weights, scales = self._place_weights()
+        inputs = self._load_inputs()
+        outputs: dict[int, Buffer] = {}
+        self._store_results(outputs, [v for v in self.graph.results if v.is_parameter or v in self.known])
+        for number, node in enumerate(self.graph.nodes):
+            places.now, places.origin = number, str(node)
+            if node.op.name != "constant":
+                self._lower(node)
+            self._store_results(outputs, node.outputs)
+            for value in dict.fromkeys([*node.inputs, *node.outputs]):
+                # Inputs stay where they are: those of the next call may come while this one still computes.
+                if not value.is_parameter and value not in self.known and not places.read_later(value):
+                    places.drop(value)
+        sizes = {name: memory.peak for name, memory in places.memories.items()} | {"host": self._host}
+        program = Program(self.graph.name, self.target.device.name, places.code, inputs,
+                          [outputs[index] for index in range(len(self.graph.results))], {}, sizes)
+        return Lowered(program, weights, scales)
+
+    def _place_weights(self) -> tuple[dict[Value, Buffer], dict[Node, Buffer]]:
+        """A buffer for each known value that is read: in the nearest memory, as far as they may, those first that are
+        read least for each byte, as others are loaded while they compute."""
+        often: dict[Value, float] = {}
+        for node in self.graph.nodes:
+            for value in node.inputs:
+                if value in self.known:
+                    often[value] = often.get(value, 0.0) + node.outputs[0].type.size / (value.type.size or 1)
+            if node in self.quantization.products:
+                often[self._scale(node)] = 0.0
+        often |= {v: often.get(v, 0.0) for v in self.graph.results if v in self.known}
+        wanted = sorted(often, key=lambda value: often[value])
+        weights: dict[Value, Buffer] = {}
+        left = self._resident
+        for value in wanted:
+            size = padded(ELEMENT_BYTES[self.element(value)] * value.type.size)
+            memories = [name for name, _ in self.target.shared]
+            nearest = size <= left
+            left -= size if nearest else 0
+            buffer, key = self._permanent(value, memories[0] if nearest else memories[-1])
+            self.places.add(value, Piece(full(value.shape), whole(buffer), key))
+            weights[value] = buffer
+        scales = {node: weights.pop(value) for node, value in self._scales.items()}
+        return weights, scales
+
+    def _permanent(self, value: Value, memory: str) -> tuple[Buffer, tuple[str, int]]:
+        try:
+            return self.places.allocate(memory, self.element(value), value.shape, "c")
+        except NoRoomError as error:
+            there = self.places.memories[memory]
+            raise DeviceMemoryError(
+                f"the weights of graph {self.graph.name} do not fit {self.target.device.name}: found {error.size} "
+                f"bytes more, expected at most the {there.largest} of {there.size} that are left in {memory}") from None
+
+    def _load_inputs(self) -> list[Buffer]:
+        inputs: list[Buffer] = []
+        for parameter in self.graph.parameters:
+            buffer = self._host_buffer(f"in{len(inputs)}", parameter)
+            inputs.append(buffer)
+            if parameter in self.known or parameter not in self.places.readers:
+                continue
+            # In parts, so that the first instance need not wait for the others' images.
+            parts = {0: min(self.instances, parameter.shape[0])} if parameter.shape and parameter.shape[0] else {}
+            for box in cut(full(parameter.shape), parts):
+                place, key = self.places.allocate_shared(buffer.element, box.shape, "x")
+                self.places.copy("host.dma0", whole(place), Tile(buffer, *box))
+                self.places.add(parameter, Piece(box, whole(place), key))
+        return inputs
+
+    def _host_buffer(self, name: str, value: Value) -> Buffer:
+        buffer = Buffer(name, "host", self._host, self.element(value), value.shape)
+        self._host += padded(buffer.bytes)
+        return buffer
+
+    def _store_results(self, outputs: dict[int, Buffer], values: list[Value]) -> None:
+        for index, result in enumerate(self.graph.results):
+            if result in values and index not in outputs:
+                outputs[index] = buffer = self._host_buffer(f"out{index}", result)
+                unit = f"host.dma{self.target.host_queues - 1}"
+                self.places.gather(result, full(result.shape), whole(buffer), unit)
+
+    def _scale(self, node: Node) -> Value:
+        """What an i8 product's sums are multiplied with, for each channel of the output."""
+        if node not in self._scales:
+            channels = node.output.shape[1 if node.op.kind == "convolution" else -1]
+            self._scales[node] = Value(TensorType(f32, (channels,)))
+        return self._scales[node]
+
+    # ---- nodes --------------------------------------------------------------------------------------------
+
+    def _lower(self, node: Node) -> None:
+        if is_view(node, self.quantization):
+            lower_view(node, self.places)
+            return
+        for value in node.outputs:
+            self.places.pieces[value] = ()
+        if node not in self._shards:
+            self._shards[node] = shards(node, self.places, self.known, self.instances)
+        found = self._shards[node]
+        least = self.target.guesses.shared_elements
+        shared = {v for v in node.inputs if v in self.known and v.type.size >= least} if len(found) > 1 else set()
+        for engine, box in found:
+            self._lower_shard(node, engine, box, shared)
+        self.places.unstage()
+
+    def _lower_shard(self, node: Node, engine: str, box: Box, shared: Set[Value]) -> None:
+        """Try the tiles that suit best first; keep the result in the engine's memory if it leaves enough room."""
+        places = self.places
+        local = places.memories[self.target.local_memory(engine)]
+        scale = self._scale(node) if node in self.quantization.products else None
+        error: NoRoomError | None = None
+        guesses = self.target.guesses  # how large tiles may be, and how many of a stream's there are at once
+        shares = [*((share, 2) for share in guesses.tile_shares), (guesses.last_share, 1)]
+        for resident in (True, False):
+            for share, copies in shares:
+                state = places.snapshot()
+                job = Job(places, self.quantization, node, engine, box, scale, shared)
+                try:
+                    self._emit(job, resident, share, copies)
+                    return
+                except NoRoomError as found:
+                    places.restore(state)
+                    error = found
+        needed = sum(ELEMENT_BYTES[places.element(v)] * v.type.size for v in (*node.inputs, *node.outputs))
+        raise DeviceMemoryError(
+            f"{node} does not fit {self.target.device.name}: found {error.size if error else needed} bytes that it "
+            f"needs at once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, "
+            "or leave the node to another backend")
+
+    def _emit(self, job: Job, resident: bool, share: float, copies: int) -> None:
+        job.begin(resident)
+        job.run(self._tiling(job, share, copies), copies)
+        job.end()
+
+    def _tiling(self, job: Job, share: float, copies: int) -> Tiling:
+        memory = self.target.local_memory(job.engine)
+        budget = int(share * (self.target.local_bytes - job.kept_bytes()))
+        key = (job.node, job.box.shape, job.streams, budget, copies)
+        if key not in self._tilings:
+            element = self.element(job.node.inputs[0]) if job.node.inputs else ""
+            self._tilings[key] = choose(job.node, job.box, job.streams, budget, copies, self.target, element)
+        tiling = self._tilings[key]
+        if tiling is None:
+            raise NoRoomError(memory, budget)
+        return tiling
+
+
+def lower(graph: Graph, weights: Set[Value], target: Target, quantization: Quantization, *,
+          instances: int = 1) -> Lowered:
+    """Lower `graph`, with as many weights in the nearest shared memory as what else is there leaves room for.
+
+    Raises:
+        DeviceMemoryError: a node, or all weights together, need more memory than there is.
+    """
+    first = Lowering(graph, weights, target, quantization, instances=instances)
+    lowered = first.run()
+    nearest, size = target.shared[0]
+    if len(target.shared) > 1 and first.known:
+        left = size - first.places.memories[nearest].peak
+        lowered = Lowering(graph, weights, target, quantization, instances=instances, resident=left, like=first).run()
+    return lowered

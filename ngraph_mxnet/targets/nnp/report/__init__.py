@@ -1,0 +1,1 @@
+"""What the simulation found, in tables: time, energy, accuracy, serving."""

@@ -1,0 +1,232 @@
+"""What a simulated run took: tables for people, a dict for programs, a Chrome trace. Every time in it is simulated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from ngraph_mxnet.targets.nnp.device import owner
+from ngraph_mxnet.targets.nnp.simulate.timing import Timeline
+from ngraph_mxnet.targets.nnp.simulate.work import capacity
+
+Event = dict[str, Any]
+"""One event of Chrome's trace format; `ts` and `dur` are simulated microseconds."""
+
+
+@dataclass
+class NodeRow:
+    """One IR node: its first begin and last end, and for how long units of each kind were busy with it, all summed."""
+
+    origin: str
+    begin: float
+    end: float
+    instructions: int = 0
+    grid: float = 0.0
+    vector: float = 0.0
+    dma: float = 0.0
+
+
+@dataclass(frozen=True)
+class LevelRow:
+    """One level of memory, or a kind of link: bytes in all, the part of the capacity of the busiest one that was used,
+    and for memories the most bytes in use at once of the fullest and the size."""
+
+    level: str
+    bytes: float
+    utilisation: float
+    most: int | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class UnitRow:
+    """Units of one kind: how many there are, and the parts of the time that they were busy."""
+
+    kind: str
+    units: int
+    mean: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """One simulated run of a program."""
+
+    program: str
+    device: str
+    seconds: float
+    instructions: int
+    macs: Mapping[str, int]
+    peak_part: float
+    units: list[UnitRow]
+    levels: list[LevelRow]
+    energy: Mapping[str, float]
+    nodes: list[NodeRow] = field(default_factory=list)
+
+    @property
+    def joules(self) -> float:
+        return sum(self.energy.values())
+
+    @property
+    def watts(self) -> float:
+        """The mean power of the run."""
+        return self.joules / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON. `simulated` says that no time in it was measured."""
+        content = asdict(self)
+        content["simulated_seconds"] = content.pop("seconds")
+        return {"simulated": True, **content, "joules": self.joules, "watts": self.watts}
+
+    def __rich__(self) -> RenderableType:
+        return render(self)
+
+
+def make_report(timeline: Timeline) -> Report:
+    """The totals of a simulated run."""
+    device, used = timeline.device, timeline.utilisation()
+    by_kind: dict[str, list[float]] = {}
+    for unit, kind in device.units.items():
+        by_kind.setdefault("host dma" if owner(unit) == "host" else kind, []).append(used.get(unit, 0.0))
+    units = [UnitRow(kind, len(parts), sum(parts) / len(parts), max(parts)) for kind, parts in by_kind.items()]
+    within = sum(count / device.peak(element) for element, count in timeline.macs.items())
+    return Report(timeline.program.name, device.name, timeline.seconds, len(timeline.program.instructions),
+                  timeline.macs, within / timeline.seconds if timeline.seconds else 0.0, units, _levels(timeline),
+                  timeline.energy, _nodes(timeline))
+
+
+def _levels(timeline: Timeline) -> list[LevelRow]:
+    """Memories from the nearest to the host, then links. What engines' own memories give their units counts, too."""
+    device, rows = timeline.device, []
+    order = [*reversed(device.local), *(level for level in ("llc", "dram", "host") if level in device.memories)]
+    for level in order:
+        names = [name for name, memory in device.memory_names.items() if memory.level == level]
+        moved = [timeline.traffic.get(name, 0.0) for name in names]
+        ports = 2 if level in device.local else 1  # one towards the engine's units, one towards the network
+        used = max(moved) / (capacity(names[0], device) * ports * timeline.seconds) if timeline.seconds else 0.0
+        most = max(timeline.most.get(name, 0) for name in names)
+        rows.append(LevelRow(level, sum(moved), used, most, device.memories[level].size))
+    links = {"network": ["network"], "host link in": ["host.in"], "host link out": ["host.out"],
+             "engine ports": [name for name in timeline.carried if name.endswith((".in", ".out"))
+                              and owner(name) != "host"]}
+    used_parts = timeline.utilisation()
+    for label, names in links.items():
+        moved = [timeline.carried.get(name, 0.0) for name in names]
+        rows.append(LevelRow(label, sum(moved), max((used_parts.get(name, 0.0) for name in names), default=0.0)))
+    return rows
+
+
+def _nodes(timeline: Timeline) -> list[NodeRow]:
+    rows: dict[str, NodeRow] = {}
+    times = zip(timeline.start.tolist(), timeline.end.tolist(), strict=True)
+    for instruction, (begin, end) in zip(timeline.program.instructions, times, strict=True):
+        if instruction.op == "barrier":
+            continue
+        row = rows.setdefault(instruction.origin, NodeRow(instruction.origin, begin, end))
+        row.begin, row.end = min(row.begin, begin), max(row.end, end)
+        row.instructions += 1
+        kind = timeline.device.unit_kind(instruction.unit)
+        setattr(row, kind, getattr(row, kind) + end - begin)
+    return sorted(rows.values(), key=lambda row: row.begin)
+
+
+def render(report: Report, most_nodes: int = 30) -> RenderableType:
+    """Tables of the whole, units, memories and links, energy, and the nodes that took longest."""
+    parts: list[RenderableType] = [_whole(report), _unit_table(report), _level_table(report), _energy_table(report)]
+    slowest = sorted(report.nodes, key=lambda row: row.begin - row.end)[:most_nodes]
+    title = f"Nodes that took longest (simulated; {len(slowest)} of {len(report.nodes)})"
+    table = Table(title=title, title_justify="left")
+    table.add_column("node", overflow="fold", ratio=1)
+    for name in ("instructions", "begin us", "end us", "grid us", "vector us", "dma us"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in slowest:
+        times = (f"{seconds * 1e6:.1f}" for seconds in (row.begin, row.end, row.grid, row.vector, row.dma))
+        table.add_row(escape(row.origin), str(row.instructions), *times)
+    return Group(*parts, table)
+
+
+def _whole(report: Report) -> Table:
+    table = Table(title=f"{report.program} on {report.device} (simulated)", title_justify="left", show_header=False)
+    table.add_row("simulated time", f"{report.seconds * 1e3:.4f} ms")
+    table.add_row("instructions", str(report.instructions))
+    for element, count in report.macs.items():
+        table.add_row(f"{element} multiply-adds", f"{count / 1e9:.3f} G")
+    table.add_row("of the grids' peak", _percent(report.peak_part))
+    table.add_row("energy", f"{report.joules * 1e3:.3f} mJ, {report.watts:.2f} W in the mean")
+    return table
+
+
+def _unit_table(report: Report) -> Table:
+    table = Table(title="Units (simulated)", title_justify="left")
+    for name in ("units", "count", "busy in the mean", "busy at most"):
+        table.add_column(name, justify="left" if name == "units" else "right")
+    for row in report.units:
+        table.add_row(row.kind, str(row.units), _percent(row.mean), _percent(row.most))
+    return table
+
+
+def _level_table(report: Report) -> Table:
+    table = Table(title="Memories and links (simulated)", title_justify="left")
+    for name in ("level", "bytes moved", "of the capacity", "most in use", "of"):
+        table.add_column(name, justify="left" if name == "level" else "right")
+    for row in report.levels:
+        held = (_bytes(row.most), _bytes(row.size)) if row.most is not None and row.size is not None else ("", "")
+        table.add_row(row.level, _bytes(row.bytes), _percent(row.utilisation), *held)
+    return table
+
+
+def _energy_table(report: Report) -> Table:
+    table = Table(title="Energy (simulated)", title_justify="left", show_header=False)
+    for name, joules in report.energy.items():
+        table.add_row(name, f"{joules * 1e3:.3f} mJ", _percent(joules / report.joules if report.joules else 0.0))
+    return table
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    return f"{count:.4g} GiB"
+
+
+def trace_text(timeline: Timeline) -> str:
+    """The simulated timeline as a Chrome trace: a process for the device, a thread for each unit."""
+    head = '{"displayTimeUnit": "ms", "otherData": {"times": "simulated"}, "traceEvents": [\n'
+    return head + ",\n".join(map(json.dumps, _events(timeline))) + "\n]}\n"
+
+
+def _events(timeline: Timeline) -> list[Event]:
+    units = {unit: place for place, unit in enumerate(timeline.device.units)}
+    busy = dict.fromkeys(instruction.unit for instruction in timeline.program.instructions)
+    events: list[Event] = [{"name": "process_name", "ph": "M", "pid": 1, "tid": 0,
+                            "args": {"name": f"simulated {timeline.device.name}"}}]
+    for unit in sorted(busy, key=units.__getitem__):
+        events += [{"name": "thread_name", "ph": "M", "pid": 1, "tid": units[unit], "args": {"name": unit}},
+                   {"name": "thread_sort_index", "ph": "M", "pid": 1, "tid": units[unit],
+                    "args": {"sort_index": units[unit]}}]
+    times = zip(timeline.start.tolist(), timeline.end.tolist(), strict=True)
+    for number, (instruction, (start, end)) in enumerate(zip(timeline.program.instructions, times, strict=True)):
+        if instruction.op == "barrier":
+            continue
+        name = str(instruction.attrs.get("op", instruction.op))
+        args = {"simulated": True, "instruction": number, "node": instruction.origin,
+                "writes": [_tile_text(tile) for tile in instruction.writes],
+                "reads": [_tile_text(tile) for tile in instruction.reads]}
+        events.append({"name": name, "cat": "simulated", "ph": "X", "ts": start * 1e6,
+                       "dur": (end - start) * 1e6, "pid": 1, "tid": units[instruction.unit], "args": args})
+    return events
+
+
+def _tile_text(tile: Any) -> str:
+    return f"{tile.memory} {tile.element}{list(tile.shape)} {tile.buffer.name}"

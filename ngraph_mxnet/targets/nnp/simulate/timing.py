@@ -1,0 +1,237 @@
+"""The timing simulator: when each instruction of a program begins and ends on the simulated device.
+
+Units run their instructions in order, each as soon as its `after` have ended. The grid and the vector unit take the
+time that `demand_of` gives; a transfer takes its latency and then moves its bytes at a rate that it shares with all
+others: max-min fair over every port and link on its way, anew whenever a transfer begins or ends. All times are
+simulated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+
+from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.targets.nnp.device import Device, load_device
+from ngraph_mxnet.targets.nnp.isa.program import Program
+from ngraph_mxnet.targets.nnp.simulate.energy import energy
+from ngraph_mxnet.targets.nnp.simulate.occupancy import Occupancy
+from ngraph_mxnet.targets.nnp.simulate.work import Demand, Route, capacity, demand_of
+
+_SAME = 1e-12
+"""Transfers of one route end together when what they have left differs by less than this part."""
+
+
+@dataclass
+class Timeline:
+    """What the simulation found: simulated seconds, bytes, joules.
+
+    `start` and `end` are by instruction; `busy` is by unit; `traffic` is bytes read and written by memory; `carried` is
+    bytes by port or link, as `work.route` names them; `most` is the most bytes in use at once by memory; `energy` is by
+    what spends it.
+    """
+
+    program: Program
+    device: Device
+    start: np.ndarray
+    end: np.ndarray
+    seconds: float
+    busy: dict[str, float]
+    traffic: dict[str, float]
+    carried: dict[str, float]
+    most: dict[str, int]
+    macs: dict[str, int]
+    energy: dict[str, float]
+
+    def utilisation(self) -> dict[str, float]:
+        """The part of the time that each unit is busy, and the part of each port's and link's capacity that is used."""
+        if not self.seconds:
+            return {}
+        units = {name: seconds / self.seconds for name, seconds in self.busy.items()}
+        return units | {name: count / (capacity(name, self.device) * self.seconds)
+                        for name, count in self.carried.items()}
+
+
+def simulate(program: Program, device: Device | None = None) -> Timeline:
+    """Simulate `program` on `device`, by default the one that it names.
+
+    Raises:
+        NGraphError: an instruction waits for a later one, or a memory would hold more than its size.
+    """
+    device = device or load_device(program.device)
+    demands = [demand_of(instruction, device) for instruction in program.instructions]
+    start, end, most = _Simulation(program, device, demands).run()
+    busy: defaultdict[str, float] = defaultdict(float)
+    traffic: defaultdict[str, float] = defaultdict(float)
+    carried: defaultdict[str, float] = defaultdict(float)
+    macs: defaultdict[str, int] = defaultdict(int)
+    for instruction, demand, taken in zip(program.instructions, demands, (end - start).tolist(), strict=True):
+        if instruction.op != "barrier":
+            busy[instruction.unit] += taken
+        for name, count in demand.traffic.items():
+            traffic[name] += count
+        for element, count in demand.macs.items():
+            macs[element] += count
+        for name, weight in demand.route:
+            carried[name] += demand.moved * weight
+    seconds = float(end.max(initial=0.0))
+    spent = energy(device, seconds, macs, sum(demand.operations for demand in demands), traffic, carried)
+    return Timeline(program, device, start, end, seconds, dict(busy), dict(traffic), dict(carried), most, dict(macs),
+                    spent)
+
+
+class _Simulation:
+    def __init__(self, program: Program, device: Device, demands: list[Demand]) -> None:
+        self.demands = demands
+        self.occupancy = Occupancy(program, device)
+        self.transfers = Transfers(list(dict.fromkeys(demand.route for demand in demands if demand.moved)), device)
+        count = len(demands)
+        self.start, self.end = np.zeros(count), np.zeros(count)
+        self.waits = [0] * count
+        self.followers: list[list[int]] = [[] for _ in range(count)]
+        last: dict[str, int] = {}
+        for number, instruction in enumerate(program.instructions):
+            earlier = {*instruction.after}
+            if instruction.unit in last:
+                earlier.add(last[instruction.unit])
+            last[instruction.unit] = number
+            if any(not 0 <= other < number for other in earlier):
+                raise NGraphError(f"instruction {number} waits for {sorted(earlier)}: expected earlier ones")
+            self.waits[number] = len(earlier)
+            for other in earlier:
+                self.followers[other].append(number)
+
+    def run(self) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+        """Begin and end of each instruction, and the most bytes in use by memory."""
+        events: list[tuple[float, int, bool]] = []  # time, instruction, whether its transfer begins (else it ends)
+        begun = [number for number, waits in enumerate(self.waits) if not waits]
+        now, ended_count = 0.0, 0
+        while True:
+            for number in begun:
+                self.occupancy.begin(number)
+                self.start[number] = now
+                heappush(events, (now + self.demands[number].seconds, number, self.demands[number].moved > 0))
+            upcoming = self.transfers.next_end()
+            if events and events[0][0] <= upcoming:
+                now = events[0][0]
+                done = []
+            elif upcoming < np.inf:
+                now = upcoming
+                done = self.transfers.finish()
+            else:
+                break
+            while events and events[0][0] == now:
+                _, number, transfers = heappop(events)
+                if transfers:
+                    self.transfers.begin(now, number, self.demands[number].route, self.demands[number].moved)
+                else:
+                    done.append(number)
+            begun = []
+            for number in sorted(done):
+                self.end[number] = now
+                self.occupancy.end(number)
+                for follower in self.followers[number]:
+                    self.waits[follower] -= 1
+                    if not self.waits[follower]:
+                        begun.append(follower)
+            ended_count += len(done)
+            begun.sort()
+        assert ended_count == len(self.demands), "every instruction waits for earlier ones only"
+        return self.start, self.end, self.occupancy.most
+
+
+class Transfers:
+    """The transfers under way, by route. Those of one route move at one rate, so each ends when the bytes that one of
+    them would have moved since the beginning of time reach a fixed mark."""
+
+    def __init__(self, routes: list[Route], device: Device) -> None:
+        self._places = {route: place for place, route in enumerate(routes)}
+        names = list(dict.fromkeys(name for route in routes for name, _ in route))
+        self._capacity = np.array([capacity(name, device) for name in names])
+        self._weights = np.zeros((len(names), len(routes)))
+        for place, route in enumerate(routes):
+            for name, weight in route:
+                self._weights[names.index(name), place] = weight
+        self._counts = np.zeros(len(routes))
+        self._moved = np.zeros(len(routes))
+        self._marks = np.full(len(routes), np.inf)  # of the next to end
+        self._rates = np.zeros(len(routes))
+        self._queues: list[list[tuple[float, int]]] = [[] for _ in routes]
+        self._known: dict[bytes, np.ndarray] = {}
+        self._now = 0.0
+        self._stale = False
+        self._next = np.inf
+        self._first = -1
+
+    def begin(self, now: float, number: int, route: Route, size: int) -> None:
+        """Transfer `number` begins to move `size` bytes."""
+        self._advance(now)
+        place = self._places[route]
+        mark = float(self._moved[place]) + size
+        heappush(self._queues[place], (mark, number))
+        self._marks[place] = self._queues[place][0][0]
+        self._counts[place] += 1
+        self._stale = True
+
+    def next_end(self) -> float:
+        """When the next transfer ends; infinity where there is none."""
+        if self._stale:
+            self._stale = False
+            key = self._counts.tobytes()
+            if key not in self._known:
+                self._known[key] = fair_rates(self._counts, self._weights, self._capacity)
+            self._rates = self._known[key]
+            active = np.flatnonzero(self._counts)
+            if active.size:
+                left = (self._marks[active] - self._moved[active]) / self._rates[active]
+                at = int(left.argmin())
+                self._first, self._next = int(active[at]), self._now + max(float(left[at]), 0.0)
+            else:
+                self._next = np.inf
+        return float(self._next)
+
+    def finish(self) -> list[int]:
+        """End the next transfer and those that end with it; returns them."""
+        self._advance(float(self._next))
+        ended = []
+        active = np.flatnonzero(self._counts)
+        reached = self._moved[active] >= self._marks[active] * (1 - _SAME)
+        for place in {self._first, *active[reached].tolist()}:
+            queue = self._queues[place]
+            limit = max(queue[0][0], float(self._moved[place])) * (1 + _SAME)
+            while queue and queue[0][0] <= limit:
+                ended.append(heappop(queue)[1])
+                self._counts[place] -= 1
+            self._marks[place] = queue[0][0] if queue else np.inf
+            if not queue:
+                self._moved[place] = 0.0
+        self._stale = True
+        return ended
+
+    def _advance(self, now: float) -> None:
+        if now > self._now:
+            self._moved += self._rates * (now - self._now)
+        self._now = now
+
+
+def fair_rates(counts: np.ndarray, weights: np.ndarray, capacities: np.ndarray) -> np.ndarray:
+    """The max-min fair rate of one transfer on each route (progressive filling: Bertsekas and Gallager, 1992, 6.5.2).
+
+    `counts` [R] is the transfers by route, `weights` [P, R] the bytes in each port for one on the route, `capacities`
+    [P] the ports' bytes a second.
+    """
+    rates, left = np.zeros(len(counts)), capacities
+    open_ = np.flatnonzero(counts)
+    loads = weights[:, open_] * counts[open_]
+    while open_.size:
+        load = loads.sum(axis=1)
+        share = np.divide(left, load, out=np.full(len(left), np.inf), where=load > 0)
+        lowest = max(share.min(), 0.0)
+        full = loads[share <= lowest * (1 + _SAME)].any(axis=0)
+        rates[open_[full]] = lowest
+        left = left - loads[:, full].sum(axis=1) * lowest
+        loads, open_ = loads[:, ~full], open_[~full]
+    return rates

@@ -1,0 +1,52 @@
+"""What a graph is compiled for, and what it is then: stored, lowered, loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.targets.nnp.isa.program import Program
+from ngraph_mxnet.targets.nnp.lower.lowering import Lowered
+from ngraph_mxnet.targets.nnp.lower.target import Target
+from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
+from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator
+
+Arrays = Sequence[np.ndarray]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is compiled for: products in i8 if `narrow`, calibrated on `samples` (arrays for all inputs, weights too) or
+    else on the first call's; `instances` parts of the batch, each on engines of its own; so many `devices`."""
+
+    target: Target
+    instances: int
+    narrow: bool = False
+    samples: tuple[Arrays, ...] = ()
+    devices: int = 1
+
+
+@dataclass(frozen=True)
+class Version:
+    """The main graph, perhaps with conversions, as it is stored and lowered."""
+
+    graph: Graph
+    weights: frozenset[Value]
+    quantization: Quantization
+    lowered: Lowered
+
+    @property
+    def program(self) -> Program:
+        """The Program, its constants still empty."""
+        return self.lowered.program
+
+    def loaded(self, contents: Mapping[Value, np.ndarray]) -> FunctionalSimulator:
+        """A device that holds the weights and constants of `contents`."""
+        store = self.quantization.store
+        constants = {buffer: store(value, contents[value]).tobytes() for value, buffer in self.lowered.weights.items()}
+        for node, buffer in self.lowered.scales.items():
+            constants[buffer] = self.quantization.sum_scale(node).astype(np.float32).tobytes()
+        return FunctionalSimulator(replace(self.program, constants=constants))

@@ -1,0 +1,249 @@
+"""Signals in the middle of a bind and of Gluon's first call: the program gets what it would get anywhere else."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from mxnet_helpers import CONV_SHAPE, backend, close, conv_net, environment, fill, forget_graphs, mx, needs_library
+
+from ngraph_mxnet import _core
+from ngraph_mxnet.bridges.mxnet import callbacks
+from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, interrupts
+from ngraph_mxnet.bridges.mxnet.judging import partitioning
+from ngraph_mxnet.runtime import compile as compile_module
+from ngraph_mxnet.runtime import garbage
+
+pytestmark = needs_library
+
+
+class AlarmError(Exception):
+    """What looks like any failure."""
+
+
+def raise_alarm(number: int, frame: object) -> None:
+    raise AlarmError(number)
+
+
+def leave(number: int, frame: object) -> None:
+    raise SystemExit(3)
+
+
+SIGNALS = {
+    "Ctrl-C": (signal.SIGINT, signal.default_int_handler, KeyboardInterrupt),
+    "alarm": (signal.SIGALRM, raise_alarm, AlarmError),
+    "termination": (signal.SIGTERM, leave, SystemExit),
+}
+#: Functions in the midst of which the signal arrives: where nodes are judged, regions reviewed, code made.
+PLACES = {"judging": (partitioning, "judge_graph"), "reviewing": (partitioning, "judge_region"),
+          "compiling": (compile_module, "bind_weights")}
+
+
+@pytest.fixture(params=SIGNALS)
+def arrives(request: pytest.FixtureRequest) -> Iterator[tuple[Callable[[], None], type[BaseException]]]:
+    """Sends the signal to this process from another thread; and what its handler raises."""
+    number, handler, raised = SIGNALS[request.param]
+    before = signal.signal(number, handler)
+
+    def send() -> None:
+        sender = threading.Thread(target=os.kill, args=(os.getpid(), number))
+        sender.start()
+        sender.join()
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:  # Python runs the handler between two instructions
+            time.sleep(0.001)
+        raise AssertionError("no handler ran")
+
+    yield send, raised
+    assert signal.getsignal(number) is handler, "it is the program's again"
+    signal.signal(number, before)
+
+
+def bind() -> mx.nd.NDArray:
+    return fill(conv_net().simple_bind(mx.cpu(), grad_req="null", data=CONV_SHAPE)).forward()[0]
+
+
+def call_gluon() -> mx.nd.NDArray:
+    net = mx.gluon.SymbolBlock(conv_net(), mx.sym.Variable("data"))
+    net.initialize(mx.init.One())
+    net.hybridize()
+    return net(mx.nd.ones(CONV_SHAPE) / 8)
+
+
+def bind_partitioned() -> mx.nd.NDArray:
+    """MXNet's own method, of a symbol that has our regions."""
+    data = {"data": mx.nd.ones((2, 3))}
+    symbol = mx.sym.exp(mx.sym.relu(mx.sym.Variable("data"))).optimize_for("NGRAPH", data)
+    with backend(None):
+        return symbol.bind(mx.cpu(), data, grad_req="null").forward()[0]
+
+
+@pytest.mark.parametrize("run", [bind, call_gluon, bind_partitioned])
+@pytest.mark.parametrize("place", PLACES)
+def test_the_program_gets_it_and_may_go_on(run, place, arrives, monkeypatch):
+    send, raised = arrives
+    with backend("NONE"):
+        expected = run() if run is not bind_partitioned else None
+    environment_lock = environment.lock
+    forget_graphs()
+    module, name = PLACES[place]
+    with backend("NGRAPH"):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, lambda *_, **__: send())
+            with pytest.raises(raised) as caught:
+                run()
+        if raised is SystemExit:
+            assert caught.value.code == 3
+        assert gc.isenabled()
+        assert environment_lock.acquire(blocking=False)
+        environment_lock.release()
+        assert not _core.compile_cache_info()["entries"]
+        calls = _core.op_calls()
+        found = run()
+        found.wait_to_read()
+        assert _core.op_calls() > calls, "compiled the second time"
+        if expected is not None:
+            close(found, expected)
+
+
+#: What calls libmxnet, holds locks or turns things off, and what such things are made with.
+MOMENTS_IN = {module.__file__ for module in (environment, interrupts, garbage, compiled_bind, contextlib)}
+
+
+def alarm_at(moment: int) -> Callable[[Any, str, Any], None]:
+    """For `sys.setprofile`: the alarm comes at this one of the moments at which Python runs signals' handlers."""
+    seen = 0
+
+    def profile(frame: Any, event: str, _: Any) -> None:
+        nonlocal seen
+        if event in ("call", "c_return") and frame.f_code.co_filename in MOMENTS_IN:
+            seen += 1
+            if seen == moment:
+                signal.raise_signal(signal.SIGALRM)
+
+    return profile
+
+
+def test_an_exception_that_the_program_keeps_holds_nothing_of_ours():
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    kept: list[AlarmError] = []
+    with backend("NONE"):
+        expected = bind().asnumpy()
+    try:
+        with backend("NGRAPH"):
+            for moment in range(1, 1000):
+                forget_graphs()
+                try:
+                    sys.setprofile(alarm_at(moment))
+                    bind()
+                    break
+                except AlarmError as error:
+                    kept.append(error)
+                finally:
+                    sys.setprofile(None)
+                with ThreadPoolExecutor(1) as other:
+                    assert other.submit(environment.lock.acquire, timeout=1).result(), moment
+                    other.submit(environment.lock.release).result()
+                assert gc.isenabled(), moment
+        assert len(kept) > 20
+        with backend("NGRAPH"):
+            close(bind(), expected)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("run", [bind, call_gluon, bind_partitioned])
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_but_the_program_holds_what_was_raised(run, place, arrives, monkeypatch):
+    """Else it is freed by the garbage collector, with all that its frames hold, on whatever thread."""
+    send, raised = arrives
+    forget_graphs()
+    module, name = PLACES[place]
+    monkeypatch.setattr(module, name, lambda *_, **__: send())
+    gc.collect()
+    gc.disable()
+    try:
+        with backend("NGRAPH"):
+            try:
+                run()
+            except raised as error:
+                error.attached = threading.Event()
+                attached = weakref.ref(error.attached)
+        assert attached() is None
+    finally:
+        gc.enable()
+
+
+def test_a_thread_that_waits_for_an_interrupted_one_compiles(monkeypatch):
+    symbol = mx.sym.exp(mx.sym.relu(mx.sym.Variable("data"))).optimize_for("NGRAPH", {"data": mx.nd.ones((2, 5))})
+    stock, found = callbacks.compile_subgraph, []
+
+    def body() -> None:
+        found.append(symbol.bind(mx.cpu(), {"data": mx.nd.ones((2, 5))}, grad_req="null").forward()[0].asnumpy())
+
+    other = threading.Thread(target=body)
+
+    def interrupted(*arguments: object) -> object:
+        if threading.current_thread() is not threading.main_thread():
+            return stock(*arguments)
+        other.start()
+        time.sleep(0.3)  # so that it waits for this one
+        raise KeyboardInterrupt
+
+    _core.clear_compile_cache()
+    monkeypatch.setattr(callbacks, "compile_subgraph", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        symbol.bind(mx.cpu(), {"data": mx.nd.ones((2, 5))}, grad_req="null")
+    other.join()
+    assert len(found) == 1
+
+
+def test_a_handler_that_raises_nothing_and_one_that_replaces_itself():
+    seen: list[int] = []
+
+    def replaces(number: int, frame: object) -> None:
+        seen.append(number)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
+    before = signal.signal(signal.SIGALRM, replaces)
+    try:
+        interrupts.told_apart(lambda: (os.kill(os.getpid(), signal.SIGALRM), time.sleep(0.01)))()
+        assert seen == [signal.SIGALRM]
+        assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_real_timers_at_any_moment_of_a_bind():
+    """Each ends in the alarm or in a result, never in an error of MXNet's or a fallback."""
+    before = signal.signal(signal.SIGALRM, raise_alarm)
+    with backend("NONE"):
+        expected = bind().asnumpy()
+    alarms = 0
+    try:
+        for microseconds in (300, 1000, 3000, 5000, 10_000, 20_000, 40_000, 80_000):
+            forget_graphs()
+            with backend("NGRAPH"):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, microseconds / 1e6)
+                    executor = conv_net().simple_bind(mx.cpu(), grad_req="null", data=CONV_SHAPE)
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    assert executor.is_compiled
+                except AlarmError:
+                    alarms += 1
+                assert gc.isenabled()
+                close(bind(), expected)
+        assert alarms
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,69 @@
+"""Layout decisions: halos reach producers, concatenation happens in place, views alias what they can."""
+
+from __future__ import annotations
+
+from ngraph_mxnet.ir import Builder, TensorType, element_type
+from ngraph_mxnet.targets.cpu.planning.layout import plan_layout
+from ngraph_mxnet.targets.cpu.planning.view import (
+    Halo,
+    as_blocked,
+    as_plain,
+    blocked_bytes,
+    blocked_view,
+    contiguous_strides,
+    plain_view,
+)
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
+
+
+def tensor(*shape: int) -> TensorType:
+    return TensorType(element_type("f32"), shape)
+
+
+def test_a_halo_is_the_most_that_any_reader_pads():
+    b = Builder()
+    x = b.parameter("x", (1, 16, 8, 8))
+    small, large = b.parameter("w3", (16, 16, 3, 3)), b.parameter("w5", (16, 16, 5, 5))
+    pooled = b.max_pool(x, kernel=(1, 1))
+    one = b.convolution(pooled, small, pads_begin=(1, 1), pads_end=(1, 1))
+    two = b.convolution(pooled, large, pads_begin=(2, 2), pads_end=(2, 1))
+    graph = b.results(one, two)
+    assert plan_layout(graph).halo[pooled] == Halo(2, 2, 2, 1)
+
+
+def test_nested_concats_share_one_buffer_and_the_largest_halo():
+    b = Builder()
+    x = b.parameter("x", (1, 16, 8, 8))
+    first = b.max_pool(x, kernel=(1, 1))
+    second = b.max_pool(first, kernel=(1, 1))
+    inner = b.concat(first, second, axis=1)
+    third = b.max_pool(inner, kernel=(1, 1))
+    outer = b.concat(inner, third, axis=1)
+    weights = b.parameter("w", (16, 16, 3, 3))
+    graph = b.results(outer, b.convolution(first, weights, pads_begin=(1, 1), pads_end=(1, 1)))
+    plan = plan_layout(graph)
+    assert plan.placement == {first: (inner, 0), second: (inner, 1), inner: (outer, 0), third: (outer, 2)}
+    assert all(plan.halo[value] == Halo(1, 1, 1, 1) for value in (first, second, inner, third, outer))
+
+
+def test_channels_that_fill_no_block_are_not_concatenated_in_place():
+    b = Builder()
+    x = b.parameter("x", (1, 8, 4, 4))
+    pooled = b.max_pool(x, kernel=(1, 1))
+    graph = b.results(b.concat(pooled, pooled, axis=1))
+    assert not plan_layout(graph).placement
+
+
+def test_vectors_alias_between_layouts():
+    buffer = Buffer(Space.ARENA, 4096)
+    blocked = blocked_view(tensor(2, 20, 1, 1), buffer, Halo())
+    assert as_plain(blocked).strides == (32, 1, 1, 1)
+    assert as_plain(blocked_view(tensor(2, 20, 2, 1), buffer, Halo())) is None
+    whole = plain_view(tensor(2, 32), buffer)
+    assert as_blocked(whole).block == 16
+    assert as_blocked(plain_view(tensor(2, 20), buffer)) is None
+
+
+def test_blocked_bytes_count_halo_and_padding_lanes():
+    assert blocked_bytes(tensor(2, 17, 3, 5), Halo(1, 0, 2, 1)) == 2 * 2 * (3 + 1) * (5 + 3) * 16 * 4
+    assert contiguous_strides((2, 3, 4)) == (12, 4, 1)

@@ -1,0 +1,67 @@
+"""The records of kernels: names in order, filled by name, and held against the kernels."""
+
+from __future__ import annotations
+
+import pytest
+
+from ngraph_mxnet.ir import Builder
+from ngraph_mxnet.runtime.compile import compile
+from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS
+from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import STRIDES
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Operand
+from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
+from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS
+from ngraph_mxnet.targets.cpu.params.strided import ELEMENT_BYTES, STRIDED
+
+
+def test_every_kernel_is_declared() -> None:
+    rows = {f"depthwise3x3_s{stride}" for stride in STRIDES}
+    assert set(KERNELS) == set(ALL_KERNELS) | set(CONTRACTIONS) | rows
+
+
+def test_declarations_are_the_kernels_own() -> None:
+    for name, record in ALL_KERNELS.items():
+        if record.expression is not None:
+            elements, floats = STRIDED[name]
+            sizes = [ELEMENT_BYTES[element] for element in (*record.inputs, record.output)]
+            assert [ELEMENT_BYTES[element] for element in elements.split()] == sizes, name
+            assert len(floats.split()) == record.parameters, name
+        elif record.family == "wide":
+            assert name in STRIDED, name
+    assert CONTRACTION.tensors == tuple(operand.name.lower() for operand in Operand)
+
+
+def test_names_do_not_repeat() -> None:
+    for name, record in KERNELS.items():
+        for names in (record.tensors, (*record.ints, *record.floats)):
+            assert len(set(names)) == len(names), name
+        assert 0 < record.sizes <= len(record.ints), name
+        assert record.written and {*record.written, *record.optional} <= {*record.tensors}, name
+
+
+def test_a_record_is_filled_by_name() -> None:
+    params = PACK_CHANNELS(per_group=20, groups=2, stride=1, oc_tile=16)
+    assert params.ints() == [2, 20, 16, 1] and params.floats() == [] and params.tasks == 4
+    with pytest.raises(TypeError, match=r"pack_channels.*stride"):
+        PACK_CHANNELS(groups=2, per_group=20, oc_tile=16)
+    with pytest.raises(TypeError, match=r"pack_channels.*lanes"):
+        PACK_CHANNELS(groups=2, per_group=20, oc_tile=16, stride=1, lanes=1)
+
+
+def test_instructions_print_names() -> None:
+    b = Builder()
+    x = b.parameter("x", (1, 16, 8, 8))
+    pooled = b.max_pool(x, kernel=[3, 2], strides=[2, 2], pads_begin=[0, 0], pads_end=[0, 0])
+    program = compile(b.results(pooled), "CPU")
+    (text,) = (str(i) for i in program.main.instructions if i.name == "max_pool_blocked")
+    assert "max_pool_blocked__" in text and " kernel_h=3 kernel_w=2 " in text and text.endswith(" tasks=3")
+
+
+def test_declaring_twice_is_an_error() -> None:
+    with pytest.raises(ValueError, match="twice"):
+        Kernels("relu", tensors="a >o", ints="n", sizes=1, tasks=lambda p: p.n, reach=lambda p, size: [])
+
+
+def test_what_is_not_declared_has_no_tasks() -> None:
+    with pytest.raises(KeyError):
+        KERNELS["reluu"]

@@ -1,0 +1,64 @@
+"""Graphs lowered for a device, perhaps a smaller one, checked, and run on the functional simulator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ngraph_mxnet.ir import Graph
+from ngraph_mxnet.targets.nnp.device import load_device
+from ngraph_mxnet.targets.nnp.isa.instructions import check as check_instruction
+from ngraph_mxnet.targets.nnp.isa.program import Program
+from ngraph_mxnet.targets.nnp.lower.conversions import convert_views
+from ngraph_mxnet.targets.nnp.lower.lowering import lower
+from ngraph_mxnet.targets.nnp.lower.target import Target, target_of
+from ngraph_mxnet.targets.nnp.quantise.quantization import uniform
+from ngraph_mxnet.targets.nnp.simulate.hazards import check, order
+from ngraph_mxnet.targets.nnp.version import Version
+
+_FEW = 200
+"""Instructions, beyond which the hazards' independent check takes long; `order` has tests of its own."""
+
+
+def target(device: str = "nnp-i-1100", /, **changes) -> Target:
+    """The device with, say, fewer `engines` or `local_bytes`."""
+    made = load_device(device)
+    found = target_of(made, "f16" if "f16" in made.grids else "bf16")
+    return replace(found, **changes)
+
+
+def version(graph: Graph, on: Target, instances: int = 1) -> Version:
+    """The graph in the device's own element. Every instruction is one that the device has, and none begins too early;
+    memories are as small as said."""
+    graph = graph.clone()
+    weights = frozenset(p for p in graph.parameters if p.cacheable)
+    quantization = uniform(graph, {p: np.zeros(()) for p in weights}, on.element)
+    convert_views(graph, quantization)
+    found = lower(graph, weights, on, quantization, instances=instances)
+    program = order(found.program)
+    check_program(program, on)
+    return Version(graph, weights, quantization, found)
+
+
+def check_program(program: Program, on: Target) -> None:
+    device = load_device(program.device)
+    for number, instruction in enumerate(program.instructions):
+        check_instruction(instruction, device, number)
+        for tile in (*instruction.reads, *instruction.writes):
+            assert tile.buffer.end <= program.sizes[tile.memory]
+    if len(program.instructions) <= _FEW:
+        check(program)
+    for engine in on.engines:
+        assert program.sizes[on.local_memory(engine)] <= on.local_bytes
+    assert all(program.sizes[name] <= size for name, size in on.shared)
+
+
+def results(found: Version, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """What the simulated program gives for `arrays`, one for each parameter."""
+    graph, store = found.graph, found.quantization.store
+    contents = dict(zip(graph.parameters, arrays, strict=True))
+    contents |= {node.output: node.attrs["value"] for node in graph.nodes if node.op.name == "constant"}
+    inputs = [store(p, contents[p]) for p in graph.parameters]
+    outputs = found.loaded(contents).run(inputs)
+    return [found.quantization.load(value, output) for value, output in zip(graph.results, outputs, strict=True)]
