@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kChunksPerThread = 6;
 constexpr std::size_t kIdleArenas = 8;
-constexpr std::size_t kLeastKept = std::size_t{8} << 20;  // of less, a file saves no time
+constexpr std::size_t kLeastCached = std::size_t{8} << 20;  // of less, a file saves no time
 // What all runners together keep: the latest so many arenas, and beyond them so many bytes in so many arenas. A model
 // that meets a hundred shapes does not keep a hundred arenas.
 constexpr std::size_t kLatestArenas = 16;
@@ -304,7 +304,7 @@ void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {
 Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
                        std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
                        std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
-                       const std::string& name, KeptWeightsOption kept)
+                       const std::string& name, CachedWeightsOption cached)
     : CompiledGraph(std::move(inputs), std::move(outputs)),
       main_program_(main),
       name_(name),
@@ -322,8 +322,8 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
     check_operands(*prepare, {sizes(this->inputs()), {}, prepared_bytes});
     check_reads_only_weights(*prepare, cacheable);
     sets_ = PreparedSets::shared(signature(*prepare), cacheable, weights, threads);
-    if (!kept.prefix.empty() && prepared_bytes >= kLeastKept) {
-      kept_.emplace(std::move(kept), prepared_bytes, cacheable, weights, threads);
+    if (!cached.prefix.empty() && prepared_bytes >= kLeastCached) {
+      cached_.emplace(std::move(cached), prepared_bytes, cacheable, weights, threads);
     }
     prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
   }
@@ -332,10 +332,10 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
 Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs, ArrayHolder* holder) {
   if (prepare_ == nullptr) return nullptr;
   return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed) {
-    if (!kept_) return prepare(fixed);
+    if (!cached_) return prepare(fixed);
     std::vector<const char*> pointers;
     for (const InputTensor& input : fixed) pointers.push_back(input.data);
-    return kept_->recall(pointers, [&] { return prepare(fixed); });
+    return cached_->get_or_make(pointers, [&] { return prepare(fixed); });
   });
 }
 

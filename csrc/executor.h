@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "aligned_buffer.h"
-#include "kept_weights.h"
+#include "cached_weights.h"
 #include "prepared_sets.h"
 #include "program.h"
 #include "tensor_spec.h"
@@ -126,7 +126,7 @@ class Executable : public CompiledGraph {
   Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
              std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
              std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
-             const std::string& name, KeptWeightsOption kept = {});
+             const std::string& name, CachedWeightsOption cached = {});
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
   void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
@@ -151,7 +151,7 @@ class Executable : public CompiledGraph {
   ProgramRunner main_;
   std::unique_ptr<ProgramRunner> prepare_;
   std::shared_ptr<PreparedSets> sets_;
-  std::optional<KeptWeights> kept_;
+  std::optional<CachedWeights> cached_;
   std::atomic<std::size_t> prepare_runs_{0};
 };
 

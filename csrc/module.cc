@@ -163,17 +163,17 @@ py::bytes hash_content(const py::buffer& data, const py::bytes& key) {
   return {reinterpret_cast<const char*>(&hash), sizeof hash};
 }
 
-KeptWeightsOption kept_weights(const py::object& kept) {
-  if (kept.is_none()) return {};
-  KeptWeightsOption option;
-  option.prefix = kept.attr("prefix").cast<std::string>();
-  option.key = hash_key(kept.attr("key"));
-  option.seal = [call = share(kept.attr("seal"))](const std::string& text) {
+CachedWeightsOption cached_weights(const py::object& cached) {
+  if (cached.is_none()) return {};
+  CachedWeightsOption option;
+  option.prefix = cached.attr("prefix").cast<std::string>();
+  option.key = hash_key(cached.attr("key"));
+  option.seal = [call = share(cached.attr("seal"))](const std::string& text) {
     std::string seal;
     with_gil([&] { seal = (*call)(py::bytes(text)).cast<std::string>(); });
     return seal;
   };
-  option.on_save = [call = share(kept.attr("on_save"))] { with_gil([&] { (*call)(); }); };
+  option.on_save = [call = share(cached.attr("on_save"))] { with_gil([&] { (*call)(); }); };
   return option;
 }
 
@@ -237,16 +237,16 @@ void define(py::module_& m) {
       .def(py::init([](std::shared_ptr<Program> main, std::shared_ptr<Program> prepare,
                        std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
                        const SpecArgument& inputs, const SpecArgument& outputs, int threads,
-                       const std::string& name, const py::object& kept) {
+                       const std::string& name, const py::object& cached) {
              return std::make_shared<Executable>(std::move(main), std::move(prepare), prepared_bytes,
                                                  std::move(cacheable), to_specs(inputs), to_specs(outputs),
-                                                 threads, name, kept_weights(kept));
+                                                 threads, name, cached_weights(cached));
            }),
            py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("cacheable"),
            py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph",
-           py::arg("kept") = py::none(),
-           "Prepared weights are kept in files as `kept` says, if given: its attributes are `prefix`, `key`, `seal` and "
-           "`on_save`, as in csrc/kept_weights.h.")
+           py::arg("cached") = py::none(),
+           "Prepared weights are kept in files as `cached` says, if given: its attributes are `prefix`, `key`, `seal` and "
+           "`on_save`, as in csrc/cached_weights.h.")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);

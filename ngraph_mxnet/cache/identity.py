@@ -39,9 +39,9 @@ def digest_of_files() -> str:
                                  status.st_ctime_ns))
     key = repr(statuses)
     store = open_store()
-    kept = store.get("identity", key) if store else None
-    if kept is not None:
-        return kept.decode()
+    entry = store.get("identity", key) if store else None
+    if entry is not None:
+        return entry.decode()
     hasher = hashlib.blake2b(digest_size=32)
     for path in files:
         content = Path(path).read_bytes()

@@ -86,7 +86,7 @@ class Store:
                                self.root / kind / name)
                 remove(name, folder)
         except OSError as error:
-            self._tell_unsafe(error)
+            self._log_unsafe(error)
         return None
 
     def put(self, kind: str, key: str, content: bytes) -> bool:
@@ -109,7 +109,7 @@ class Store:
         """Whether one entry of `size` bytes can be kept at all; it would drive out all others, and then itself."""
         if size + len(_MAGIC) + _DIGEST_BYTES <= self.limit:
             return True
-        tell_once(logging.WARNING, f"NGRAPH_CACHE_MB: what is larger than {self.limit >> 20} MiB, all that {self.root} "
+        log_once(logging.WARNING, f"NGRAPH_CACHE_MB: what is larger than {self.limit >> 20} MiB, all that {self.root} "
                                    f"may hold, is not kept: {kind}, {size / 2**20:.1f} MiB")
         return False
 
@@ -178,7 +178,7 @@ class Store:
             with opened_folder(self.root):
                 return True
         except UnsafeError as error:
-            self._tell_unsafe(error)
+            self._log_unsafe(error)
             return False
         except OSError:
             return True  # it is made when the first entry is kept
@@ -204,7 +204,7 @@ class Store:
                     if kind.is_dir(follow_symlinks=False):
                         yield from self._files_of(kind.name, root)
         except OSError as error:
-            self._tell_unsafe(error)
+            self._log_unsafe(error)
 
     def _files_of(self, kind: str, root: int) -> Iterator[Entry]:
         with contextlib.suppress(OSError), opened_folder(Path(kind), root) as folder, os.scandir(folder) as files:
@@ -215,21 +215,21 @@ class Store:
                         yield Entry(self.root / kind / file.name, kind, status.st_size, status.st_mtime)
 
     def _not_kept(self, error: OSError) -> None:
-        self._tell_unsafe(error)
+        self._log_unsafe(error)
         logger.info("not kept in %s: %s", self.root, error)
 
-    def _tell_unsafe(self, error: OSError) -> None:
+    def _log_unsafe(self, error: OSError) -> None:
         if isinstance(error, UnsafeError):
-            tell_once(logging.WARNING, f"NGRAPH_CACHE_DIR: {self.root} is not used: {error}")
+            log_once(logging.WARNING, f"NGRAPH_CACHE_DIR: {self.root} is not used: {error}")
 
 
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
-def tell_once(level: int, message: str) -> None:
+def log_once(level: int, message: str) -> None:
     """Log it, unless this process did."""
-    if message not in _told:
-        _told.add(message)
+    if message not in _logged:
+        _logged.add(message)
         logger.log(level, "%s", message)
 
 
@@ -277,7 +277,7 @@ def open_store() -> Store | None:
     try:
         root = Path(wanted).expanduser() if wanted else _default_root()
     except RuntimeError as error:
-        tell_once(logging.WARNING, f"nothing is kept on disk: {error}; NGRAPH_CACHE_DIR may name a folder")
+        log_once(logging.WARNING, f"nothing is kept on disk: {error}; NGRAPH_CACHE_DIR may name a folder")
         return None
     store = Store(root, config.get("NGRAPH_CACHE_MB") << 20)
     return store if store.is_safe() else None

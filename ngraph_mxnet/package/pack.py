@@ -26,13 +26,13 @@ _ALIGNMENT = 16
 _MOST_BYTES = 1 << 62
 
 
-def pack(value: Any, held: Mapping[str, np.ndarray] | None = None) -> list[bytes]:
-    """Parts of the bytes of `value`. Of large arrays that are among `held`, by name, there are the names only.
+def pack(value: Any, external: Mapping[str, np.ndarray] | None = None) -> list[bytes]:
+    """Parts of the bytes of `value`. Of large arrays that are among `external`, by name, there are the names only.
 
     Raises:
         PackageError: it is no plain data.
     """
-    arrays = _Arrays(held or {})
+    arrays = _Arrays(external or {})
     try:
         data = json.dumps(value, default=arrays.reference, separators=(",", ":"))
     except (TypeError, ValueError, KeyError) as error:
@@ -44,11 +44,11 @@ def pack(value: Any, held: Mapping[str, np.ndarray] | None = None) -> list[bytes
     return parts
 
 
-def unpack(content: bytes, start: int = 0, held: Mapping[str, np.ndarray] | None = None) -> Any:
-    """What was packed, from `content[start:]`; arrays are read-only views of it, or of those in `held`.
+def unpack(content: bytes, start: int = 0, external: Mapping[str, np.ndarray] | None = None) -> Any:
+    """What was packed, from `content[start:]`; arrays are read-only views of it, or of those in `external`.
 
     Raises:
-        PackageError: these are no such bytes, or an array is not in `held`.
+        PackageError: these are no such bytes, or an array is not in `external`.
     """
     try:
         end = content.index(b"\n", start)
@@ -56,7 +56,7 @@ def unpack(content: bytes, start: int = 0, held: Mapping[str, np.ndarray] | None
         table = json.loads(content[start:end])
         arrays, position = [], data_end + 1
         for entry in table:
-            array, size = _read(entry, content, position, held or {})
+            array, size = _read(entry, content, position, external or {})
             arrays.append(array)
             position += size + -size % _ALIGNMENT
 
@@ -69,17 +69,17 @@ def unpack(content: bytes, start: int = 0, held: Mapping[str, np.ndarray] | None
 
 
 def _read(entry: Mapping[str, Any], content: bytes, position: int,
-          held: Mapping[str, np.ndarray]) -> tuple[np.ndarray, int]:
+          external: Mapping[str, np.ndarray]) -> tuple[np.ndarray, int]:
     """An array of the table, and the bytes that it takes in `content`."""
     dtype, shape = ELEMENT_TYPES[entry["element"]].numpy, tuple(map(count, entry["shape"]))
     elements = prod(shape)
-    if "held" not in entry:
+    if "external" not in entry:
         return np.frombuffer(content, dtype, elements, position).reshape(shape), elements * dtype.itemsize
-    if entry["held"] not in held:
-        raise PackageError(f"array {entry['held']!r} is to be held by whoever reads the package, and is not")
-    array = np.ascontiguousarray(held[entry["held"]])
+    if entry["external"] not in external:
+        raise PackageError(f"array {entry['external']!r} is to be given by whoever reads the package, and is not")
+    array = np.ascontiguousarray(external[entry["external"]])
     if array.dtype != dtype:
-        raise PackageError(f"array {entry['held']!r} is of {array.dtype}, expected {dtype}")
+        raise PackageError(f"array {entry['external']!r} is of {array.dtype}, expected {dtype}")
     return array.reshape(shape), 0
 
 
@@ -115,16 +115,16 @@ def content_key(array: np.ndarray) -> tuple[str, bytes]:
 
 
 class _Arrays:
-    """Those that were met, by where their elements lie: most that are held are the very arrays, and to compare what is
+    """Those that were met, by where their elements lie: most external ones are the very arrays, and to compare what is
     in them takes long for big models."""
 
-    def __init__(self, held: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, external: Mapping[str, np.ndarray]) -> None:
         self.table: list[dict[str, Any]] = []
         self.own: list[np.ndarray] = []
         self._places: dict[Any, int] = {}
-        self._held = {name: array for name, array in held.items() if array.nbytes >= LARGE}
-        self._names: dict[Any, str] = {_memory(array): name for name, array in self._held.items()}
-        self._sizes = {(array.dtype.str, array.nbytes) for array in self._held.values()}
+        self._external = {name: array for name, array in external.items() if array.nbytes >= LARGE}
+        self._names: dict[Any, str] = {_memory(array): name for name, array in self._external.items()}
+        self._sizes = {(array.dtype.str, array.nbytes) for array in self._external.values()}
 
     def reference(self, value: Any) -> dict[str, int]:
         """What stands for an array."""
@@ -137,7 +137,7 @@ class _Arrays:
             if name is None:
                 self.own.append(value)
             else:
-                entry["held"] = name
+                entry["external"] = name
             self._places[memory] = len(self.table)
             self.table.append(entry)
         return {_ARRAY: self._places[memory]}
@@ -145,7 +145,7 @@ class _Arrays:
     def _name(self, value: np.ndarray) -> str | None:
         name = self._names.get(_memory(value))
         if name is None and (value.dtype.str, value.nbytes) in self._sizes:
-            self._names.update({content_key(array): one for one, array in self._held.items()
+            self._names.update({content_key(array): one for one, array in self._external.items()
                                 if array.nbytes == value.nbytes})
             name = self._names.get(content_key(value))
         return name

@@ -46,22 +46,22 @@ class Package:
     code: Mapping[str, Any]
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def to_bytes(self, held: Mapping[str, np.ndarray] | None = None) -> bytes:
-        """What `from_bytes` reads with the same `held`: arrays that are only named in it.
+    def to_bytes(self, external: Mapping[str, np.ndarray] | None = None) -> bytes:
+        """What `from_bytes` reads with the same `external`: arrays that are only named in it.
 
         Raises:
             PackageError: there is something in it that is no plain data.
         """
-        return seal(b"".join(pack({**self.plain(), "version": __version__}, held)))
+        return seal(b"".join(pack({**self.plain(), "version": __version__}, external)))
 
     @staticmethod
-    def from_bytes(content: bytes, held: Mapping[str, np.ndarray] | None = None) -> Package:
+    def from_bytes(content: bytes, external: Mapping[str, np.ndarray] | None = None) -> Package:
         """
         Raises:
-            PackageError: it is no package, damaged, cut off, of another version, or `held` lacks an array.
+            PackageError: it is no package, damaged, cut off, of another version, or `external` lacks an array.
         """
         check_seal(content)
-        found = unpack(content, HEADER_BYTES, held)
+        found = unpack(content, HEADER_BYTES, external)
         version = found.get("version") if isinstance(found, dict) else None
         if version != __version__:
             raise PackageError(f"the package was made by ngraph_mxnet {version}, and this is {__version__}: compile "

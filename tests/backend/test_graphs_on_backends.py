@@ -109,7 +109,7 @@ def test_large_weights_are_held_by_whoever_loads(name: str):
     x = arrays_for(graph)[0]
     again = load(Package.from_bytes(content, {"the weights": w}))
     assert again(x)[0].tobytes() == made(x)[0].tobytes()
-    with pytest.raises(PackageError, match="'the weights' is to be held"):
+    with pytest.raises(PackageError, match="'the weights' is to be given"):
         Package.from_bytes(content)
 
 

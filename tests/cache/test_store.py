@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ngraph_mxnet.cache import Store, open_store, recall, recall_bytes
+from ngraph_mxnet.cache import Store, get_or_make, open_store, places
 from ngraph_mxnet.cli.commands import main
 
 
@@ -281,11 +281,11 @@ def test_no_home_no_cache(wanted: str):
     """A container's user number has no entry among the users."""
     text = """
 import os, pwd
-from ngraph_mxnet.cache import open_store, recall_bytes
+from ngraph_mxnet.cache import open_store, get_or_make
 def getpwuid(number): raise KeyError(number)
 pwd.getpwuid = getpwuid
 assert open_store() is None
-assert [recall_bytes("code", "key", lambda: b"made") for _ in range(2)] == [b"made"] * 2
+assert [get_or_make("code", "key", lambda: b"made") for _ in range(2)] == [b"made"] * 2
 """
     environment = {key: value for key, value in os.environ.items() if key not in ("HOME", "XDG_CACHE_HOME")}
     environment["NGRAPH_CACHE_DIR"] = wanted
@@ -299,7 +299,7 @@ def test_a_home_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("NGRAPH_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert [recall_bytes("code", "key", lambda: b"made") for _ in range(2)] == [b"made"] * 2
+    assert [get_or_make("code", "key", lambda: b"made") for _ in range(2)] == [b"made"] * 2
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -319,12 +319,12 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def test_a_process_keeps_few_small_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """One that binds hundreds of small graphs does not fill the folder with them."""
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(recall, "small_made", {})
-    for number in range(recall.MOST_SMALL + 5):
-        place = recall.place_for("code", str(number), small=True)
-        assert (place is not None) == (number < recall.MOST_SMALL)
+    monkeypatch.setattr(places, "small_made", {})
+    for number in range(places.MOST_SMALL + 5):
+        place = places.place_for("code", str(number), small=True)
+        assert (place is not None) == (number < places.MOST_SMALL)
         if place is not None:
             place.put(b"made")
     store = open_store()
-    assert store is not None and sum(entry.kind == "code" for entry in store.entries()) == recall.MOST_SMALL
-    assert [recall_bytes("code", "large", lambda made=made: made) for made in (b"first", b"second")] == [b"first"] * 2
+    assert store is not None and sum(entry.kind == "code" for entry in store.entries()) == places.MOST_SMALL
+    assert [get_or_make("code", "large", lambda made=made: made) for made in (b"first", b"second")] == [b"first"] * 2

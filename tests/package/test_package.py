@@ -29,8 +29,8 @@ DATA = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text(alphabet="abcä", max_size=3), inner), max_leaves=20)
 
 
-def again(value: Any, held: Any = None) -> Any:
-    return unpack(b"".join(pack(value, held)), 0, held)
+def again(value: Any, external: Any = None) -> Any:
+    return unpack(b"".join(pack(value, external)), 0, external)
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -69,10 +69,10 @@ def test_arrays_are_there_once():
     large, other = np.arange(5000.0), np.arange(5000.0) + 1
     size = len(b"".join(pack([large])))
     assert len(b"".join(pack([large, large, {"a": large}]))) < size + 100
-    for held in (large, large.copy(), large.reshape(50, 100)):  # the very array, or an equal one
-        content = b"".join(pack([large, other], {"it": held}))
+    for external in (large, large.copy(), large.reshape(50, 100)):  # the very array, or an equal one
+        content = b"".join(pack([large, other], {"it": external}))
         assert len(content) < size + 100
-        found = unpack(content, 0, {"it": held})
+        found = unpack(content, 0, {"it": external})
         np.testing.assert_array_equal(found[0], large, strict=True)
         np.testing.assert_array_equal(found[1], other, strict=True)
     assert len(b"".join(pack([np.ones(3)], {"small": np.ones(3)}))) > 24

@@ -98,7 +98,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     """
     import mxnet as mx
 
-    from ngraph_mxnet.bridges.mxnet.judging import kept_partitions, partitioner
+    from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
     from ngraph_mxnet.bridges.mxnet.judging.partitioning import partition
 
     if not isinstance(symbol, mx.symbol.Symbol):
@@ -119,7 +119,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
-    return Explanation(kept_partitions.with_names(found.partition, nameless), details,
+    return Explanation(cached_partitions.with_names(found.partition, nameless), details,
                        [plan for plan in plans if plan is not None], tuple(planner.notices()))
 
 

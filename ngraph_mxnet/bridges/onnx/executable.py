@@ -13,8 +13,8 @@ import onnx
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.budget import MOST_DECLARED_BYTES, require_type
+from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, Made
 from ngraph_mxnet.bridges.onnx.inputs import Dimensions, Shapes, bind_shapes, dimensions, element_name, input_types
-from ngraph_mxnet.bridges.onnx.kept import KeptPrograms, Made
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
 from ngraph_mxnet.bridges.onnx.values import DataDependentError, EmptyOptional, Item, Ragged, TensorSequence, parts_of
@@ -80,7 +80,7 @@ class ModelExecutable(Submitting):
         self._backend = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
         check_options(self._backend, options)
         self._model, self._options = model, dict(options)
-        self._kept = KeptPrograms(model, self._backend, options)
+        self._cache = CachedPrograms(model, self._backend, options)
         types = input_types(model)
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
         self.inputs = tuple(ModelPort(name, str(type_.element.numpy), fixed.get(name, type_.dims), type_.kind)
@@ -151,14 +151,14 @@ class ModelExecutable(Submitting):
             if found is not None:
                 self._programs.move_to_end(key)
                 return found
-            stage = self._recalled(shapes, values)
+            stage = self._cached(shapes, values)
             self._programs[self._key(shapes, values)] = stage
             while len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
             return stage
 
-    def _recalled(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
-        """The stage from the disk, if an earlier process kept it; else compiled, and kept."""
+    def _cached(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
+        """The stage from the cache; else compiled, and put there."""
         made: _Stage | None = None
 
         def make() -> Made | None:
@@ -169,7 +169,7 @@ class ModelExecutable(Submitting):
             return (made.program, imported.weights) if whole and not imported.specialised else None
 
         shaped = [(port.name, _hashable(shapes[port.name])) for port in self.inputs]
-        program = self._kept.recall(repr((config.compile_settings(), shaped)), make)
+        program = self._cache.get_or_make(repr((config.compile_settings(), shaped)), make)
         if made is None:
             assert program is not None
             return _Stage(program, [(port.name, Value(port.type, None, 0)) for port in program.outputs], None)

@@ -102,13 +102,13 @@ def this_machine(threads: int) -> Machine:
 
     isa = choose_isa(_core.cpu_features())
     store, key = open_store(), f"{machine_identity()} {isa} {threads}"
-    kept = store.get("machine", key) if store else None
-    if kept is None:
+    entry = store.get("machine", key) if store else None
+    if entry is None:
         # The measurement takes the recorder of a process, which NGRAPH_PROFILE may have taken.
-        kept = json.dumps(asdict(measure_machine(threads))).encode() if recorder() is None else _elsewhere(threads)
+        entry = json.dumps(asdict(measure_machine(threads))).encode() if recorder() is None else _elsewhere(threads)
         if store:
-            store.put("machine", key, kept)
-    return Machine(**json.loads(kept))
+            store.put("machine", key, entry)
+    return Machine(**json.loads(entry))
 
 
 def measure_machine(threads: int) -> Machine:

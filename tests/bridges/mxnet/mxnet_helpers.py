@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from ngraph_mxnet.bridges.mxnet.binding import environment
-from ngraph_mxnet.bridges.mxnet.judging import kept_partitions, known, partitioner
+from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
 PTH_NAME = "ngraph_mxnet_autoload.pth"
@@ -44,8 +45,8 @@ def forget_graphs() -> None:
     """What this process knows of graphs, so that all is done again."""
     from ngraph_mxnet import _core
 
-    kept_partitions.memory = known.Memory(32)
-    partitioner.latest = known.Memory(16)
+    cached_partitions.recent = Recent(32)
+    partitioner.latest = Recent(16)
     _core.clear_compile_cache()
 
 

@@ -88,7 +88,8 @@ def test_a_long_graph_is_one_region() -> None:
 @pytest.fixture(autouse=True)
 def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes called `left...` are refused, and nothing is remembered from test to test."""
-    from ngraph_mxnet.bridges.mxnet.judging import judgement, kept_partitions, known, partitioner
+    from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, judgement, partitioner
+    from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 
     reason = judgement._reason
 
@@ -97,9 +98,9 @@ def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(judgement, "_reason", by_name)
     monkeypatch.setattr(worth, "LEAST_ALONE", 0)
-    monkeypatch.setattr(judgement, "found_supported", known.Memory(1024))
-    monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
-    monkeypatch.setattr(partitioner, "latest", known.Memory(16))
+    monkeypatch.setattr(judgement, "found_supported", Recent(1024))
+    monkeypatch.setattr(cached_partitions, "recent", Recent(32))
+    monkeypatch.setattr(partitioner, "latest", Recent(16))
     monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
 
 

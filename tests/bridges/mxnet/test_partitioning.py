@@ -15,10 +15,11 @@ from mxnet_helpers import close, needs_library
 from native_runs import mx
 
 from ngraph_mxnet.bridges.mxnet import options
-from ngraph_mxnet.bridges.mxnet.judging import judgement, known, partition_log, partitioner
+from ngraph_mxnet.bridges.mxnet.judging import judgement, partition_log, partitioner
 from ngraph_mxnet.bridges.mxnet.judging.judgement import judge_graph
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.partitioning import Partitioned, partition
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import contracted, cut_region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ConfigError
@@ -32,7 +33,7 @@ sym = mx.sym
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test judges anew."""
-    monkeypatch.setattr(judgement, "found_supported", known.Memory(1024))
+    monkeypatch.setattr(judgement, "found_supported", Recent(1024))
 
 
 def model() -> mx.sym.Symbol:

@@ -13,14 +13,14 @@ from mxnet_helpers import backend, close, fill, mx, needs_library
 
 from ngraph_mxnet.bridges.mxnet import callbacks
 from ngraph_mxnet.bridges.mxnet.judging import (
+    cached_partitions,
     judgement,
-    kept_partitions,
-    known,
     partition_log,
     partitioner,
     partitioning,
 )
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, name_of, place_in
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 from ngraph_mxnet.ir.cost import Cost
 from ngraph_mxnet.placement.verdicts.report import Partition, Region
 from ngraph_mxnet.placement.verdicts.support import Verdict
@@ -47,8 +47,8 @@ def partitioned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_partitions, "memory", known.Memory(32))
-    monkeypatch.setattr(partitioner, "latest", known.Memory(16))
+    monkeypatch.setattr(cached_partitions, "recent", Recent(32))
+    monkeypatch.setattr(partitioner, "latest", Recent(16))
 
 
 def two_regions(prefix: str) -> mx.sym.Symbol:
@@ -181,7 +181,7 @@ def test_records_come_back(names: list[str], ops: list[str], reason: str | None)
         return Partition("CPU", verdicts, [region, region])
 
     marked = partition([name_of(place) for place in range(len(names))])
-    assert kept_partitions.with_names(marked, graph_of(names)) == partition(names)
+    assert cached_partitions.with_names(marked, graph_of(names)) == partition(names)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "a_again1", "a_again2"]), max_size=8))

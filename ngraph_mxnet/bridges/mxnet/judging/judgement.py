@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph, lower_node, unread_output
-from ngraph_mxnet.bridges.mxnet.judging import int8, known
+from ngraph_mxnet.bridges.mxnet.judging import int8
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
@@ -20,7 +21,7 @@ from ngraph_mxnet.runtime.backend import Backend
 
 logger = config.logger("ngraph_mxnet")
 
-found_supported = known.Memory(1024)
+found_supported = Recent(1024)
 """Operators that are supported, by everything that this depends on: a model has many that are alike."""
 
 BOOL_CROSSES = "a bool would cross a region's border, and MXNet's interface for extensions has no such type"

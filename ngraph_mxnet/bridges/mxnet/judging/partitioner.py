@@ -22,9 +22,10 @@ from mxnet.util import is_np_shape
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet import options
 from ngraph_mxnet.bridges.mxnet.binding import environment, interrupts
-from ngraph_mxnet.bridges.mxnet.judging import kept_partitions, known, partition_log
+from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partition_log
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.partitioning import SUBGRAPH_OP, Types, partition, partitioned_text
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.placement.verdicts.report import Partition
@@ -43,7 +44,7 @@ def has_region(symbol: Symbol) -> bool:
     return f'"op": "{SUBGRAPH_OP}"' in json_of(symbol)
 
 
-latest = known.Memory(16)
+latest = Recent(16)
 """The latest partitionings, with the symbols that came of them; MXNet changes no symbol that it binds."""
 
 
@@ -85,11 +86,11 @@ def _partitioned(symbol: Symbol, graph: NamelessGraph, types: Types, own: Mappin
                 for name in (graph.names[place] for place in graph.variables)
                 for shape, dtype in [types.get(name, (None, None))]]
 
-    def make() -> kept_partitions.Made:
+    def make() -> cached_partitions.Made:
         found = partition(symbol, graph, types, get_backend(own[options.BACKEND]), data)
         return found.partition, partitioned_text(graph, found, own, data)
 
-    record, found = kept_partitions.recall(graph, f"{facts} {in_order}", make)
+    record, found = cached_partitions.get_or_make(graph, f"{facts} {in_order}", make)
     return record, None if found is None else mx_symbol.load_json(found)
 
 

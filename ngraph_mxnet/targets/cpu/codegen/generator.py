@@ -72,10 +72,10 @@ def _from_disk(kernels: dict[str, LoopKernel], isa: Isa, key: str) -> Code:
     from ngraph_mxnet.targets.cpu.codegen.build import build_object, load_object
 
     store = open_store()
-    kept = store.get(_KIND, key) if store else None
-    code = kept or build_object(kernels, isa)
-    logger.info("%d generated kernels %s", len(kernels), "from disk" if kept else f"compiled for {isa}")
-    if store and not kept:
+    entry = store.get(_KIND, key) if store else None
+    code = entry or build_object(kernels, isa)
+    logger.info("%d generated kernels %s", len(kernels), "from disk" if entry else f"compiled for {isa}")
+    if store and not entry:
         store.put(_KIND, key, code)
     return Code(*load_object(code, kernels, isa))
 

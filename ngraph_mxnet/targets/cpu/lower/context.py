@@ -122,7 +122,7 @@ class Lowering:
             if value in self._source:
                 assert self.prepare is not None
                 self.prepare.origin = self.origin
-                self._plain[value] = self.prepare.keep(self._source[value])
+                self._plain[value] = self.prepare.prepared(self._source[value])
             elif _is_constant(value):
                 self._plain[value] = self._constant(value)
             else:
@@ -159,9 +159,9 @@ class Lowering:
         """The value in blocked layout as its producer stored it, float32 or bf16."""
         return self.narrow(value) if value in self._stored_narrow else self.blocked(value)
 
-    def keep(self, value: Value) -> PlainView:
-        """In the prepare graph: the value, copied to the memory that is kept."""
-        key = ("keep", value)
+    def prepared(self, value: Value) -> PlainView:
+        """In the prepare graph: the value, copied to the prepared buffer."""
+        key = ("prepared", value)
         if key not in self._packed:
             view = plain_view(value.type, self.builder.prepared(value.type.bytes))
             self._packed[key] = self.copy(self.plain(value), view)

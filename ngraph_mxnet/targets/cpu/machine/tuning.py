@@ -75,8 +75,8 @@ def tune(builder: ProgramBuilder, threads: int) -> int:
     store, measured = open_store(), 0
     with _progress(len(groups)) as advance:
         for key, instructions in groups.items():
-            kept = store.get(_KIND, key) if store else None
-            ints = _read(kept, instructions[0]) if kept else None
+            entry = store.get(_KIND, key) if store else None
+            ints = _read(entry, instructions[0]) if entry else None
             if ints is None:
                 ints = _fastest(builder, instructions[0], threads)
                 measured += 1
@@ -139,8 +139,8 @@ def _candidates_for(instruction: Instruction) -> Any:
     return next((found for prefix, found in CANDIDATES.items() if instruction.kernel.startswith(prefix)), None)
 
 
-def _read(kept: bytes, instruction: Instruction) -> Ints | None:
-    ints = json.loads(kept)
+def _read(entry: bytes, instruction: Instruction) -> Ints | None:
+    ints = json.loads(entry)
     return ints if isinstance(ints, list) and len(ints) == len(instruction.ints) else None
 
 

@@ -72,7 +72,7 @@ class Programs:
         return _core.Executable(
             self.main.bind(address, owner), self.prepare.bind(address, owner) if self.prepare else None,
             self.prepared_bytes, weights, inputs, outputs, self.threads, self.name,
-            None if generated else self._kept_weights(),
+            None if generated else self._cached_weights(),
         )
 
     def check(self) -> None:
@@ -123,7 +123,7 @@ class Programs:
             raise PackageError(f"graph {package.name}: what is packed does not run here: {error}") from error
         return found
 
-    def _kept_weights(self) -> KeptWeights | None:
+    def _cached_weights(self) -> CachedWeights | None:
         """Where `_core.Executable` keeps prepared weights."""
         store = open_store() if config.get("NGRAPH_CACHE_WEIGHTS") and self.prepare else None
         if store is None or not store.fits("weights", self.prepared_bytes + _HEADER_BYTES):
@@ -133,7 +133,7 @@ class Programs:
         hasher = hashlib.sha256(program.encode())
         for array in self.prepare.constants:
             hasher.update(array.nbytes.to_bytes(8, "little") + array.tobytes())
-        return kept_weights(store, hasher.hexdigest())
+        return cached_weights(store, hasher.hexdigest())
 
 
 def _program(levels: Any, arena_bytes: Any, constants: Any) -> ProgramCode:
@@ -159,8 +159,8 @@ def program_flow(inputs: tuple[Shared, ...], results: tuple[Shared, ...], names:
 
 
 @dataclass(frozen=True)
-class KeptWeights:
-    """What `_core.Executable` needs to keep prepared weights; csrc/kept_weights.h says what each is for."""
+class CachedWeights:
+    """What `_core.Executable` needs to keep prepared weights; csrc/cached_weights.h says what each is for."""
 
     prefix: str
     key: bytes
@@ -168,7 +168,7 @@ class KeptWeights:
     on_save: Callable[[], None]
 
 
-def kept_weights(store: Store, program: str) -> KeptWeights | None:
+def cached_weights(store: Store, program: str) -> CachedWeights | None:
     """Files of `store` for the weights that `program`, a digest, prepares; None where it keeps nothing."""
     from ngraph_mxnet import _core
 
@@ -181,7 +181,7 @@ def kept_weights(store: Store, program: str) -> KeptWeights | None:
     def seal(text: bytes) -> bytes:
         return hashlib.blake2b(text, key=seal_key, digest_size=32).digest()
 
-    return KeptWeights(prefix, secret[_SEAL_KEY_BYTES:], seal, store.tidy)
+    return CachedWeights(prefix, secret[_SEAL_KEY_BYTES:], seal, store.tidy)
 
 
 def load(package: Package) -> NativeExecutable:

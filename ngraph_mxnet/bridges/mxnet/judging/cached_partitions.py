@@ -1,6 +1,6 @@
-"""Partitioned symbols, remembered: to make one takes several times as long as to read it again.
+"""Partitioned symbols in memory and in the cache: to make one takes several times as long as to read it again.
 
-What is kept of a graph is the record of its partitioning and the partitioned symbol's JSON, with places for names
+The entry of a graph is the record of its partitioning and the partitioned symbol's JSON, with places for names
 (`nameless`).
 """
 
@@ -10,37 +10,37 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ngraph_mxnet.bridges.mxnet.judging import known
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump
+from ngraph_mxnet.bridges.mxnet.judging.recent import SMALL_NODES, Recent
 from ngraph_mxnet.cache import place_for
 from ngraph_mxnet.ir.cost import Cost
 from ngraph_mxnet.placement.verdicts.report import Partition, Region
 from ngraph_mxnet.placement.verdicts.support import Verdict
 
-memory = known.Memory(32)  # about 100 KiB each
+recent = Recent(32)  # about 100 KiB each
 
 Made = tuple[Partition, str | None]
 """A partitioning, and the partitioned symbol's JSON if it has a region."""
 
 
-def recall(graph: NamelessGraph, facts: str, make: Callable[[], Made]) -> Made:
+def get_or_make(graph: NamelessGraph, facts: str, make: Callable[[], Made]) -> Made:
     """What `make` gives, made once for such a graph and `facts`, with this graph's names.
 
     `facts` are what the partitioning depends on beside the graph.
     """
     key = f"{facts}\n{graph.text}"
-    content = memory.get(key)
+    content = recent.get(key)
     if content is None:
-        place = place_for("partition", key, small=len(graph.names) <= known.SMALL_NODES)
-        kept = place.get() if place is not None else None
-        if kept is None:
+        place = place_for("partition", key, small=len(graph.names) <= SMALL_NODES)
+        entry = place.get() if place is not None else None
+        if entry is None:
             partition, symbol = make()
             content = dump(_record(partition)) + "\n" + (symbol or "")
             if place is not None:
                 place.put(content.encode())
         else:
-            content = kept.decode()
-        memory.put(key, content)
+            content = entry.decode()
+        recent.put(key, content)
     record, _, text = graph.with_names(content).partition("\n")
     return _partition(json.loads(record)), text or None
 

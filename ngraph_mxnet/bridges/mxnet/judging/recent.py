@@ -8,7 +8,7 @@ from typing import Any
 from ngraph_mxnet.forks import ForkSafeLock
 
 
-class Memory:
+class Recent:
     """A bounded, least-recently-used table, for all threads."""
 
     def __init__(self, size: int) -> None:

@@ -14,7 +14,7 @@
 namespace ngraph_mxnet {
 
 // Where prepared weights are kept: an empty prefix for nowhere.
-struct KeptWeightsOption {
+struct CachedWeightsOption {
   std::string prefix;           // what paths begin with; it stands for all but the weights that the content depends on
   ContentHasher::Key key = {};  // secret, and the same in all processes that share the files
   // 32 bytes that only who has another such secret can make for a text: a keyed cryptographic hash. May throw.
@@ -26,17 +26,17 @@ struct KeptWeightsOption {
 // memory of the process's own: what becomes of the file later does not matter to it. Names and seals are keyed, so
 // that a file that this user's processes did not write is not accepted. Files appear by a rename and are never written
 // to afterwards. What the disk does not do is no error: the weights are prepared as without a file.
-class KeptWeights {
+class CachedWeights {
  public:
   using Buffer = std::shared_ptr<const AlignedBuffer>;
 
   // `bytes`: of the prepared buffer; `inputs`: which of a call's inputs are the weights; `sizes`: theirs in bytes.
-  KeptWeights(KeptWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
+  CachedWeights(CachedWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
               std::vector<std::size_t> sizes, int threads);
 
-  // What was prepared from these inputs, or what `prepare` makes, which is then kept. A damaged file is removed, with
+  // What was prepared from these inputs, or what `prepare` makes, which is then put there. A damaged file is removed, with
   // a warning. Weights that change meanwhile are not kept.
-  Buffer recall(const std::vector<const char*>& inputs, const std::function<Buffer()>& prepare) const;
+  Buffer get_or_make(const std::vector<const char*>& inputs, const std::function<Buffer()>& prepare) const;
 
  private:
   std::string path(const std::vector<const char*>& inputs) const;
@@ -45,7 +45,7 @@ class KeptWeights {
   template <class Visit>
   std::string seal_of_chunks(const std::string& path, Visit chunk) const;
 
-  KeptWeightsOption option_;
+  CachedWeightsOption option_;
   ContentHasher hasher_;
   std::size_t bytes_;
   std::vector<std::size_t> inputs_, sizes_;

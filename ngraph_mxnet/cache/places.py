@@ -42,7 +42,7 @@ def place_for(kind: str, key: str, *, small: bool = False) -> Place | None:
     return Place(store, kind, f"{package_identity()}\n{key}", small) if store is not None else None
 
 
-def recall_bytes(kind: str, key: str, make: Callable[[], bytes | None]) -> bytes | None:
+def get_or_make(kind: str, key: str, make: Callable[[], bytes | None]) -> bytes | None:
     """What `make` gives, made once for a `kind` and `key`; None is not kept."""
     place = place_for(kind, key)
     content = place.get() if place is not None else None

@@ -1,8 +1,8 @@
-"""A model's program on disk: a second process runs it without the importer, the passes and the compiler.
+"""A model's program in the cache: a second process runs it without the importer, the passes and the compiler.
 
-It is a package, of whatever backend. The weights stay in the model: what is kept names them. What passes made of them
+It is a package, of whatever backend. The weights stay in the model: the entry names them. What passes made of them
 (a convolution's with the batch norm behind it) are entries of their own, named by their content: the programs for all
-shapes share them. Not kept is what depends on more than the model, its shapes and options in words: programs for
+shapes share them. No entry has what depends on more than the model, its shapes and options in words: programs for
 elements of inputs, parts of models whose shapes depend on data, models with external data (which change without the
 model), options that are arrays or objects.
 """
@@ -21,7 +21,7 @@ import onnx
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.tensors import to_array
-from ngraph_mxnet.cache import cpu_features, open_store, recall_bytes
+from ngraph_mxnet.cache import cpu_features, get_or_make, open_store
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import LARGE
@@ -39,14 +39,14 @@ Made = tuple[Executable, Mapping[str, np.ndarray]]
 """A program, and its weights by name, which are initialisers of the model."""
 
 
-class KeptPrograms:
+class CachedPrograms:
     """Those of one model on one backend with these options."""
 
     def __init__(self, model: Model, backend: str, options: Mapping[str, Any]) -> None:
         self._model, self._backend, self._options = model, backend, dict(options)
 
-    def recall(self, key: str, make: Callable[[], Made | None]) -> Executable | None:
-        """The program that `make` gives, made once for `key`; None where it gives none, and nothing is kept."""
+    def get_or_make(self, key: str, make: Callable[[], Made | None]) -> Executable | None:
+        """The program that `make` gives, made once for `key`; None where it gives none, and there is no entry then."""
         made: Made | None = None
 
         def content() -> bytes | None:
@@ -58,16 +58,16 @@ class KeptPrograms:
         if recorder() or open_store() is None or self._facts is None or self._digest is None:
             made = make()
         else:
-            found = recall_bytes("program", f"onnx {self._digest} {self._facts} {key}", content)
+            found = get_or_make("program", f"onnx {self._digest} {self._facts} {key}", content)
         if made is None and found is not None:
             try:
                 with span("load", "compile"):
                     return self._load(found)
             except _GoneError as error:
-                logger.info("a kept program is compiled anew: %s", error)
-                content()  # which keeps what is gone
+                logger.info("a cached program is compiled anew: %s", error)
+                content()  # which puts what is gone
             except Exception as error:  # whatever is in the folder, the model runs; a C++ cast raises RuntimeError
-                logger.warning("a kept program does not load, it is compiled anew: %r", error)
+                logger.warning("a cached program does not load, it is compiled anew: %r", error)
                 made = make()
         return made[0] if made else None
 
@@ -99,27 +99,28 @@ class KeptPrograms:
         return hasher.hexdigest()
 
     def _content(self, program: Executable, weights: Mapping[str, np.ndarray]) -> bytes | None:
-        """A line of JSON (what the arrays kept beside it are), then the package; the arrays are put."""
+        """A line of JSON (what the arrays put beside it are), then the package; the arrays are put."""
         store = open_store()
         try:
             package = program.package()
             derived = _derived(package.arrays(), weights)
-            kept = package.to_bytes({**derived, **weights})
+            packed = package.to_bytes({**derived, **weights})
         except PackageError as error:
-            logger.info("not kept: %s", error)
+            logger.info("not cached: %s", error)
             return None
         if store is None:
             return None
         for name, array in derived.items():
             store.put(_DERIVED, name, array.tobytes())
         arrays = [(name, array.dtype.str, array.shape) for name, array in derived.items()]
-        return json.dumps(arrays).encode() + b"\n" + kept
+        return json.dumps(arrays).encode() + b"\n" + packed
 
     def _load(self, content: bytes) -> Executable:
         end = content.index(b"\n")
-        held = {name: _recalled(name, dtype, shape) for name, dtype, shape in json.loads(content[:end])}
-        held |= {tensor.name: to_array(tensor, self._model.folder) for tensor in self._model.proto.graph.initializer}
-        return load(Package.from_bytes(content[end + 1:], held))
+        external = {name: _get_derived(name, dtype, shape) for name, dtype, shape in json.loads(content[:end])}
+        weights = self._model.proto.graph.initializer
+        external |= {tensor.name: to_array(tensor, self._model.folder) for tensor in weights}
+        return load(Package.from_bytes(content[end + 1:], external))
 
 
 def is_plain(value: Any) -> bool:
@@ -153,7 +154,7 @@ def _digest(array: np.ndarray) -> str:
     return hashlib.sha256(array.dtype.str.encode() + array.tobytes()).hexdigest()
 
 
-def _recalled(name: str, dtype: str, shape: list[int]) -> np.ndarray:
+def _get_derived(name: str, dtype: str, shape: list[int]) -> np.ndarray:
     store = open_store()
     content = store.get(_DERIVED, name) if store else None
     if content is None:

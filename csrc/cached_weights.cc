@@ -1,4 +1,4 @@
-#include "kept_weights.h"
+#include "cached_weights.h"
 
 #include <algorithm>
 #include <atomic>
@@ -91,7 +91,7 @@ std::string bytes_of(const T* values, std::size_t count) {
 
 }  // namespace
 
-KeptWeights::KeptWeights(KeptWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
+CachedWeights::CachedWeights(CachedWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
                          std::vector<std::size_t> sizes, int threads)
     : option_(std::move(option)),
       hasher_(option_.key),
@@ -100,7 +100,7 @@ KeptWeights::KeptWeights(KeptWeightsOption option, std::size_t bytes, std::vecto
       sizes_(std::move(sizes)),
       threads_(threads) {}
 
-KeptWeights::Buffer KeptWeights::recall(const std::vector<const char*>& inputs,
+CachedWeights::Buffer CachedWeights::get_or_make(const std::vector<const char*>& inputs,
                                         const std::function<Buffer()>& prepare) const {
   std::string name;
   try {
@@ -117,7 +117,7 @@ KeptWeights::Buffer KeptWeights::recall(const std::vector<const char*>& inputs,
   return prepared;
 }
 
-std::string KeptWeights::path(const std::vector<const char*>& inputs) const {
+std::string CachedWeights::path(const std::vector<const char*>& inputs) const {
   std::vector<Hash128> hashes(inputs_.size());
   std::atomic<std::size_t> next{0};
   run_on_team(threads_, [&](int, int) {
@@ -131,7 +131,7 @@ std::string KeptWeights::path(const std::vector<const char*>& inputs) const {
 
 // `chunk` gets the place and size of each piece, on any thread, and returns where it is in memory, or null.
 template <class Visit>
-std::string KeptWeights::seal_of_chunks(const std::string& path, Visit chunk) const {
+std::string CachedWeights::seal_of_chunks(const std::string& path, Visit chunk) const {
   std::vector<Hash128> hashes((bytes_ + kChunk - 1) / kChunk);
   std::atomic<std::size_t> next{0};
   std::atomic<bool> failed{false};
@@ -151,7 +151,7 @@ std::string KeptWeights::seal_of_chunks(const std::string& path, Visit chunk) co
   return option_.seal(text + bytes_of(hashes.data(), hashes.size()));
 }
 
-KeptWeights::Buffer KeptWeights::load(const std::string& path) const {
+CachedWeights::Buffer CachedWeights::load(const std::string& path) const {
   // A pipe would block without O_NONBLOCK.
   const File file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file.is_open()) return nullptr;
@@ -175,7 +175,7 @@ KeptWeights::Buffer KeptWeights::load(const std::string& path) const {
   return nullptr;
 }
 
-bool KeptWeights::save(const std::string& path, const AlignedBuffer& prepared) const {
+bool CachedWeights::save(const std::string& path, const AlignedBuffer& prepared) const {
   Header header{};
   std::memcpy(header.format, kFormat, sizeof kFormat);
   header.bytes = bytes_;
