@@ -1,12 +1,23 @@
 // The functions of libmxnet's C interface, as they are before any is replaced by one of ours.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <dlfcn.h>
 
 namespace ngraph_mxnet {
+
+// Names of such functions, and the addresses of those of ours that are to be called in their place.
+using Replacements = std::vector<std::pair<std::string, std::uintptr_t>>;
+
+template <class Result, class... Arguments>
+std::uintptr_t address_of(Result (*function)(Arguments...)) {
+  return reinterpret_cast<std::uintptr_t>(function);
+}
 
 class LibMXNet {
  public:

@@ -215,7 +215,7 @@ void connect_mxnet(const std::string& path) {
   pushes::connect(path);
 }
 
-std::vector<std::pair<std::string, std::uintptr_t>> mxnet_replacements() {
+Replacements mxnet_replacements() {
   auto all = mxnet_writers::replacements();
   for (auto& one : pushes::replacements()) all.push_back(std::move(one));
   return all;

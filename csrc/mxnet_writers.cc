@@ -7,8 +7,6 @@
 
 #include <dlpack/dlpack.h>
 
-#include "libmxnet.h"
-
 namespace ngraph_mxnet {
 namespace {
 
@@ -130,12 +128,11 @@ void mxnet_writers::connect(const std::string& path) {
   library.find("MXGetLastError", &mxnet.last_error);
 }
 
-std::vector<std::pair<std::string, std::uintptr_t>> mxnet_writers::replacements() {
-  const auto address = [](auto* function) { return reinterpret_cast<std::uintptr_t>(function); };
-  return {{"MXNDArraySyncCopyFromCPU", address(copy_from_cpu)},
-          {"MXNDArrayFromDLPack", address(from_dlpack)},
-          {"MXNDArrayFromDLPackEx", address(from_dlpack_ex)},
-          {"MXNDArrayToDLPack", address(to_dlpack)}};
+Replacements mxnet_writers::replacements() {
+  return {{"MXNDArraySyncCopyFromCPU", address_of(copy_from_cpu)},
+          {"MXNDArrayFromDLPack", address_of(from_dlpack)},
+          {"MXNDArrayFromDLPackEx", address_of(from_dlpack_ex)},
+          {"MXNDArrayToDLPack", address_of(to_dlpack)}};
 }
 
 void mxnet_writers::hold(const std::shared_ptr<ArrayHolder>& holder, const std::vector<std::uintptr_t>& arrays) {

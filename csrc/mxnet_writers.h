@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "array_holder.h"
+#include "libmxnet.h"
 
 namespace ngraph_mxnet {
 
@@ -20,7 +20,7 @@ namespace mxnet_writers {
 void connect(const std::string& path);
 
 // The functions of libmxnet that are to be called by way of ours: name, and address of ours.
-std::vector<std::pair<std::string, std::uintptr_t>> replacements();
+Replacements replacements();
 
 // From now on `holder` holds these NDArrays. Their versions rise.
 void hold(const std::shared_ptr<ArrayHolder>& holder, const std::vector<std::uintptr_t>& arrays);

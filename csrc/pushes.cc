@@ -4,10 +4,9 @@
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
+#include <utility>
 
 #include <pthread.h>
-
-#include "libmxnet.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -103,11 +102,10 @@ void pushes::connect(const std::string& path) {
   library.find("MXInvokeCachedOpEx", &mxnet.cached_op);
 }
 
-std::vector<std::pair<std::string, std::uintptr_t>> pushes::replacements() {
-  const auto address = [](auto* function) { return reinterpret_cast<std::uintptr_t>(function); };
-  return {{"MXExecutorForward", address(forward)},
-          {"MXExecutorBackwardEx", address(backward)},
-          {"MXInvokeCachedOpEx", address(cached_op)}};
+Replacements pushes::replacements() {
+  return {{"MXExecutorForward", address_of(forward)},
+          {"MXExecutorBackwardEx", address_of(backward)},
+          {"MXInvokeCachedOpEx", address_of(cached_op)}};
 }
 
 pushes::OutOfTurn::OutOfTurn() {

@@ -1,10 +1,9 @@
 // Threads take turns in handing operators to MXNet's engine.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
+
+#include "libmxnet.h"
 
 namespace ngraph_mxnet {
 
@@ -22,7 +21,7 @@ namespace pushes {
 void connect(const std::string& path);
 
 // As `mxnet_writers::replacements`.
-std::vector<std::pair<std::string, std::uintptr_t>> replacements();
+Replacements replacements();
 
 // While it lives, this thread has given its turn away, if it had one.
 class OutOfTurn {
