@@ -35,22 +35,22 @@ std::vector<std::size_t> pick(const std::vector<std::size_t>& values,
   std::vector<std::size_t> picked;
   for (std::size_t index : indices) {
     if (index >= values.size()) {
-      throw std::invalid_argument("cacheable input " + std::to_string(index) + " does not exist");
+      throw std::invalid_argument("weight input " + std::to_string(index) + " does not exist");
     }
     picked.push_back(values[index]);
   }
   return picked;
 }
 
-void check_reads_only_weights(const Program& prepare, const std::vector<std::size_t>& cacheable) {
+void check_reads_only_weights(const Program& prepare, const std::vector<std::size_t>& weight_inputs) {
   for (const Level& level : prepare.levels()) {
     for (const Instruction& instruction : level) {
       for (const Operand& operand : instruction.operands) {
         if (operand.space != Space::kInput) continue;
-        if (std::find(cacheable.begin(), cacheable.end(), operand.index) == cacheable.end()) {
+        if (std::find(weight_inputs.begin(), weight_inputs.end(), operand.index) == weight_inputs.end()) {
           throw std::invalid_argument("the prepare Program's instruction '" + instruction.name +
                                       "' reads input " + std::to_string(operand.index) +
-                                      ", which is not cacheable");
+                                      ", which is no weight");
         }
       }
     }
@@ -302,7 +302,7 @@ void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {
 }
 
 Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
-                       std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
+                       std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
                        std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
                        const std::string& name, CachedWeightsOption cached)
     : CompiledGraph(std::move(inputs), std::move(outputs)),
@@ -311,7 +311,7 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
       threads_(threads),
       prepared_bytes_(prepared_bytes),
       main_(std::move(main), threads, kIdleArenas, "run " + name, "call") {
-  const std::vector<std::size_t> weights = pick(sizes(this->inputs()), cacheable);
+  const std::vector<std::size_t> weights = pick(sizes(this->inputs()), weight_inputs);
   if (threads < 1) throw std::invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   if (prepare == nullptr && prepared_bytes > 0) {
     throw std::invalid_argument("prepared_bytes is " + std::to_string(prepared_bytes) +
@@ -320,10 +320,10 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
   check_operands(*main_program_, {sizes(this->inputs()), sizes(this->outputs()), prepared_bytes});
   if (prepare != nullptr) {
     check_operands(*prepare, {sizes(this->inputs()), {}, prepared_bytes});
-    check_reads_only_weights(*prepare, cacheable);
-    sets_ = PreparedSets::shared(signature(*prepare), cacheable, weights, threads);
+    check_reads_only_weights(*prepare, weight_inputs);
+    sets_ = PreparedSets::shared(signature(*prepare), weight_inputs, weights, threads);
     if (!cached.prefix.empty() && prepared_bytes >= kLeastCached) {
-      cached_.emplace(std::move(cached), prepared_bytes, cacheable, weights, threads);
+      cached_.emplace(std::move(cached), prepared_bytes, weight_inputs, weights, threads);
     }
     prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
   }

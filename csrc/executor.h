@@ -124,7 +124,7 @@ class Executable : public CompiledGraph {
  public:
   // `prepare` may be null. Throws std::invalid_argument when the Programs refer to what does not exist.
   Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
-             std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
+             std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
              std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
              const std::string& name, CachedWeightsOption cached = {});
 

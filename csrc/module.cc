@@ -235,14 +235,14 @@ void define(py::module_& m) {
 
   py::class_<Executable, CompiledGraph, std::shared_ptr<Executable>>(m, "Executable", "Runs Programs.")
       .def(py::init([](std::shared_ptr<Program> main, std::shared_ptr<Program> prepare,
-                       std::size_t prepared_bytes, std::vector<std::size_t> cacheable,
+                       std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
                        const SpecArgument& inputs, const SpecArgument& outputs, int threads,
                        const std::string& name, const py::object& cached) {
              return std::make_shared<Executable>(std::move(main), std::move(prepare), prepared_bytes,
-                                                 std::move(cacheable), to_specs(inputs), to_specs(outputs),
+                                                 std::move(weight_inputs), to_specs(inputs), to_specs(outputs),
                                                  threads, name, cached_weights(cached));
            }),
-           py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("cacheable"),
+           py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("weight_inputs"),
            py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph",
            py::arg("cached") = py::none(),
            "Prepared weights are kept in files as `cached` says, if given: its attributes are `prefix`, `key`, `seal` and "

@@ -15,10 +15,10 @@ constexpr std::size_t kMaxSets = 8;  // for each Executable
 
 std::atomic<std::uint64_t> made{0};
 
-std::string key_of(const std::string& program, const std::vector<std::size_t>& cacheable,
+std::string key_of(const std::string& program, const std::vector<std::size_t>& weight_inputs,
                    const std::vector<std::size_t>& bytes) {
   std::string key = program;
-  for (const auto* numbers : {&cacheable, &bytes}) {
+  for (const auto* numbers : {&weight_inputs, &bytes}) {
     key.append(reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(std::size_t));
   }
   return key;
@@ -26,12 +26,12 @@ std::string key_of(const std::string& program, const std::vector<std::size_t>& c
 
 }  // namespace
 
-std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, std::vector<std::size_t> cacheable,
+std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, std::vector<std::size_t> weight_inputs,
                                                    std::vector<std::size_t> bytes, int threads) {
   // Never destroyed: MXNet's threads may still run while the process exits.
   static auto* const mutex = new ForkSafeMutex;
   static auto* const known = new std::map<std::string, std::weak_ptr<PreparedSets>>;
-  std::string key = key_of(program, cacheable, bytes);
+  std::string key = key_of(program, weight_inputs, bytes);
   const std::lock_guard<ForkSafeMutex> lock(*mutex);
   for (auto entry = known->begin(); entry != known->end();) {
     entry = entry->second.expired() ? known->erase(entry) : std::next(entry);
@@ -39,20 +39,20 @@ std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, s
   std::weak_ptr<PreparedSets>& place = (*known)[std::move(key)];
   std::shared_ptr<PreparedSets> sets = place.lock();
   if (sets == nullptr) {
-    sets = std::make_shared<PreparedSets>(std::move(cacheable), std::move(bytes), threads);
+    sets = std::make_shared<PreparedSets>(std::move(weight_inputs), std::move(bytes), threads);
     place = sets;
   }
   return sets;
 }
 
-PreparedSets::PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes, int threads)
-    : id_(made.fetch_add(1)), cacheable_(std::move(cacheable)), bytes_(std::move(bytes)), threads_(threads) {}
+PreparedSets::PreparedSets(std::vector<std::size_t> weight_inputs, std::vector<std::size_t> bytes, int threads)
+    : id_(made.fetch_add(1)), weight_inputs_(std::move(weight_inputs)), bytes_(std::move(bytes)), threads_(threads) {}
 
 PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, ArrayHolder* holder,
                                        const Prepare& prepare) {
   std::vector<InputTensor> weights;
-  weights.reserve(cacheable_.size());
-  for (std::size_t index : cacheable_) weights.push_back(inputs[index]);
+  weights.reserve(weight_inputs_.size());
+  for (std::size_t index : weight_inputs_) weights.push_back(inputs[index]);
 
   ArrayHolder::Look look;
   look.trusted.resize(weights.size());
@@ -92,7 +92,7 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, A
     std::vector<InputTensor> still = weights;
     const std::vector<AlignedBuffer> copied = copy(moving, &still);
     std::vector<InputTensor> fixed = inputs;
-    for (std::size_t i = 0; i < cacheable_.size(); ++i) fixed[cacheable_[i]] = still[i];
+    for (std::size_t i = 0; i < weight_inputs_.size(); ++i) fixed[weight_inputs_[i]] = still[i];
     set = find_or_prepare(all_hashes(still, known), fixed, prepare, nullptr);
   }
   if (holder != nullptr) {

@@ -27,11 +27,11 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   using Buffer = std::shared_ptr<const AlignedBuffer>;
 
   // Those of all Executables with the same `program`, the text of a prepare Program, and the same weights.
-  static std::shared_ptr<PreparedSets> shared(const std::string& program, std::vector<std::size_t> cacheable,
+  static std::shared_ptr<PreparedSets> shared(const std::string& program, std::vector<std::size_t> weight_inputs,
                                               std::vector<std::size_t> bytes, int threads);
 
-  // `cacheable`: which inputs are weights; `bytes`: the size of each of those; `threads`: how many may hash.
-  PreparedSets(std::vector<std::size_t> cacheable, std::vector<std::size_t> bytes, int threads);
+  // `weight_inputs`: which inputs are weights; `bytes`: the size of each of those; `threads`: how many may hash.
+  PreparedSets(std::vector<std::size_t> weight_inputs, std::vector<std::size_t> bytes, int threads);
 
   // Makes the buffer from these inputs.
   using Prepare = std::function<Buffer(const std::vector<InputTensor>& inputs)>;
@@ -54,7 +54,7 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   void drop(const SetPtr& set);
 
   const std::uint64_t id_;
-  std::vector<std::size_t> cacheable_;
+  std::vector<std::size_t> weight_inputs_;
   std::vector<std::size_t> bytes_;
   int threads_;
   ForkSafeMutex mutex_;

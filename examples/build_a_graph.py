@@ -21,7 +21,7 @@ def build() -> ng.Graph:
     data = b.parameter("data", (2, 3, 16, 16))
 
     def weight(name: str, *shape: int):
-        return b.parameter(name, shape, cacheable=True)
+        return b.weight(name, shape)
 
     b.origin = "example:stem"
     x = b.convolution(data, weight("stem_w", 16, 3, 3, 3), pads_begin=(1, 1), pads_end=(1, 1))

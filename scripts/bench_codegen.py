@@ -64,7 +64,7 @@ def norm_chain() -> Graph:
 
 
 def weight(b: Builder, name: str, *shape: int) -> Value:
-    return b.parameter(name, shape, cacheable=True)
+    return b.weight(name, shape)
 
 
 def swish(b: Builder, x: Value) -> Value:
@@ -79,7 +79,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {f.__name__: f for f in (gelu_mlp, swis
 
 
 def zoo(name: str) -> Graph:
-    """A model of MXNet's vision zoo, its parameters as cacheable inputs."""
+    """A model of MXNet's vision zoo, its parameters as weights."""
     import mxnet as mx
 
     from ngraph_mxnet.bridges.mxnet.importer import import_symbol
@@ -100,7 +100,7 @@ def arrays_for(graph: Graph) -> list[np.ndarray]:
     arrays = []
     for p in graph.parameters:
         values = rng.standard_normal(p.shape).astype(np.float32)
-        if p.cacheable:
+        if p.is_weight:
             fan_in = max(1, int(np.prod(p.shape[1:])))
             values = np.abs(values) / 10 + 1 if "var" in p.name else values * np.float32(fan_in**-0.5)
         arrays.append(values)

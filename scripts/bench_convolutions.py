@@ -84,7 +84,7 @@ def build(layer: Layer, batch: int, threads: int) -> dict[int, Any]:
     def parameter(name: str, shape: tuple[int, ...]) -> Value:
         spread = np.float32((2 / np.prod(shape[1:])) ** 0.5)
         weights[name] = rng.standard_normal(shape, dtype=np.float32) * spread
-        return b.parameter(name, shape, cacheable=True)
+        return b.weight(name, shape)
 
     x = b.parameter("x", (batch, layer.inputs, layer.size, layer.size))
     for number in range(chain_length(layer)):

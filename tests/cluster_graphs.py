@@ -22,7 +22,8 @@ class _Growing:
         self.vectors: list[Value] = []
 
     def parameter(self, shape: tuple[int, ...]) -> Value:
-        self.parameters.append(self.b.parameter(f"p{len(self.parameters)}", shape, cacheable=self.draw(st.booleans())))
+        make = self.b.weight if self.draw(st.booleans()) else self.b.parameter
+        self.parameters.append(make(f"p{len(self.parameters)}", shape))
         return self.parameters[-1]
 
     def known(self) -> Value:
@@ -123,7 +124,7 @@ def cluster_graphs(draw: Callable[[Any], Any], images: bool = False) -> Graph:
             b.graph.results.append(b.tanh(grow.beside(made)))
     results = [*b.graph.results, grow.values[-1]]
     if images and draw(st.booleans()):
-        weights = b.parameter("w", (16, shape[1], 3, 3), cacheable=True)
+        weights = b.weight("w", (16, shape[1], 3, 3))
         results.append(b.convolution(grow.values[-1], weights, pads_begin=(1, 1), pads_end=(1, 1)))
     if draw(st.booleans()):
         results.append(grow.pick())

@@ -37,7 +37,8 @@ class _Step:
         self.parameters += 1
         if self.draw(st.booleans()):
             return self.b.constant(np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape))
-        return self.b.parameter(f"w{self.parameters}", shape, cacheable=self.draw(st.booleans()))
+        make = self.b.weight if self.draw(st.booleans()) else self.b.parameter
+        return make(f"w{self.parameters}", shape)
 
     def unary(self, values: list[Value]) -> Value:
         op = self.pick(

@@ -10,6 +10,7 @@ import numpy as np
 from ngraph_mxnet.errors import TypeRuleError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
 
 
@@ -23,11 +24,15 @@ class Builder:
         self.graph = graph if graph is not None else Graph(name)
         self.origin = ""
 
-    def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32", *,
-                  cacheable: bool = False) -> Value:
+    def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32",
+                  role: Role = Role.INPUT) -> Value:
         """A new graph input."""
         type_ = TensorType(element_type(dtype), tuple(int(d) for d in shape))
-        return self.graph.add_parameter(type_, name, cacheable=cacheable, origin=self.origin)
+        return self.graph.add_parameter(type_, name, role, origin=self.origin)
+
+    def weight(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32") -> Value:
+        """A new graph input whose content seldom changes."""
+        return self.parameter(name, shape, dtype, Role.WEIGHT)
 
     def constant(self, value: Any, dtype: str | ElementType | None = None) -> Value:
         """A constant from anything NumPy takes; Python floats become f32."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.roles import Role
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ def extract(graph: Graph, results: Sequence[Value], inputs: Iterable[Value], *, 
         if value in reached:
             own = value.name if value.node is None else _fresh(label(value, len(table)), taken)
             origin = value.origin if value.node is None else value.node.origin
-            table[value] = part.add_parameter(value.type, own, cacheable=value.cacheable, origin=origin)
+            role = value.role if value.is_parameter else Role.INPUT
+            table[value] = part.add_parameter(value.type, own, role, origin=origin)
     read = tuple(table)
     for node in graph.nodes:
         if node in needed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ngraph_mxnet.ir.printer import print_graph
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.structure import Node, Structure, Value, count_ops
 from ngraph_mxnet.ir.types import TensorType
 
@@ -14,8 +15,8 @@ __all__ = ["Graph", "Node", "Value", "count_ops"]
 class Graph(Structure):
     """A stateless computation from `parameters` to `results`, in topological order of `nodes`."""
 
-    def add_parameter(self, type: TensorType, name: str, *, cacheable: bool = False, origin: str = "") -> Value:
-        value = Value(type, name=name, cacheable=cacheable, origin=origin)
+    def add_parameter(self, type: TensorType, name: str, role: Role = Role.INPUT, *, origin: str = "") -> Value:
+        value = Value(type, name=name, role=role, origin=origin)
         self.parameters.append(value)
         return value
 
@@ -70,7 +71,7 @@ class Graph(Structure):
         copy, table = Graph(self.name), dict[Value, Value]()
         for parameter in self.parameters:
             table[parameter] = copy.add_parameter(
-                parameter.type, parameter.name, cacheable=parameter.cacheable, origin=parameter.origin
+                parameter.type, parameter.name, parameter.role, origin=parameter.origin
             )
         for node in self.nodes:
             twin = Node(node.op, [table[v] for v in node.inputs], dict(node.attrs), origin=node.origin)

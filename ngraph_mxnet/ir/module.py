@@ -118,7 +118,7 @@ class Module:
             _check(where, "parameters", step.inputs, graph.parameters)
             _check(where, "results", step.outputs, graph.results)
             for value, parameter in zip(step.inputs, graph.parameters, strict=True):
-                if parameter.cacheable != (value.role is Role.WEIGHT):
+                if parameter.is_weight != (value.role is Role.WEIGHT):
                     raise GraphError(f"{where}: {value} is given for {parameter.name!r}, a {parameter.role.value}")
 
 

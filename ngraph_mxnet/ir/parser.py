@@ -11,13 +11,14 @@ from ngraph_mxnet.ir.body import Body
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.ir.verify import verify
 
 _NAME = r'(?:"[^"]*"|[\w.\-]+)'
 _TYPE = r"\w+\[[\d,]*\]"
 _HEADER = re.compile(rf"graph @({_NAME})\((.*)\) -> \(((?:{_TYPE}(?:, )?)*)\) \{{\Z")
-_PARAMETER = re.compile(rf"%({_NAME}): ({_TYPE})( cacheable)?(?:, |\Z)")
+_PARAMETER = re.compile(rf"%({_NAME}): ({_TYPE})( weight)?(?:, |\Z)")
 _OUTPUTS, _OPERANDS = rf"(?:%\d+: {_TYPE}(?:, )?)*", rf"(?:%{_NAME}(?:, )?)*"
 _NODE = re.compile(rf"({_OUTPUTS}) = (\w+)\(({_OPERANDS})\)(?: \{{([^}}]*)\}})?(?:\s+# (.*))?\Z")
 _OUTPUT = re.compile(rf"%(\d+): ({_TYPE})")
@@ -98,8 +99,8 @@ def _take_bodies(lines: list[Line]) -> tuple[list[Line], dict[int, dict[str, lis
 
 def _parse_header(graph: Graph, values: dict[str, Value], header: re.Match[str], number: int) -> None:
     graph.name = _unquote(header[1])
-    for name, type_text, cacheable in _all(_PARAMETER, header[2], number):
-        values[name] = graph.add_parameter(_type(type_text), _unquote(name), cacheable=bool(cacheable))
+    for name, type_text, weight in _all(_PARAMETER, header[2], number):
+        values[name] = graph.add_parameter(_type(type_text), _unquote(name), Role.WEIGHT if weight else Role.INPUT)
 
 
 def _value(values: dict[str, Value], name: str) -> Value:

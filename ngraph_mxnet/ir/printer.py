@@ -1,6 +1,6 @@
 """Text of a graph.
 
-    graph @head(%data: f32[8,512,7,7], %w: f32[10,512] cacheable) -> (f32[8,10]) {
+    graph @head(%data: f32[8,512,7,7], %w: f32[10,512] weight) -> (f32[8,10]) {
       %0: f32[8,512] = reduce_mean(%data) {axes=[2,3]}       # mx:pool1 Pooling
       %1: f32[8,10] = matmul(%0, %w) {transpose_b=true}      # mx:fc1 FullyConnected
       return %1
@@ -34,7 +34,7 @@ def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) 
     """The text; `elide` shortens constants of over 16 elements (such text does not parse back)."""
     names = value_names(graph)
     parameters = ", ".join(
-        f"{names[p]}: {p.type}" + (" cacheable" if p.cacheable else "") for p in graph.parameters
+        f"{names[p]}: {p.type}" + (" weight" if p.is_weight else "") for p in graph.parameters
     )
     results = ", ".join(str(r.type) for r in graph.results)
     lines = [f"graph @{_quote(graph.name)}({parameters}) -> ({results}) {{"]

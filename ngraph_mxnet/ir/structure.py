@@ -15,15 +15,14 @@ from ngraph_mxnet.ir.types import Shape, TensorType
 class Value:
     """One tensor: a graph parameter (`node is None`) or output `index` of `node`.
 
-    `cacheable` marks a parameter whose content seldom changes, such as a weight; what depends on
-    cacheable parameters only (see `ir.derived`) is computed once and kept (see `passes.prepare`).
+    `role` is a parameter's; what a node makes is MADE.
     """
 
     type: TensorType
     node: Node | None = None
     index: int = 0
     name: str = ""
-    cacheable: bool = False
+    role: Role = Role.MADE
     origin: str = ""
 
     @property
@@ -35,10 +34,8 @@ class Value:
         return self.node is None
 
     @property
-    def role(self) -> Role:
-        if self.node is not None:
-            return Role.MADE
-        return Role.WEIGHT if self.cacheable else Role.INPUT
+    def is_weight(self) -> bool:
+        return self.role is Role.WEIGHT
 
 
 @dataclass(eq=False)

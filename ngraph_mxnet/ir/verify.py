@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.roles import Role
 
 
 def verify(graph: Graph) -> None:
@@ -21,6 +22,8 @@ def verify(graph: Graph) -> None:
             raise GraphError(f"graph {graph.name}: parameter {parameter.name!r} is not a fresh parameter")
         if parameter.name in names:
             raise GraphError(f"graph {graph.name}: two parameters are called {parameter.name!r}")
+        if parameter.role is Role.MADE:
+            raise GraphError(f"graph {graph.name}: parameter {parameter.name!r} has the role {parameter.role.value}")
         defined.add(parameter)
         names.add(parameter.name)
     for node in graph.nodes:

@@ -14,6 +14,7 @@ from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.op_table import get_op
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.package.pack import count, text
@@ -25,7 +26,7 @@ def encode_graph(graph: Graph) -> dict[str, Any]:
     numbers = {value: number for number, value in enumerate(graph.values())}
     return {
         "name": graph.name,
-        "parameters": [[p.name, p.type.element.name, p.type.shape, p.cacheable, p.origin] for p in graph.parameters],
+        "parameters": [[p.name, p.type.element.name, p.type.shape, p.role.value, p.origin] for p in graph.parameters],
         "nodes": [[node.op.name, [numbers[value] for value in node.inputs],
                    {name: _encoded(value) for name, value in node.attrs.items()}, node.origin,
                    [value.name for value in node.outputs]] for node in graph.nodes],
@@ -70,9 +71,9 @@ def decode_module(package: Package) -> Module:
 
 def _decoded(found: Mapping[str, Any]) -> Graph:
     graph = Graph(text(found["name"]))
-    for name, element, shape, cacheable, origin in found["parameters"]:
+    for name, element, shape, role, origin in found["parameters"]:
         type_ = TensorType(element_type(text(element)), tuple(map(count, shape)))
-        graph.add_parameter(type_, text(name), cacheable=bool(cacheable), origin=text(origin))
+        graph.add_parameter(type_, text(name), Role(role), origin=text(origin))
     values: list[Value] = list(graph.parameters)
     for op, inputs, attrs, origin, names in found["nodes"]:
         schema = get_op(op).schema

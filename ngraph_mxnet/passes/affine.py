@@ -1,6 +1,6 @@
 """Folding y * scale + shift, per channel, into the contraction or scale_shift that computes y.
 
-The new weights are IR expressions of the old ones. They depend on cacheable parameters only, so they are
+The new weights are IR expressions of the old ones. They depend on weights only, so they are
 computed in the prepare graph, once for each set of weights; weights that are constants fold away.
 """
 

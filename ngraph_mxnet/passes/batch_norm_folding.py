@@ -15,7 +15,7 @@ def batch_norm_is_scale_shift(node: Node, rw: Rewriter) -> Answer:
     """batch_norm(x, gamma, beta, mean, variance) -> scale_shift(x, batch_norm_factors(gamma, beta, mean, variance)).
 
     The factors are one node: a net has a batch_norm for each convolution, and compiling costs by the node.
-    Also when the parameters are not cacheable: the vectors are small next to the data.
+    Also when the parameters are no weights: the vectors are small next to the data.
     """
     computing = np.float64 if node.output.type.element == f64 else np.float32
     epsilon = float(computing(node.attrs["epsilon"]))  # as it counts: frameworks write it with more or fewer digits

@@ -95,7 +95,7 @@ class Rewriter:
         return node if node is not None and (not ops or node.op.name in ops) else None
 
     def static(self, value: Value) -> bool:
-        """Does `value` depend on constants and cacheable parameters only? Then it is computed in prepare."""
+        """Does `value` depend on constants and weights only? Then it is computed in prepare."""
         return self._derivation.of(self.resolve(value)) is not Changes.WITH_CALLS
 
     def position(self, node: Node) -> int:

@@ -12,16 +12,16 @@ PREPARE, MAIN = "prepare", "main"
 
 
 def split_prepare(graph: Graph) -> Module:
-    """Split `graph`: a node whose operands are all cacheable parameters, constants or prepared is prepared.
+    """Split `graph`: a node whose operands are all weights, constants or prepared is prepared.
 
     The steps are `prepare`, whose graph has no results (nor nodes) when there is nothing to prepare, and `main`, whose
     results correspond one to one to the original's; a result may be a prepared parameter as it is. The original is
     untouched.
 
-    * At least one cacheable parameter must be behind it: nodes over constants alone stay in main.
+    * At least one weight must be behind it: nodes over constants alone stay in main.
     * Constants are copied to whichever side reads them, parameters too; those that no side reads vanish.
     * Only what main reads becomes a result of prepare, named `prepared0`, `prepared1` ... in main,
-      and not cacheable there: it is main's input, derived already.
+      and no weight there: it is main's input, derived already.
     """
     cut = _read_outside(graph)
     prepared = {value: position for position, value in enumerate(cut)}

@@ -18,7 +18,7 @@ HELD = {name: np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
 def _held(b: Builder, name: str) -> Value:
-    return b.parameter(name, HELD[name].shape, cacheable=True)
+    return b.weight(name, HELD[name].shape)
 
 
 def _convolutions(batch: int) -> Graph:
@@ -41,7 +41,7 @@ def depthwise() -> Graph:
     """Rows of both strides behind a convolution of few channels, and factors that a call brings."""
     b = Builder()
     x, vector = b.parameter("x", (1, 3, 20, 20)), b.parameter("vector", (32,))
-    stem, taps = (b.parameter(name, shape, cacheable=True) for name, shape in (("stem", (32, 3, 3, 3)),
+    stem, taps = (b.weight(name, shape) for name, shape in (("stem", (32, 3, 3, 3)),
                                                                                ("taps", (32, 1, 3, 3))))
     x = b.convolution(x, stem, pads_begin=(1, 1), pads_end=(1, 1))
     for stride in (1, 2):
@@ -54,7 +54,7 @@ def winograd() -> Graph:
     b = Builder()
     x, w = b.parameter("x", (1, 16, 11, 9)), _held(b, "w")
     y = b.convolution(x, w, pads_begin=(2, 2), pads_end=(2, 2), dilations=(2, 2))
-    vector = b.parameter("v", (32,), cacheable=True)
+    vector = b.weight("v", (32,))
     operands = (x, w, vector, b.max_pool(y, kernel=(1, 1)), vector, vector)
     both = b.node("convolution_bias_add_scale_shift", operands, {"pads_begin": (1, 1), "pads_end": (1, 1)})
     return b.results(y, *both.outputs)

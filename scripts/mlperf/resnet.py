@@ -16,7 +16,7 @@ CLASSES = 1000
 
 
 def resnet50(batch: int) -> Graph:
-    """f32[batch, 3, 224, 224] -> the logits f32[batch, 1000]; weights are cacheable parameters."""
+    """f32[batch, 3, 224, 224] -> the logits f32[batch, 1000]; its parameters are weights."""
     net = _Net()
     x = net.b.parameter("data", (batch, *IMAGE))
     x = net.convolution(x, "stem", 64, kernel=7, stride=2)
@@ -56,7 +56,7 @@ class _Net:
         self.b = Builder(name="resnet50_v1_5")
 
     def weight(self, name: str, *shape: int) -> Value:
-        return self.b.parameter(name, shape, cacheable=True)
+        return self.b.weight(name, shape)
 
     def convolution(self, x: Value, name: str, channels: int, *, kernel: int = 1, stride: int = 1,
                     active: bool = True) -> Value:

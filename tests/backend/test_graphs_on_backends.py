@@ -33,7 +33,7 @@ each_backend = pytest.mark.parametrize("name", backends())
 def small_net() -> Graph:
     b = Builder(name="small")
     x = b.parameter("x", (2, 3, 8, 8))
-    w = b.parameter("w", (5, 3, 3, 3), cacheable=True)
+    w = b.weight("w", (5, 3, 3, 3))
     y = b.relu(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)))
     y = b.max_pool(y, kernel=(2, 2), strides=(2, 2))
     return b.results(b.softmax(b.reshape(y, shape=(2, 80))), y)
@@ -41,7 +41,7 @@ def small_net() -> Graph:
 
 def matmul_net(shape: tuple[int, int]) -> Graph:
     b = Builder(name="product")
-    x, w = b.parameter("x", (3, shape[0])), b.parameter("w", shape, cacheable=True)
+    x, w = b.parameter("x", (3, shape[0])), b.weight("w", shape)
     return b.results(b.tanh(b.matmul(x, w)))
 
 

@@ -93,11 +93,12 @@ def assert_packed(executable: Executable, arrays: list[np.ndarray]) -> None:
         assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
 
 
-def node_of(op: str, draw: st.DrawFn, cacheable: bool = False) -> tuple[Builder, Node]:
+def node_of(op: str, draw: st.DrawFn, weights: bool = False) -> tuple[Builder, Node]:
     """A node of the op's record that reads parameters alone."""
     types, attrs = RECORDS[op].case(draw)
     b = Builder(name=op)
-    operands = [b.parameter(f"x{i}", t.shape, t.element, cacheable=cacheable and i > 0) for i, t in enumerate(types)]
+    makes = [b.parameter, *[b.weight if weights else b.parameter] * len(types)]
+    operands = [make(f"x{i}", t.shape, t.element) for i, (make, t) in enumerate(zip(makes, types, strict=False))]
     return b, b.node(op, operands, attrs)
 
 
@@ -159,8 +160,8 @@ def test_op(op: str, backend_name: str):
     backend_named(backend_name)
 
     @given(st.data(), st.integers(0, 2**32 - 1), st.booleans())
-    def check(data: st.DataObject, seed: int, weights_are_cacheable: bool):
-        b, node = node_of(op, data.draw, weights_are_cacheable)
+    def check(data: st.DataObject, seed: int, with_weights: bool):
+        b, node = node_of(op, data.draw, with_weights)
         # Another case is drawn then, so that as many run, whatever is refused; none at all is an error.
         assume(refusal(backend_name, node) is None)
         graph = b.results(*node.outputs)

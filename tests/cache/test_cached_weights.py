@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def product() -> Graph:
     b = Builder()
-    x, w = b.parameter("x", (3, DEPTH)), b.parameter("w", (DEPTH, COLUMNS), cacheable=True)
+    x, w = b.parameter("x", (3, DEPTH)), b.weight("w", (DEPTH, COLUMNS))
     return b.results(b.relu(b.matmul(x, w)))
 
 

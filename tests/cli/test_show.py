@@ -19,7 +19,7 @@ from ngraph_mxnet.cli.show import STAGES
 from ngraph_mxnet.ir import parse_graph
 
 GRAPH = """
-graph @small(%x: f32[2,3,5,6], %w: f32[4,3,1,1] cacheable) -> (f32[2,4,5,6]) {
+graph @small(%x: f32[2,3,5,6], %w: f32[4,3,1,1] weight) -> (f32[2,4,5,6]) {
   %0: f32[2,4,5,6] = convolution(%x, %w)
   %1: f32[2,4,5,6] = relu(%0)
   %2: f32[2,4,5,6] = identity(%1)
@@ -94,8 +94,8 @@ def test_a_simulated_call_as_a_trace(text: list[str], tmp_path: Path) -> None:
 
 def test_a_symbols_weights_become_constants(symbol: list[str], tmp_path: Path) -> None:
     params = "--params", tmp_path / "model-0000.params"
-    assert "%dense_weight: f32[4,3] cacheable" in shown(*symbol, *params, "--stage", "imported")
-    assert "%dense_weight: f32[4,3] cacheable" in shown(*symbol)
+    assert "%dense_weight: f32[4,3] weight" in shown(*symbol, *params, "--stage", "imported")
+    assert "%dense_weight: f32[4,3] weight" in shown(*symbol)
     assert "%dense_weight" not in shown(*symbol, *params)
     assert "f16[2,3]" in shown(*symbol, "--dtype", "data=float16", "--stage", "imported")
 

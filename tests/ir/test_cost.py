@@ -9,7 +9,7 @@ from ngraph_mxnet.passes.pipelines import optimize
 
 def test_fused_contractions_cost_what_their_parts_do():
     b = Builder(name="fused")
-    x, w = b.parameter("x", (2, 3, 8, 8)), b.parameter("w", (4, 3, 3, 3), cacheable=True)
+    x, w = b.parameter("x", (2, 3, 8, 8)), b.weight("w", (4, 3, 3, 3))
     b.convolution(x, w)
     plain = b.graph.nodes[-1]
     graph = b.results(b.relu(plain.output))

@@ -7,6 +7,7 @@ import pytest
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, count_ops, element_type, get_op, register_op, verify
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
 
 
@@ -118,6 +119,7 @@ def test_replace_remove_dead_sort():
         ),
         (lambda g: g.results.append(chain()[1].results[0]), "result 1 is not defined"),
         (lambda g: g.add_parameter(g.parameters[0].type, "x"), "two parameters are called 'x'"),
+        (lambda g: setattr(g.parameters[0], "role", Role.MADE), "parameter 'x' has the role made"),
         (lambda g: setattr(g.nodes[2], "inputs", [chain()[1].results[0]] * 2), "or is of another graph"),
     ],
 )

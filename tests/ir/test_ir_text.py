@@ -17,7 +17,7 @@ from ngraph_mxnet.ir import Builder, Graph, parse_graph, print_graph, verify
 
 HEAD = "graph @g(%x: f32[2]) -> (f32[2]) {\n"
 TEXT = """\
-graph @head(%data: f32[8,512,7,7], %w: f32[10,512] cacheable) -> (f32[8,10]) {
+graph @head(%data: f32[8,512,7,7], %w: f32[10,512] weight) -> (f32[8,10]) {
   %0: f32[8,512] = reduce_mean(%data) {axes=[2,3]}            # mx:pool1 Pooling
   %1: f32[8,10] = matmul(%0, %w) {transpose_b=true}           # mx:fc1 FullyConnected
   return %1
@@ -27,7 +27,7 @@ graph @head(%data: f32[8,512,7,7], %w: f32[10,512] cacheable) -> (f32[8,10]) {
 
 def head() -> Graph:
     b = Builder(name="head")
-    data, w = b.parameter("data", (8, 512, 7, 7)), b.parameter("w", (10, 512), cacheable=True)
+    data, w = b.parameter("data", (8, 512, 7, 7)), b.weight("w", (10, 512))
     b.origin = "mx:pool1 Pooling"
     pooled = b.reduce_mean(data, axes=(2, 3))
     b.origin = "mx:fc1 FullyConnected"
@@ -40,7 +40,7 @@ def test_printed_text():
 
 def test_parsed_graph():
     graph = parse_graph(TEXT)
-    assert [(p.name, p.cacheable) for p in graph.parameters] == [("data", False), ("w", True)]
+    assert [(p.name, p.is_weight) for p in graph.parameters] == [("data", False), ("w", True)]
     assert [node.op.name for node in graph.nodes] == ["reduce_mean", "matmul"]
     assert graph.nodes[1].attrs == {"transpose_a": False, "transpose_b": True}
     assert graph.nodes[1].origin == "mx:fc1 FullyConnected"
@@ -115,7 +115,7 @@ def test_any_origin_round_trips(origin: str):
 )
 def test_any_name_round_trips(name: str):
     b = Builder(name=name)
-    x = b.parameter(name, (2,), cacheable=True)
+    x = b.weight(name, (2,))
     copy = parse_graph(print_graph(b.results(b.relu(x), x)))
     assert (copy.name, copy.parameters[0].name) == (name, name)
     assert copy.results[1] is copy.parameters[0]

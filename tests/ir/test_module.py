@@ -20,7 +20,7 @@ X, W, Y = Shared("x", PAIR, Role.INPUT), Shared("w", PAIR, Role.WEIGHT), Shared(
 def whole() -> Graph:
     """exp(w) is read by two parts, and is a result beside what the last one makes."""
     b = Builder(name="whole")
-    x, w = b.parameter("x", (2,)), b.parameter("w", (2,), cacheable=True)
+    x, w = b.parameter("x", (2,)), b.weight("w", (2,))
     scale = b.exp(w)
     product = b.multiply(x, scale)
     return b.results(b.add(product, scale), scale, x)
@@ -89,16 +89,16 @@ def test_wrong_flows(wrong: Flow, message: str):
         wrong.verify()
 
 
-def graph(cacheable: bool = True, size: int = 2) -> Graph:
+def graph(weight: bool = True, size: int = 2) -> Graph:
     b = Builder(name="g")
-    return b.results(b.add(b.parameter("a", (size,)), b.parameter("b", (size,), cacheable=cacheable)))
+    return b.results(b.add(b.parameter("a", (size,)), (b.weight if weight else b.parameter)("b", (size,))))
 
 
 @pytest.mark.parametrize(("graphs", "message"), [
     ({}, r"module m, step 0 \(g\): there is no such graph"),
     ({"g": Builder().results()}, "found 2 values, the graph has 0 parameters"),
     ({"g": graph(size=3)}, r"x: f32\[2\] input is number 0 of the parameters, which is f32\[3\]"),
-    ({"g": graph(cacheable=False)}, r"w: f32\[2\] weight is given for 'b', a input"),
+    ({"g": graph(weight=False)}, r"w: f32\[2\] weight is given for 'b', a input"),
 ])
 def test_wrong_modules(graphs: dict[str, Graph], message: str):
     Module("m", {"g": graph()}, flow()).verify()
@@ -108,7 +108,7 @@ def test_wrong_modules(graphs: dict[str, Graph], message: str):
 
 def test_what_changes_when():
     b = Builder()
-    x, w = b.parameter("x", (2,)), b.parameter("w", (2,), cacheable=True)
+    x, w = b.parameter("x", (2,)), b.weight("w", (2,))
     one = b.constant(1.0)
     values = {b.exp(one): Changes.NEVER, b.add(one, b.exp(w)): Changes.WITH_WEIGHTS, w: Changes.WITH_WEIGHTS,
               x: Changes.WITH_CALLS, b.add(b.add(x, one), w): Changes.WITH_CALLS}

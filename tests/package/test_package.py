@@ -109,7 +109,7 @@ def test_names_and_bodies_come_back():
     b.origin = "onnx:a b Fused"
     inner = Builder(name="body")
     body = inner.results(inner.sigmoid(inner.parameter("a", (2,))))
-    x = b.parameter("x", (2,), cacheable=True)
+    x = b.weight("x", (2,))
     value = b.convert(b.fused(x, body=body), element="f16")
     value.name = "the result"
     graph = b.results(value, x, b.constant(np.float32(nan)))

@@ -24,11 +24,11 @@ class _Grower:
         return self.draw(st.sampled_from(options))
 
     def weight(self, *shape: int, kind: str = "w") -> Value:
-        """A cacheable parameter mostly; sometimes a constant (now and then 0 or 1) or a run-time input."""
-        source = self.choice("cacheable", "cacheable", "cacheable", "constant", "uniform", "input")
+        """A weight mostly; sometimes a constant (now and then 0 or 1) or a run-time input."""
+        source = self.choice("weight", "weight", "weight", "constant", "uniform", "input")
         number = len(self.b.graph.parameters)
-        if source in ("cacheable", "input"):
-            return self.b.parameter(f"{kind}{number}", shape, cacheable=source == "cacheable")
+        if source in ("weight", "input"):
+            return (self.b.weight if source == "weight" else self.b.parameter)(f"{kind}{number}", shape)
         if source == "uniform" and kind == "w":
             return self.b.constant(np.full(shape, self.choice(0, 1, -0.0, 2), np.float32))
         return self.b.constant(np.linspace(0.5, 2, math.prod(shape), dtype=np.float32).reshape(shape))

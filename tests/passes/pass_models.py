@@ -19,7 +19,7 @@ class _Net:
         return f"{kind}{number}"
 
     def weight(self, name: str, *shape: int) -> Value:
-        return self.b.parameter(name, shape, cacheable=True)
+        return self.b.weight(name, shape)
 
     def conv(self, x: Value, channels: int, kernel: int, stride: int = 1, *, bias: bool = False) -> Value:
         name = self._name("conv", "Convolution")

@@ -59,7 +59,7 @@ def test_other_cells_stay(graph: Graph) -> None:
 
 def products(count: int, rows: int = ROWS, *, chained: bool = False, bias: bool = True) -> Graph:
     b = Builder()
-    weights, vector = b.parameter("w", (UNITS, UNITS), cacheable=True), b.parameter("v", (UNITS,), cacheable=True)
+    weights, vector = b.weight("w", (UNITS, UNITS)), b.weight("v", (UNITS,))
     results: list[Value] = []
     for index in range(count):
         x = b.parameter(f"x{index}", (rows, UNITS))

@@ -51,14 +51,14 @@ def x(b: Builder, dtype: str = "f32", shape=(2, 3, 5, 6)) -> Value:
     return found[0] if found else b.parameter("data", shape, dtype)
 
 
-def w(b: Builder, *shape: int, cacheable: bool = True, kind: str = "w", dtype: str = "f32") -> Value:
-    return b.parameter(f"{kind}{len(b.graph.parameters)}", shape, dtype, cacheable=cacheable)
+def w(b: Builder, *shape: int, weight: bool = True, kind: str = "w", dtype: str = "f32") -> Value:
+    return (b.weight if weight else b.parameter)(f"{kind}{len(b.graph.parameters)}", shape, dtype)
 
 
-def conv(b: Builder, data: Value | None = None, *, cacheable: bool = True, dtype: str = "f32",
+def conv(b: Builder, data: Value | None = None, *, weight: bool = True, dtype: str = "f32",
          **attrs) -> Value:
     data = x(b, dtype) if data is None else data
-    return b.convolution(data, w(b, 3, data.shape[1], 1, 1, cacheable=cacheable, dtype=dtype), **attrs)
+    return b.convolution(data, w(b, 3, data.shape[1], 1, 1, weight=weight, dtype=dtype), **attrs)
 
 
 def conv_bias(b: Builder, **attrs) -> Value:
@@ -74,8 +74,8 @@ def dense(b: Builder, *, transposed: bool = True, shape=(2, 7)) -> Value:
     return b.matmul(data, w(b, *((4, 7) if transposed else (7, 4))), transpose_b=transposed)
 
 
-def bn(b: Builder, value: Value, *, cacheable: bool = True) -> Value:
-    vectors = [w(b, value.shape[1], kind=kind, cacheable=cacheable, dtype=value.type.element.name)
+def bn(b: Builder, value: Value, *, weight: bool = True) -> Value:
+    vectors = [w(b, value.shape[1], kind=kind, weight=weight, dtype=value.type.element.name)
                for kind in ("gamma", "beta", "mean", "var")]
     return b.batch_norm(value, *vectors)
 
@@ -91,7 +91,7 @@ def channels(b: Builder, begin: int, end: int) -> Value:
 
 def s(b: Builder) -> Value:
     """One number a channel, which differs from run to run."""
-    return w(b, 3, 1, 1, kind="s", cacheable=False)
+    return w(b, 3, 1, 1, kind="s", weight=False)
 
 
 def two(value: Value, read: Callable[[Value], Value]) -> tuple[Value, Value]:
@@ -110,18 +110,18 @@ def swish(b: Builder, slope: float | None = 0.2, offset: float | None = 3.0, low
     return b.multiply(b.clamp(inside, lower=lower, upper=upper), x(b))
 
 
-def one_hot(b: Builder, first: int = 0, *, transpose_b: bool = False, cacheable: bool = True) -> Value:
+def one_hot(b: Builder, first: int = 0, *, transpose_b: bool = False, weight: bool = True) -> Value:
     """Embeddings of numbers about from -6 to 6, of which there are rows for 0 to 4."""
     line = c(b, np.arange(first, first + 5, dtype="i4").reshape(1, 1, 5))
     hot = b.convert(b.equal(x(b, "i32", (2, 3, 1)), line), element="f32")
-    weights = w(b, *((4, 5) if transpose_b else (5, 4)), cacheable=cacheable)
+    weights = w(b, *((4, 5) if transpose_b else (5, 4)), weight=weight)
     return b.matmul(b.reshape(hot, shape=(6, 5)), weights, transpose_b=transpose_b)
 
 
-def upward(b: Builder, outputs: int = 2, kernel: int = 2, border: int = 1, *, cacheable: bool = True,
+def upward(b: Builder, outputs: int = 2, kernel: int = 2, border: int = 1, *, weight: bool = True,
            steps: tuple[int, int] | None = None, biased: bool = True, **attrs) -> Value:
     """Data with zeros between its elements: a transposed convolution."""
-    weights = w(b, outputs, 3, kernel, kernel, cacheable=cacheable)
+    weights = w(b, outputs, 3, kernel, kernel, weight=weight)
     attrs = {"data_dilations": steps or (kernel, kernel), "pads_begin": (border,) * 2, "pads_end": (border,) * 2,
              **attrs}
     return b.convolution_bias(x(b), weights, w(b, outputs), **attrs) if biased else b.convolution(
@@ -161,7 +161,7 @@ SIMPLIFY = [
     Case("x+0 broadcast", algebraic, lambda b: b.add(x(b), c(b, np.zeros((4, 1, 1, 1, 1), "f4"))), "add",
          "the constant broadcasts f32[2,3,5,6] to f32[4,2,3,5,6]"),
     Case("x+xy", algebraic, lambda b: b.add(x(b), b.multiply(b.sigmoid(s(b)), x(b))), "sigmoid add multiply"),
-    Case("xy+x", algebraic, lambda b: b.add(b.multiply(x(b), w(b, 3, 1, 1, cacheable=False)), x(b)), "add multiply"),
+    Case("xy+x", algebraic, lambda b: b.add(b.multiply(x(b), w(b, 3, 1, 1, weight=False)), x(b)), "add multiply"),
     Case("x+xy, y as large", algebraic, lambda b: b.add(x(b), b.multiply(b.tanh(x(b)), x(b))), "tanh multiply add"),
     Case("x+xy read twice", algebraic,
          lambda b: two(b.multiply(x(b), s(b)), lambda v: b.add(x(b), v)), "multiply add", "multiply has other readers"),
@@ -269,7 +269,7 @@ FOLD = [
     Case("one hot, transposed weights", one_hot_product, lambda b: one_hot(b, transpose_b=True),
          "reshape convert add gather"),
     Case("one hot from one", one_hot_product, lambda b: one_hot(b, 1), "equal convert reshape matmul"),
-    Case("one hot, weights of a run", one_hot_product, lambda b: one_hot(b, cacheable=False),
+    Case("one hot, weights of a run", one_hot_product, lambda b: one_hot(b, weight=False),
          "equal convert reshape matmul", "the weights may differ with every run"),
     Case("not one hot", one_hot_product, lambda b: dense(b), "matmul"),
     Case("hard swish", hard_swish_fusion, swish, "hard_swish"),
@@ -283,7 +283,7 @@ FOLD = [
     Case("hard swish divides", hard_swish_fusion, lambda b: b.divide(c(b, 6.0), b.add(swish(b), c(b, 9.0))),
          "hard_swish divide"),
     Case("hard swish of channels", hard_swish_fusion,
-         lambda b: b.add(swish(b), w(b, 3, 1, 1, cacheable=False)), "hard_swish add"),
+         lambda b: b.add(swish(b), w(b, 3, 1, 1, weight=False)), "hard_swish add"),
     Case("another gate", hard_swish_fusion, lambda b: swish(b, lower=-1.0), "multiply add clamp multiply",
          "the clamp is not from 0 to a finite bound"),
     Case("gate of another value", hard_swish_fusion,
@@ -304,7 +304,7 @@ FOLD = [
          "it has groups, strides or dilations"),
     Case("shuffle of many channels", pixel_shuffle, lambda b: upward(b, 5), "convolution_bias",
          "5 output channels fill blocks by themselves"),
-    Case("shuffle, weights of a run", pixel_shuffle, lambda b: upward(b, cacheable=False), "convolution_bias",
+    Case("shuffle, weights of a run", pixel_shuffle, lambda b: upward(b, weight=False), "convolution_bias",
          "the weights may differ with every run"),
     Case("pad conv", pad_fusion,
          lambda b: conv(b, pad(b), pads_begin=(0, 1), pads_end=(1, 0)), "convolution"),
@@ -329,7 +329,7 @@ FOLD = [
          lambda b: b.max_pool(pad(b, -INF), kernel=(2, 2)), "max_pool pad",
          "each to overlap"),
     Case("bn", batch_norm_folding, lambda b: bn(b, x(b)), "scale_shift"),
-    Case("bn of run-time vectors", batch_norm_folding, lambda b: bn(b, x(b), cacheable=False),
+    Case("bn of run-time vectors", batch_norm_folding, lambda b: bn(b, x(b), weight=False),
          "batch_norm_factors scale_shift"),
     Case("conv bn", batch_norm_folding, lambda b: bn(b, conv(b)), "convolution_bias"),
     Case("conv bn f16", batch_norm_folding, lambda b: bn(b, conv(b, dtype="f16")), "convolution_bias"),
@@ -343,7 +343,7 @@ FOLD = [
          "channels are not the last axis of the product"),
     Case("conv bn, two readers", batch_norm_folding, lambda b: two(conv(b), lambda v: bn(b, v)),
          "convolution scale_shift", "convolution has other readers"),
-    Case("conv bn, run-time weights", batch_norm_folding, lambda b: bn(b, conv(b, cacheable=False)),
+    Case("conv bn, run-time weights", batch_norm_folding, lambda b: bn(b, conv(b, weight=False)),
          "convolution scale_shift", "the weights of convolution may differ with every run"),
     Case("clamped conv bn", batch_norm_folding,
          lambda b: bn(b, conv_bias(b, lower=0)), "convolution_bias scale_shift",
@@ -365,7 +365,7 @@ FOLD = [
     Case("conv / s", affine_folding,
          lambda b: b.divide(conv_bias(b), w(b, 3, 1, 1, kind="var")), "convolution_bias"),
     Case("dense * s", affine_folding, lambda b: b.multiply(dense(b), w(b, 4)), "matmul"),
-    Case("conv * run-time s", affine_folding, lambda b: b.multiply(conv(b), w(b, 3, 1, 1, cacheable=False)),
+    Case("conv * run-time s", affine_folding, lambda b: b.multiply(conv(b), w(b, 3, 1, 1, weight=False)),
          "convolution multiply"),
     Case("x*s+t", affine_folding, lambda b: b.add(b.multiply(x(b), w(b, 3, 1, 1)), c(b, 1.0)), "scale_shift"),
     Case("x*2+1 stays", affine_folding,
@@ -421,7 +421,7 @@ FUSE = [
         b.scale_shift(v, w(b, 3), w(b, 3)), b.scale_shift(v, w(b, 3), w(b, 3))))(conv_bias_add(b)),
         "convolution_bias_add_scale_shift scale_shift", "the sum has a scale_shift already"),
     Case("run-time scale", fuse_scale_shift,
-         lambda b: b.scale_shift(conv_bias_add(b), w(b, 3, cacheable=False), w(b, 3)),
+         lambda b: b.scale_shift(conv_bias_add(b), w(b, 3, weight=False), w(b, 3)),
          "convolution_bias_add scale_shift", "scale or shift may differ with every run"),
 ]
 
@@ -443,7 +443,7 @@ def test_rewrite(case: Case):
 
 def _run_time_ops(graph) -> list[str]:
     """The ops that run with every call. A graph without parameters tests folding: all of it counts."""
-    run_time = {p for p in graph.parameters if not p.cacheable}
+    run_time = {p for p in graph.parameters if not p.is_weight}
     names = []
     for node in graph.nodes:
         everything = not graph.parameters and node.op.name != "constant"

@@ -22,6 +22,7 @@ from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.ir.cost import node_cost
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.compile import compile
@@ -73,7 +74,7 @@ def check(graph: Graph, found: HybridExecutable, arrays: list[np.ndarray]) -> No
 @given(graphs(), st.integers(0, 1000), st.booleans())
 def test_random_graphs_in_pieces(graph: Graph, seed: int, overlap: bool):
     for parameter in graph.parameters[1::2]:
-        parameter.cacheable = True
+        parameter.role = Role.WEIGHT
     check(graph, place(graph, scattered(seed), overlap=overlap), arrays_for(graph, seed))
 
 
@@ -82,14 +83,14 @@ def net() -> Graph:
     x = b.parameter("x", (2, 3, 12, 12))
     for number, channels in enumerate((8, 8)):
         b.origin = f"mx:conv{number} Convolution"
-        w = b.parameter(f"w{number}", (channels, x.shape[1], 3, 3), cacheable=True)
+        w = b.weight(f"w{number}", (channels, x.shape[1], 3, 3))
         x = b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1))
         b.origin = f"mx:act{number} Activation"
         x = b.sigmoid(x)
     b.origin = "mx:flat Flatten"
     x = b.reshape(x, shape=(2, 8 * 144))
     b.origin = "mx:fc Dense"
-    return b.results(b.softmax(b.matmul(x, b.parameter("w", (5, 8 * 144), cacheable=True), transpose_b=True), axis=-1))
+    return b.results(b.softmax(b.matmul(x, b.weight("w", (5, 8 * 144)), transpose_b=True), axis=-1))
 
 
 def contractions_away(transfer: float = 0.0) -> dict[str, DeviceCosts]:
@@ -104,7 +105,7 @@ def test_nodes_go_where_they_are_fast():
     assert (devices["sigmoid"], devices["softmax"]) == ("CPU", "CPU")
     assert found.plan.seconds < min(found.plan.alone)
     check(net(), found, arrays_for(net()))
-    assert not any(parameter.cacheable for part in found.module.graphs.values() for parameter in part.parameters
+    assert not any(parameter.is_weight for part in found.module.graphs.values() for parameter in part.parameters
                    if not parameter.name.startswith("w"))
 
 
@@ -137,7 +138,7 @@ def test_weights_stay_weights():
     for factor in (1, -1):
         arrays[2] *= factor
         check(graph, found, arrays)
-    names = {p.name for part in found.module.graphs.values() for p in part.parameters if p.cacheable}
+    names = {p.name for part in found.module.graphs.values() for p in part.parameters if p.is_weight}
     assert names == {"w0", "w1", "w"}
 
 
@@ -171,7 +172,7 @@ def test_pins_are_kept(pins: Any):
 def test_a_pinned_node_does_not_become_part_of_another():
     """The activation would be the convolution's clamp."""
     b = Builder(name="clamp")
-    x, w = b.parameter("x", (1, 3, 4, 4)), b.parameter("w", (4, 3, 1, 1), cacheable=True)
+    x, w = b.parameter("x", (1, 3, 4, 4)), b.weight("w", (4, 3, 1, 1))
     b.origin = "mx:conv Convolution"
     y = b.convolution(x, w)
     b.origin = "mx:act Activation"
@@ -248,7 +249,7 @@ def test_a_failing_device_does_not_hold_the_other(monkeypatch: pytest.MonkeyPatc
 def test_results_that_no_device_computes():
     """Parameters, weights' expressions, constants, and values that are returned twice."""
     b = Builder(name="odd")
-    x, w = b.parameter("x", (3,)), b.parameter("w", (3,), cacheable=True)
+    x, w = b.parameter("x", (3,)), b.weight("w", (3,))
     y = b.relu(x)
     graph = b.results(x, w, b.exp(w), b.constant(np.ones(2, np.float32)), y, y)
     found = place(graph, scattered(1))
@@ -279,7 +280,7 @@ def test_what_a_device_does_not_run(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(registry, "TARGETS", {**registry.TARGETS, "HALF": registry.Place(f"{__name__}:Half")})
     monkeypatch.setattr(backend, "_INSTANCES", dict(backend._INSTANCES))
     b = Builder(name="half")
-    x, w = b.parameter("x", (3,)), b.parameter("w", (3,), cacheable=True)
+    x, w = b.parameter("x", (3,)), b.weight("w", (3,))
     graph = b.results(b.exp(b.tanh(b.exp(x))), b.exp(b.add(x, b.tanh(w))))
     zero = {"CPU": DeviceCosts(lambda n: 1.0, 0.0, None, "made up"),
             "HALF": DeviceCosts(lambda n: 0.1, 0.0, None, "made up")}

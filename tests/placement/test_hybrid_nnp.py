@@ -55,7 +55,7 @@ def net(channels: int = 32) -> Graph:
     x = b.parameter("x", (1, channels, 28, 28))
     for number in range(3):
         b.origin = f"onnx:conv{number} Conv"
-        w = b.parameter(f"w{number}", (channels, channels, 3, 3), cacheable=True)
+        w = b.weight(f"w{number}", (channels, channels, 3, 3))
         x = b.multiply(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)), b.constant(np.float32(0.05)))
         b.origin = f"onnx:act{number} Sigmoid"
         x = b.sigmoid(x)

@@ -216,7 +216,7 @@ def test_executable_rejects_bad_declarations():
         _core.Executable(empty, None, 0, [], [("float32", (3,))], [], 1)
     with pytest.raises(ValueError, match="threads must be at least 1"):
         _core.Executable(empty, None, 0, [], [], [], 0)
-    with pytest.raises(ValueError, match="cacheable input 2 does not exist"):
+    with pytest.raises(ValueError, match="weight input 2 does not exist"):
         _core.Executable(empty, None, 0, [2], [("f32", ())], [], 1)
     with pytest.raises(ValueError, match="no prepare Program"):
         _core.Executable(empty, None, 64, [], [], [], 1)
@@ -228,7 +228,7 @@ def test_executable_rejects_bad_declarations():
 
 def test_prepare_may_read_weights_only():
     prepare = _core.Program([[call(scale, [(INPUT, 0, 0), (PREPARED, 0, 0)], 3, [1], [3.0])]], 0, [])
-    with pytest.raises(ValueError, match="reads input 0, which is not cacheable"):
+    with pytest.raises(ValueError, match="reads input 0, which is no weight"):
         _core.Executable(_core.Program([], 0, []), prepare, 64, [], [("f32", (3,))], [], 1)
 
 

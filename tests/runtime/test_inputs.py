@@ -87,7 +87,7 @@ def test_ndarrays_as_weights() -> None:
     import mxnet as mx
 
     b = Builder()
-    x, w = b.parameter("x", (3,), "f32"), b.parameter("w", (3,), "f32", cacheable=True)
+    x, w = b.parameter("x", (3,), "f32"), b.weight("w", (3,), "f32")
     exe = ngraph_mxnet.compile(b.results(b.add(x, w)), "CPU", weights={"w": mx.nd.array([1, 2, 3])})
     assert exe(mx.nd.ones(3))[0].tolist() == [2, 3, 4]
 

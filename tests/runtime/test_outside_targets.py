@@ -38,7 +38,7 @@ START = """
     from ngraph_mxnet.runtime.backend import backends, get_backend
 
     b = Builder(name="net")
-    x, w = b.parameter("x", (64, 256)), b.parameter("w", (256, 256), cacheable=True)
+    x, w = b.parameter("x", (64, 256)), b.weight("w", (256, 256))
     graph = b.results(b.softmax(b.tanh(b.matmul(b.exp(x), w)), axis=-1))
     arrays = [np.random.default_rng(0).uniform(-1, 1, shape).astype("f") for shape in ((64, 256), (256, 256))]
     expected = ngraph_mxnet.compile(graph, "INTERPRETER")(*arrays)

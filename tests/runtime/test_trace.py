@@ -92,7 +92,7 @@ from ngraph_mxnet import Builder, compile
 b = Builder()
 x = b.parameter("x", (1, 20, 24, 24))
 b.origin = "mx:conv0 Convolution"
-y = b.convolution(x, b.parameter("w", (40, 20, 3, 3), cacheable=True), pads_begin=(1, 1), pads_end=(1, 1))
+y = b.convolution(x, b.weight("w", (40, 20, 3, 3)), pads_begin=(1, 1), pads_end=(1, 1))
 b.origin = "mx:relu0 Activation"
 graph = b.results(b.relu(y))
 executable = compile(graph, "CPU", threads=3)

@@ -1,7 +1,7 @@
 """From MXNet's symbol JSON to an `ir.Graph`.
 
 Each operator lowers by its rule (`rules/<family>.py`); every IR node carries `mx:<name> <Op>`. A variable
-that feeds nothing but parameter slots (a weight, a bias, batch-norm statistics), be it rearranged, becomes a cacheable
+that feeds nothing but parameter slots (a weight, a bias, batch-norm statistics), be it rearranged, becomes a weight
 parameter. A rule says which element types it takes and computes in (`rules/registry.py: Types`); the conversions
 around it are made here.
 """
@@ -18,6 +18,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, ElementType, Graph, TensorType, Value, element_type
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import f16, f32
 
 # Between a weight and the operator that it is a parameter of: elements only move.
@@ -57,7 +58,7 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     `data`: the places of arguments that are no weights, whatever slot they are read in.
 
     In a region cut out by the partitioner an argument may be what another part of the model computes anew at
-    every call; such a one is never cacheable.
+    every call; such a one is never a weight.
 
     Raises:
         UnsupportedError, ModelError: as `import_symbol`.
@@ -72,9 +73,9 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     names = _distinct([node.argument for node in arguments])
     for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):
         b.origin = node.origin
-        cacheable = node.index in weights and not node.is_computed and position not in data
+        is_weight = node.index in weights and not node.is_computed and position not in data
         values[Edge(node.index, 0)] = b.parameter(names[position], type_.shape, type_.element,
-                                                  cacheable=cacheable)
+                                                  Role.WEIGHT if is_weight else Role.INPUT)
     for node in symbol.operators():
         try:
             outputs = lower_node(b, node, [_read(symbol, values, edge) for edge in node.inputs], halves)

@@ -13,6 +13,7 @@ import onnx
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import ElementType, TensorType
 
 MOST_NODES = 1 << 16
@@ -43,9 +44,9 @@ class BoundedBuilder(Builder):
         super().__init__(name=name)
         self._nodes = self._constants = self._values = self._given = 0
 
-    def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32", *,
-                  cacheable: bool = False) -> Value:
-        value = super().parameter(name, shape, dtype, cacheable=cacheable)
+    def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32",
+                  role: Role = Role.INPUT) -> Value:
+        value = super().parameter(name, shape, dtype, role)
         self._given += require_type(value.type)
         return value
 

@@ -1,7 +1,7 @@
 """From an ONNX model to an `ir.Graph`.
 
 Each operator lowers by its rule (`rules/<family>.py`), or, without one, by the function that ONNX itself defines it as.
-Every IR node carries `onnx:<name> <Op>`. Floating-point initialisers become cacheable parameters, as weights of MXNet
+Every IR node carries `onnx:<name> <Op>`. Floating-point initialisers become weights, as those of MXNet
 models are; the others, which are shapes, axes and indices mostly, become constants.
 """
 
@@ -155,7 +155,7 @@ class _Importer:
         self._b.origin = f"onnx:{tensor.name}"
         if array.dtype.kind != "f" or not array.ndim or tensor.name in self._weights:
             return self._b.constant(array)
-        value = self._b.parameter(tensor.name, array.shape, array.dtype, cacheable=True)
+        value = self._b.weight(tensor.name, array.shape, array.dtype)
         self._weights[tensor.name] = array
         self._statics.add(value, array)
         return value

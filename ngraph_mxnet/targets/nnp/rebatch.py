@@ -13,7 +13,7 @@ from ngraph_mxnet.targets.nnp.lower.access import ways
 
 
 def rebatched(graph: Graph, parts: int) -> Graph:
-    """The graph for one of `parts` equal slices of the batch, axis 0 of all parameters that aren't cacheable.
+    """The graph for one of `parts` equal slices of the batch, axis 0 of all parameters that are no weights.
 
     Results that depend on the batch are slices of the original's, along axis 0; the others are whole.
 
@@ -28,7 +28,7 @@ def rebatched(graph: Graph, parts: int) -> Graph:
         if parameter.role is not Role.WEIGHT:
             type_ = type_.with_shape(_slice(parameter.shape, parts, f"input {parameter.name}"))
             sliced.add(parameter)
-        table[parameter] = found.add_parameter(type_, parameter.name, cacheable=parameter.cacheable,
+        table[parameter] = found.add_parameter(type_, parameter.name, parameter.role,
                                                origin=parameter.origin)
     for node in graph.nodes:
         attrs = dict(node.attrs)

@@ -28,7 +28,7 @@ def test_compiled_region(backend: str) -> None:
     np.testing.assert_allclose(outputs[0], run_native(net, arrays)[0], rtol=1e-5, atol=1e-6)
 
 
-def test_a_computed_input_is_never_cacheable() -> None:
+def test_a_computed_input_is_never_a_weight() -> None:
     root = json.loads(sym.FullyConnected(sym.var("x"), num_hidden=3, no_bias=True, name="fc").tojson())
     for node in root["nodes"][:2]:
         node["attrs"] = {"isArg": "False", "isAux": "False"}

@@ -177,36 +177,36 @@ def test_no_attribute_and_no_shape_crashes_a_rule(record: Record, data: st.DataO
 
 # ---- graphs ---------------------------------------------------------------------------------------------
 
-def test_origins_and_cacheable_parameters() -> None:
+def test_origins_and_weights() -> None:
     data, weight = sym.var("data"), sym.var("weight")
     conv = sym.Convolution(data, weight, kernel=(1, 1), num_filter=2, no_bias=True, name="conv")
     graph = import_mxnet(sym.BatchNorm(conv, name="bn"), data=(1, 2, 3, 3))
-    assert {p.name for p in graph.parameters if p.cacheable} == {
+    assert {p.name for p in graph.parameters if p.is_weight} == {
         "weight", "bn_gamma", "bn_beta", "bn_moving_mean", "bn_moving_var"}
     assert [node.origin for node in graph.nodes if node.op.name == "convolution"] == ["mx:conv Convolution"]
 
 
-def test_weights_that_are_joined_are_cacheable() -> None:
+def test_weights_that_are_joined_stay_weights() -> None:
     """As the projections of queries and keys are, whose product is one."""
     names = [mx.sym.var(name) for name in ("query", "key")]
     weight = mx.sym.concat(*(mx.sym.reshape(v, shape=(2, -1, 0), reverse=True) for v in names), dim=-2)
     out = mx.sym.FullyConnected(mx.sym.var("data"), mx.sym.reshape(weight, shape=(-1, 0), reverse=True),
                                 num_hidden=8, no_bias=True)
     graph = import_mxnet(out, data=(3, 5), query=(4, 5), key=(4, 5))
-    assert {p.name for p in graph.parameters if p.cacheable} == {"query", "key"}
+    assert {p.name for p in graph.parameters if p.is_weight} == {"query", "key"}
     joined_and_read = mx.sym.Group([out, names[0]])
     graph = import_mxnet(joined_and_read, data=(3, 5), query=(4, 5), key=(4, 5))
-    assert {p.name for p in graph.parameters if p.cacheable} == {"key"}
+    assert {p.name for p in graph.parameters if p.is_weight} == {"key"}
 
 
-def test_a_variable_that_is_also_data_is_not_cacheable() -> None:
+def test_a_variable_that_is_also_data_is_no_weight() -> None:
     shared = sym.var("shared")
     out = sym.FullyConnected(shared, shared, num_hidden=3, no_bias=True)
-    assert [p.cacheable for p in import_mxnet(out, shared=(3, 3)).parameters] == [False]
+    assert [p.is_weight for p in import_mxnet(out, shared=(3, 3)).parameters] == [False]
     weight = sym.var("weight")
     both = sym.Group([sym.FullyConnected(sym.var("x"), weight, num_hidden=3, no_bias=True), weight])
     graph = import_mxnet(both, x=(2, 4))
-    assert not any(p.cacheable for p in graph.parameters)
+    assert not any(p.is_weight for p in graph.parameters)
     assert not any(result.is_parameter for result in graph.results)
 
 
@@ -282,7 +282,7 @@ def test_every_model_of_the_zoo_imports(name: str) -> None:
     size = 299 if name == "inceptionv3" else 224
     graph = import_mxnet(zoo_symbol(name), data=(1, 3, size, size))
     assert graph.results[0].shape == (1, 1000)
-    assert [p.name for p in graph.parameters if not p.cacheable] == ["data"]
+    assert [p.name for p in graph.parameters if not p.is_weight] == ["data"]
     assert "convolution" in count_ops(graph.nodes)
 
 

@@ -88,7 +88,7 @@ def test_the_weights_of_a_layer_are_prepared_whichever_way_they_come():
         if packed is not whole:
             sizes |= {"part0": (UNITS, INPUTS), "part1": (UNITS, UNITS), "part2": (UNITS,), "part3": (UNITS,)}
         graph = import_mxnet(symbol, **sizes)
-        assert {p.name for p in graph.parameters if not p.cacheable} == {"data", "h"}
+        assert {p.name for p in graph.parameters if not p.is_weight} == {"data", "h"}
 
 
 def test_projected_states():

@@ -66,11 +66,11 @@ def convolution_graphs(draw: st.DrawFn) -> Graph:
     x = b.parameter("x", (draw(st.integers(1, 3)), groups * per_group, *size))
     if draw(st.booleans()):
         x = b.max_pool(x, kernel=(1, 1))  # a blocked producer
-    weights = b.parameter("w", (outputs, per_group, *kernel), cacheable=draw(st.booleans()))
+    weights = (b.weight if draw(st.booleans()) else b.parameter)("w", (outputs, per_group, *kernel))
     y = b.convolution(x, weights, strides=draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), dilations=dilation,
                       pads_begin=pads[:2], pads_end=pads[2:], groups=groups)
     if draw(st.booleans()):
-        vectors = [b.parameter(n, (outputs,), cacheable=True) for n in ("gamma", "beta", "mean", "variance")]
+        vectors = [b.weight(n, (outputs,)) for n in ("gamma", "beta", "mean", "variance")]
         y = b.batch_norm(y, *vectors)
     if draw(st.booleans()):
         y = b.add(y, b.parameter("residual", y.shape))
@@ -107,7 +107,7 @@ def test_matrix_products(isa: str, transpose_a: bool, transpose_b: bool, batch: 
 
 def test_one_matrix_serves_a_batch() -> None:
     b = Builder()
-    a, w = b.parameter("a", (2, 3, 5, 20)), b.parameter("w", (7, 20), cacheable=True)
+    a, w = b.parameter("a", (2, 3, 5, 20)), b.weight("w", (7, 20))
     assert_agree(b.results(b.relu(b.add(b.matmul(a, w, transpose_b=True), b.parameter("bias", (7,))))))
 
 
@@ -132,7 +132,7 @@ def attention_graphs(draw: st.DrawFn) -> Graph:
     order = draw(st.sampled_from([(0, 2, 1, 3), (2, 0, 1, 3), (2, 1, 0, 3)]))
     b = Builder()
     query, key, value = (
-        b.transpose(b.parameter(name, (batch, length, heads, size), cacheable=name == "value"), order=order)
+        b.transpose((b.weight if name == "value" else b.parameter)(name, (batch, length, heads, size)), order=order)
         for name in ("query", "key", "value")
     )
     scores = b.softmax(b.matmul(query, key, transpose_b=True), axis=-1)
@@ -157,7 +157,7 @@ def test_a_batch_of_matrices_is_one_instruction() -> None:
 
 def test_gather_clips_its_indices() -> None:
     b = Builder()
-    table, x = b.parameter("table", (7, 2, 5), cacheable=True), b.parameter("x", (3, 4))
+    table, x = b.weight("table", (7, 2, 5)), b.parameter("x", (3, 4))
     indices = b.convert(b.multiply(x, b.constant(np.float32(9))), element=element_type("i64"))
     assert_agree(b.results(*(b.gather(table, indices, axis=axis) for axis in range(3))))
 
@@ -180,7 +180,7 @@ def dense_block() -> Graph:
     b = Builder()
     x = b.max_pool(b.parameter("x", (2, 32, 9, 9)), kernel=(1, 1))
     for layer in range(3):
-        w = b.parameter(f"w{layer}", (16, x.shape[1], 3, 3), cacheable=True)
+        w = b.weight(f"w{layer}", (16, x.shape[1], 3, 3))
         y = b.relu(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)))
         x = b.concat(x, y, axis=1)
     return b.results(b.avg_pool(x, kernel=(3, 3), strides=(2, 2)), b.reduce_mean(x, axes=(2, 3)))
@@ -226,7 +226,7 @@ def test_threads_at_once_and_changing_weights() -> None:
 
 def test_weights_changed_in_place_change_the_result() -> None:
     b = Builder()
-    x, w = b.parameter("x", (1, 16)), b.parameter("w", (16, 16), cacheable=True)
+    x, w = b.parameter("x", (1, 16)), b.weight("w", (16, 16))
     executable = compile(b.results(b.matmul(x, w, transpose_b=True)), "CPU")
     data, weights = np.ones((1, 16), np.float32), np.eye(16, dtype=np.float32)
     assert executable(data, weights)[0].sum() == 16
@@ -236,7 +236,7 @@ def test_weights_changed_in_place_change_the_result() -> None:
 
 def test_nan_passes_through_activations_and_batch_edges() -> None:
     b = Builder()
-    x, w = b.parameter("x", (1, 16, 3, 3)), b.parameter("w", (16, 16, 1, 1), cacheable=True)
+    x, w = b.parameter("x", (1, 16, 3, 3)), b.weight("w", (16, 16, 1, 1))
     executable = compile(b.results(b.relu(b.convolution(x, w))), "CPU")
     data = np.zeros((1, 16, 3, 3), np.float32)
     data[0, 0, 1, 1] = np.nan
@@ -247,7 +247,7 @@ def test_nan_passes_through_activations_and_batch_edges() -> None:
 
 def test_an_empty_batch() -> None:
     b = Builder()
-    x, w = b.parameter("x", (0, 16, 3, 3)), b.parameter("w", (16, 16, 3, 3), cacheable=True)
+    x, w = b.parameter("x", (0, 16, 3, 3)), b.weight("w", (16, 16, 3, 3))
     graph = b.results(b.relu(b.convolution(x, w)))
     (found,) = compile(graph, "CPU")(np.zeros((0, 16, 3, 3), np.float32), np.ones((16, 16, 3, 3), np.float32))
     assert found.shape == (0, 16, 1, 1)
@@ -311,7 +311,7 @@ def test_memory_is_planned_against_naive() -> None:
         b = Builder()
         value = b.parameter("x", (1, 32, 8, 8), "f32")
         for number in range(length):
-            weight = b.parameter(f"w{number}", (32, 32, 1, 1), "f32", cacheable=True)
+            weight = b.weight(f"w{number}", (32, 32, 1, 1), "f32")
             value = b.convolution(value, weight)
         executable = compile(b.results(b.softmax(value, axis=1)), "CPU")
         assert isinstance(executable, CPUExecutable)

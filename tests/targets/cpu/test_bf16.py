@@ -56,7 +56,7 @@ def residual_block() -> Graph:
 
     def convolve(x: Value, channels: int, size: int, stride: int = 1, groups: int = 1) -> Value:
         name = f"w{len(b.graph.parameters)}"
-        w = b.parameter(name, (channels, x.shape[1] // groups, size, size), cacheable=True)
+        w = b.weight(name, (channels, x.shape[1] // groups, size, size))
         pads = (size // 2, size // 2)
         return b.convolution(x, w, strides=(stride, stride), pads_begin=pads, pads_end=pads, groups=groups)
 
@@ -66,7 +66,7 @@ def residual_block() -> Graph:
     y = b.clamp(convolve(y, 32, 3, groups=32), lower=0, upper=6)
     z = b.relu(b.add(convolve(y, 48, 3, stride=2), convolve(y, 48, 1, stride=2)))
     z = b.reshape(b.reduce_mean(z, axes=(2, 3)), shape=(2, 48))
-    return b.results(b.softmax(b.matmul(z, b.parameter("dense", (10, 48), cacheable=True), transpose_b=True)))
+    return b.results(b.softmax(b.matmul(z, b.weight("dense", (10, 48)), transpose_b=True)))
 
 
 @pytest.mark.usefixtures("_bf16")
@@ -138,7 +138,7 @@ class TestGraphs:
     def test_products_share_their_operands_copy(self) -> None:
         b = Builder()
         x = b.parameter("x", (2, 5, 40))
-        weights = [b.parameter(f"w{i}", (16, 40), cacheable=True) for i in range(3)]
+        weights = [b.weight(f"w{i}", (16, 40)) for i in range(3)]
         graph = b.results(*(b.matmul(x, w, transpose_b=True) for w in weights))
         assert sum("convert" in kernel for kernel in kernels_of(graph)) == 1
         assert_near(graph)
@@ -156,7 +156,7 @@ def narrow_names(graph: Graph) -> set[str]:
 def test_results_and_what_others_read_stay_float32() -> None:
     b = Builder()
     x = b.max_pool(b.parameter("x", (1, 16, 8, 8)), kernel=(1, 1))
-    weights = [b.parameter(f"w{i}", (16, 16, 1, 1), cacheable=True) for i in range(4)]
+    weights = [b.weight(f"w{i}", (16, 16, 1, 1)) for i in range(4)]
     first = b.convolution(x, weights[0])
     second = b.convolution(first, weights[1])
     third = b.convolution(second, weights[2])

@@ -88,7 +88,7 @@ def transformer() -> Graph:
     b = Builder()
     x, r, g = b.parameter("x", (2, 9, 64)), b.parameter("r", (2, 9, 64)), b.parameter("g", (64,))
     y = b.layer_norm(b.add(x, r), g, g, axis=-1, epsilon=1e-5)
-    z = b.matmul(y, b.parameter("w", (64, 40), cacheable=True))
+    z = b.matmul(y, b.weight("w", (64, 40)))
     return b.results(b.gelu(b.add(z, b.parameter("bias", (2, 1, 40)))))
 
 
@@ -96,11 +96,11 @@ def squeeze_excite(channels: int = 32) -> Graph:
     """Swish and a gate per image and channel between padded convolutions: blocked, with halos."""
     b = Builder()
     x = b.parameter("x", (2, 16, 7, 7))
-    y = b.convolution(x, b.parameter("w", (channels, 16, 3, 3), cacheable=True), pads_begin=(1, 1), pads_end=(1, 1))
+    y = b.convolution(x, b.weight("w", (channels, 16, 3, 3)), pads_begin=(1, 1), pads_end=(1, 1))
     y = b.multiply(y, b.sigmoid(y))
     gate = b.sigmoid(b.reduce_mean(y, axes=(2, 3), keep_dims=True))
     y = b.clamp(b.multiply(y, gate), lower=-1, upper=1)
-    weights = b.parameter("v", (16, channels, 3, 3), cacheable=True)
+    weights = b.weight("v", (16, channels, 3, 3))
     return b.results(b.convolution(y, weights, pads_begin=(1, 1), pads_end=(1, 1)))
 
 
@@ -160,7 +160,7 @@ def test_a_body_of_any_ops_runs_in_both_modes():
     body = inner.results(inner.relu(inner.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1))), x)
     assert describe(body) is None
     b = Builder()
-    operands = [b.parameter("x", (1, 16, 5, 5)), b.parameter("w", (16, 16, 3, 3), cacheable=True)]
+    operands = [b.parameter("x", (1, 16, 5, 5)), b.weight("w", (16, 16, 3, 3))]
     graph = b.results(*b.node("fused", operands, {"body": body}).outputs)
     assert_agree(graph)
     arrays = arrays_for(graph)
@@ -213,7 +213,7 @@ from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder
 b = Builder()
 x = b.parameter("x", (4, 16, 8, 8))
-y = b.convolution(x, b.parameter("w", (16, 16, 3, 3), cacheable=True))
+y = b.convolution(x, b.weight("w", (16, 16, 3, 3)))
 graph = b.results(b.softmax(b.multiply(y, b.sigmoid(y))))
 compile(graph, "CPU", codegen={codegen})
 print(sorted({{name.split(".")[0] for name in sys.modules}} & {{"numba", "llvmlite"}}))

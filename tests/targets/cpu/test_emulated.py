@@ -106,7 +106,7 @@ def small_network() -> Graph:
     b = Builder()
 
     def convolve(x: Value, channels: int, size: int, groups: int = 1, stride: int = 1) -> Value:
-        w = b.parameter(f"w{next(numbers)}", (channels, x.shape[1] // groups, size, size), cacheable=True)
+        w = b.weight(f"w{next(numbers)}", (channels, x.shape[1] // groups, size, size))
         pads = (size // 2, size // 2)
         return b.convolution(x, w, groups=groups, strides=(stride, stride), pads_begin=pads, pads_end=pads)
 
@@ -115,17 +115,17 @@ def small_network() -> Graph:
     x = b.max_pool(x, kernel=(2, 2), strides=(2, 2))
     y = b.clamp(convolve(convolve(x, 32, 3, groups=32), 32, 5, groups=32), lower=0, upper=6)
     y = b.relu(b.add(convolve(y, 32, 1), x))
-    vectors = [b.parameter(name, (32,), cacheable=True) for name in ("gamma", "beta", "mean", "variance")]
+    vectors = [b.weight(name, (32,)) for name in ("gamma", "beta", "mean", "variance")]
     y = b.avg_pool(b.tanh(b.batch_norm(y, *vectors)), kernel=(2, 2), strides=(2, 2))
     y = b.reshape(y, shape=(2, 128))
-    y = b.matmul(y, b.parameter("dense", (10, 128), cacheable=True), transpose_b=True)
+    y = b.matmul(y, b.weight("dense", (10, 128)), transpose_b=True)
     return b.results(b.softmax(y), b.reduce_mean(y, axes=(1,)))
 
 
 def three_by_three() -> Graph:
     """A padded convolution of images whose sizes are no multiples of a tile, with an odd number of blocks."""
     b = Builder()
-    x, w = b.parameter("x", (2, 20, 7, 5)), b.parameter("w", (40, 20, 3, 3), cacheable=True)
+    x, w = b.parameter("x", (2, 20, 7, 5)), b.weight("w", (40, 20, 3, 3))
     return b.results(b.relu(b.convolution(x, w, pads_begin=(1, 0), pads_end=(1, 1))))
 
 

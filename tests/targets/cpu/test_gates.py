@@ -24,10 +24,10 @@ def network(kernel: tuple[int, int], twice: str = "", size: int = 12, outputs: i
     """Convolution, hard swish, then a convolution with padding: the border must stay zero."""
     b = Builder()
     x = b.parameter("x", (2, 20, size, size))
-    weights = b.parameter("w", (outputs, 20 // int(attrs.get("groups", 1)), *kernel), cacheable=True)  # type: ignore[call-overload]
-    conv = b.convolution_bias(x, weights, b.parameter("b", (outputs,), cacheable=True), **attrs)
+    weights = b.weight("w", (outputs, 20 // int(attrs.get("groups", 1)), *kernel))  # type: ignore[call-overload]
+    conv = b.convolution_bias(x, weights, b.weight("b", (outputs,)), **attrs)
     swish = b.hard_swish(conv, slope=0.2, offset=0.4, scale=1.5, shift=-0.25)
-    taps = b.parameter("v", (3, outputs, 3, 3), cacheable=True)
+    taps = b.weight("v", (3, outputs, 3, 3))
     last = b.convolution(swish, taps, pads_begin=(1, 1), pads_end=(1, 1))
     return b.results(last, *([b.tanh(conv)] if twice == "read" else [conv] if twice == "result" else []))
 

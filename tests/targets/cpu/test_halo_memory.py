@@ -17,7 +17,7 @@ def stack(batch: int, channels: list[int], size: tuple[int, int], kernels: list[
     b = Builder()
     x = b.parameter("x", (batch, channels[0], *size))
     for number, (after, kernel, stride) in enumerate(zip(channels[1:], kernels, strides, strict=True)):
-        weight = b.parameter(f"w{number}", (after, channels[number], kernel, kernel), cacheable=True)
+        weight = b.weight(f"w{number}", (after, channels[number], kernel, kernel))
         pads = [kernel // 2] * 2
         x = b.convolution(x, weight, strides=[stride] * 2, dilations=[1, 1], pads_begin=pads, pads_end=pads, groups=1)
         x = b.max_pool(b.relu(x), kernel=[3, 3], strides=[1, 1], pads_begin=[1, 1], pads_end=[1, 1])

@@ -20,15 +20,15 @@ def graph(n: int, channels: tuple[int, int, int], size: tuple[int, int], kernel:
     b = Builder()
     x = b.parameter("x", (n, first, *size))
     scale, shift = b.parameter("scale", (first,)), b.parameter("shift", (first,))
-    weights = b.parameter("w1", (second, first, kernel, kernel), cacheable=True)
-    bias = b.parameter("b1", (second,), cacheable=True)
-    more = b.parameter("w2", (third, second, 1, 1), cacheable=True)
+    weights = b.weight("w1", (second, first, kernel, kernel))
+    bias = b.weight("b1", (second,))
+    more = b.weight("w2", (third, second, 1, 1))
     pads = {"pads_begin": (pad, pad), "pads_end": (pad, pad)}
     blocked = b.max_pool(x, kernel=(1, 1), strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
     blocked = b.scale_shift(blocked, scale, shift, lower=-np.inf, upper=np.inf)
     y = b.convolution_bias(blocked, weights, bias, strides=(stride, stride), lower=0.0, upper=6.0, **pads)
     if residual:
-        again = b.parameter("w3", (second, second, 1, 1), cacheable=True)
+        again = b.weight("w3", (second, second, 1, 1))
         y = b.convolution_bias_add(y, again, bias, y, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0))
     return b.results(b.convolution(y, more, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0)), y)
 
@@ -66,7 +66,7 @@ def test_half_blocks_where_they_exist() -> None:
 def test_a_border_is_never_written() -> None:
     """The stem's zero border lies in the arena, and calls follow each other there."""
     b = Builder()
-    x, w = b.parameter("x", (1, 3, 6, 6)), b.parameter("w", (8, 3, 3, 3), cacheable=True)
+    x, w = b.parameter("x", (1, 3, 6, 6)), b.weight("w", (8, 3, 3, 3))
     y = b.convolution(x, w, strides=(1, 1), pads_begin=(1, 1), pads_end=(1, 1))
     g = b.results(b.relu(b.subtract(y, b.reduce_mean(y, axes=(0, 1, 2, 3), keep_dims=True))))
     ours, wanted = compile(g, backend="CPU", threads=1), compile(g, backend="INTERPRETER")

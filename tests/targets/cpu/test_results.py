@@ -27,7 +27,7 @@ def agree(graph: Graph, seed: int) -> None:
 def product(rows: int, depth: int, columns: int, *, then: str = "") -> Graph:
     b = Builder()
     x = b.parameter("x", (rows, depth))
-    y = b.matmul(x, b.parameter("w", (depth, columns), cacheable=True), transpose_a=False, transpose_b=False)
+    y = b.matmul(x, b.weight("w", (depth, columns)), transpose_a=False, transpose_b=False)
     if then == "reshape":
         return b.results(b.reshape(y, shape=(columns, rows)))
     if then == "twice":
@@ -40,7 +40,7 @@ def product(rows: int, depth: int, columns: int, *, then: str = "") -> Graph:
 def image(channels: int, size: tuple[int, int]) -> Graph:
     """A convolution's result, which is blocked."""
     b = Builder()
-    x, w = b.parameter("x", (2, 3, *size)), b.parameter("w", (channels, 3, 3, 3), cacheable=True)
+    x, w = b.parameter("x", (2, 3, *size)), b.weight("w", (channels, 3, 3, 3))
     return b.results(b.convolution(x, w, strides=[1, 1], dilations=[1, 1], pads_begin=[1, 1], pads_end=[1, 1],
                                    groups=1))
 

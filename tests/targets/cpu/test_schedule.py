@@ -52,7 +52,7 @@ def branches_graph() -> Graph:
     for number in range(3):
         y = x
         for step in range(number + 1):
-            weights = b.parameter(f"w{number}_{step}", (32, 32, 3, 3), cacheable=True)
+            weights = b.weight(f"w{number}_{step}", (32, 32, 3, 3))
             y = b.convolution(y, weights, pads_begin=(1, 1), pads_end=(1, 1))
         parts.append(b.relu(y))
     return b.results(b.concat(*parts, axis=1))

@@ -24,10 +24,10 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def network() -> Graph:
     b = Builder()
     x = b.max_pool(b.parameter("x", (2, 48, 9, 11)), kernel=(1, 1))
-    w = b.parameter("w", (48, 48, 3, 3), cacheable=True)
+    w = b.weight("w", (48, 48, 3, 3))
     y = b.relu(b.add(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)), x))
-    y = b.convolution(y, b.parameter("d", (48, 1, 3, 3), cacheable=True), groups=48)
-    return b.results(b.matmul(b.reduce_mean(y, axes=(2, 3)), b.parameter("f", (48, 20), cacheable=True)))
+    y = b.convolution(y, b.weight("d", (48, 1, 3, 3)), groups=48)
+    return b.results(b.matmul(b.reduce_mean(y, axes=(2, 3)), b.weight("f", (48, 20))))
 
 
 def arrays_for(graph: Graph) -> list[np.ndarray]:

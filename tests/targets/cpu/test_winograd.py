@@ -125,18 +125,18 @@ def convolutions(draw: st.DrawFn) -> Graph:
     x = b.max_pool(b.parameter("x", (n, c, h, w)), kernel=(1, 1))
     attrs = {"pads_begin": pads[:2], "pads_end": pads[2:], "dilations": dilations}
     attrs["lower"], attrs["upper"] = draw(st.sampled_from([(-INFINITY, INFINITY), (0.0, INFINITY), (-0.5, 0.25)]))
-    operands = [x, b.parameter("w", (k, c, 3, 3), cacheable=True), b.parameter("bias", (k,), cacheable=True)]
+    operands = [x, b.weight("w", (k, c, 3, 3)), b.weight("bias", (k,))]
     shape = (n, k, *(size + pads[i] + pads[i + 2] - 2 * dilations[i] for i, size in enumerate((h, w))))
     epilogue = draw(st.integers(0, 2))
     if epilogue:
         operands.append(b.max_pool(b.parameter("residual", shape), kernel=(1, 1)))
     if epilogue == 2:
         attrs["lower2"], attrs["upper2"] = draw(st.sampled_from([(0.0, INFINITY), (-0.25, 1.0)]))
-        operands += [b.parameter(name, (k,), cacheable=True) for name in ("scale", "shift")]
+        operands += [b.weight(name, (k,)) for name in ("scale", "shift")]
     name = ("convolution_bias", "convolution_bias_add", "convolution_bias_add_scale_shift")[epilogue]
     results = list(b.node(name, operands, attrs).outputs)
     if draw(st.booleans()):
-        other = b.parameter("w2", (1, c, 1, 1), cacheable=True)
+        other = b.weight("w2", (1, c, 1, 1))
         results.append(b.convolution(x, other, pads_begin=(4, 1), pads_end=(2, 4)))
     return b.results(*results)
 
@@ -168,10 +168,10 @@ def test_convolutions_agree_with_the_interpreter(isa: str, tile: int, monkeypatc
     check()
 
 
-def deep(size: int = 14, channels: int = 256, *, cacheable: bool = True) -> Graph:
+def deep(size: int = 14, channels: int = 256, *, weight: bool = True) -> Graph:
     b = Builder()
     x = b.parameter("x", (1, channels, size, size))
-    w = b.parameter("w", (channels, channels, 3, 3), cacheable=cacheable)
+    w = (b.weight if weight else b.parameter)("w", (channels, channels, 3, 3))
     return b.results(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)))
 
 
@@ -211,7 +211,7 @@ def test_the_switch_and_what_else_is_computed_directly(monkeypatch: pytest.Monke
         return not any("winograd" in kernel for kernel in kernels_of(compile(graph, "CPU", threads=1)))
 
     assert not direct(deep())
-    assert direct(deep(cacheable=False))
+    assert direct(deep(weight=False))
     assert direct(deep(size=3, channels=16))
     before = options.settings_key("graph")
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")

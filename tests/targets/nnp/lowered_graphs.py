@@ -32,7 +32,7 @@ def version(graph: Graph, on: Target, instances: int = 1) -> Version:
     """The graph in the device's own element. Every instruction is one that the device has, and none begins too early;
     memories are as small as said."""
     graph = graph.clone()
-    weights = frozenset(p for p in graph.parameters if p.cacheable)
+    weights = frozenset(p for p in graph.parameters if p.is_weight)
     quantization = uniform(graph, {p: np.zeros(()) for p in weights}, on.element)
     convert_views(graph, quantization)
     found = lower(graph, weights, on, quantization, instances=instances)

@@ -26,7 +26,7 @@ from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
 def dense() -> Graph:
     b = Builder(name="dense")
     x = b.parameter("x", (8, 64))
-    w, s = (b.parameter(name, shape, cacheable=True) for name, shape in (("w", (48, 64)), ("s", ())))
+    w, s = (b.weight(name, shape) for name, shape in (("w", (48, 64)), ("s", ())))
     return b.results(b.relu(b.matmul(x, b.multiply(w, b.exp(s)), transpose_b=True)))
 
 
@@ -116,13 +116,13 @@ def test_what_is_fused_is_judged_by_its_parts():
 def image_net() -> Graph:
     b = Builder(name="images")
     x = b.parameter("x", (4, 3, 10, 10))
-    w0, w1 = (b.parameter(f"w{i}", shape, cacheable=True) for i, shape in enumerate(((32, 3, 3, 3), (32, 32, 3, 3))))
-    bias = b.parameter("bias", (32,), cacheable=True)
+    w0, w1 = (b.weight(f"w{i}", shape) for i, shape in enumerate(((32, 3, 3, 3), (32, 32, 3, 3))))
+    bias = b.weight("bias", (32,))
     pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
     first = b.max_pool(b.convolution_bias(x, w0, bias, lower=0.0, **pads), kernel=(2, 2), strides=(2, 2))
     second = b.convolution_bias_add(first, w1, bias, first, lower=0.0, **pads)
     flat = b.reshape(b.concat(first, second, axis=1), shape=(4, 64 * 25))
-    return b.results(b.softmax(b.matmul(flat, b.parameter("w2", (10, 64 * 25), cacheable=True), transpose_b=True)))
+    return b.results(b.softmax(b.matmul(flat, b.weight("w2", (10, 64 * 25)), transpose_b=True)))
 
 
 @pytest.mark.parametrize("options", [{}, {"precision": "int8"}, {"precision": "int8", "devices": 2}, {"devices": 2},
@@ -306,6 +306,6 @@ def test_instances_keep_to_their_engines(batch: int, options: dict, engines: int
     b = Builder(name="wide")
     pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
     x = b.parameter("x", (batch, 64, 56, 56))
-    graph = b.results(b.convolution(x, b.parameter("w", (256, 64, 3, 3), cacheable=True), **pads))
+    graph = b.results(b.convolution(x, b.weight("w", (256, 64, 3, 3)), **pads))
     units = {i.unit.split(".")[0] for i in compile(graph, "NNP", **options).program.instructions}
     assert units == {"host", *(f"ice{number}" for number in range(engines))}

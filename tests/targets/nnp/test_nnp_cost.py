@@ -22,13 +22,13 @@ DRAM = I.memories["dram"].bandwidth
 def convolution(n: int, c: int, o: int, size: int, kernel: int, groups: int = 1) -> Node:
     b = Builder()
     x = b.parameter("x", (n, c, size, size))
-    w = b.parameter("w", (o, c // groups, kernel, kernel), cacheable=True)
+    w = b.weight("w", (o, c // groups, kernel, kernel))
     return b.convolution(x, w, pads_begin=(kernel // 2,) * 2, pads_end=(kernel // 2,) * 2, groups=groups).node
 
 
 def matmul(rows: int, inner: int, columns: int, known: bool) -> Node:
     b = Builder()
-    return b.matmul(b.parameter("x", (rows, inner)), b.parameter("w", (inner, columns), cacheable=known)).node
+    return b.matmul(b.parameter("x", (rows, inner)), (b.weight if known else b.parameter)("w", (inner, columns))).node
 
 
 def test_a_large_convolution_nears_the_peak():

@@ -17,14 +17,14 @@ from ngraph_mxnet.targets.nnp.lower.allocator import DeviceMemoryError
 def net(batch: int = 3, size: int = 8) -> Graph:
     b = Builder(name="net")
     x = b.parameter("x", (batch, 3, size, size))
-    w0, w1, w2 = (b.parameter(f"w{i}", shape, cacheable=True) for i, shape in
+    w0, w1, w2 = (b.weight(f"w{i}", shape) for i, shape in
                   enumerate(((40, 3, 3, 3), (40, 40, 3, 3), (10, 40 * (size // 2) ** 2))))
-    bias = b.parameter("bias", (40,), cacheable=True)
+    bias = b.weight("bias", (40,))
     pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
     first = b.convolution_bias(x, w0, bias, lower=0.0, **pads)
     second = b.convolution_bias_add(first, w1, bias, first, lower=0.0, **pads)
     pooled = b.max_pool(second, kernel=(3, 3), strides=(2, 2), **pads)
-    grouped = b.convolution(pooled, b.parameter("w3", (40, 2, 3, 3), cacheable=True), groups=20, **pads)
+    grouped = b.convolution(pooled, b.weight("w3", (40, 2, 3, 3)), groups=20, **pads)
     flat = b.reshape(b.add(pooled, b.tanh(grouped)), shape=(batch, 40 * (size // 2) ** 2))
     return b.results(b.softmax(b.matmul(flat, w2, transpose_b=True)), second)
 
@@ -132,8 +132,8 @@ def test_what_does_not_fit_is_named():
 
 def test_a_residual_that_is_read_later_stays():
     b = Builder(name="sums")
-    x, w = b.parameter("x", (2, 32, 6, 6)), b.parameter("w", (32, 32, 1, 1), cacheable=True)
-    bias = b.parameter("bias", (32,), cacheable=True)
+    x, w = b.parameter("x", (2, 32, 6, 6)), b.weight("w", (32, 32, 1, 1))
+    bias = b.weight("bias", (32,))
     first, second = b.tanh(x), b.sigmoid(x)
     total = b.convolution_bias_add(first, w, bias, second)
     graph = b.results(b.multiply(total, second))
@@ -147,10 +147,10 @@ def test_a_residual_that_is_read_later_stays():
 
 def test_a_sum_in_place():
     b = Builder(name="chain")
-    x, bias = b.parameter("x", (2, 32, 6, 6)), b.parameter("bias", (32,), cacheable=True)
+    x, bias = b.parameter("x", (2, 32, 6, 6)), b.weight("bias", (32,))
     first, second = b.tanh(x), b.sigmoid(x)
     for number in range(3):
-        w = b.parameter(f"w{number}", (32, 32, 1, 1), cacheable=True)
+        w = b.weight(f"w{number}", (32, 32, 1, 1))
         first, second = second, b.convolution_bias_add(second, w, bias, first)
     graph = b.results(b.tanh(second))
     arrays = arrays_of(graph)

@@ -25,14 +25,14 @@ def lowered() -> tuple[Version, Program, tuple[np.ndarray, ...]]:
     """A graph for small engines, its Program with constants, and the Program's inputs."""
     b, rng = Builder(name="tiled"), np.random.default_rng(0)
     x = b.parameter("x", (2, 8, 8, 8))
-    w0, w1 = (b.parameter(f"w{i}", (24, channels, 3, 3), cacheable=True) for i, channels in enumerate((8, 24)))
-    bias = b.parameter("bias", (24,), cacheable=True)
+    w0, w1 = (b.weight(f"w{i}", (24, channels, 3, 3)) for i, channels in enumerate((8, 24)))
+    bias = b.weight("bias", (24,))
     pads = {"pads_begin": (1, 1), "pads_end": (1, 1)}
     first = b.convolution_bias(x, w0, bias, lower=0.0, **pads)
     second = b.convolution_bias_add(first, w1, bias, first, **pads)
     pooled = b.max_pool(b.tanh(second), kernel=(2, 2), strides=(2, 2))
     flat = b.reshape(pooled, shape=(2, 24 * 16))
-    graph = b.results(b.softmax(b.matmul(flat, b.parameter("w2", (10, 24 * 16), cacheable=True), transpose_b=True)))
+    graph = b.results(b.softmax(b.matmul(flat, b.weight("w2", (10, 24 * 16)), transpose_b=True)))
     found = version(graph, target(**MEMORIES).with_engines(3))
     values = found.graph.parameters
     contents = {p: (rng.standard_normal(p.shape) / np.sqrt(np.prod(p.shape[1:]))).astype(np.float32) for p in values}

@@ -36,7 +36,7 @@ def test_all_in_float32_is_the_interpreter(graph, seed):
 def test_elements_fit_what_reads_them(name, graph, seed):
     optimize(graph)
     arrays = sample(graph, seed)
-    known = {p: array for p, array in zip(graph.parameters, arrays, strict=True) if p.cacheable}
+    known = {p: array for p, array in zip(graph.parameters, arrays, strict=True) if p.is_weight}
     element = "f16" if name == "i8" else name
     q = quantize(graph, known, [arrays]) if name == "i8" else uniform(graph, known, name)
     verify(graph)

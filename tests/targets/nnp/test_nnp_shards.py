@@ -23,7 +23,7 @@ ELEMENTS = [("nnp-i-1100", "i8"), ("nnp-i-1100", "f16"), ("nnp-t-1400", "bf16")]
 def convolution(channels: int = 33, inputs: int = 8, size: int = 8, images: int = 1, groups: int = 1) -> Graph:
     b = Builder(name="one")
     x = b.parameter("x", (images, inputs * groups, size, size))
-    w = b.parameter("w", (channels * groups, inputs, 3, 3), cacheable=True)
+    w = b.weight("w", (channels * groups, inputs, 3, 3))
     return b.results(b.convolution(x, w, groups=groups, pads_begin=(1, 1), pads_end=(1, 1)))
 
 
@@ -43,7 +43,7 @@ def cycles(graph: Graph, device: str, element: str, box: Box | None = None) -> f
 def test_cycles_are_those_of_the_element_and_of_both_sides_of_the_grid(device: str, element: str, expected: int):
     """33 channels, 65 positions and 8 input channels."""
     b = Builder(name="one")
-    x, w = b.parameter("x", (1, 8, 5, 13)), b.parameter("w", (33, 8, 3, 3), cacheable=True)
+    x, w = b.parameter("x", (1, 8, 5, 13)), b.weight("w", (33, 8, 3, 3))
     graph = b.results(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1)))
     assert cycles(graph, device, element) == pytest.approx(expected)
 

@@ -112,7 +112,7 @@ def test_a_mapping_changes_the_time():
 
 def test_guesses_of_lowering_are_varied_by_lowering_anew():
     b = Builder(name="one")
-    x, w = b.parameter("x", (2, 40, 16, 16)), b.parameter("w", (48, 40, 3, 3), cacheable=True)
+    x, w = b.parameter("x", (2, 40, 16, 16)), b.weight("w", (48, 40, 3, 3))
     graph = b.results(b.tanh(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1))))
     on = target(local_bytes=32 << 10).with_engines(2)
     one = lowered_version(graph, on, instances=2)

@@ -265,7 +265,7 @@ class Packing:
         return Packing(weights, shape, contiguous_strides(shape), groups)  # type: ignore[arg-type]
 
     def pack(self, ctx: Lowering, source: Input, oc_tile: int) -> View:
-        """The packed weights: made at prepare time if the weights are cacheable."""
+        """The packed weights: made at prepare time if they depend on weights only."""
         lanes = 1 if source.kind == "k1" else BLOCK
         if source.kind == "depthwise":
             kernel, params = "pack_depthwise", packed_depthwise(self.shape, self.strides)
