@@ -22,7 +22,7 @@ LARGE = 1 << 12
 """Bytes of an array that is worth naming instead of holding."""
 _ARRAY = "$array"
 _ALIGNMENT = 16
-"""Of arrays, counted from the first line."""
+"""Arrays begin at multiples of it, counted from the first line."""
 _MOST_BYTES = 1 << 62
 
 

@@ -27,7 +27,7 @@ from ngraph_mxnet.package.pack import arrays_in, count, pack, text, unpack
 from ngraph_mxnet.version import __version__
 
 FORMAT = 1
-"""Of the files; a package of another one is refused."""
+"""The number of the files' format; a package of another one is refused."""
 _MAGIC = b"ngraph_mxnet pkg"
 _HEADER = struct.Struct("<16sQQ32s")
 HEADER_BYTES = _HEADER.size

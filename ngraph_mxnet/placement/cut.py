@@ -130,6 +130,6 @@ class _Edges:
                 self.charge(vertex, name, device, math.inf)
 
     def far_side(self) -> set[Hashable]:
-        """Of the minimum cuts that with the fewest vertices beside the sink."""
+        """The sink's side of a minimum cut: of several cuts the one with the fewest vertices there."""
         _, (_, far) = networkx.minimum_cut(self._graph, *_TERMINALS)
         return far

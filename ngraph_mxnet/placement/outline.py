@@ -84,7 +84,7 @@ def outline(graph: Graph, backends: Sequence[Backend], costs: Sequence[DeviceCos
 
 
 def _verdicts(graph: Graph, backends: Sequence[Backend], prepared: set[Node]) -> dict[Node, Reasons]:
-    """Of each node. Who runs a node also prepares its weights."""
+    """What each backend says of each node. Who runs a node also prepares its weights."""
     found: dict[Node, Reasons] = {}
     for node in graph.nodes:
         own = [backend.supports(node) for backend in backends]
@@ -137,7 +137,7 @@ def _framework_name(origin: str) -> str:
 
 
 def origins(node: Node) -> list[str]:
-    """Of all that passes made the node of."""
+    """The framework's names of all that passes made the node of."""
     return node.origin.split(" + ") if node.origin else []
 
 

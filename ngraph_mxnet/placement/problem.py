@@ -14,7 +14,7 @@ HOST = 0
 """The device that has the graph's inputs, and gets its results."""
 
 Seconds = tuple[float, ...]
-"""Of each device."""
+"""A time for each device."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Problem:
 
     @cached_property
     def sources(self) -> list[list[int]]:
-        """Of each item those that it reads, in ascending order, each once."""
+        """The items that each item reads, in ascending order, each once."""
         found: list[set[int]] = [set() for _ in self.items]
         for tensor in self.tensors:
             if tensor.producer is not None:

@@ -78,7 +78,7 @@ def form_regions(problem: Problem, placement: Sequence[int], forming: Forming) -
 
 
 def _turns(sources: Sequence[Sequence[int]], placement: Sequence[int], first: int | None) -> list[int]:
-    """Of each item the most changes of device on a way to it; where device `first` begins, one more for the other."""
+    """The most changes of device on a way to each item; where device `first` begins, one more for the other."""
     turns: list[int] = []
     for item, read in enumerate(sources):
         least = int(first is not None and placement[item] != first)

@@ -47,7 +47,7 @@ class Backend(ABC):
     options: Mapping[str, str] = {}
     """What `compile` takes, with a line of help each."""
     devices: tuple[str, ...] = ()
-    """Of a backend that places nodes on others: their names. It takes the option `pins`, of devices by node."""
+    """The names of the backends on which this one places nodes; it then takes the option `pins`, devices by node."""
     computes_int8 = True
     """Whether it has kernels for products of 8-bit numbers; where not, a bridge may leave int8 to its framework."""
 
@@ -193,7 +193,7 @@ def canonical_name(name: str) -> str:
 
 
 def _place(key: str) -> registry.Place:
-    """Of a backend that there is."""
+    """Where the backend of this key is; there is one."""
     found = registry.find(key.partition(":")[0])
     assert found is not None
     return found

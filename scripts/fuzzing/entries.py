@@ -22,7 +22,7 @@ Place = tuple[Any, Any]
 
 
 def fields(content: bytes) -> list[Any]:
-    """Of a package: what it says of its arrays, and its data (see `package.pack`)."""
+    """What a package says of its arrays, and its data (see `package.pack`)."""
     return [json.loads(line) for line in content[package.HEADER_BYTES:].split(b"\n", 2)[:2]]
 
 
@@ -96,7 +96,7 @@ def mutate_bytes(content: bytes, others: Sequence[bytes], random: Random) -> byt
 
 
 def largest_int(content: bytes) -> int:
-    """Of the ints that a package's instructions give their kernels."""
+    """The largest int that a package's instructions give their kernels."""
     _, found = fields(content)
     levels = [level for program in found["code"].values() for level in program["levels"]]
     return max((number for level in levels for instruction in level for number in instruction[2]), default=0)

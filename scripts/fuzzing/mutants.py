@@ -17,10 +17,10 @@ INTEGERS = (0, 1, -1, 2, 3, 7, 64, 255, 1000, 1 << 20, (1 << 31) - 1, -(1 << 31)
             (1 << 63) - 1, -(1 << 63))
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e-7, 3e38, float("inf"), -float("inf"), float("nan"))
 MOST_BYTES = 1 << 16
-"""Of a mutant: larger ones only take longer."""
+"""The size of the largest mutant that is tried: larger ones only take longer."""
 _MOST_CHANGES = 4
 _DEPTH = 40
-"""Of nested functions: doubled at each level they are more nodes than any memory holds."""
+"""The levels of nested functions: doubled at each they are more nodes than any memory holds."""
 
 
 def seeds() -> list[bytes]:

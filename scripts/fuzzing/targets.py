@@ -24,9 +24,9 @@ from ngraph_mxnet.runtime.executable import NativeExecutable
 _SIZES = (2, 3, 4)
 """What an open dimension is bound to."""
 _MOST_BYTES = 1 << 24
-"""Of the arrays that a package is run with: what it says of its inputs is a mutant, too."""
+"""The most that a package's inputs may take for it to be run: what it says of them is a mutant, too."""
 _MOST_INT = 1 << 24
-"""Of a program that is run: it may read one element any number of times, and takes as long as that takes."""
+"""The largest int of a program that is run: one may read an element any number of times, and takes as long."""
 READER_ERRORS = (NGraphError, ArithmeticError, LookupError, TypeError, ValueError)
 """After which a program is compiled anew."""
 

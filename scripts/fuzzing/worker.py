@@ -33,7 +33,7 @@ with atheris.instrument_imports(include=_READERS):
 _MOST_BYTES = 1 << 16
 _DIGITS = 12
 _WALL_FACTOR = 100
-"""Of the limit in seconds of the CPU: what waits for ever takes none, and a busy machine gives few."""
+"""The limit of real time over that of the CPU's: what waits for ever takes none, and a busy machine gives few."""
 
 
 def main(name: str, folder: Path, runs: int, seed: int, mib: int, seconds: int) -> None:

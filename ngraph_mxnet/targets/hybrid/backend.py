@@ -122,7 +122,7 @@ class HybridBackend(Backend):
 
 
 def _unfit(backends: Backends, graph: Graph, wanted: Options) -> list[Mapping[Node, str]]:
-    """Of each device, why nodes should not run there although it can, which only samples tell."""
+    """For each device, the nodes that should not run there although it can, and why; only samples tell."""
     for sample in wanted.calibration:
         if len(sample) != len(graph.parameters):
             raise InputError(f"option calibration: found a sample of {len(sample)} arrays, expected "

@@ -20,12 +20,12 @@ from ngraph_mxnet.passes.prepare import split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.options import read_count, read_samples
-from ngraph_mxnet.targets.nnp.cluster import PART, NNPCluster
 from ngraph_mxnet.targets.nnp.cost import device_costs
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.executable import NNPExecutable
 from ngraph_mxnet.targets.nnp.lower.target import Target, target_of
 from ngraph_mxnet.targets.nnp.quantise.overflow import overflowing
+from ngraph_mxnet.targets.nnp.replicas import PART, NNPReplicas
 from ngraph_mxnet.targets.nnp.support import unsupported
 from ngraph_mxnet.targets.nnp.version import Settings
 
@@ -96,7 +96,7 @@ class NNPBackend(Backend):
                 return {**options, "precision": "f32"}
         return options
 
-    def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable | NNPCluster:
+    def compile(self, graph: Graph, options: Mapping[str, Any]) -> NNPExecutable | NNPReplicas:
         self.check_options(options)
         device, element = self.asked(options)
         self.require_support(graph)
@@ -111,11 +111,11 @@ class NNPBackend(Backend):
         target, instances = _divided(_target(device), graph, options)
         settings = Settings(target, instances, element == "i8", samples, devices)
         if devices > 1:
-            return NNPCluster.compiled(self.name, graph, settings)
+            return NNPReplicas.compiled(self.name, graph, settings)
         return NNPExecutable(self.name, split_prepare(graph), settings)
 
-    def load(self, package: Package) -> NNPExecutable | NNPCluster:
-        return (NNPCluster if PART in package.code else NNPExecutable).of(self.name, package)
+    def load(self, package: Package) -> NNPExecutable | NNPReplicas:
+        return (NNPReplicas if PART in package.code else NNPExecutable).of(self.name, package)
 
     def asked(self, options: Mapping[str, Any]) -> tuple[Device, str]:
         """The device, and what its products are of (`i8`, `f16` or `bf16`), that options and environment ask for.

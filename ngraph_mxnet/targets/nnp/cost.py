@@ -18,7 +18,13 @@ from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.targets.nnp.device import Device
 from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES
 from ngraph_mxnet.targets.nnp.quantise.quantization import on_grid
-from ngraph_mxnet.targets.nnp.simulate.work import GridWork, convolution_grid, matmul_grid, matmul_shape, vector_seconds
+from ngraph_mxnet.targets.nnp.simulate.work import (
+    GridCycles,
+    convolution_grid,
+    matmul_grid,
+    matmul_shape,
+    vector_seconds,
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class _Share:
 
 
 def device_costs(device: Device, precision: str) -> DeviceCosts:
-    """Of a device that stores real numbers as `precision`.
+    """The costs of a device that stores real numbers as `precision`.
 
     A launch is a write to the device and the answer that it is done, each a trip over the link.
     """
@@ -112,7 +118,7 @@ def _split_engines(device: Device) -> Iterator[tuple[int, int]]:
         yield channels, device.engines // channels
 
 
-def _convolution_splits(node: Node, device: Device, element: str) -> Iterator[tuple[int, GridWork, float]]:
+def _convolution_splits(node: Node, device: Device, element: str) -> Iterator[tuple[int, GridCycles, float]]:
     """By the ways to cut: engines in use, the grid's work on the busiest one, and the elements it loads."""
     data, weights, result = node.inputs[0].shape, node.inputs[1].shape, node.output.shape
     groups = node.attrs["groups"]
@@ -138,7 +144,7 @@ def _cut_places(shape: Shape, parts: int) -> Shape:
     return (images, rows, *shape[2:])
 
 
-def _matmul_splits(node: Node, device: Device, element: str) -> Iterator[tuple[int, GridWork, float]]:
+def _matmul_splits(node: Node, device: Device, element: str) -> Iterator[tuple[int, GridCycles, float]]:
     a, b = node.inputs[0].shape, node.inputs[1].shape
     rows, inner, columns, products = matmul_shape(a, b, node.output.shape, node.attrs["transpose_a"])
     for by_columns, by_rows in _split_engines(device):

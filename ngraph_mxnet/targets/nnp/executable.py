@@ -62,7 +62,7 @@ class NNPExecutable(Executable):
         places = {value: place for place, value in enumerate((*flow.inputs, *prepare.outputs))}
         self._prepared_of = [places[value] for value in prepare.inputs]
         self._sources = [places[value] for value in main.inputs]
-        """Of what main reads: places among the inputs, and what is prepared behind them."""
+        """Where each of main's operands is: a place among the inputs, or behind them among what is prepared."""
         self._weights = [index for index, value in enumerate(flow.inputs) if value.role is Role.WEIGHT]
         changes = changes_of(flow)
         self._known = [changes[value] is not Changes.WITH_CALLS for value in main.inputs]

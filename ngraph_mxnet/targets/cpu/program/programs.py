@@ -137,7 +137,7 @@ class Programs:
 
 
 def _program(levels: Any, arena_bytes: Any, constants: Any) -> ProgramCode:
-    """Of a package; `Programs.check` looks at the levels."""
+    """A package's program, its constants checked; `Programs.check` looks at the levels."""
     if type(constants) is not list or not {np.ndarray}.issuperset(map(type, constants)):
         raise ValueError("the constants are no list of arrays")
     return ProgramCode(levels, arena_bytes, constants)

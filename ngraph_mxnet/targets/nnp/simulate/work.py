@@ -41,7 +41,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class GridWork:
+class GridCycles:
     """Cycles of the grid, MAC, and elements read of data and weights."""
 
     cycles: int
@@ -50,7 +50,8 @@ class GridWork:
     weights: float
 
 
-def convolution_grid(device: Device, element: str, data: Shape, weights: Shape, result: Shape, groups: int) -> GridWork:
+def convolution_grid(device: Device, element: str, data: Shape, weights: Shape, result: Shape,
+                     groups: int) -> GridCycles:
     """A convolution of data [N, C, *S] and weights [O, C/groups, *K] to [N, O, *R] on one grid."""
     grid, taps = device.grids[element], prod(weights[2:])
     per_group, inner = ceil(weights[0] / groups), weights[1]
@@ -61,15 +62,15 @@ def convolution_grid(device: Device, element: str, data: Shape, weights: Shape, 
         read = prod(result[2:-1]) * row * prod(weights[2:-1])
     else:
         read = prod(result[2:]) * taps
-    return GridWork(blocks * positions * ceil(inner / grid.depth) * taps, prod(result) * inner * taps,
+    return GridCycles(blocks * positions * ceil(inner / grid.depth) * taps, prod(result) * inner * taps,
                     result[0] * inner * blocks * read, prod(weights) * positions)
 
 
-def matmul_grid(device: Device, element: str, rows: int, inner: int, columns: int, products: int) -> GridWork:
+def matmul_grid(device: Device, element: str, rows: int, inner: int, columns: int, products: int) -> GridCycles:
     """`products` products [rows, inner] x [inner, columns] with matrices of their own, on one grid."""
     grid = device.grids[element]
     blocks, positions = ceil(columns / grid.channels), ceil(rows / grid.positions)
-    return GridWork(products * blocks * positions * ceil(inner / grid.depth), products * rows * inner * columns,
+    return GridCycles(products * blocks * positions * ceil(inner / grid.depth), products * rows * inner * columns,
                     products * blocks * rows * inner, products * positions * inner * columns)
 
 

@@ -22,10 +22,10 @@ from ngraph_mxnet.targets.nnp.report.report import Report
 from ngraph_mxnet.targets.nnp.version import Arrays, Settings
 
 PART = "part"
-"""The code of a cluster's package: what each device runs, a package itself."""
+"""The code of such a package: what each device runs, a package itself."""
 
 
-class NNPCluster(Executable):
+class NNPReplicas(Executable):
     """Each of `settings.devices` gets an equal slice of the batch, and all weights into a memory of its own.
 
     All run the same Program at once; that one simulator computes their numbers, one after the other, changes none.
@@ -43,7 +43,7 @@ class NNPCluster(Executable):
         self._joined = [own.type != mine.type for own, mine in zip(part.outputs, self.outputs, strict=True)]
 
     @staticmethod
-    def compiled(target: str, graph: Graph, settings: Settings) -> NNPCluster:
+    def compiled(target: str, graph: Graph, settings: Settings) -> NNPReplicas:
         """
         Args:
             target: the backend's name.
@@ -55,10 +55,10 @@ class NNPCluster(Executable):
         cut = [value.role is not Role.WEIGHT for value in flow.inputs]
         samples = tuple(piece for sample in settings.samples for piece in _slices(sample, cut, settings.devices))
         own = NNPExecutable(target, split_prepare(part), replace(settings, samples=samples))
-        return NNPCluster(graph.name, flow, own)
+        return NNPReplicas(graph.name, flow, own)
 
     @staticmethod
-    def of(target: str, package: Package) -> NNPCluster:
+    def of(target: str, package: Package) -> NNPReplicas:
         """What gave the package.
 
         Raises:
@@ -70,7 +70,7 @@ class NNPCluster(Executable):
         fits = all(_fits(value, mine, count) for value, mine in both)
         if not fits or [step.graph for step in flow.steps] != [PART] or count < 2:
             raise PackageError(f"package {package.name}: what each of {count} devices runs is no part of it")
-        return NNPCluster(package.name, flow, part)
+        return NNPReplicas(package.name, flow, part)
 
     @property
     def program(self) -> Program:
