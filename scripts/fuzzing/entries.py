@@ -23,12 +23,17 @@ Place = tuple[Any, Any]
 
 def fields(content: bytes) -> list[Any]:
     """What a package says of its arrays, and its data (see `package.pack`)."""
-    return [json.loads(line) for line in content[package.HEADER_BYTES:].split(b"\n", 2)[:2]]
+    return [json.loads(line) for line in _parts(content)[:2]]
+
+
+def _parts(content: bytes) -> list[bytes]:
+    """The two lines of a package, and its arrays; of what is none, fewer."""
+    return content[package.HEADER_BYTES:].split(b"\n", 2)
 
 
 def changed(content: bytes, found: list[Any], tail: bytes | None = None) -> bytes:
     """The package with these fields, and with its arrays or `tail` behind them; the seal fits."""
-    *_, arrays = content[package.HEADER_BYTES:].split(b"\n", 2)
+    *_, arrays = _parts(content)
     lines = [json.dumps(line).encode() for line in found]
     lines[1] += b" " * (-(sum(map(len, lines)) + 2) % 16)
     return package.seal(b"\n".join([*lines, arrays if tail is None else tail]))
@@ -37,18 +42,18 @@ def changed(content: bytes, found: list[Any], tail: bytes | None = None) -> byte
 def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
     """A change of the data, with a seal that fits, or of bytes where there are none."""
     try:
-        found = fields(content)
+        found, parts = fields(content), _parts(content)
     except (IndexError, ValueError):
         return mutate_bytes(content, others, random)
     for _ in range(random.randint(1, _MOST_CHANGES)):
         places = list(_places(found))
         if places:
             _change(*random.choice(places), places, random)
-    if len(found) != 2:
+    if len(found) != 2 or len(parts) != 3:
         return mutate_bytes(content, others, random)
     kind, tail = random.random(), None
     if kind < 0.2:
-        tail = mutate_bytes(content[package.HEADER_BYTES:].split(b"\n", 2)[2], others, random)
+        tail = mutate_bytes(parts[2], others, random)
     made = changed(content, found, tail)
     return mutate_bytes(made, others, random) if kind > 0.95 else made
 

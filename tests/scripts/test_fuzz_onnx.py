@@ -101,3 +101,11 @@ def test_the_script(target: str, tmp_path: Path) -> None:
                           text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "300 mutants" in done.stdout and "1 processes, 0 findings" in done.stdout
+
+
+@pytest.mark.parametrize("lines", [b"", b'""', b'""\n429496', b"{}\n{}", b"[]\n{}\n", b'[]\n["x", 3]\narrays'])
+def test_what_is_hardly_a_package_has_mutants_too(lines: bytes) -> None:
+    """A mutator that raises ends the fuzzer's process, which counts as a finding."""
+    content = entries.package.seal(lines)
+    for number in range(200):
+        entries.mutate(content, [content], Random(number))
