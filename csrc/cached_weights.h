@@ -34,8 +34,8 @@ class CachedWeights {
   CachedWeights(CachedWeightsOption option, std::size_t bytes, std::vector<std::size_t> inputs,
               std::vector<std::size_t> sizes, int threads);
 
-  // What was prepared from these inputs, or what `prepare` makes, which is then put there. A damaged file is removed, with
-  // a warning. Weights that change meanwhile are not kept.
+  // What was prepared from these inputs, or what `prepare` makes, which is then put there. A damaged file is removed,
+  // with a warning. Weights that change meanwhile are not kept.
   Buffer get_or_make(const std::vector<const char*>& inputs, const std::function<Buffer()>& prepare) const;
 
  private:

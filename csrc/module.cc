@@ -245,8 +245,8 @@ void define(py::module_& m) {
            py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("weight_inputs"),
            py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph",
            py::arg("cached") = py::none(),
-           "Prepared weights are kept in files as `cached` says, if given: its attributes are `prefix`, `key`, `seal` and "
-           "`on_save`, as in csrc/cached_weights.h.")
+           "Prepared weights are kept in files as `cached` says, if given: its attributes are `prefix`, `key`, `seal` "
+           "and `on_save`, as in csrc/cached_weights.h.")
       .def("profile", &profile, py::arg("inputs"), py::arg("outputs"),
            "Runs the instructions one by one; [(name, seconds)].")
       .def_property_readonly("prepare_runs", &Executable::prepare_runs);

@@ -16,7 +16,8 @@ int raise_kept(void*) {
   if (kept == nullptr) return 0;
   const py::object error = py::reinterpret_steal<py::object>(std::exchange(kept, nullptr));
   try {
-    const py::object raised = py::module_::import("ngraph_mxnet.bridges.mxnet.binding.interrupts").attr("to_raise")(error);
+    const py::module_ interrupts = py::module_::import("ngraph_mxnet.bridges.mxnet.binding.interrupts");
+    const py::object raised = interrupts.attr("to_raise")(error);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
   } catch (py::error_already_set& failure) {
     failure.restore();

@@ -18,6 +18,7 @@ from refusals import PLACED, REFUSALS, entries, may_refuse
 
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Node, all_ops
+from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.runtime.backend import Backend, backends, get_backend, load
 from ngraph_mxnet.runtime.compile import compile
@@ -97,8 +98,9 @@ def node_of(op: str, draw: st.DrawFn, weights: bool = False) -> tuple[Builder, N
     """A node of the op's record that reads parameters alone."""
     types, attrs = RECORDS[op].case(draw)
     b = Builder(name=op)
-    makes = [b.parameter, *[b.weight if weights else b.parameter] * len(types)]
-    operands = [make(f"x{i}", t.shape, t.element) for i, (make, t) in enumerate(zip(makes, types, strict=False))]
+    roles = [Role.WEIGHT if weights and i else Role.INPUT for i in range(len(types))]
+    operands = [b.parameter(f"x{i}", t.shape, t.element, role)
+                for i, (t, role) in enumerate(zip(types, roles, strict=True))]
     return b, b.node(op, operands, attrs)
 
 
