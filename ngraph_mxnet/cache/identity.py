@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from ngraph_mxnet import outside
-from ngraph_mxnet.cache.store import open_store
+from ngraph_mxnet.cache.store import get_or_make
 
 PACKAGE = Path(__file__).parent.parent
 
@@ -37,18 +37,15 @@ def digest_of_files() -> str:
                 files.append(path)
                 statuses.append((path, status.st_size, status.st_dev, status.st_ino, status.st_mtime_ns,
                                  status.st_ctime_ns))
-    key = repr(statuses)
-    store = open_store()
-    entry = store.get("identity", key) if store else None
-    if entry is not None:
-        return entry.decode()
-    hasher = hashlib.blake2b(digest_size=32)
-    for path in files:
-        content = Path(path).read_bytes()
-        hasher.update(f"{path.removeprefix(root)} {len(content)}\n".encode() + content)
-    if store:
-        store.put("identity", key, hasher.hexdigest().encode())
-    return hasher.hexdigest()
+
+    def read() -> bytes:
+        hasher = hashlib.blake2b(digest_size=32)
+        for path in files:
+            content = Path(path).read_bytes()
+            hasher.update(f"{path.removeprefix(root)} {len(content)}\n".encode() + content)
+        return hasher.hexdigest().encode()
+
+    return get_or_make("identity", repr(statuses), read).decode()
 
 
 @functools.cache

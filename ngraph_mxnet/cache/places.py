@@ -1,8 +1,7 @@
-"""What this build of the package once made, from the folder or made anew."""
+"""Where the folder has, or may get, what this build of the package makes; whoever asks may turn down what is there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ngraph_mxnet.cache.identity import package_identity
@@ -40,14 +39,3 @@ def place_for(kind: str, key: str, *, small: bool = False) -> Place | None:
     """The place of what is made for a `kind` and `key`; None where nothing is kept."""
     store = open_store() if not small or small_made.get(kind, 0) < MOST_SMALL else None
     return Place(store, kind, f"{package_identity()}\n{key}", small) if store is not None else None
-
-
-def get_or_make(kind: str, key: str, make: Callable[[], bytes | None]) -> bytes | None:
-    """What `make` gives, made once for a `kind` and `key`; None is not kept."""
-    place = place_for(kind, key)
-    content = place.get() if place is not None else None
-    if content is None:
-        content = make()
-        if place is not None:
-            place.put(content)
-    return content

@@ -22,9 +22,10 @@ import secrets
 import stat
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache.folder import TEMPORARY, UnsafeError, opened_folder, read_file, remove, write_file
@@ -43,6 +44,8 @@ _STALE_SECONDS = 3600
 _MOST_ENTRIES = 8192
 _REFILL = 0.9
 """Share of the bounds that a clean-up leaves."""
+
+_Made = TypeVar("_Made", bound="bytes | None")
 
 
 @dataclass(frozen=True)
@@ -281,6 +284,21 @@ def open_store() -> Store | None:
         return None
     store = Store(root, config.get("NGRAPH_CACHE_MB") << 20)
     return store if store.is_safe() else None
+
+
+def get_or_make(kind: str, key: str, make: Callable[[], _Made]) -> bytes | _Made:
+    """The entry of a `kind` and `key`, which hold all that its content depends on, or what `make` gives.
+
+    What was made is put, unless it is None. Where there is no store it is made in every process.
+    """
+    store = open_store()
+    entry = store.get(kind, key) if store else None
+    if entry is not None:
+        return entry
+    made = make()
+    if store and made is not None:
+        store.put(kind, key, made)
+    return made
 
 
 def _default_root() -> Path:

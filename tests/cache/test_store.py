@@ -31,6 +31,40 @@ def test_what_is_put_is_got(store: Store):
     assert store.get("code", "key") == b""
 
 
+def test_what_is_there_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made: list[bytes] = []
+
+    def make(content: bytes) -> bytes:
+        made.append(content)
+        return content
+
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
+    for content in (b"first", b"second"):
+        assert get_or_make("code", "key", lambda content=content: make(content)) == b"first"
+    for content in (b"", b"other"):
+        assert get_or_make("code", "empty", lambda content=content: make(content)) == b""
+    assert get_or_make("tuning", "key", lambda: make(b"of another kind")) == b"of another kind"
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", "off")
+    assert get_or_make("code", "key", lambda: make(b"without")) == b"without"
+    assert made == [b"first", b"", b"of another kind", b"without"]
+
+
+def test_none_is_not_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
+    assert get_or_make("code", "key", lambda: None) is None
+    assert get_or_make("code", "key", lambda: b"made") == b"made"
+
+
+def test_a_damaged_entry_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
+    get_or_make("code", "key", lambda: b"first")
+    store = open_store()
+    assert store is not None
+    (entry,) = store.entries()
+    entry.path.write_bytes(b"damaged")
+    assert [get_or_make("code", "key", lambda made=made: made) for made in (b"second", b"third")] == [b"second"] * 2
+
+
 @pytest.mark.parametrize("damage", [
     lambda data: b"",
     lambda data: data[:-1],
@@ -327,4 +361,4 @@ def test_a_process_keeps_few_small_entries(tmp_path: Path, monkeypatch: pytest.M
             place.put(b"made")
     store = open_store()
     assert store is not None and sum(entry.kind == "code" for entry in store.entries()) == places.MOST_SMALL
-    assert [get_or_make("code", "large", lambda made=made: made) for made in (b"first", b"second")] == [b"first"] * 2
+    assert places.place_for("code", "large") is not None

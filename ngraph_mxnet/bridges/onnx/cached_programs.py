@@ -21,7 +21,7 @@ import onnx
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.tensors import to_array
-from ngraph_mxnet.cache import cpu_features, get_or_make, open_store
+from ngraph_mxnet.cache import cpu_features, get_or_make, open_store, package_identity
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import LARGE
@@ -58,7 +58,8 @@ class CachedPrograms:
         if recorder() or open_store() is None or self._facts is None or self._digest is None:
             made = make()
         else:
-            found = get_or_make("program", f"onnx {self._digest} {self._facts} {key}", content)
+            whole = f"{package_identity()}\nonnx {self._digest} {self._facts} {key}"
+            found = get_or_make("program", whole, content)
         if made is None and found is not None:
             try:
                 with span("load", "compile"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.cache import open_store
+from ngraph_mxnet.cache import get_or_make
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.builder import Builder
 from ngraph_mxnet.ir.cost import node_cost
@@ -101,14 +101,12 @@ def this_machine(threads: int) -> Machine:
     from ngraph_mxnet import _core
 
     isa = choose_isa(_core.cpu_features())
-    store, key = open_store(), f"{machine_identity()} {isa} {threads}"
-    entry = store.get("machine", key) if store else None
-    if entry is None:
+
+    def measure() -> bytes:
         # The measurement takes the recorder of a process, which NGRAPH_PROFILE may have taken.
-        entry = json.dumps(asdict(measure_machine(threads))).encode() if recorder() is None else _elsewhere(threads)
-        if store:
-            store.put("machine", key, entry)
-    return Machine(**json.loads(entry))
+        return json.dumps(asdict(measure_machine(threads))).encode() if recorder() is None else _elsewhere(threads)
+
+    return Machine(**json.loads(get_or_make("machine", f"{machine_identity()} {isa} {threads}", measure)))
 
 
 def measure_machine(threads: int) -> Machine:

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cache import open_store
+from ngraph_mxnet.cache import get_or_make
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.targets.cpu.codegen.spec import LoopKernel
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 
 logger = config.logger(__name__)
 
-_KIND = "code"
 _MOST_MODULES = 64
 """Modules that stay in memory although no Program uses them any more."""
 
@@ -71,12 +70,15 @@ def _load(kernels: dict[str, LoopKernel], isa: Isa) -> Code:
 def _from_disk(kernels: dict[str, LoopKernel], isa: Isa, key: str) -> Code:
     from ngraph_mxnet.targets.cpu.codegen.build import build_object, load_object
 
-    store = open_store()
-    entry = store.get(_KIND, key) if store else None
-    code = entry or build_object(kernels, isa)
-    logger.info("%d generated kernels %s", len(kernels), "from disk" if entry else f"compiled for {isa}")
-    if store and not entry:
-        store.put(_KIND, key, code)
+    origin = "from disk"
+
+    def build() -> bytes:
+        nonlocal origin
+        origin = f"compiled for {isa}"
+        return build_object(kernels, isa)
+
+    code = get_or_make("code", key, build)
+    logger.info("%d generated kernels %s", len(kernels), origin)
     return Code(*load_object(code, kernels, isa))
 
 
