@@ -182,7 +182,7 @@ COMPARISON: dict[str, Callable] = {
     "less_equal": inline(lambda x, y: x <= y),
     "not_equal": inline(lambda x, y: x != y),
 }
-"""float32, float32 to bool."""
+"""float32, float32 to bool; of the rarer types, too (`wide.py`)."""
 
 LOGICAL: dict[str, Callable] = {
     "logical_and": inline(lambda x, y: (x != NO) & (y != NO)),

@@ -16,13 +16,14 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from ngraph_mxnet.targets.cpu.kernels.elementwise import COMPARISON
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, select
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.kernels.strided import ternary_kernel, unary_kernel
 from ngraph_mxnet.targets.cpu.params.record import KERNELS
 from ngraph_mxnet.targets.cpu.params.strided import WIDE_CODES
 
-__all__ = ["BINARY_F64", "BINARY_I64", "COMPARISON", "UNARY_F64", "UNARY_I64", "narrow_f16", "widen_f16"]
+__all__ = ["BINARY_F64", "BINARY_I64", "UNARY_F64", "UNARY_I64", "narrow_f16", "widen_f16"]
 
 F = np.float64
 ZERO, HALF, ONE = F(0), F(0.5), F(1)
@@ -251,16 +252,6 @@ BINARY_I64: dict[str, Callable] = {
     "subtract": inline(lambda x, y: x - y),
 }
 """int64, int64 to int64; sums, differences and products wrap. Those called unsigned take the bits as uint64."""
-
-COMPARISON: dict[str, Callable] = {
-    "equal": inline(lambda x, y: x == y),
-    "greater": inline(lambda x, y: x > y),
-    "greater_equal": inline(lambda x, y: x >= y),
-    "less": inline(lambda x, y: x < y),
-    "less_equal": inline(lambda x, y: x <= y),
-    "not_equal": inline(lambda x, y: x != y),
-}
-"""Two of float64 or of int64 to bool."""
 
 # ---- float16 ---------------------------------------------------------------------------------------------
 
