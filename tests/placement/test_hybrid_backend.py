@@ -317,7 +317,7 @@ def test_options_are_passed_on():
     with pytest.raises(ConfigError, match="expected two backends"):
         place(net(), contractions_away(), devices="CPU")
     found = place(net(), contractions_away(), cpu_threads=1)
-    assert {call.executable.target.threads for call in found.session.calls if call.lane == 0} == {1}
+    assert {call.executable.settings.threads for call in found.session.calls if call.lane == 0} == {1}
 
 
 def test_plans_as_pictures_and_json():

@@ -27,7 +27,7 @@ from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_
 from ngraph_mxnet.runtime.trace import recorder, span
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
-from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Target
+from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.movement import write_result
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
@@ -56,19 +56,18 @@ class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
     `main` and `prepare` are the builders, kept for `explain` and tests. `generated`: the Program calls kernels that
-    were made for it, so that no other process could run it. `target`: the instruction set and the
-    threads that it was lowered for.
+    were made for it, so that no other process could run it. `settings`: what it was lowered for.
     """
 
     def __init__(self, graph: Graph, module: Module, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
-                 programs: Programs, generated: bool, target: Target) -> None:
+                 programs: Programs, generated: bool, settings: Settings) -> None:
         super().__init__(input_ports(graph), output_ports(graph), native)
         self.module = module
         self.main = main
         self.prepare = prepare
         self._programs = programs
         self._generated = generated
-        self.target = target
+        self.settings = settings
 
     @property
     def memory(self) -> MemoryUse:
@@ -80,7 +79,7 @@ class CPUExecutable(NativeExecutable):
         return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
 
     def package(self) -> Package:
-        if self._generated and self.target.generator is None:
+        if self._generated and self.settings.generator is None:
             raise PackageError("kernels that other distributions added are no part of a package")
         if self._generated:
             raise PackageError("kernels that were generated for a graph are no part of a package: compile without "
@@ -93,7 +92,7 @@ class CPUExecutable(NativeExecutable):
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
         from ngraph_mxnet.targets.cpu.report.profile import profiled
 
-        return profiled(lambda: self.run(arrays), rounds, self.target.isa, self.target.threads, (self.memory,))
+        return profiled(lambda: self.run(arrays), rounds, self.settings.isa, self.settings.threads, (self.memory,))
 
 
 class CPUBackend(Backend):
@@ -154,24 +153,24 @@ class CPUBackend(Backend):
         notice = precision_notice(wanted.precision, isa, _core.cpu_features())
         if notice:
             warn_once(notice)
-        target = Target(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
-                        config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice)
+        settings = Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
+                            config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice)
         trace_executor()
         warn_of_ignored(os.environ)
         with span("passes", "compile"):
             PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         module = split_prepare(graph)
-        if target.generator is not None:
+        if settings.generator is not None:
             with span("cluster", "compile"):
                 cluster_pass().run(module.graphs[MAIN])
         with span("lower", "compile"):
-            main, prepare = _lower_both(module, target)
+            main, prepare = _lower_both(module, settings)
         if wanted.autotune:
             with span("autotune", "compile"):
-                tune(main.builder, target.threads)
+                tune(main.builder, settings.threads)
         with span("generate code", "compile"):
-            code = target.generator.code() if target.generator is not None else Code(None, {})
+            code = settings.generator.code() if settings.generator is not None else Code(None, {})
 
         with span("plan and bind", "compile"):
             whole, prepared = module.flow, None
@@ -182,20 +181,20 @@ class CPUBackend(Backend):
                 program_flow(whole.inputs, whole.step(MAIN).outputs, whole.names, prepared),
                 main.builder.code(),
                 prepare.builder.code() if prepared else None,
-                target.threads,
+                settings.threads,
                 notice,
             )
-            code = _with_added(code, main.builder, prepare.builder, target)
+            code = _with_added(code, main.builder, prepare.builder, settings)
             native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
                                    generated=bool(code.addresses))
         return CPUExecutable(graph, module, native, main.builder, prepare.builder, programs, bool(code.addresses),
-                             target)
+                             settings)
 
     def load(self, package: Package) -> Executable:
         return load(package)
 
 
-def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, target: Target) -> Code:
+def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, settings: Settings) -> Code:
     """The generated kernels, and those that other distributions added: the kernel library has none of these."""
     from ngraph_mxnet import _core
 
@@ -208,7 +207,7 @@ def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, targe
             missing.append(names[symbol])
     if not missing:
         return code
-    added = added_code(missing, target.isa)
+    added = added_code(missing, settings.isa)
     return Code((code.owner, added.owner), {**code.addresses, **added.addresses})
 
 
@@ -219,13 +218,13 @@ def _record_pass(record: PassRecord, graph: Graph) -> None:
                    {"changed": record.changed, "ops": sum(record.after.values())})
 
 
-def _lower_both(module: Module, target: Target) -> tuple[Lowering, Lowering]:
+def _lower_both(module: Module, settings: Settings) -> tuple[Lowering, Lowering]:
     """The main and the prepare graph."""
     first, second = module.flow.step(PREPARE), module.flow.step(MAIN)
     graph, made = module.graphs[MAIN], dict(zip(first.outputs, module.graphs[PREPARE].results, strict=True))
     places = {value: place for place, value in enumerate(module.flow.inputs)}
-    prepare = Lowering(module.graphs[PREPARE], target, wave_bytes=_WAVE_BYTES)
-    main = Lowering(graph, target, prepare, branches=config.get("NGRAPH_INTER_OP_PARALLELISM"))
+    prepare = Lowering(module.graphs[PREPARE], settings, wave_bytes=_WAVE_BYTES)
+    main = Lowering(graph, settings, prepare, branches=config.get("NGRAPH_INTER_OP_PARALLELISM"))
     _lower(prepare, list(zip(prepare.graph.parameters, map(places.__getitem__, first.inputs), strict=True)))
     for value, shared in zip(graph.parameters, second.inputs, strict=True):
         if shared in made:

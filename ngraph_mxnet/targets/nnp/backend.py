@@ -23,7 +23,7 @@ from ngraph_mxnet.runtime.options import read_count, read_samples
 from ngraph_mxnet.targets.nnp.cost import device_costs
 from ngraph_mxnet.targets.nnp.device import Device, load_device
 from ngraph_mxnet.targets.nnp.executable import NNPExecutable
-from ngraph_mxnet.targets.nnp.lower.target import Target, target_of
+from ngraph_mxnet.targets.nnp.lower.resources import Resources, resources_of
 from ngraph_mxnet.targets.nnp.quantise.overflow import overflowing
 from ngraph_mxnet.targets.nnp.replicas import PART, NNPReplicas
 from ngraph_mxnet.targets.nnp.support import unsupported
@@ -65,7 +65,7 @@ class NNPBackend(Backend):
             return next(filter(None, map(self.supports, node.attrs["body"].nodes)), None)
         if node.op.name == "convolution_bias_add_scale_shift":
             return next(filter(None, (self.supports(part) for part in _parts(node))), None)
-        return unsupported(node, _target(self._device))
+        return unsupported(node, _resources(self._device))
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         super().check_options(options)
@@ -73,7 +73,7 @@ class NNPBackend(Backend):
         if (options.get("mode") or _MODES[0]) not in _MODES:
             raise ConfigError(f"option mode: found {options['mode']!r}, expected {' or '.join(_MODES)}")
         read_count(options, "devices", _MOST_DEVICES)
-        read_count(options, "instances", len(_target(device).engines))
+        read_count(options, "instances", len(_resources(device).engines))
         read_samples(options)
 
     def pipeline(self) -> Sequence[Pass | FixedPoint]:
@@ -108,8 +108,8 @@ class NNPBackend(Backend):
                 raise ConfigError(f"option calibration: found a sample of {len(sample)} arrays, expected "
                                   f"{len(graph.parameters)}, one for each input, weights too")
         devices = read_count(options, "devices", _MOST_DEVICES) or 1
-        target, instances = _divided(_target(device), graph, options)
-        settings = Settings(target, instances, element == "i8", samples, devices)
+        resources, instances = _divided(_resources(device), graph, options)
+        settings = Settings(resources, instances, element == "i8", samples, devices)
         if devices > 1:
             return NNPReplicas.compiled(self.name, graph, settings)
         return NNPExecutable(self.name, split_prepare(graph), settings)
@@ -133,8 +133,8 @@ def _element(device: Device) -> str:
     return "f16" if "f16" in device.grids else "bf16"
 
 
-def _target(device: Device) -> Target:
-    return target_of(device, _element(device))
+def _resources(device: Device) -> Resources:
+    return resources_of(device, _element(device))
 
 
 def _is_int8(wanted: str, device: Device) -> bool:
@@ -145,15 +145,15 @@ def _is_int8(wanted: str, device: Device) -> bool:
     return wanted == "int8"
 
 
-def _divided(target: Target, graph: Graph, options: Mapping[str, Any]) -> tuple[Target, int]:
+def _divided(resources: Resources, graph: Graph, options: Mapping[str, Any]) -> tuple[Resources, int]:
     """The engines that are used, and into how many parts the batch is cut: there is no more than one instance for each
     image, so a small batch leaves the other instances' engines idle."""
     batch = next((p.shape[0] for p in graph.parameters if p.shape and p.role is not Role.WEIGHT), 1)
-    mode, engines = options.get("mode") or ("throughput" if batch > 1 else ""), len(target.engines)
+    mode, engines = options.get("mode") or ("throughput" if batch > 1 else ""), len(resources.engines)
     usual = {"throughput": engines, "latency": _LATENCY_INSTANCES, "": 1}
     instances = read_count(options, "instances", engines) or usual[mode]
     used = max(min(instances, batch), 1)
-    return target.with_engines(used * (engines // instances)), used
+    return resources.with_engines(used * (engines // instances)), used
 
 
 class _SplitSums:

@@ -167,10 +167,10 @@ class NNPExecutable(Executable):
     # ---- versions -----------------------------------------------------------------------------------------
 
     def _real_version(self) -> Version:
-        """Real numbers in the target's element, whatever the weights are."""
+        """Real numbers in the element of the settings, whatever the weights are."""
         graph, weights = self._copy()
         nothing = {value: np.zeros((), np.float32) for value in weights}
-        return self._lowered(graph, weights, uniform(graph, nothing, self.settings.target.element))
+        return self._lowered(graph, weights, uniform(graph, nothing, self.settings.resources.element))
 
     def _narrow_version(self, arrays: Arrays, contents: Arrays) -> Version:
         """Products in i8, with scales for these weights."""
@@ -182,7 +182,7 @@ class NNPExecutable(Executable):
              zip(contents, self._known, self._sources, strict=True)]
             for sample in [*self._samples] or [arrays]
         ]
-        return self._lowered(graph, weights, quantize(graph, known, samples, element=self.settings.target.element))
+        return self._lowered(graph, weights, quantize(graph, known, samples, element=self.settings.resources.element))
 
     def _copy(self) -> tuple[Graph, frozenset[Value]]:
         """The main graph, to be rewritten, and its parameters that are known before a call."""
@@ -192,7 +192,7 @@ class NNPExecutable(Executable):
 
     def _lowered(self, graph: Graph, weights: frozenset[Value], quantization: Quantization) -> Version:
         convert_views(graph, quantization)
-        lowered = lower(graph, weights, self.settings.target, quantization, instances=self.settings.instances)
+        lowered = lower(graph, weights, self.settings.resources, quantization, instances=self.settings.instances)
         order(lowered.program)
         return Version(graph, weights, quantization, lowered)
 

@@ -16,7 +16,7 @@ from ngraph_mxnet.targets.nnp.device import load_device
 from ngraph_mxnet.targets.nnp.isa.assembler import parse_program, print_program
 from ngraph_mxnet.targets.nnp.isa.formats import FORMATS
 from ngraph_mxnet.targets.nnp.lower.lowering import Lowered
-from ngraph_mxnet.targets.nnp.lower.target import target_of
+from ngraph_mxnet.targets.nnp.lower.resources import resources_of
 from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
 from ngraph_mxnet.targets.nnp.version import Arrays, Settings, Version
 
@@ -29,11 +29,11 @@ def encode_settings(settings: Settings, samples: Sequence[Arrays]) -> dict[str, 
     Raises:
         PackageError: a number of the device, or of lowering, is not the usual one.
     """
-    device, target = settings.target.device, settings.target
-    usual = target_of(load_device(device.name), target.element).with_engines(len(target.engines))
-    if usual.device.numbers != device.numbers or replace(target, device=usual.device) != usual:
+    device, resources = settings.resources.device, settings.resources
+    usual = resources_of(load_device(device.name), resources.element).with_engines(len(resources.engines))
+    if usual.device.numbers != device.numbers or replace(resources, device=usual.device) != usual:
         raise PackageError(f"only what was compiled for {device.name} as it is can be kept, not with other numbers")
-    return {"device": device.name, "element": target.element, "engines": len(target.engines),
+    return {"device": device.name, "element": resources.element, "engines": len(resources.engines),
             "instances": settings.instances, "narrow": settings.narrow, "devices": settings.devices,
             "samples": [list(sample) for sample in samples]}
 
@@ -46,14 +46,14 @@ def decode_settings(found: Any) -> Settings:
     """
 
     def settings() -> Settings:
-        target = target_of(load_device(text(found["device"])), text(found["element"]))
+        resources = resources_of(load_device(text(found["device"])), text(found["element"]))
         engines, samples = count(found["engines"]), tuple(tuple(sample) for sample in found["samples"])
-        real = target.element in target.device.grids and FORMATS[target.element].is_float
-        if not real or not 1 <= engines <= len(target.engines):
-            raise ValueError(f"{target.device.name} with {engines} engines and {target.element}")
+        real = resources.element in resources.device.grids and FORMATS[resources.element].is_float
+        if not real or not 1 <= engines <= len(resources.engines):
+            raise ValueError(f"{resources.device.name} with {engines} engines and {resources.element}")
         if not all(isinstance(array, np.ndarray) for sample in samples for array in sample):
             raise TypeError("a sample is no list of arrays")
-        return Settings(target.with_engines(engines), count(found["instances"]), bool(found["narrow"]), samples,
+        return Settings(resources.with_engines(engines), count(found["instances"]), bool(found["narrow"]), samples,
                         count(found["devices"]))
 
     return _read("settings", settings)
@@ -98,7 +98,7 @@ def decode_version(found: Any, main: Graph, settings: Settings) -> Version:
             {nodes[count(number)] for number in found["products"]},
         )
         program = parse_program(text(found["program"]))
-        if program.device != settings.target.device.name:
+        if program.device != settings.resources.device.name:
             raise ValueError(f"its program is for {program.device}")
         buffers = list(program.constants)
         program.constants = {}

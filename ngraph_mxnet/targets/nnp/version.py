@@ -10,7 +10,7 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.targets.nnp.isa.program import Program
 from ngraph_mxnet.targets.nnp.lower.lowering import Lowered
-from ngraph_mxnet.targets.nnp.lower.target import Target
+from ngraph_mxnet.targets.nnp.lower.resources import Resources
 from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
 from ngraph_mxnet.targets.nnp.simulate.functional import FunctionalSimulator
 
@@ -22,7 +22,7 @@ class Settings:
     """What is compiled for: products in i8 if `narrow`, calibrated on `samples` (arrays for all inputs, weights too) or
     else on the first call's; `instances` parts of the batch, each on engines of its own; so many `devices`."""
 
-    target: Target
+    resources: Resources
     instances: int
     narrow: bool = False
     samples: tuple[Arrays, ...] = ()

@@ -12,7 +12,7 @@ from ngraph_mxnet.targets.nnp.isa.instructions import check as check_instruction
 from ngraph_mxnet.targets.nnp.isa.program import Program
 from ngraph_mxnet.targets.nnp.lower.conversions import convert_views
 from ngraph_mxnet.targets.nnp.lower.lowering import lower
-from ngraph_mxnet.targets.nnp.lower.target import Target, target_of
+from ngraph_mxnet.targets.nnp.lower.resources import Resources, resources_of
 from ngraph_mxnet.targets.nnp.quantise.quantization import uniform
 from ngraph_mxnet.targets.nnp.simulate.hazards import check, order
 from ngraph_mxnet.targets.nnp.version import Version
@@ -21,14 +21,14 @@ _FEW = 200
 """Instructions, beyond which the hazards' independent check takes long; `order` has tests of its own."""
 
 
-def target(device: str = "nnp-i-1100", /, **changes) -> Target:
+def resources(device: str = "nnp-i-1100", /, **changes) -> Resources:
     """The device with, say, fewer `engines` or `local_bytes`."""
     made = load_device(device)
-    found = target_of(made, "f16" if "f16" in made.grids else "bf16")
+    found = resources_of(made, "f16" if "f16" in made.grids else "bf16")
     return replace(found, **changes)
 
 
-def version(graph: Graph, on: Target, instances: int = 1) -> Version:
+def version(graph: Graph, on: Resources, instances: int = 1) -> Version:
     """The graph in the device's own element. Every instruction is one that the device has, and none begins too early;
     memories are as small as said."""
     graph = graph.clone()
@@ -41,7 +41,7 @@ def version(graph: Graph, on: Target, instances: int = 1) -> Version:
     return Version(graph, weights, quantization, found)
 
 
-def check_program(program: Program, on: Target) -> None:
+def check_program(program: Program, on: Resources) -> None:
     device = load_device(program.device)
     for number, instruction in enumerate(program.instructions):
         check_instruction(instruction, device, number)

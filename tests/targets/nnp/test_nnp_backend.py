@@ -145,7 +145,7 @@ def test_packages_of_other_numbers_are_refused():
     graph = image_net()
     made = compile(graph, "NNP")
     device = load_device("nnp-i-1100", {"memories.dram.size": 1 << 30})
-    made.settings = replace(made.settings, target=replace(made.settings.target, device=device))
+    made.settings = replace(made.settings, resources=replace(made.settings.resources, device=device))
     with pytest.raises(PackageError, match="not with other numbers"):
         made.package()
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lowered_graphs import results, target, version
+from lowered_graphs import resources, results, version
 
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.runtime.compile import compile
@@ -42,8 +42,8 @@ def arrays_of(graph: Graph) -> list[np.ndarray]:
 def test_tiles_do_not_change_results(changes: dict, instances: int):
     graph = net()
     arrays = arrays_of(graph)
-    expected = results(version(graph, target().with_engines(1)), arrays)
-    found = version(graph, target(**changes).with_engines(3), instances)
+    expected = results(version(graph, resources().with_engines(1)), arrays)
+    found = version(graph, resources(**changes).with_engines(3), instances)
     for one, other in zip(results(found, arrays), expected, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -51,9 +51,9 @@ def test_tiles_do_not_change_results(changes: dict, instances: int):
 def test_engines_do_not_change_results():
     graph = net(batch=6)
     arrays = arrays_of(graph)
-    expected = results(version(graph, target().with_engines(1)), arrays)
+    expected = results(version(graph, resources().with_engines(1)), arrays)
     for engines, instances in ((5, 1), (12, 6), (12, 12)):
-        found = version(graph, target().with_engines(engines), instances)
+        found = version(graph, resources().with_engines(engines), instances)
         for one, other in zip(results(found, arrays), expected, strict=True):
             np.testing.assert_array_equal(one, other)
 
@@ -63,7 +63,7 @@ def test_results_are_those_of_the_formats(device: str):
     graph = net()
     arrays = arrays_of(graph)
     expected = compile(graph, "INTERPRETER")(*arrays)
-    found = results(version(graph, target(device)), arrays)
+    found = results(version(graph, resources(device)), arrays)
     for one, other in zip(found, expected, strict=True):
         assert np.linalg.norm(one - other) <= (2e-3 if device == "nnp-i-1100" else 1e-2) * np.linalg.norm(other)
 
@@ -71,7 +71,7 @@ def test_results_are_those_of_the_formats(device: str):
 def test_instances_share_no_data():
     """Each image stays with its engine: nothing but weights and the input comes from elsewhere."""
     graph = net()
-    found = version(graph, target().with_engines(3), instances=3)
+    found = version(graph, resources().with_engines(3), instances=3)
     for instruction in found.program.instructions:
         memories = {tile.memory for tile in (*instruction.reads, *instruction.writes) if "." in tile.memory}
         assert len(memories) <= 1
@@ -110,7 +110,7 @@ def movements(draw) -> Graph:
 def test_views_move_nothing_to_the_wrong_place(graph: Graph, engines: int, local_bytes: int):
     arrays = [np.arange(p.type.size, dtype=np.float32).reshape(p.shape) / 4 for p in graph.parameters]
     try:
-        found = version(graph, target(local_bytes=local_bytes).with_engines(engines), instances=2)
+        found = version(graph, resources(local_bytes=local_bytes).with_engines(engines), instances=2)
     except DeviceMemoryError:
         assert local_bytes == 512
         return
@@ -121,13 +121,13 @@ def test_views_move_nothing_to_the_wrong_place(graph: Graph, engines: int, local
 def test_what_does_not_fit_is_named():
     graph = net()
     with pytest.raises(DeviceMemoryError, match=r"convolution.* does not fit nnp-i-1100:12W: found \d+ bytes .* 1024"):
-        version(graph, target(local_bytes=1024))
+        version(graph, resources(local_bytes=1024))
     with pytest.raises(DeviceMemoryError, match=r"the weights of graph net do not fit .* 4096 that are left in dram"):
-        version(graph, target(shared=(("llc", 4096), ("dram", 4096))))
+        version(graph, resources(shared=(("llc", 4096), ("dram", 4096))))
     b = Builder(name="large")
     graph = b.results(b.tanh(b.parameter("x", (64, 1024))))
     with pytest.raises(DeviceMemoryError, match=r"the graph does not fit .* found 131072 bytes to be placed"):
-        version(graph, target(shared=(("llc", 4096), ("dram", 4096))))
+        version(graph, resources(shared=(("llc", 4096), ("dram", 4096))))
 
 
 def test_a_residual_that_is_read_later_stays():
@@ -138,7 +138,7 @@ def test_a_residual_that_is_read_later_stays():
     total = b.convolution_bias_add(first, w, bias, second)
     graph = b.results(b.multiply(total, second))
     arrays = arrays_of(graph)
-    found = version(graph, target().with_engines(2), instances=2)
+    found = version(graph, resources().with_engines(2), instances=2)
     sums = [i for i in found.program.instructions if i.op == "convolution"]
     assert sums and all(i.writes[0].buffer != i.reads[3].buffer for i in sums)
     for one, other in zip(results(found, arrays), compile(graph, "INTERPRETER")(*arrays), strict=True):
@@ -154,7 +154,7 @@ def test_a_sum_in_place():
         first, second = second, b.convolution_bias_add(second, w, bias, first)
     graph = b.results(b.tanh(second))
     arrays = arrays_of(graph)
-    found = version(graph, target().with_engines(2), instances=2)
+    found = version(graph, resources().with_engines(2), instances=2)
     sums = [i for i in found.program.instructions if i.op == "convolution"]
     assert len(sums) == 6
     assert all(i.writes[0].buffer == i.reads[3].buffer for i in sums)

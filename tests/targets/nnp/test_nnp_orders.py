@@ -9,7 +9,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from lowered_graphs import target, version
+from lowered_graphs import resources, version
 
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, Program, whole
@@ -33,7 +33,7 @@ def lowered() -> tuple[Version, Program, tuple[np.ndarray, ...]]:
     pooled = b.max_pool(b.tanh(second), kernel=(2, 2), strides=(2, 2))
     flat = b.reshape(pooled, shape=(2, 24 * 16))
     graph = b.results(b.softmax(b.matmul(flat, b.weight("w2", (10, 24 * 16)), transpose_b=True)))
-    found = version(graph, target(**MEMORIES).with_engines(3))
+    found = version(graph, resources(**MEMORIES).with_engines(3))
     values = found.graph.parameters
     contents = {p: (rng.standard_normal(p.shape) / np.sqrt(np.prod(p.shape[1:]))).astype(np.float32) for p in values}
     contents |= {node.output: node.attrs["value"] for node in found.graph.nodes if node.op.name == "constant"}

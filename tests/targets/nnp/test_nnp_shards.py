@@ -14,7 +14,7 @@ from ngraph_mxnet.targets.nnp.isa.program import Buffer, Instruction, whole
 from ngraph_mxnet.targets.nnp.lower import shards
 from ngraph_mxnet.targets.nnp.lower.access import granule, read, ways
 from ngraph_mxnet.targets.nnp.lower.boxes import Box, cut, full
-from ngraph_mxnet.targets.nnp.lower.target import target_of
+from ngraph_mxnet.targets.nnp.lower.resources import resources_of
 from ngraph_mxnet.targets.nnp.simulate.work import demand_of
 
 ELEMENTS = [("nnp-i-1100", "i8"), ("nnp-i-1100", "f16"), ("nnp-t-1400", "bf16")]
@@ -31,7 +31,7 @@ def cycles(graph: Graph, device: str, element: str, box: Box | None = None) -> f
     """That the estimate counts for `box` of the last node."""
     node, made = graph.nodes[-1], load_device(device)
     box = box or full(node.output.shape)
-    on = target_of(made, "bf16" if element == "bf16" else "f16")
+    on = resources_of(made, "bf16" if element == "bf16" else "f16")
     return shards.computing_seconds(node, read(node, box), box, on, element) * made.clock
 
 
@@ -89,9 +89,9 @@ def _is_the_simulators(graph: Graph, device: str, element: str, data: st.DataObj
 def test_shards_are_chosen_by_the_element_of_the_product(monkeypatch, precision: str, expected: str):
     graph, elements, estimate = convolution(images=2), set(), shards.computing_seconds
 
-    def noting(node, found, box, target, element):
+    def noting(node, found, box, resources, element):
         elements.update({element} if node.op.name.startswith("convolution") else ())
-        return estimate(node, found, box, target, element)
+        return estimate(node, found, box, resources, element)
 
     monkeypatch.setattr(shards, "computing_seconds", noting)
     rng = np.random.default_rng(0)

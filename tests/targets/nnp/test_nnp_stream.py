@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 import pytest
-from lowered_graphs import target
+from lowered_graphs import resources
 from lowered_graphs import version as lowered_version
 from rich.console import Console
 
@@ -114,7 +114,7 @@ def test_guesses_of_lowering_are_varied_by_lowering_anew():
     b = Builder(name="one")
     x, w = b.parameter("x", (2, 40, 16, 16)), b.weight("w", (48, 40, 3, 3))
     graph = b.results(b.tanh(b.convolution(x, w, pads_begin=(1, 1), pads_end=(1, 1))))
-    on = target(local_bytes=32 << 10).with_engines(2)
+    on = resources(local_bytes=32 << 10).with_engines(2)
     one = lowered_version(graph, on, instances=2)
     rows = lowering_sensitivity(one, Settings(on, 2), lambda program: simulate(program).seconds)
     parts = {row.variation.what: row.part for row in rows}

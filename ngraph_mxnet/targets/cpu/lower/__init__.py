@@ -16,6 +16,6 @@ from ngraph_mxnet.targets.cpu.lower import (  # noqa: F401
     reduction,
     spatial,
 )
-from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, Target
+from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, Settings
 
-__all__ = ["RULES", "Lowering", "Target"]
+__all__ = ["RULES", "Lowering", "Settings"]

@@ -44,8 +44,8 @@ Strides = Sequence[int]
 
 
 @dataclass(frozen=True)
-class Target:
-    """What the code is made for. With a `generator`, `fused` nodes get kernels of their own."""
+class Settings:
+    """What a graph is compiled for. With a `generator`, `fused` nodes get kernels of their own."""
 
     isa: Isa
     threads: int
@@ -66,13 +66,13 @@ class Lowering:
     convert on first demand.
     """
 
-    def __init__(self, graph: Graph, target: Target, prepare: Lowering | None = None, *,
+    def __init__(self, graph: Graph, settings: Settings, prepare: Lowering | None = None, *,
                  wave_bytes: int | None = None, branches: int = 0) -> None:
         self.graph = graph
-        self.target = target
+        self.settings = settings
         self.prepare = prepare
         self.builder = ProgramBuilder(wave_bytes, branches)
-        self.bf16 = target.bf16 and prepare is not None
+        self.bf16 = settings.bf16 and prepare is not None
         self._stored_narrow = plan_narrow(graph) if self.bf16 else frozenset()
         self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow)
         self.gates: dict[Node, Node] = plan_gates(graph)
@@ -231,7 +231,7 @@ class Lowering:
             zeros = ZERO_HALO(planes=view.images * view.blocks, height=view.height, width=view.width,
                               top=halo.top, bottom=halo.bottom, left=halo.left, right=halo.right,
                               words=BLOCK * element.size // 4)
-            self.builder.zero_halo(view.buffer, self.target.symbol("zero_halo"), zeros)
+            self.builder.zero_halo(view.buffer, self.settings.symbol("zero_halo"), zeros)
         return view
 
     def blocked_destination(self, value: Value) -> BlockedView:
@@ -255,8 +255,8 @@ class Lowering:
             raise TypeError(f"{kernel}: found operands {', '.join(given)}, expected {', '.join(record.tensors)} and "
                             "numbers of its own")
         views = [given.get(name, given[record.tensors[0]]) for name in record.tensors]
-        self.builder.emit(self.target.symbol(kernel), [view.operand for view in views], params.ints(), params.floats(),
-                          params.tasks, reads=[given[name] for name in record.tensors
+        self.builder.emit(self.settings.symbol(kernel), [view.operand for view in views], params.ints(),
+                          params.floats(), params.tasks, reads=[given[name] for name in record.tensors
                                                if name in given and name not in record.written],
                           writes=[given[name] for name in record.written if name in given], after=after,
                           origin=self.origin, bytes=bytes, operations=operations, exact=exact)

@@ -163,7 +163,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         stride=prod(geometry.strides), flat_input=_is_flat(source, out, geometry),
         channels=out.type.shape[1] if source.groups == 1 else None, pixel_bytes=source.pixel_bytes,
     )
-    choice = choose_tiles(ctx.target.isa, source.kind, size, threads=ctx.target.threads, bf16=ctx.bf16,
+    choice = choose_tiles(ctx.settings.isa, source.kind, size, threads=ctx.settings.threads, bf16=ctx.bf16,
                           splits=out.type.element is not BF16)
     planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(

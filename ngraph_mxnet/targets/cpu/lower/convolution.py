@@ -99,7 +99,7 @@ def _is_narrow(ctx: Lowering, channels: int, outputs: int, taps: int) -> bool:
 
     Its sums are not split, so that the weights of one tile must be few.
     """
-    finest = min(variant.oc_tile for variant in variants(ctx.target.isa) if variant.kind == "k1")
+    finest = min(variant.oc_tile for variant in variants(ctx.settings.isa) if variant.kind == "k1")
     needed = channels * -(-outputs // finest) * finest
     whole = -(-channels // BLOCK) * BLOCK * -(-outputs // BLOCK) * BLOCK
     return needed <= _DENSE * whole and channels * taps <= _MOST_SINGLE

@@ -22,17 +22,17 @@ Placed = tuple[View, Strides]
 def fused(ctx: Lowering, node: Node) -> None:
     """In the blocked layout when an operand is there and the others fit, else plain."""
     description = describe(node.attrs["body"])
-    if ctx.target.generator is None or description is None:
+    if ctx.settings.generator is None or description is None:
         _expand(ctx, node)
         return
     reads = _blocked_reads(ctx, node, description)
     if reads is not None:
         outputs = [ctx.new_blocked(value) for value in node.outputs]
-        _emit(ctx, ctx.target.generator, description, blocked_dims(outputs[0]), reads,
+        _emit(ctx, ctx.settings.generator, description, blocked_dims(outputs[0]), reads,
               [(view, blocked_strides(view)) for view in outputs])
         for value, view in zip(node.outputs, outputs, strict=True):
             ctx.set_blocked(value, view)
-    elif not _plain(ctx, ctx.target.generator, node, description):
+    elif not _plain(ctx, ctx.settings.generator, node, description):
         _expand(ctx, node)
 
 

@@ -125,7 +125,7 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     blocks, plane = -(-depth // BLOCK), Plane(0, left.strides[-2] * size)
     steps = step_table(plane, channels=blocks, channel_stride=BLOCK * size)
     product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
-    choice = choose_tiles(ctx.target.isa, "k16", product, threads=ctx.target.threads, bf16=ctx.bf16)
+    choice = choose_tiles(ctx.settings.isa, "k16", product, threads=ctx.settings.threads, bf16=ctx.bf16)
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, out.strides[-2] * 4))
     matrix_bytes = choice.oc_groups * choice.oc_tile * blocks * BLOCK * size
     params = contraction_params(**{

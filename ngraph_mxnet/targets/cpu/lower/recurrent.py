@@ -83,7 +83,7 @@ class _Product:
         channels, depth = weights.shape
         blocks = -(-depth // BLOCK)
         size = ContractionSize.of_product(rows, -(-channels // BLOCK), blocks)
-        choice = choose_tiles(ctx.target.isa, "k16", size, threads=ctx.target.threads)
+        choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads)
         tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
 
         def pack(context: Lowering, source: PlainView, destination: View) -> None:

@@ -38,7 +38,7 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
     """
     data, weights = node.inputs[:2]
     outputs, size = node.outputs[0].shape[1], node.outputs[0].shape[-2:]
-    if ctx.bf16 or not ctx.target.winograd:
+    if ctx.bf16 or not ctx.settings.winograd:
         return 0
     if geometry.groups != 1 or geometry.kernel != (3, 3) or node.outputs[0].type.size == 0:
         return 0
@@ -48,7 +48,7 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
         return 0
     phases, height, width = _phases(images_of(node.outputs[0].shape), size, geometry.dilations)
     layer = algorithm.Layer(phases, data.shape[1], outputs, height, width)
-    return algorithm.choose_tile(layer, ctx.target.isa, ctx.target.threads)
+    return algorithm.choose_tile(layer, ctx.settings.isa, ctx.settings.threads)
 
 
 def _phases(images: int, size: tuple[int, ...], dilations: tuple[int, int]) -> tuple[int, int, int]:
@@ -66,7 +66,7 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
                           for value in (epilogue.bias, epilogue.scale, epilogue.shift))
     bias = bias or ctx.table(np.zeros(out.blocks * BLOCK, np.float32))
     tile_bytes = (tile + 2) ** 2 * (source.blocks + out.blocks) * BLOCK * 4
-    most = max(_FEWEST_TILES, _CACHE * max(2, ctx.target.threads) // tile_bytes)
+    most = max(_FEWEST_TILES, _CACHE * max(2, ctx.settings.threads) // tile_bytes)
     phases, height, width = _phases(out.images, (out.height, out.width), geometry.dilations)
     strips = cut(phases, height, width, tile, most)
     products = _Products.of(ctx, tile, source.blocks, out.blocks, strips[0].tiles)
@@ -118,7 +118,7 @@ class _Products:
     def of(ctx: Lowering, tile: int, blocks: int, out_blocks: int, tiles: int) -> _Products:
         matrices = (tile + 2) ** 2
         size = ContractionSize.of_product(tiles, out_blocks, blocks, groups=matrices)
-        choice = choose_tiles(ctx.target.isa, "k16", size, threads=ctx.target.threads)
+        choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads)
         return _Products(ctx, matrices, blocks, tiles, choice)
 
     def views(self) -> tuple[View, View]:

@@ -23,10 +23,10 @@ class Job:
 
     def __init__(self, places: Places, quantization: Quantization, node: Node, engine: str, box: Box,
                  scale: Value | None, shared: Set[Value]) -> None:
-        self.places, self.target, self.scales = places, places.target, quantization.scales
+        self.places, self.resources, self.scales = places, places.resources, quantization.scales
         self.node, self.engine, self.box, self.scale = node, engine, box, scale
         self.shared = shared
-        self.memory = self.target.local_memory(engine)
+        self.memory = self.resources.local_memory(engine)
         self.whole = read(node, box)
         self._kept: dict[int, Held] = {}
         self._results: list[Piece] = []
@@ -45,7 +45,7 @@ class Job:
                 self._results.append(Piece(box, residual.tile, residual.key))
                 continue
             if resident:
-                most = self.target.guesses.result_share * (self.target.local_bytes - self.kept_bytes())
+                most = self.resources.guesses.result_share * (self.resources.local_bytes - self.kept_bytes())
                 if box.size * ELEMENT_BYTES[element] > most:
                     raise NoRoomError(self.memory, box.size * ELEMENT_BYTES[element])
                 buffer, key = self.places.allocate(self.memory, element, box.shape, "v")
@@ -84,7 +84,7 @@ class Job:
                     if old is not None and copies == 1:
                         self.places.release(old[1].key)
                     if value in self.shared:
-                        self.places.stage(value, wanted, self.target.load_unit(self.engine))
+                        self.places.stage(value, wanted, self.resources.load_unit(self.engine))
                     here[position] = wanted, self.places.fetch(value, wanted, self.engine)
                     if old is not None and copies > 1:
                         self.places.release(old[1].key)
@@ -114,7 +114,7 @@ class Job:
     def _flush(self) -> None:
         """Store the previous tile: after the next one's loads, so that these need not wait in the same queue."""
         for held, tile in self._stores:
-            self.places.copy(self.target.store_unit(self.engine), tile, held.tile)
+            self.places.copy(self.resources.store_unit(self.engine), tile, held.tile)
             self.places.release(held.key)
         self._stores = []
 
@@ -131,7 +131,7 @@ class Job:
         if on_grid(self.node):
             self._product(part, reads, writes)
         elif name == "transpose" and self._alike():
-            unit = self.target.load_unit(self.engine) if self.target.native_transpose else f"{self.engine}.vector"
+            unit = self.resources.load_unit(self.engine) if self.resources.native_transpose else f"{self.engine}.vector"
             self.places.emit(unit, "transpose", writes, reads, {"order": part.attrs["order"]})
         else:
             attrs: dict[str, Any] = {"op": name, "attrs": dict(part.attrs)}

@@ -13,8 +13,8 @@ from ngraph_mxnet.targets.nnp.lower.allocator import DeviceMemoryError, padded
 from ngraph_mxnet.targets.nnp.lower.boxes import Box, cut, full
 from ngraph_mxnet.targets.nnp.lower.emission import Job
 from ngraph_mxnet.targets.nnp.lower.places import NoRoomError, Piece, Places
+from ngraph_mxnet.targets.nnp.lower.resources import Resources
 from ngraph_mxnet.targets.nnp.lower.shards import Shard, shards
-from ngraph_mxnet.targets.nnp.lower.target import Target
 from ngraph_mxnet.targets.nnp.lower.tiles import Tiling, choose
 from ngraph_mxnet.targets.nnp.lower.views import is_view, lower_view
 from ngraph_mxnet.targets.nnp.quantise.quantization import Quantization
@@ -39,14 +39,14 @@ class Lowering:
     is given, what it found out (shards and tiles) is not searched for again.
     """
 
-    def __init__(self, graph: Graph, weights: Set[Value], target: Target, quantization: Quantization, *,
+    def __init__(self, graph: Graph, weights: Set[Value], resources: Resources, quantization: Quantization, *,
                  instances: int = 1, resident: int = 0, like: Lowering | None = None) -> None:
         self.graph = graph
-        self.target = target
+        self.resources = resources
         self.instances = instances
         self.quantization = quantization
         self.known = {*weights} | {node.output for node in graph.nodes if node.op.name == "constant"}
-        self.places = Places(target, self._readers(), self.element)
+        self.places = Places(resources, self._readers(), self.element)
         self._resident = resident
         self._host = 0
         self._scales: dict[Node, Value] = {}
@@ -90,7 +90,7 @@ class Lowering:
                 if not value.is_parameter and value not in self.known and not places.read_later(value):
                     places.drop(value)
         sizes = {name: memory.peak for name, memory in places.memories.items()} | {"host": self._host}
-        program = Program(self.graph.name, self.target.device.name, places.code, inputs,
+        program = Program(self.graph.name, self.resources.device.name, places.code, inputs,
                           [outputs[index] for index in range(len(self.graph.results))], {}, sizes)
         return Lowered(program, weights, scales)
 
@@ -110,7 +110,7 @@ class Lowering:
         left = self._resident
         for value in wanted:
             size = padded(ELEMENT_BYTES[self.element(value)] * value.type.size)
-            memories = [name for name, _ in self.target.shared]
+            memories = [name for name, _ in self.resources.shared]
             nearest = size <= left
             left -= size if nearest else 0
             buffer, key = self._permanent(value, memories[0] if nearest else memories[-1])
@@ -125,7 +125,7 @@ class Lowering:
         except NoRoomError as error:
             there = self.places.memories[memory]
             raise DeviceMemoryError(
-                f"the weights of graph {self.graph.name} do not fit {self.target.device.name}: found {error.size} "
+                f"the weights of graph {self.graph.name} do not fit {self.resources.device.name}: found {error.size} "
                 f"bytes more, expected at most the {there.largest} of {there.size} that are left in {memory}") from None
 
     def _load_inputs(self) -> list[Buffer]:
@@ -152,7 +152,7 @@ class Lowering:
         for index, result in enumerate(self.graph.results):
             if result in values and index not in outputs:
                 outputs[index] = buffer = self._host_buffer(f"out{index}", result)
-                unit = f"host.dma{self.target.host_queues - 1}"
+                unit = f"host.dma{self.resources.host_queues - 1}"
                 self.places.gather(result, full(result.shape), whole(buffer), unit)
 
     def _scale(self, node: Node) -> Value:
@@ -173,7 +173,7 @@ class Lowering:
         if node not in self._shards:
             self._shards[node] = shards(node, self.places, self.known, self.instances)
         found = self._shards[node]
-        least = self.target.guesses.shared_elements
+        least = self.resources.guesses.shared_elements
         shared = {v for v in node.inputs if v in self.known and v.type.size >= least} if len(found) > 1 else set()
         for engine, box in found:
             self._lower_shard(node, engine, box, shared)
@@ -182,10 +182,10 @@ class Lowering:
     def _lower_shard(self, node: Node, engine: str, box: Box, shared: Set[Value]) -> None:
         """Try the tiles that suit best first; keep the result in the engine's memory if it leaves enough room."""
         places = self.places
-        local = places.memories[self.target.local_memory(engine)]
+        local = places.memories[self.resources.local_memory(engine)]
         scale = self._scale(node) if node in self.quantization.products else None
         error: NoRoomError | None = None
-        guesses = self.target.guesses  # how large tiles may be, and how many of a stream's there are at once
+        guesses = self.resources.guesses  # how large tiles may be, and how many of a stream's there are at once
         shares = [*((share, 2) for share in guesses.tile_shares), (guesses.last_share, 1)]
         for resident in (True, False):
             for share, copies in shares:
@@ -199,7 +199,7 @@ class Lowering:
                     error = found
         needed = sum(ELEMENT_BYTES[places.element(v)] * v.type.size for v in (*node.inputs, *node.outputs))
         raise DeviceMemoryError(
-            f"{node} does not fit {self.target.device.name}: found {error.size if error else needed} bytes that it "
+            f"{node} does not fit {self.resources.device.name}: found {error.size if error else needed} bytes that it "
             f"needs at once in {local.name}, of {needed} in all, expected at most {local.size}; run a smaller batch, "
             "or leave the node to another backend")
 
@@ -209,29 +209,30 @@ class Lowering:
         job.end()
 
     def _tiling(self, job: Job, share: float, copies: int) -> Tiling:
-        memory = self.target.local_memory(job.engine)
-        budget = int(share * (self.target.local_bytes - job.kept_bytes()))
+        memory = self.resources.local_memory(job.engine)
+        budget = int(share * (self.resources.local_bytes - job.kept_bytes()))
         key = (job.node, job.box.shape, job.streams, budget, copies)
         if key not in self._tilings:
             element = self.element(job.node.inputs[0]) if job.node.inputs else ""
-            self._tilings[key] = choose(job.node, job.box, job.streams, budget, copies, self.target, element)
+            self._tilings[key] = choose(job.node, job.box, job.streams, budget, copies, self.resources, element)
         tiling = self._tilings[key]
         if tiling is None:
             raise NoRoomError(memory, budget)
         return tiling
 
 
-def lower(graph: Graph, weights: Set[Value], target: Target, quantization: Quantization, *,
+def lower(graph: Graph, weights: Set[Value], resources: Resources, quantization: Quantization, *,
           instances: int = 1) -> Lowered:
     """Lower `graph`, with as many weights in the nearest shared memory as what else is there leaves room for.
 
     Raises:
         DeviceMemoryError: a node, or all weights together, need more memory than there is.
     """
-    first = Lowering(graph, weights, target, quantization, instances=instances)
+    first = Lowering(graph, weights, resources, quantization, instances=instances)
     lowered = first.run()
-    nearest, size = target.shared[0]
-    if len(target.shared) > 1 and first.known:
+    nearest, size = resources.shared[0]
+    if len(resources.shared) > 1 and first.known:
         left = size - first.places.memories[nearest].peak
-        lowered = Lowering(graph, weights, target, quantization, instances=instances, resident=left, like=first).run()
+        lowered = Lowering(graph, weights, resources, quantization, instances=instances, resident=left,
+                           like=first).run()
     return lowered

@@ -19,7 +19,7 @@ from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES, Buffer, Instruct
 from ngraph_mxnet.targets.nnp.isa.program import whole as whole_tile
 from ngraph_mxnet.targets.nnp.lower.allocator import Allocator, DeviceMemoryError
 from ngraph_mxnet.targets.nnp.lower.boxes import Box, full
-from ngraph_mxnet.targets.nnp.lower.target import Target
+from ngraph_mxnet.targets.nnp.lower.resources import Resources
 
 Key = tuple[str, int]
 """A storage: memory and offset of what was allocated."""
@@ -57,8 +57,9 @@ class Places:
     `readers` are the numbers of the nodes that read each value, ascending; `element` says how it is stored.
     """
 
-    def __init__(self, target: Target, readers: Mapping[Value, list[int]], element: Callable[[Value], str]) -> None:
-        self.target = target
+    def __init__(self, resources: Resources, readers: Mapping[Value, list[int]],
+                 element: Callable[[Value], str]) -> None:
+        self.resources = resources
         self.readers = readers
         self.element = element
         self.code: list[Instruction] = []
@@ -67,9 +68,9 @@ class Places:
         self.now = -1
         self.origin = ""
         self.evicting = True
-        local = [target.local_memory(engine) for engine in target.engines]
-        self.memories = {name: Allocator(name, target.local_bytes, rotating=True) for name in local}
-        self.memories |= {name: Allocator(name, size) for name, size in target.shared}
+        local = [resources.local_memory(engine) for engine in resources.engines]
+        self.memories = {name: Allocator(name, resources.local_bytes, rotating=True) for name in local}
+        self.memories |= {name: Allocator(name, size) for name, size in resources.shared}
         self._refs: dict[Key, int] = {}
         self._names = 0
 
@@ -119,15 +120,15 @@ class Places:
         Raises:
             DeviceMemoryError: none has.
         """
-        for memory, _ in self.target.shared:
+        for memory, _ in self.resources.shared:
             try:
                 return self.allocate(memory, element, shape, name)
             except NoRoomError:
                 pass
         size = ELEMENT_BYTES[element] * prod(shape)
-        there = ", ".join(f"{self.memories[m].largest} of {n} bytes in {m}" for m, n in self.target.shared)
+        there = ", ".join(f"{self.memories[m].largest} of {n} bytes in {m}" for m, n in self.resources.shared)
         raise DeviceMemoryError(
-            f"{self.origin or 'the graph'} does not fit {self.target.device.name}: found {size} bytes to be placed, "
+            f"{self.origin or 'the graph'} does not fit {self.resources.device.name}: found {size} bytes to be placed, "
             f"expected at most what is free: {there}; run a smaller batch, or use another device")
 
     def hold(self, key: Key) -> None:
@@ -169,7 +170,7 @@ class Places:
 
     def local(self, value: Value, box: Box, engine: str) -> Piece | None:
         """The piece in the engine's memory that has all of `box`."""
-        memory = self.target.local_memory(engine)
+        memory = self.resources.local_memory(engine)
         for piece in self.pieces.get(value, ()):
             if piece.tile.buffer.memory == memory and piece.box.contains(box):
                 return piece
@@ -181,14 +182,14 @@ class Places:
         if piece is not None:
             self.hold(piece.key)
             return Held(part_of(piece, box), piece.key)
-        buffer, key = self.allocate(self.target.local_memory(engine), self.element(value), box.shape, "t")
+        buffer, key = self.allocate(self.resources.local_memory(engine), self.element(value), box.shape, "t")
         tile = whole_tile(buffer)
-        self.gather(value, box, tile, self.target.load_unit(engine))
+        self.gather(value, box, tile, self.resources.load_unit(engine))
         return Held(tile, key)
 
     def gather(self, value: Value, box: Box, tile: Tile, unit: str) -> None:
         """Copy `box` of the value into `tile`, which has its shape."""
-        nearest = self.target.shared[0][0]
+        nearest = self.resources.shared[0][0]
         near = [p for p in self.pieces.get(value, ()) if p.tile.memory == nearest and p.box.contains(box)]
         for piece in near[:1] or self.owned(value):
             common = piece.box.meet(box)
@@ -202,7 +203,7 @@ class Places:
 
         Nothing happens where there is no such memory, or no room in it.
         """
-        (nearest, _), *others = self.target.shared
+        (nearest, _), *others = self.resources.shared
         if not others or any(p.tile.memory == nearest and p.box.contains(box) for p in self.pieces[value]):
             return
         try:
@@ -230,7 +231,7 @@ class Places:
                 return piece
         buffer, key = self.allocate_shared(self.element(value), value.shape, "w")
         tile = whole_tile(buffer)
-        self.gather(value, whole, tile, self.target.store_unit(self.target.engines[0]))
+        self.gather(value, whole, tile, self.resources.store_unit(self.resources.engines[0]))
         for piece in self.pieces.pop(value, ()):
             self.release(piece.key)
         made = Piece(whole, tile, key)
@@ -241,7 +242,7 @@ class Places:
 
     def _evict(self, memory: str) -> bool:
         """Spill one storage of an engine's memory; False if all are held."""
-        if memory in dict(self.target.shared):
+        if memory in dict(self.resources.shared):
             return False
         found: dict[Key, list[tuple[Value, Piece]]] = {}
         for value, pieces in self.pieces.items():
@@ -273,7 +274,7 @@ class Places:
                 if buffer not in moved:
                     moved[buffer] = self.allocate_shared(buffer.element, buffer.shape, "s")
                     box = full(buffer.shape)
-                    self.copy(self.target.store_unit(engine), Tile(moved[buffer][0], *box), Tile(buffer, *box))
+                    self.copy(self.resources.store_unit(engine), Tile(moved[buffer][0], *box), Tile(buffer, *box))
                 else:
                     self.hold(moved[buffer][1])
                 kept.append(Piece(piece.box, Tile(moved[buffer][0], piece.tile.begin, piece.tile.shape),

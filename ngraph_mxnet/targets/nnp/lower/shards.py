@@ -11,7 +11,7 @@ from ngraph_mxnet.targets.nnp.isa.program import ELEMENT_BYTES
 from ngraph_mxnet.targets.nnp.lower.access import Read, granule, read, ways
 from ngraph_mxnet.targets.nnp.lower.boxes import Box, cut, full
 from ngraph_mxnet.targets.nnp.lower.places import Places
-from ngraph_mxnet.targets.nnp.lower.target import Target
+from ngraph_mxnet.targets.nnp.lower.resources import Resources
 from ngraph_mxnet.targets.nnp.quantise.quantization import on_grid
 from ngraph_mxnet.targets.nnp.simulate.work import convolution_grid, matmul_grid, matmul_shape
 
@@ -25,14 +25,14 @@ def shards(node: Node, places: Places, weights: set, instances: int) -> list[Sha
     takes the least time by an estimate: the largest share of the arithmetic, and the operands that each engine has
     to fetch.
     """
-    target, shape = places.target, node.outputs[0].shape
+    resources, shape = places.resources, node.outputs[0].shape
     whole = full(shape)
     table = ways(node)
-    first = min(instances, shape[0], len(target.engines)) if 0 in table else 1
+    first = min(instances, shape[0], len(resources.engines)) if 0 in table else 1
     best: tuple[float, list[Shard]] | None = None
-    for parts in _candidates(node, target, first):
+    for parts in _candidates(node, resources, first):
         boxes = list(cut(whole, parts, {axis: granule(node, axis) for axis in parts}))
-        placed = list(zip(_spread(target, len(boxes), instances, first), boxes, strict=True))
+        placed = list(zip(_spread(resources, len(boxes), instances, first), boxes, strict=True))
         cost = _cost(node, placed, places, weights)
         if best is None or cost < best[0]:
             best = cost, placed
@@ -40,9 +40,9 @@ def shards(node: Node, places: Places, weights: set, instances: int) -> list[Sha
     return best[1]
 
 
-def _candidates(node: Node, target: Target, first: int) -> Iterator[dict[int, int]]:
+def _candidates(node: Node, resources: Resources, first: int) -> Iterator[dict[int, int]]:
     """Ways to cut: how often along which axes, at most two of them, into no more boxes than engines."""
-    count, shape = len(target.engines), node.outputs[0].shape
+    count, shape = len(resources.engines), node.outputs[0].shape
     most = {axis: min(count, shape[axis] // granule(node, axis)) for axis in ways(node)}
     if first > 1:
         for axis in most:
@@ -63,18 +63,18 @@ def _candidates(node: Node, target: Target, first: int) -> Iterator[dict[int, in
                     yield {a: parts, b: others}
 
 
-def _spread(target: Target, boxes: int, instances: int, first: int) -> list[str]:
+def _spread(resources: Resources, boxes: int, instances: int, first: int) -> list[str]:
     """An engine for each box: those of one instance are neighbours."""
     each = -(-boxes // first)
-    group = max(len(target.engines) // max(instances, 1), 1)
+    group = max(len(resources.engines) // max(instances, 1), 1)
     if first == 1 or each > group:
-        return list(target.engines[:boxes])
-    return [target.engines[(number // each) * group + number % each] for number in range(boxes)]
+        return list(resources.engines[:boxes])
+    return [resources.engines[(number // each) * group + number % each] for number in range(boxes)]
 
 
 def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> float:
     """Seconds, roughly: weights are loaded while the engine computes, other operands before."""
-    target, slowest = places.target, 0.0
+    resources, slowest = places.resources, 0.0
     element = places.element(node.inputs[0]) if node.inputs else ""
     for engine, box in placed:
         found = read(node, box)
@@ -86,15 +86,15 @@ def _cost(node: Node, placed: list[Shard], places: Places, weights: set) -> floa
             if value in weights:
                 streamed += size
             else:
-                memory = target.local_memory(engine)
+                memory = resources.local_memory(engine)
                 here = [piece.box.meet(part) for piece in places.pieces.get(value, ()) if piece.tile.memory == memory]
                 moved += size - ELEMENT_BYTES[places.element(value)] * sum(box.size for box in here if box)
-        computing = computing_seconds(node, found, box, target, element)
-        slowest = max(slowest, max(computing, streamed / target.bytes) + moved / target.bytes)
-    return slowest + target.guesses.engine_seconds * len(placed) / len(target.engines)
+        computing = computing_seconds(node, found, box, resources, element)
+        slowest = max(slowest, max(computing, streamed / resources.bytes) + moved / resources.bytes)
+    return slowest + resources.guesses.engine_seconds * len(placed) / len(resources.engines)
 
 
-def computing_seconds(node: Node, found: Read, box: Box, target: Target, element: str) -> float:
+def computing_seconds(node: Node, found: Read, box: Box, resources: Resources, element: str) -> float:
     """Seconds that an engine computes on `box` of the result, for which it reads what `found` says.
 
     `element` is that of operand 0. For the grid these are the cycles that the timing simulator counts; of the memories
@@ -102,10 +102,11 @@ def computing_seconds(node: Node, found: Read, box: Box, target: Target, element
     """
     if not on_grid(node):
         each = prod(found.inputs[1].shape[1:]) if node.op.kind == "convolution" else 1
-        return each * max(box.size, *(0, *(value.type.size for value in node.inputs[:1]))) / target.elements
+        return each * max(box.size, *(0, *(value.type.size for value in node.inputs[:1]))) / resources.elements
     data, weights = (part.shape for part in found.inputs[:2])
     if node.op.kind == "convolution":
-        done = convolution_grid(target.device, element, data, weights, box.shape, found.attrs["groups"])
+        done = convolution_grid(resources.device, element, data, weights, box.shape, found.attrs["groups"])
     else:
-        done = matmul_grid(target.device, element, *matmul_shape(data, weights, box.shape, found.attrs["transpose_a"]))
-    return done.cycles / target.device.clock
+        sizes = matmul_shape(data, weights, box.shape, found.attrs["transpose_a"])
+        done = matmul_grid(resources.device, element, *sizes)
+    return done.cycles / resources.device.clock

@@ -10,7 +10,7 @@ from math import prod
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.targets.nnp.lower.access import Read, granule, read, ways
 from ngraph_mxnet.targets.nnp.lower.boxes import Box, cut, even
-from ngraph_mxnet.targets.nnp.lower.target import Target
+from ngraph_mxnet.targets.nnp.lower.resources import Resources
 from ngraph_mxnet.targets.nnp.quantise.quantization import on_grid
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024, 2048, 4096, 8192, 16384)
@@ -35,26 +35,26 @@ class Tiling:
         return cut(box, self.parts, self.multiples)
 
 
-def choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, target: Target,
+def choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, resources: Resources,
            element: str) -> Tiling | None:
     """The tiling that takes the least time for loads and stores, by an estimate; None if no tile fits `budget` bytes.
 
     `element` is that of operand 0, in which the grid computes a product. What is streamed in more than one tile takes
     `copies` times its bytes: 2 where the next one is to come while this one is used.
     """
-    for columns in (target.device.grids[element].channels if on_grid(node) else 1, 1):
-        found = _choose(node, box, streams, budget, copies, target, _multiples(node, columns))
+    for columns in (resources.device.grids[element].channels if on_grid(node) else 1, 1):
+        found = _choose(node, box, streams, budget, copies, resources, _multiples(node, columns))
         if found is not None:
             return found
     return None
 
 
-def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, target: Target,
+def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, resources: Resources,
             multiples: dict[int, int]) -> Tiling | None:
     table = ways(node)
     axes = _axes(node, box, table, streams)
     best: tuple[float, dict[int, int]] | None = None
-    issue = target.guesses.tile_seconds
+    issue = resources.guesses.tile_seconds
     for counts in product(*([*_counts(box.shape[axis], multiples.get(axis, 1))] for axis in axes)):
         ranges = {axis: even(box.shape[axis], count, multiples.get(axis, 1))
                   for axis, count in zip(axes, counts, strict=True)}
@@ -75,7 +75,7 @@ def _choose(node: Node, box: Box, streams: Streams, budget: int, copies: int, ta
         for order in permutations([axis for axis in axes if parts[axis] > 1]):
             moved = sum(size * prod(parts[axis] for axis in order[: _last(order, own)])
                         for size, own in zip(sizes, depends, strict=True))
-            cost = (moved + sum(sizes)) / target.bytes + tiles * issue
+            cost = (moved + sum(sizes)) / resources.bytes + tiles * issue
             if best is None or cost < best[0]:
                 best = cost, {axis: parts[axis] for axis in order}
     return Tiling(best[1], multiples) if best is not None else None

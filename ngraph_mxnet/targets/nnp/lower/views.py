@@ -59,10 +59,10 @@ def _reshape(node: Node, places: Places) -> None:
         return
     found: list[Piece] | None = []
     for piece in places.owned(value):
-        parts = _reshaped(piece, value.shape, shape, places.target.guesses.pieces)
+        parts = _reshaped(piece, value.shape, shape, places.resources.guesses.pieces)
         found = found + parts if found is not None and parts is not None else None
     if found is None:
-        found = _reshaped(places.together(value), value.shape, shape, places.target.guesses.pieces) or []
+        found = _reshaped(places.together(value), value.shape, shape, places.resources.guesses.pieces) or []
     for piece in found:
         places.alias(node.output, piece)
 

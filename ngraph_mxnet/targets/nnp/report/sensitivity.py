@@ -75,9 +75,9 @@ def lowering_sensitivity(version: Version, settings: Settings,
 
     Most guesses change no instruction; then nothing is measured.
     """
-    target, base, found = settings.target, measure(version.program), list[Sensitivity]()
-    for what, other in guesses.variations(target.guesses):
-        program = order(lower(version.graph, version.weights, replace(target, guesses=other), version.quantization,
+    resources, base, found = settings.resources, measure(version.program), list[Sensitivity]()
+    for what, other in guesses.variations(resources.guesses):
+        program = order(lower(version.graph, version.weights, replace(resources, guesses=other), version.quantization,
                               instances=settings.instances).program)
         same = program.instructions == version.program.instructions
         found.append(Sensitivity(Variation(what, {}), 1.0 if same else measure(program) / base))

@@ -9,7 +9,7 @@ from ngraph_mxnet.targets.nnp.lower.guesses import Guesses
 
 
 @dataclass(frozen=True)
-class Target:
+class Resources:
     """`engines` are prefixes of units and memories, such as `ice0`; each has `local_bytes` in `<engine>.<local>`.
 
     `shared` are the memories that all engines reach, the nearest first, with their bytes. `element` stores what the
@@ -40,17 +40,17 @@ class Target:
         """Another queue than loads, where there are two: a store waits for what computes, a load should not."""
         return f"{engine}.dma{self.queues - 1}"
 
-    def with_engines(self, count: int) -> Target:
+    def with_engines(self, count: int) -> Resources:
         """Only the first `count` engines."""
         return replace(self, engines=self.engines[:count])
 
 
-def target_of(device: Device, element: str) -> Target:
+def resources_of(device: Device, element: str) -> Resources:
     """The device, with real numbers in `element`: f16 or bf16."""
     shared = sorted((device.memories[level] for level in SHARED if level in device.memories and level != "host"),
                     key=lambda memory: memory.size)
     nearest = shared[0]
-    return Target(
+    return Resources(
         device=device,
         engines=tuple(f"{device.engine}{number}" for number in range(device.engines)),
         local=device.local[0],
