@@ -14,7 +14,7 @@ from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool
 from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
-from ngraph_mxnet.bridges.mxnet.judging.recent import SMALL_NODES, Recent
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent, is_small
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
@@ -51,8 +51,7 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
     named = hashlib.sha256(subgraph_json.encode()).hexdigest() if names_matter(backend) else ""
     build = build_of(backend, backend_options(attrs).get("devices", ""))
     key = repr((backend, named, build, sorted(attrs.items()), in_shapes, in_types, cpu_features()))
-    small = subgraph_json.count('"op"') <= SMALL_NODES
-    place = None if recorder() else place_for("program", key, small=small)
+    place = None if recorder() else place_for("program", key, small=is_small(subgraph_json))
     content = place.get() if place is not None else None
     if content is not None:
         try:

@@ -20,7 +20,7 @@ from ngraph_mxnet.bridges.mxnet.judging import (
     partitioning,
 )
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, name_of, place_in
-from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent, is_small
 from ngraph_mxnet.ir.cost import Cost
 from ngraph_mxnet.placement.verdicts.report import Partition, Region
 from ngraph_mxnet.placement.verdicts.support import Verdict
@@ -58,6 +58,14 @@ def two_regions(prefix: str) -> mx.sym.Symbol:
     norm = mx.sym.BatchNorm(conv, fix_gamma=False, name=prefix + "norm")
     lost = mx.sym.Correlation(norm, mx.sym.Variable(prefix + "other"), pad_size=1, name=prefix + "lost")
     return mx.sym.FullyConnected(mx.sym.relu(lost, name=prefix + "act"), num_hidden=5, name=prefix + "dense")
+
+
+@pytest.mark.parametrize(("operators", "expected"), [(15, True), (16, False)])
+def test_variables_count_among_the_nodes_of_a_small_graph(operators: int, expected: bool):
+    symbol = mx.sym.Variable('"op"')
+    for _ in range(operators):
+        symbol = mx.sym.relu(symbol)
+    assert is_small(symbol.tojson()) == is_small(NamelessGraph(symbol.tojson()).text) == expected
 
 
 def executors(prefix: str, batch: int = 2) -> list[mx.executor.Executor]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump
-from ngraph_mxnet.bridges.mxnet.judging.recent import SMALL_NODES, Recent
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent, is_small
 from ngraph_mxnet.cache import place_for
 from ngraph_mxnet.ir.cost import Cost
 from ngraph_mxnet.placement.verdicts.report import Partition, Region
@@ -31,7 +31,7 @@ def get_or_make(graph: NamelessGraph, facts: str, make: Callable[[], Made]) -> M
     key = f"{facts}\n{graph.text}"
     content = recent.get(key)
     if content is None:
-        place = place_for("partition", key, small=len(graph.names) <= SMALL_NODES)
+        place = place_for("partition", key, small=is_small(graph.text))
         entry = place.get() if place is not None else None
         if entry is None:
             partition, symbol = make()

@@ -1,4 +1,4 @@
-"""What was once found out of a graph, in memory for this process."""
+"""What was once found out of a graph, in memory for this process; and which graphs are small."""
 
 from __future__ import annotations
 
@@ -34,5 +34,12 @@ class Recent:
                 self._found.popitem(last=False)
 
 
-SMALL_NODES = 16
-"""A graph of so many nodes, variables too, is small: nothing that is found out of it takes long."""
+_SMALL_NODES = 16
+
+
+def is_small(symbol_json: str) -> bool:
+    """Whether a graph has so few nodes, variables too, that nothing that is found out of it takes long.
+
+    Counted in the text: a region that is on disk is loaded without its JSON being parsed. Graphs within nodes count.
+    """
+    return symbol_json.count('"op"') <= _SMALL_NODES
