@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-
-from ngraph_mxnet.errors import ConfigError
 
 SYMBOL_FILE = "-symbol.json"
 Command = Callable[..., Any]
@@ -19,13 +16,9 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 def placing_backends() -> str:
     """The names of all backends that place nodes on others, for messages."""
-    from ngraph_mxnet.runtime.backend import backends, get_backend
+    from ngraph_mxnet.runtime.backend import backends_that
 
-    found = []
-    for name in backends():
-        with contextlib.suppress(ConfigError):  # a broken one, of another distribution
-            found += [name] if get_backend(name).devices else []
-    return ", ".join(found)
+    return backends_that(lambda backend: backend.devices)
 
 
 def _shape(context: click.Context, parameter: click.Parameter,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -96,7 +97,8 @@ class Backend(ABC):
             UnsupportedError, ConfigError: as `compile`.
         """
         if options:
-            raise ConfigError(f"backend {self.name} makes no plan that options could change; HYBRID does")
+            others = backends_that(lambda other: type(other).plan is not Backend.plan)
+            raise ConfigError(f"backend {self.name} makes no plan that options could change; such as do: {others}")
         return None
 
     def explain(self, graphs: Sequence[Graph]) -> Any:
@@ -107,7 +109,8 @@ class Backend(ABC):
             UnsupportedError: as `compile`.
             ConfigError: there is nothing to tell, whatever the graphs.
         """
-        raise ConfigError(f"the backend {self.name} has no kernels to tell of; the backend CPU has")
+        others = backends_that(lambda other: type(other).explain is not Backend.explain)
+        raise ConfigError(f"the backend {self.name} has no kernels to tell of; such as have: {others}")
 
     def profile(self, call: Callable[[], Any], rounds: int, explained: Any = None) -> Any:
         """Where the time of `call` goes, which runs what this backend compiled: it is run `rounds` times, after a few
@@ -119,7 +122,8 @@ class Backend(ABC):
         Raises:
             ConfigError: the backend can't tell.
         """
-        raise ConfigError(f"profiles tell of kernels, which {self.name} does not have; the backend CPU has")
+        others = backends_that(lambda other: type(other).profile is not Backend.profile)
+        raise ConfigError(f"profiles tell of kernels, which {self.name} does not have; such as have: {others}")
 
     # ---- beside others: see docs/hybrid.md ------------------------------------------------------------------
 
@@ -174,6 +178,15 @@ def register_backend(name: str, where: str, *, varied: bool = False) -> None:
 def backends() -> list[str]:
     """The names of all registered backends, and of those that other distributions bring."""
     return registry.known()
+
+
+def backends_that(does: Callable[[Backend], Any]) -> str:
+    """The names of all backends of which `does` is true, for messages: each is loaded to be asked."""
+    found = []
+    for name in backends():
+        with contextlib.suppress(ConfigError):  # a broken one, of another distribution
+            found += [name] if does(get_backend(name)) else []
+    return ", ".join(found)
 
 
 def canonical_name(name: str) -> str:

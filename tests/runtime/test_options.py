@@ -15,7 +15,8 @@ import pytest
 import ngraph_mxnet
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir import Builder
-from ngraph_mxnet.runtime.backend import check_options, get_backend
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.runtime.backend import Backend, check_options, get_backend
 
 BAD = [
     *((name, {"foo": 1, "bar": 2}, "no option bar, foo") for name in ("CPU", "HYBRID", "INTERPRETER", "NNP")),
@@ -109,3 +110,14 @@ def test_to_check_the_cpus_takes_no_compiler() -> None:
             "print([name for name in compilers if name in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("ask", "text"), [
+    (lambda backend: backend.explain([]), "has no kernels to tell of; such as have: CPU"),
+    (lambda backend: backend.profile(list, 1), "which INTERPRETER does not have; such as have: CPU"),
+    (lambda backend: backend.plan(Graph(), {"pins": {}}), "no plan that options could change; such as do: HYBRID"),
+])
+def test_what_a_backend_can_not_names_those_that_can(ask: Callable[[Backend], Any], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ask(get_backend("INTERPRETER"))
+    assert str(caught.value).endswith(text)
