@@ -33,8 +33,8 @@ def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
 def attention(types, attrs):
     """queries T[..., M, D], keys T[..., N, D], values T[..., N, E], mask -> T[..., M, E]: softmax(scores) @ values.
 
-    Scores are `scale` times queries by keys, [..., M, N]. A mask broadcasts to them: one of T is added; where one of
-    bool is false the score is `fill`, and if `zeroed` the weight is 0 after the softmax.
+    Scores are `scale` times queries by keys, [..., M, N]; the mask broadcasts to them. A mask of T is added to the
+    scores. Where a mask of bool is false, the score is `fill`, and with `zeroed` the weight after the softmax is 0.
     """
     queries, keys, values = types[:3]
     require_domain(types[:3], FLOAT)

@@ -52,16 +52,16 @@ def _nms_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
     work=_nms_work,
 )
 def box_nms(types, attrs):
-    """T[N, B, D] -> same: of each N the rows that are kept, by falling score, then rows of -1.
+    """T[N, B, D] -> same: of each N the rows that are kept, by falling score, then rows of -1 in place of the others.
 
     A row has a score, 4 coordinates and perhaps an id (`id` < 0: none), in the columns that the attributes name. Rows
     with a score of at most `valid`, and those whose id is `background`, are dropped; of the others the first `topk` by
-    falling score (of equal scores in order; -1: all) are looked at. A row falls if its overlap (intersection over
-    union) with one that is kept is more than `overlap`; with `across_ids` whatever their ids, else if these are equal.
+    falling score (of equal scores in order; -1: all) are looked at. A row is suppressed if its overlap (intersection
+    over union) with a row that is kept is more than `overlap`, and both have the same id or `across_ids` is set.
 
-    With `in_place` a row falls from an overlap of `overlap` on, and all rows that were not dropped are given: first
-    those that were looked at, by falling score, then the others in their order. Those that fell or weren't looked at
-    get the id -1. (MXNet's src/operator/contrib/multibox_detection.cc.)
+    With `in_place` an overlap of exactly `overlap` suppresses, too, and the result has all rows that were not dropped:
+    first those that were looked at, by falling score, then the others in their order. Those that were suppressed or
+    not looked at get the id -1. (MXNet's src/operator/contrib/multibox_detection.cc.)
     """
     (rows,) = types
     require_domain(types, FLOAT)
@@ -131,7 +131,7 @@ def as_corners(boxes: np.ndarray, box_format: str) -> np.ndarray:
 
 
 def overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Intersection over union of corner boxes, which broadcast; NaN of two without area."""
+    """Intersection over union of corner boxes, which broadcast; NaN for two boxes without area."""
     sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
     shared = np.prod(np.maximum(sides, 0), axis=-1)
     area_a, area_b = (_area(v) for v in (a, b))
@@ -165,10 +165,11 @@ def _regions_type(types: Types, sizes: tuple[int, ...]) -> TensorType:
 def roi_align(types, attrs):
     """T[N, C, H, W], regions T[R, 5] -> T[R, C, *sizes]: means over bins of each region.
 
-    A region is (image, left, top, right, bottom); its coordinates are times `scale`, less `offset`. Of each bin
-    `samples` x `samples` evenly spread points (-1: one for each pixel's size, rounded up) are averaged; a point is
-    linear between pixels, 0 more than a pixel outside. Without an offset a region is at least 1 x 1; with one it may be
-    turned round, and have no points. The result is 0 for that and for an image < 0; an image is clamped to the last.
+    A region is (image, left, top, right, bottom); its coordinates are multiplied by `scale`, then `offset` is
+    subtracted. The points of a bin, `samples` x `samples` evenly spread ones (-1: one for each pixel's size, rounded
+    up), are averaged; a point is linear between pixels, and 0 more than a pixel outside. Without an offset a region is
+    at least 1 x 1; with one, its right may lie left of its left, so that it has no points, and its result is 0. It is 0
+    for an image < 0, too; an image beyond the last one stands for the last.
     (He et al., "Mask R-CNN", 2017; MXNet's src/operator/contrib/roi_align.cc.)
     """
     return _regions_type(types, attrs["sizes"])
@@ -199,7 +200,7 @@ def _aligned(image: np.ndarray, box: np.ndarray, attrs: Attrs) -> np.ndarray:
 
 
 def _points(start, span, bins: int, size: int, samples: int, real: type) -> np.ndarray:
-    """What each bin of an axis reads of its elements: [bins, size]."""
+    """The weight that each element of an axis has in the mean of each bin: [bins, size]."""
     width = real(span / real(bins))
     count = samples if samples > 0 else max(int(np.ceil(span / real(bins))), 0)
     matrix: np.ndarray = np.zeros((bins, size), real)

@@ -39,7 +39,7 @@ def declare(
     attrs: Mapping[str, Attribute] | None = None,
     **facts: Any,
 ) -> OpDef:
-    """Register an op of a table whose rows share a type rule; the row has its own `doc`."""
+    """Register the op of one row of a table: all rows share the type rule, each has its own `doc`."""
 
     def own_rule(types: Types, attrs: Attrs) -> TensorType | Sequence[TensorType]:
         return rule(types, attrs)
@@ -54,7 +54,7 @@ def declare(
 
 
 def mismatch(what: str, found: Any, expected: Any) -> TypeRuleError:
-    """The error of every type rule."""
+    """The error that every type rule raises."""
     return TypeRuleError(f"{what}: found {found}, expected {expected}")
 
 

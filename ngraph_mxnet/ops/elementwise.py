@@ -29,7 +29,7 @@ Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
         return a / b
-    # In Python's integers, as |least| fits no fixed-width type; least / -1 wraps.
+    # In Python's integers: the magnitude of a type's least number does not fit the type. That number / -1 wraps.
     mask = (1 << 8 * a.dtype.itemsize) - 1
 
     def quotient(x: int, y: int) -> int:
@@ -46,7 +46,7 @@ def _mod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.dtype.kind == "f":
         return np.power(a, b)
-    zero, one = a.dtype.type(0), a.dtype.type(1)  # plain numbers would make int64 of what has no dimensions in NumPy 1
+    zero, one = a.dtype.type(0), a.dtype.type(1)  # with Python's numbers, NumPy 1 turns arrays of rank 0 into int64
     inverse = np.where(np.abs(a) == one, np.where(b & one, a, one), zero)
     return np.where(b < zero, inverse, np.power(a, np.maximum(b, zero)))
 

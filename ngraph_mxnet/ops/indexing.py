@@ -161,7 +161,7 @@ def _(inputs, attrs):
     (keys,) = inputs
     axis = attrs["axis"]
     if attrs["descending"]:
-        # Ranks count up with the value, and sort descending without overflow when they are negated.
+        # Ranks (0 for the least value, 1 for the next) can be negated without overflow; keys can't.
         ranks = np.unique(keys, return_inverse=True)[1].reshape(keys.shape)
         keys = np.where(keys != keys, np.iinfo(np.int64).max, -ranks.astype(np.int64))
     order = np.argsort(keys, axis=axis, kind="stable").astype(np.int64)
@@ -170,7 +170,7 @@ def _(inputs, attrs):
 
 @register_op("cumsum", operands=1, attrs={"axis": Int(0)}, work=by_result(simple=1))
 def cumsum(types, attrs):
-    """T[A] -> T[A]: the sums of the elements up to and with each along `axis`; integers wrap."""
+    """T[A] -> T[A]: each element is the sum of those up to it along `axis`, itself included; integers wrap."""
     require_domain(types, NUMBER)
     normal_axis(attrs["axis"], types[0].rank)
     return types[0]

@@ -77,7 +77,8 @@ def _pool_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _taps(data: np.ndarray, attrs: Attrs, outside: float) -> Iterator[np.ndarray]:
-    """For each tap of the kernel what it meets, shaped as the result; `outside` is the padding."""
+    """For each tap of the kernel the elements that it meets, in the result's shape; those of the padding are
+    `outside`."""
     sizes = pooled_sizes(data.shape[2:], attrs)
     needed = [(n - 1) * s + k for n, s, k in zip(sizes, attrs["strides"], attrs["kernel"], strict=True)]
     width = [

@@ -155,7 +155,7 @@ def _(inputs, attrs):
     return clamp_array(inputs[0], attrs["lower"], attrs["upper"])
 
 
-assert list(clamp.schema) == list(CLAMP)  # the fused ops' bounds, there with defaults
+assert list(clamp.schema) == list(CLAMP)  # fused ops have the same bounds, with defaults
 
 
 @register_op("leaky_relu", operands=1, attrs={"slope": Float(0.25)}, kind="arithmetic",

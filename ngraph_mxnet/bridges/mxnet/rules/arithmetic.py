@@ -38,7 +38,7 @@ def _plain(name: str) -> Binary:
     return lambda b, x, y: b.apply(name, x, y)
 
 
-# How MXNet's families call an operation, what it is, and what it takes.
+# Operations by their names in MXNet's operators: what computes each, and the element types that it takes.
 ARITHMETIC: dict[str, tuple[Binary, Types]] = {
     "add": (_plain("add"), NUMBERS), "sub": (_plain("subtract"), NUMBERS), "mul": (_plain("multiply"), NUMBERS),
     "div": (_plain("divide"), NUMBERS), "mod": (_plain("mod"), NUMBERS), "power": (_plain("power"), MATHS),
@@ -51,7 +51,7 @@ COMPARISONS: dict[str, tuple[Binary, Types]] = {
     }.items()},
     **{name: (_logical(name), NUMBERS) for name in ("logical_and", "logical_or", "logical_xor")},
 }
-# What the forms without broadcasting call it.
+# Names in the forms without broadcasting, where they differ: _plus beside broadcast_add.
 _OLD_NAMES = {"add": "plus", "sub": "minus"}
 
 
@@ -106,7 +106,7 @@ def _register() -> None:
         function, takes = ARITHMETIC[name]
         add_rule(_scalar_rule(function, takes, reverse=True), f"_r{_OLD_NAMES.get(name, name)}_scalar", operands=1,
                  types=LOGIC)
-    # Of dense tensors these are what their names say; they differ for sparse ones only.
+    # For dense tensors these do what the operators do that they are named after; only for sparse ones they differ.
     add_rule(_binary_rule(_plain("divide")), "_scatter_elemwise_div", operands=2, types=NUMBERS)
     for name in ("add", "sub"):
         function, takes = ARITHMETIC[name]

@@ -48,7 +48,7 @@ def _centres(b: Builder, box: Columns, box_format: str) -> Columns:
 
 @rule("_contrib_box_nms", operands=1)
 def box_nms(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """All parameters. Which rows were kept, which MXNet records for its gradient, is no output here."""
+    """Any attributes. MXNet's second output, which rows were kept, is for its gradient: here there is none."""
     (x,) = inputs
     if len(x.shape) < 2:
         raise UnsupportedError(f"found {x.type}, expected rows of boxes")
@@ -62,7 +62,7 @@ def box_nms(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     }
     batch = b.reshape(x, shape=(prod(x.shape[:-2]), rows, width))
     kept = b.box_nms(batch, **options, format=before)
-    if topk == 0:  # MXNet looks at nothing then
+    if topk == 0:  # MXNet then returns its input
         return b.identity(x)
     if before != after:
         kept = _converted(b, kept, first, after)
@@ -70,7 +70,7 @@ def box_nms(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 
 def _converted(b: Builder, rows: Value, first: int, box_format: str) -> Value:
-    """With coordinates in the other format; rows whose first coordinate is negative are as they were."""
+    """Rows with their coordinates in `box_format`; those whose first coordinate is negative stay as they are."""
     axis = len(rows.shape) - 1
     box = _columns(b, rows, first)
     other = _centres(b, box, "corner") if box_format == "center" else _corners(b, box, "center")
@@ -105,7 +105,7 @@ def box_iou(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 
 def _area(b: Builder, box: Columns, box_format: str) -> Value:
-    """0 of a box with a negative side."""
+    """The area of each box; 0 if a side is negative."""
     sides = _centres(b, box, box_format)[2:]
     zero = scalar(b, 0, box[0])
     return b.multiply(*(b.maximum(side, zero) for side in sides))
@@ -197,7 +197,7 @@ def _regions(x: Value, rois: Value, attrs: Attrs) -> tuple[tuple[int, int], floa
 
 @rule("_contrib_ROIAlign", operands=2)
 def roi_align(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """With any `sample_ratio`, `aligned`, and channels that differ from bin to bin (`position_sensitive`).
+    """Means over the bins of each region, with any attributes: with `position_sensitive`, bins have their own channels.
 
     For a region of a negative image MXNet writes one 0 and leaves the rest as it was; here all is 0.
     """

@@ -26,14 +26,22 @@ def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
 
 
 def positive(value: int, name: str) -> int:
-    """`value`, which MXNet's own checks, made when a model is loaded, have not seen here."""
+    """`value`, if it is at least 1: MXNet's own checks, made when it loads a model, may not have seen it.
+
+    Raises:
+        UnsupportedError: it is less.
+    """
     if value < 1:
         raise UnsupportedError(f"{name}={value}, expected at least 1")
     return value
 
 
 def image_shape(x: Value) -> tuple[int, ...]:
-    """(N, C, H, W)."""
+    """The shape (N, C, H, W) of images.
+
+    Raises:
+        UnsupportedError: the rank is not 4.
+    """
     if len(x.shape) != 4:
         raise UnsupportedError(f"found {x.type}, expected rank 4")
     return x.shape

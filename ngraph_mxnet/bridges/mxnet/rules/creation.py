@@ -26,7 +26,7 @@ def _element(attrs: Attrs, default: ElementType = f32) -> ElementType:
 
 
 def _shape(attrs: Attrs, node: SymbolNode) -> Shape:
-    """What MXNet inferred, as sizes of 0 in `shape` are unknown ones; else the attribute."""
+    """The shape that MXNet inferred, as the attribute `shape` may have sizes of 0, for unknown; else the attribute."""
     known = node.types[0] if node.types else None
     shape = attrs.ints("shape", ())
     return known.shape if known is not None else shape

@@ -18,7 +18,7 @@ Log = Callable[..., Value]
 
 def _density(log: Log) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        """The parameters' shape is how the samples' begins."""
+        """Samples have the shape of the parameters, and axes behind it for several samples of each."""
         sample, *parameters = inputs
         shape = parameters[0].shape
         if sample.shape[: len(shape)] != shape or any(value.shape != shape for value in parameters):

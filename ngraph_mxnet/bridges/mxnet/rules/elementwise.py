@@ -70,7 +70,7 @@ def _op(name: str) -> Unary:
     return lambda b, x: b.apply(name, x)
 
 
-# Computed in float32 of integers too.
+# Of integers, too, these are computed in float32.
 MATHS_OF_ONE: dict[str, Unary] = {
     **{name: _op(name) for name in (
         "cbrt", "cos", "cosh", "erf", "erfinv", "exp", "expm1", "gamma", "log", "log10", "log1p", "log2", "reciprocal",
@@ -88,7 +88,7 @@ EXACT_OF_ONE: dict[str, Unary] = {
     "sign": _sign, "_contrib_round_ste": _whole(_round_half_away), "_contrib_sign_ste": _sign,
     "logical_not": lambda b, x: as_number(b, b.equal(x, scalar(b, 0, x)), x),
 }
-# Gradients aside, these are copies.
+# These differ from a copy in their gradients only.
 COPIES: dict[str, Unary] = {
     "identity": _same, "BlockGrad": _same, "_contrib_gradientmultiplier": _same,
 }

@@ -19,7 +19,7 @@ LEFT: dict[str, str] = {
 _RANDOM = ("bernoulli|choice|exponential|gamma|gumbel|logistic|multinomial|normal|normal_n|pareto|rayleigh|uniform"
            "|uniform_n|weibull")
 
-#: Of whole groups: what names match, and why they stay. The first that matches counts.
+#: Why whole groups of operators stay, by a pattern of their names; the first pattern that matches counts.
 KINDS: dict[str, str] = {
     rf"_random_(?!pdf_).*|_sample_.*|_shuffle|_npi_({_RANDOM})":
         "it draws random numbers, whose sequence must be that of MXNet's own generator",

@@ -34,7 +34,10 @@ def dense(b: Builder, x: Value, weight: Value, bias: Value | None, attrs: Attrs)
 
 
 def contraction(b: Builder, left: Value, right: Value, inner: int) -> Value:
-    """The last `inner` axes of the left with the first of the right; the others follow each other."""
+    """The sum of products over the last `inner` axes of the left and the first ones of the right.
+
+    The result has the other axes of the left, then those of the right.
+    """
     if left.shape[len(left.shape) - inner:] != right.shape[:inner]:
         raise UnsupportedError(f"{left.type} and {right.type} do not meet in {inner} axes")
     rows, columns, depth = left.shape[:len(left.shape) - inner], right.shape[inner:], prod(right.shape[:inner])
@@ -44,9 +47,9 @@ def contraction(b: Builder, left: Value, right: Value, inner: int) -> Value:
 
 @rule("dot", operands=2, ignored=["forward_stype"])
 def dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """The last axis of the left with the first axis of the right, of any rank; two vectors give shape (1,).
+    """The sum of products over the last axis of the left and the first of the right, of any rank.
 
-    A transposed left operand gives its first axis, and a transposed right one its last.
+    If transposed, it is the first axis of the left, and the last of the right. Two vectors give shape (1,).
     """
     left, right = inputs
     transpose_a = attrs.bool("transpose_a", False) and left.type.rank > 1
@@ -89,7 +92,7 @@ def matmul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
 
 @rule("_np_dot", operands=2)
 def np_dot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """The last axis of the left with the last but one of the right; a single number scales."""
+    """The sum of products over the last axis of the left and the last but one of the right; a single number scales."""
     left, right = inputs
     if not left.shape or not right.shape:
         return b.multiply(left, right)
@@ -112,13 +115,13 @@ def tensor_product(b: Builder, left: Value, right: Value, left_axes: Sequence[in
 
 @rule("_npi_tensordot", operands=2)
 def tensordot(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Over pairs of axes."""
+    """The sum of products over pairs of axes."""
     return tensor_product(b, inputs[0], inputs[1], attrs.ints("a_axes_summed"), attrs.ints("b_axes_summed"))
 
 
 @rule("_npi_tensordot_int_axes", operands=2)
 def tensordot_by_number(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """The last `axes` axes of the left with the first of the right."""
+    """The sum of products over the last `axes` axes of the left and the first ones of the right."""
     left, right = inputs
     count = attrs.int("axes")
     if not 0 <= count <= min(left.type.rank, right.type.rank):

@@ -20,7 +20,7 @@ from ngraph_mxnet.ir.types import f64
 
 
 def over_axis(b: Builder, op: str, x: Value, axis: int) -> Value:
-    """`softmax` or `log_softmax`; of float64 in single steps, as the fused op has kernels of float32 only."""
+    """`softmax` or `log_softmax`; float64 in several ops, as kernels of these two take float32 only."""
     if x.type.element is not f64:
         return b.apply(op, x, axis=axis)
     shifted = b.subtract(x, b.reduce_max(x, axes=(axis % x.type.rank,), keep_dims=True))
@@ -64,9 +64,10 @@ def softmax_activation(b: Builder, inputs: list[Value], attrs: Attrs, node: Symb
 @rule("SoftmaxOutput", operands=(1, 2), types=FLOATS,
       ignored=["grad_scale", "ignore_label", "use_ignore", "normalization", "out_grad", "smooth_alpha"])
 def softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """multi_output: over axis 1; preserve_shape: over the last axis; else of rank 2.
+    """multi_output: over axis 1; preserve_shape: over the last axis; without either, of rank 2 only.
 
-    Otherwise over all axes but 0 as one, says MXNet, but its oneDNN kernel takes the last axis: left to it.
+    Without either, MXNet's documentation says that all axes but 0 count as one, and its oneDNN kernel takes the last
+    axis: what is of another rank stays with MXNet.
     """
     x = inputs[0]
     preserve = attrs.bool("preserve_shape", False)

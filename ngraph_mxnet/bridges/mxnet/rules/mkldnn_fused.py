@@ -113,7 +113,7 @@ def _read_body(node: SymbolNode, product: str) -> _Body:
 def _activated(b: Builder, x: Value, op: str, attrs: Attrs, own: Value, with_sum: bool) -> Value:
     """ReLU, leaky ReLU, and a clip from 0 of numbers at the scale `own`.
 
-    Without a sum MXNet leaves a clip to the rounding, which ends where the calibrated range does.
+    Without a sum MXNet leaves a clip out, as rounding saturates where the calibrated range ends.
     """
     if op == "Activation":
         attrs.choice("act_type", None, ("relu",))
@@ -201,7 +201,7 @@ def _folded(b: Builder, attrs: Attrs, weight: Value, bias: Value | None,
 
 
 def _result_is_unsigned(body: _Body, attrs: Attrs, with_sum: bool) -> bool:
-    """(IsOutputUInt8.) With a sum, only the activation behind it counts."""
+    """Whether the result is uint8 (MXNet's IsOutputUInt8). With a sum, only the activation behind it counts."""
     before = attrs.bool("with_act", attrs.bool("with_relu", False))
     after = attrs.bool("with_postsum_act", attrs.bool("with_postsum_relu", False))
     if len(body.kinds) != before + after:
@@ -233,8 +233,10 @@ def _finished(b: Builder, body: _Body, attrs: Attrs, x: Value, added: tuple[Valu
 
 
 def _in_place(b: Builder, x: Value, held: ElementType, element: ElementType) -> Value:
-    """The result where MXNet writes it over the tensor that is added: saturated in that one's type `held`, whose bits
-    are then read as `element`."""
+    """The result where MXNet writes it over the tensor that is added.
+
+    It is saturated in the type of that tensor, `held`; the bits are then read as `element`.
+    """
     (lower, upper), (_, top) = limits(held), limits(element)
     whole = b.round(b.clamp(x, lower=lower, upper=upper))
     if upper > top:
@@ -296,7 +298,7 @@ def _in_8_bits(b: Builder, sums: Value, inner: list[SymbolNode], known: tuple[fl
 
 
 def _only_relu(b: Builder, x: Value, inner: list[SymbolNode]) -> Value:
-    """What stands behind the product, at a quantised scale: other functions would need the reals."""
+    """x after the operators behind the product, at a quantised scale: ReLU alone, for others need the reals."""
     for node in inner:
         if canonical(node.op) != "Activation" or node.attrs.get("act_type") != "relu":
             raise UnsupportedError(f"{node.op} at a quantised scale, expected ReLU")
@@ -305,7 +307,7 @@ def _only_relu(b: Builder, x: Value, inner: list[SymbolNode]) -> Value:
 
 
 def _behind(b: Builder, x: Value, inner: list[SymbolNode]) -> Value:
-    """What stands behind the product, in float32."""
+    """x after the operators behind the product, in float32."""
     for node in inner:
         found = find_rule(node.op)
         if found is None or len(node.inputs) != 1:

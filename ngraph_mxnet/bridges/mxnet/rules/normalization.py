@@ -15,7 +15,7 @@ from ngraph_mxnet.compositions.tensors import along_axis, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 
-# Training's, calibration's and the GPU's attributes.
+# Attributes that matter to training, calibration or GPUs only.
 _IGNORED = ["momentum", "use_global_stats", "cudnn_off", "min_calib_range", "max_calib_range", "ndev", "key"]
 
 

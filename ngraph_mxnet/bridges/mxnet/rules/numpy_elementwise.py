@@ -41,7 +41,7 @@ def _one(function: Unary) -> Lowering:
 
 
 def _of_floats(test: Unary, otherwise: bool) -> Unary:
-    """A test of floats that every integer passes, or none."""
+    """A test of floats; of integers the result is `otherwise`."""
     def function(b: Builder, x: Value) -> Value:
         if x.type.element.is_float:
             return test(b, x)
@@ -171,7 +171,7 @@ MIXED: dict[str, tuple[Binary, Binary | None]] = {
     "power": (_power, _implies), "subtract": (_op("subtract"), None), "mod": (_op("mod"), None),
 }
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
-# Of one type; their scalar forms follow those of `arithmetic.py`.
+# Both operands have one type; the forms with a scalar treat it as those in `arithmetic.py` do.
 ALIKE: dict[str, tuple[Binary, Types]] = {
     "hypot": (hypot, FLOATS), "arctan2": (_op("atan2"), FLOATS), "copysign": (_copy_sign, NUMBERS),
     "ldexp": (_maths(_ldexp), NUMBERS),
@@ -184,7 +184,7 @@ def _bitwise(name: str) -> Binary:
 
 
 def _true_divide(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Integers as float32."""
+    """The quotient; integers are computed in float32."""
     x, y = (b.convert(v, element=f32) if not v.type.element.is_float else v for v in inputs)
     x, y = promoted(b, (x, y))
     return b.divide(x, y)
@@ -222,7 +222,7 @@ def _with_scalar(function: Binary, *, reverse: bool = False) -> Lowering:
 
 def _compared_with_scalar(name: str) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        """bool with the scalar's truth; integers with a fraction in float64."""
+        """bool is compared with whether the scalar is not 0, integers with a fraction in float64."""
         (x,), number, whole = inputs, attrs.float("scalar", 1.0), attrs.bool("is_int", True)
         if x.type.element is boolean:
             return b.apply(name, x, b.constant(np.asarray(number != 0)))
@@ -235,7 +235,7 @@ def _compared_with_scalar(name: str) -> Lowering:
 
 def _divided_by_scalar(*, reverse: bool = False) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        """Integers as float32."""
+        """The quotient; integers are computed in float32."""
         attrs.ignore("is_int")
         x = as_float(b, inputs[0])
         value = scalar(b, attrs.float("scalar", 1.0), x)

@@ -32,7 +32,7 @@ def _no_initial(attrs: Attrs) -> None:
 
 def _total(op: str) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        """In `dtype`; of bool in int64. Floats become integers when they have been added up."""
+        """Computed in `dtype`, else bool in int64. If `dtype` names integers, floats are converted when added up."""
         _no_initial(attrs)
         (x,) = inputs
         axes, keep, element = _axes(attrs, x.type.rank), attrs.bool("keepdims", False), dtype_of(x, attrs)
@@ -72,7 +72,7 @@ add_rule(_truth_of("reduce_min"), "_np_all", operands=1, types=LOGIC)
 
 @rule("_npi_mean", operands=1, types=LOGIC, result="dtype")
 def mean(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """In `dtype`; of integers and bool in float32."""
+    """Computed in `dtype`, else integers and bool in float32."""
     _no_initial(attrs)
     x = _as_float(b, inputs[0], attrs)
     return b.reduce_mean(x, axes=_axes(attrs, x.type.rank), keep_dims=attrs.bool("keepdims", False))
@@ -92,7 +92,7 @@ def _as_float(b: Builder, x: Value, attrs: Attrs) -> Value:
 
 def _spread(*, root: bool) -> Lowering:
     def lower(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-        """With `ddof` fewer in the divisor. Integers without `dtype` stay with MXNet, which rounds in each step."""
+        """The divisor is the count less `ddof`. Integers without `dtype` stay with MXNet, which rounds in each step."""
         if not (inputs[0].type.element.is_float or attrs.has("dtype")):
             raise UnsupportedError(f"of {inputs[0].type.element} without dtype")
         x = _as_float(b, inputs[0], attrs)

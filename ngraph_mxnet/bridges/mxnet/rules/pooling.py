@@ -19,7 +19,7 @@ from ngraph_mxnet.ops.pooling import pooled_sizes
 Window = dict[str, Any]
 
 _CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
-# MXNet's pool types over everything.
+# The reductions that global pools are, by MXNet's pool types.
 _GLOBAL = {"max": "reduce_max", "avg": "reduce_mean", "sum": "reduce_sum"}
 
 
@@ -44,7 +44,7 @@ def _pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
     power = attrs.int("p_value", 2)
     convention = attrs.choice("pooling_convention", "valid", ("valid", "full"))
     everywhere, include_pad = attrs.bool("global_pool", False), attrs.bool("count_include_pad", True)
-    # A global pool has a kernel, strides and padding that say nothing.
+    # Of a global pool these three mean nothing, and may be anything.
     kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
     if kind == "lp" and power not in (1, 2, 3):
         raise UnsupportedError(f"p_value={power}, expected 1, 2 or 3")
@@ -94,7 +94,7 @@ def _window(kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ..
 
 
 def _power(b: Builder, x: Value, power: int) -> Value:
-    """x^power: MXNet takes no absolute value."""
+    """x^power, and not |x|^power: MXNet takes no absolute value."""
     return x if power == 1 else b.square(x) if power == 2 else b.multiply(b.square(x), x)
 
 
@@ -103,14 +103,14 @@ def _root(b: Builder, x: Value, power: int) -> Value:
 
 
 def _sum_pool(b: Builder, x: Value, window: Window) -> Value:
-    """The mean over windows made whole by zeros, times their size."""
+    """The mean of each window, over the end filled up with zeros, times the window's size."""
     kernel = window["kernel"]
     mean = b.avg_pool(_whole(b, x, window), kernel=kernel, strides=window["strides"])
     return b.multiply(mean, scalar(b, prod(kernel), x))
 
 
 def _whole(b: Builder, x: Value, window: Window) -> Value:
-    """x with zeros wherever a window reaches."""
+    """x with as many zeros around it as windows need."""
     counts = pooled_sizes(x.shape[2:], window)
     rows: Sequence[tuple[int, ...]] = list(zip(counts, window["strides"], window["kernel"], x.shape[2:],
                                                window["pads_begin"], strict=True))

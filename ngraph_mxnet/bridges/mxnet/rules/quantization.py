@@ -103,7 +103,7 @@ def requantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 
 @rule("_contrib_quantized_act", operands=3, types=QUANTIZED)
 def activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
-    """`relu` of int8. Of uint8, MXNet calls the bits int8, and there it stays."""
+    """`relu` of int8. That of uint8 stays with MXNet, which takes the bits for int8."""
     attrs.choice("act_type", None, ("relu",))
     _is(inputs[0], i8)
     data = b.clamp(wide(b, inputs[0]), lower=0.0, upper=127.0)
@@ -143,7 +143,7 @@ def embedding(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 @rule("_contrib_quantized_concat", operands=(3, 1 << 20), types=QUANTIZED, ignored=["num_args"])
 def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
-    """Along `dim`, each rescaled to the range of all, which holds 0; int8 if one is."""
+    """Along `dim`, each rescaled to a range that holds 0 and all their ranges; int8 if one input is int8."""
     count = len(inputs) // 3
     if len(inputs) % 3:
         raise UnsupportedError(f"found {len(inputs)} inputs, expected a tensor and a range, times num_args")

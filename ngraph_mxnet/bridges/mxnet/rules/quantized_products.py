@@ -55,7 +55,7 @@ def quantized_conv(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
 
 @rule("_contrib_quantized_fully_connected", operands=(6, 9), parameters=[1, 2, 4, 5, 6, 7, 8], types=QUANTIZED)
 def quantized_fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Outputs:
-    """A product of uint8 or int8, in 32 bits, to whose scale the bias is brought (fractions cut off)."""
+    """A product of uint8 or int8, in 32 bits; the bias is rescaled to the product's scale, and cut off to integers."""
     x, weight, bias, bounds = _operands(inputs, attrs)
     element = x.type.element
     size, weight_size = magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:4])

@@ -1,8 +1,9 @@
 """What MXNet's int8 operators share: numbers of 8 bits, and the range of reals that they stand for.
 
-A tensor travels with two of one element, the least and the greatest real. Its scale is the reach of its type over the
-larger of their magnitudes; there is no zero point. (src/operator/quantization/quantization_utils.h of MXNet 1.9.)
-Scales are computed in float32 in MXNet's order: where a number lies between two, a last bit decides.
+A tensor travels with two others of one element each, the least and the greatest real. Its scale is the reach of its
+type over the larger magnitude of these two; there is no zero point. (src/operator/quantization/quantization_utils.h of
+MXNet 1.9.) Scales are computed in float32 in MXNet's order of operations: where a number lies halfway between two
+integers, the last bit of a scale decides which one it becomes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ QUANTIZED = Types(("f32", "i8", "u8", "i32"), in_f32=())
 
 CALIBRATED = ("min_calib_range", "max_calib_range")
 REACH = {"i8": 127.5, "u8": 255.5}
-"""What the larger end of the range is quantised to before it is rounded: the last number gets a whole step."""
+"""What the larger end of the range becomes before it is rounded: half a step more, so that the last integer stands for
+a whole step of reals, as the others do."""
 REACH_I32 = 2.0**31
 
 Range = tuple[Value, Value]
@@ -53,9 +55,9 @@ def magnitude(b: Builder, least: Value | float, greatest: Value | float) -> Valu
 
 
 def scale(b: Builder, element: ElementType, size: Value) -> Value:
-    """How many steps of the integer type are 1, for numbers up to `size`; for a range that is nothing, 2^31.
+    """How many steps of the integer type make up 1.0, for reals up to `size`; 2^31 if `size` is 0.
 
-    (GetQuantizeScale.)
+    (MXNet's GetQuantizeScale.)
     """
     if element.name not in REACH:
         raise UnsupportedError(f"found {element.name}, expected i8 or u8")
@@ -64,9 +66,9 @@ def scale(b: Builder, element: ElementType, size: Value) -> Value:
 
 
 def product_range(b: Builder, element: ElementType, size: Value, weight_size: Value) -> Range:
-    """The range of 32-bit sums of products of data in `element` and weights in i8, each up to a size.
+    """The range of 32-bit sums of products of data in `element`, up to `size`, and weights in i8, up to `weight_size`.
 
-    (QuantizationRangeForMultiplication: here the last number of a type has no step of its own.)
+    (MXNet's QuantizationRangeForMultiplication. Unlike in `REACH`, the last integer of a type is the end of the range.)
     """
     step = b.multiply(b.divide(size, number(b, 255 if element is u8 else 127)), b.divide(weight_size, number(b, 127)))
     top = b.multiply(step, number(b, REACH_I32))

@@ -25,8 +25,8 @@ def rnn_param_concat(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbol
 def rnn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """Layers and directions one after the other: the inputs of all steps in one product, then step by step.
 
-    `use_sequence_length` and `lstm_state_clip_*` MXNet takes and applies on GPUs only: on a CPU every sequence has all
-    steps, and no state is clipped.
+    MXNet takes `use_sequence_length` and `lstm_state_clip_*` everywhere, and applies them on GPUs only: on a CPU every
+    sequence has all steps, and no state is clipped.
     """
     cell = _CELLS[attrs.choice("mode", "", _CELLS)]
     projection = attrs.int("projection_size", None)

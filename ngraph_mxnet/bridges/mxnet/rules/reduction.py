@@ -15,7 +15,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, boolean, f16, f32, f64, i64
 
-# MXNet's names: the IR's op.
+# The IR's ops by MXNet's names.
 REDUCTIONS: dict[tuple[str, ...], str] = {
     ("sum", "sum_axis"): "reduce_sum", ("mean",): "reduce_mean", ("prod",): "reduce_prod",
     ("max", "max_axis"): "reduce_max", ("min", "min_axis"): "reduce_min",

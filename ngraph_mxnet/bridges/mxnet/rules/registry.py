@@ -126,6 +126,6 @@ def find_rule(op: str) -> Rule | None:
 def all_rules() -> dict[str, Rule]:
     """Every rule, by the canonical name of its MXNet operator.
 
-    Who has this module has imported its package, and with that all families.
+    Importing this module imports its package, and so all families.
     """
     return _RULES

@@ -16,8 +16,8 @@ from ngraph_mxnet.ir import Builder, Value
 
 @rule("UpSampling", ignored=["workspace"])
 def upsampling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """Nearest, of several inputs too, each brought to the size of the first; or by the weights of a grouped transposed
-    convolution (`bilinear`)."""
+    """By repeating pixels (`nearest`), of several inputs too, which get the size that the first one gets; or by a
+    grouped transposed convolution with the weights that are the second input (`bilinear`)."""
     scale = positive(attrs.int("scale"), "scale")
     filters, together = attrs.int("num_filter", 0), attrs.choice("multi_input_mode", "concat", ("concat", "sum"))
     if attrs.int("num_args", 1) != len(inputs):
@@ -46,7 +46,7 @@ def _nearest(b: Builder, x: Value, factor: int) -> Value:
 
 
 def _by_convolution(b: Builder, inputs: list[Value], scale: int, filters: int) -> Value:
-    """(UpSamplingParam's deconvolution in MXNet's src/operator/nn/upsampling.cc.)"""
+    """Upsampling by a transposed convolution, as in MXNet's src/operator/nn/upsampling.cc."""
     if len(inputs) != 2 or inputs[0].shape[1] != filters:
         raise UnsupportedError(f"bilinear upsampling of {len(inputs)} inputs to num_filter={filters}")
     kernel, pad = 2 * scale - scale % 2, scale // 2
@@ -60,7 +60,7 @@ _MODES = ("size", "odd_scale", "like", "to_even_down", "to_even_up", "to_odd_dow
 
 @rule("_contrib_BilinearResize2D", operands=(1, 2))
 def bilinear_resize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """To a size that any of the modes gives."""
+    """Linear between pixels, with any `mode` of saying what the new size is."""
     mode = attrs.choice("mode", "size", _MODES)
     corners = attrs.bool("align_corners", True)
     sizes = attrs.int("height", 1), attrs.int("width", 1)
@@ -85,7 +85,7 @@ def bilinear_resize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
 
 
 def _scaled(size: int, scale: float, mode: str) -> int:
-    """In float32, as MXNet computes it."""
+    """The new size, computed in float32 as MXNet does."""
     if mode == "odd_scale" and size % 2:
         return int(np.float32(scale) * np.float32(size - 1)) + 1
     return int(np.float32(scale) * np.float32(size))
@@ -93,7 +93,7 @@ def _scaled(size: int, scale: float, mode: str) -> int:
 
 @rule("_contrib_AdaptiveAvgPooling2D", operands=1)
 def adaptive_pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """To any size; of one number both sides."""
+    """Means over bins, as many as `output_size` says: one number stands for both sides."""
     (x,), sizes = inputs, attrs.ints("output_size", ())
     if len(sizes) > 2:
         raise UnsupportedError(f"output_size={sizes}, expected two numbers")
@@ -109,7 +109,7 @@ def adaptive_pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbol
 
 @rule("BilinearSampler", operands=2, ignored=["cudnn_off"])
 def bilinear_sampler(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """0 outside the image."""
+    """The image at the places of a grid, linear between pixels; 0 outside the image."""
     return b.bilinear_sample(*inputs)
 
 

@@ -56,7 +56,7 @@ def sequence_mask(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 
 @moves("SequenceLast", operands=(1, 2))
 def sequence_last(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """The last element of each sequence; all have one."""
+    """The last element of each sequence; none may be empty."""
     data, lengths, axis = _read(inputs, attrs)
     shape = (*data.shape[:axis], *data.shape[axis + 1:])
     if lengths is None:

@@ -58,7 +58,7 @@ def slice_assign_scalar(b: Builder, inputs: list[Value], attrs: Attrs, node: Sym
 
 
 def _assigned(b: Builder, x: Value, part: Value, bounds: Bounds) -> Value:
-    """By rows: the trailing axes that are taken whole."""
+    """x with `part` in place of the slice. The trailing axes that the slice has whole are rows, which are scattered."""
     if part.shape != tuple(len(range(*bound)) for bound in bounds):
         raise UnsupportedError(f"found a part of {part.type}, expected the slice's shape")
     axes = max((i + 1 for i, (bound, size) in enumerate(zip(bounds, x.shape, strict=True)) if bound != (0, size, 1)),

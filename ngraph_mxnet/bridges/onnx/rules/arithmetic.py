@@ -64,7 +64,7 @@ def mean(b: Builder, call: Call) -> Value:
 
 @rule("Pow")
 def power(b: Builder, call: Call) -> Value:
-    """In the element type of the base, whatever that of the exponent is; 2 and 1/2 as the functions they are."""
+    """A power in the element type of the base, whatever the exponent's; exponents 2 and 1/2: a square and a root."""
     base, exponent = call.input(0), call.input(1)
     known = call.static_value(exponent)
     if known is not None and known.size == 1 and exponent.type.rank <= base.type.rank:
@@ -79,7 +79,7 @@ def power(b: Builder, call: Call) -> Value:
 
 @rule("Mod")
 def modulo(b: Builder, call: Call) -> Value:
-    """The sign of the divisor, or with `fmod` that of the dividend (exact as long as the quotient is)."""
+    """A rest with the sign of the divisor, or with `fmod` of the dividend (exact as long as the quotient is)."""
     left, right = call.input(0), call.input(1)
     if not call.attrs.bool("fmod"):
         rest = b.mod(left, right)
@@ -93,7 +93,10 @@ def modulo(b: Builder, call: Call) -> Value:
 
 @rule("BitShift")
 def bit_shift(b: Builder, call: Call) -> Value:
-    """By powers of two, rounded down; a shift by as many bits as there are, or more, leaves nothing but the sign."""
+    """A product with a power of two, or a quotient by one, rounded down.
+
+    A shift by as many bits as there are, or more, leaves 0, or to the right -1 of a negative number.
+    """
     x, count = call.input(0), call.input(1)
     bits = 8 * x.type.element.size
     powers = b.constant(np.left_shift(1, np.arange(bits, dtype=np.uint64)), x.type.element)
@@ -105,7 +108,7 @@ def bit_shift(b: Builder, call: Call) -> Value:
     if x.type.element.numpy.kind == "u":
         return b.select(beyond, zero, b.divide(x, factor))
     sign = b.select(b.less(x, zero), scalar(b, -1, x), zero)
-    # For signed numbers the power of the highest bit is negative, and all that is left of a number is its sign.
+    # The power for the highest bit is negative as a signed number, and can't divide; that shift leaves the sign only.
     below = b.divide(b.subtract(x, b.mod(x, b.maximum(factor, scalar(b, 1, x)))), b.maximum(factor, scalar(b, 1, x)))
     return b.select(b.less(count, scalar(b, bits - 1, count)), below, sign)
 

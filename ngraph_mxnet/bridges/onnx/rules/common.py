@@ -15,7 +15,9 @@ MOST_ELEMENTS = 1 << 28
 
 
 def require_size(count: int) -> None:
-    """Raises:
+    """Refuse a tensor of more than `MOST_ELEMENTS` elements.
+
+    Raises:
         UnsupportedError: there are too many elements.
     """
     if count > MOST_ELEMENTS:
@@ -23,7 +25,7 @@ def require_size(count: int) -> None:
 
 
 def require_table(shape: Iterable[int], bytes_each: int) -> None:
-    """Before an array of this shape is made: beyond the bound it would be refused as a constant, too late.
+    """Refuse a constant of this shape before its array is made, which would take the memory first.
 
     Raises:
         UnsupportedError: it has too many bytes.

@@ -57,7 +57,8 @@ def _tensor(item: Item) -> Value:
 
 @rule("Loop")
 def loop(b: Builder, call: Call) -> list[Item]:
-    """Repeated in the graph: the trip count, and the condition after each trip, must be known at compile time."""
+    """The body is repeated in the graph: the trip count and the condition after each trip must be known when it is
+    compiled."""
     body = call.attrs.graph("body")
     trips = call.static_ints(0, "the trip count")[0] if call.optional(0) is not None else MOST_TRIPS + 1
     going = call.static(1, "the condition").all() if call.optional(1) is not None else True
@@ -84,7 +85,8 @@ def loop(b: Builder, call: Call) -> list[Item]:
 
 @rule("Scan")
 def scan(b: Builder, call: Call) -> list[Value]:
-    """Repeated in the graph, once for each place along the scanned axes, in opset 8 for each element of a batch."""
+    """The body is repeated in the graph for each place along the scanned axes; in opset 8 for each element of a batch,
+    too."""
     attrs, body, scanned = call.attrs, call.attrs.graph("body"), call.attrs.int("num_scan_inputs")
     first = 1 if call.opset < 9 else 0
     if first and call.optional(0) is not None:
@@ -112,7 +114,7 @@ def _element(b: Builder, x: Value, place: int) -> Value:
 
 def _scanned(b: Builder, call: Call, body: onnx.GraphProto, values: list[Value], count: int, in_axes: Ints,
              out_axes: Ints, in_back: Ints, out_back: Ints) -> list[Value]:
-    """`count` of the values are the state, the others are scanned."""
+    """The results of a Scan: the first `count` of the values are the state, the others are scanned."""
     state, inputs = values[:count], values[count:]
     places = [normal_axis(axis, value.type.rank) for axis, value in zip(in_axes, inputs, strict=True)]
     inputs = [flipped(b, value, axis) if back else value

@@ -62,7 +62,7 @@ def convolution_transpose(b: Builder, call: Call) -> Value:
         raise ModelError(f"group={groups}: the weight {weight.type} does not fit the data {x.type}")
     if count > 3:
         raise UnsupportedError(f"{count} spatial axes; supported: 1 to 3")
-    # What `pads` cuts off behind beyond what it does in front.
+    # `pad` cuts as much off the end as off the beginning: `adjust` corrects it where `ends` differ.
     adjust = tuple(more + begin - end for more, begin, end in zip(extra, begins, ends, strict=True))
     out = transposed_convolution(b, x, weight, groups=groups, stride=strides, dilate=dilations, pad=begins,
                                  adjust=adjust)

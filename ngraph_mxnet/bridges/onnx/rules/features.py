@@ -34,7 +34,7 @@ def array_feature_extractor(b: Builder, call: Call) -> Value:
 
 @rule("TfIdfVectorizer")
 def tf_idf_vectorizer(b: Builder, call: Call) -> Value:
-    """How often each n-gram of numbers in the pool occurs in a row, its elements up to `max_skip_count` + 1 apart."""
+    """How often each n-gram of the pool occurs in a row; its numbers lie at most `max_skip_count` + 1 places apart."""
     x, attrs = call.input(0), call.attrs
     pool, starts = attrs.ints("pool_int64s", None), attrs.ints("ngram_counts")
     places, weights = attrs.ints("ngram_indexes"), attrs.floats("weights", None)
@@ -82,7 +82,7 @@ _MEMBER = 6
 
 @dataclass(frozen=True)
 class _Trees:
-    """A node or leaf in each place, leaves after the nodes."""
+    """All trees in arrays: each node and each leaf has a place, the leaves behind the nodes."""
 
     feature: np.ndarray
     mode: np.ndarray
@@ -97,7 +97,7 @@ class _Trees:
 
 @rule("TreeEnsemble", domain=_ML)
 def tree_ensemble(b: Builder, call: Call) -> Value:
-    """All trees of all rows go down together, a level a step; leaves lead to themselves."""
+    """All rows walk down all trees together, one level in each step; a leaf leads to itself."""
     x, attrs = call.input(0), call.attrs
     if attrs.int("post_transform", 0):
         raise UnsupportedError(f"post_transform={attrs.int('post_transform')}; supported: none")
@@ -176,7 +176,7 @@ def _read_trees(call: Call) -> _Trees:
 
 
 def _between_nan(values: np.ndarray) -> list[np.ndarray]:
-    """Sets of members, each ended by NaN."""
+    """The sets of numbers in a list where a NaN ends each set."""
     ends = np.flatnonzero(np.isnan(values))
     return [part[~np.isnan(part)] for part in np.split(values, ends + 1)]
 

@@ -110,13 +110,16 @@ def cumulative(b: Builder, call: Call) -> Value:
 
 
 def _later(b: Builder, x: Value, axis: int, places: int, before: float) -> Value:
-    """x moved up by `places` along the axis, `before` in front."""
+    """x moved by `places` towards the end of the axis; the places that become free hold `before`."""
     room = [places if i == axis else 0 for i in range(x.type.rank)]
     return b.pad(slice_axis(b, x, axis, 0, x.shape[axis] - places), pads_begin=room, value=float(before))
 
 
 def _running_product(b: Builder, x: Value, axis: int) -> Value:
-    """The product of each element and all before it: that of 2, 4, 8, ... neighbours, each from two of half as many."""
+    """The product of each element and all before it.
+
+    Each step doubles how many neighbours a product covers: two products of half as many are multiplied.
+    """
     reach = 1
     while reach < x.shape[axis]:
         x = b.multiply(x, _later(b, x, axis, reach, 1))

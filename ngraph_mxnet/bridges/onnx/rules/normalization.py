@@ -16,7 +16,7 @@ from ngraph_mxnet.ir import Builder, Value
 
 @rule("BatchNormalization")
 def batch_normalization(b: Builder, call: Call) -> Value | list[Value]:
-    """With the statistics of its inputs; with `training_mode` those of the data, and the running ones."""
+    """By the statistics that are inputs; with `training_mode` by the data's own, and the running ones are results."""
     x, *vectors = (call.input(i) for i in range(5))
     momentum = call.attrs.float("momentum", 0.9)
     if call.opset < 7:
@@ -24,7 +24,7 @@ def batch_normalization(b: Builder, call: Call) -> Value | list[Value]:
     if call.opset < 9 and not call.attrs.bool("spatial", True):
         raise UnsupportedError("spatial=0: statistics of each activation")
     scale = call.static_value(vectors[0])
-    if scale is not None and (scale == 1).all():  # none, in most frameworks' words: folded away
+    if scale is not None and (scale == 1).all():  # most frameworks write ones for no scale: a constant folds
         vectors[0] = b.constant(scale)
     if call.attrs.bool("training_mode"):
         return _with_own_statistics(b, x, vectors, momentum, call.attrs.float("epsilon", 1e-5))

@@ -105,7 +105,7 @@ def _ends(sizes: Ints, kernel: Ints, strides: Ints, begins: Ints, ends: Ints) ->
 
 def _by_taps(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: Ints, begins: Ints, ends: Ints, *,
              ceil: bool, outside: float, divided: bool, include: bool) -> Value:
-    """The sum (or, with `outside` of -inf, the maximum) of each window, tap by tap; `divided` by its elements."""
+    """The sum of each window, tap by tap, or with `outside` of -inf the maximum; if `divided`, over its elements."""
     _require_taps(kernel)
     sizes = x.shape[2:]
     reach = tuple((size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True))
@@ -157,7 +157,7 @@ def _with_places(b: Builder, x: Value, kernel: Ints, strides: Ints, dilations: I
             lowest = -np.inf if x.type.element.is_float else np.iinfo(x.type.element.numpy).min
             best = b.broadcast(scalar(b, lowest, x), shape=part.shape)
             place = b.broadcast(b.constant(-1, "i64"), shape=part.shape)
-        # What is not greater than nothing at all is taken where nothing was before.
+        # The first element of a window is taken even if it is not greater than `lowest`, where `best` starts.
         better = b.logical_or(b.greater(part, best), b.less(place, scalar(b, 0, place)))
         taken = b.logical_and(better, b.constant(inside))
         best, place = b.select(taken, part, best), b.select(taken, here, place)

@@ -19,7 +19,7 @@ MICROSOFT = "com.microsoft"
 _EXACT = 1 << 24
 """Up to here float32 holds every whole number."""
 _HALF = 16
-"""A factor is cut in two at four bits, so that sums of products with either part stay exact for long."""
+"""A factor is cut into two parts at four bits, so that sums of many products with either part stay exact."""
 
 
 def _for(b: Builder, parameter: Value, x: Value, axis: int) -> Value:
@@ -98,7 +98,7 @@ def dynamic_quantize_linear(b: Builder, call: Call) -> list[Value]:
 
 
 def dynamically_quantized(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """To u8 by the range of the data, widened to hold 0: with its scale and zero point."""
+    """The data in u8, by their range (which is widened to hold 0), the scale, and the zero point."""
     axes = tuple(range(x.type.rank))
     zero = scalar(b, 0, x)
     greatest = b.maximum(b.reduce_max(x, axes=axes), zero)
@@ -155,7 +155,7 @@ def _whole(b: Builder, high: Value, low: Value) -> Value:
 
 
 def _parts(terms: int, each: int = 1) -> list[tuple[int, int]]:
-    """Ranges of terms, each of `each` products of at most 255 times 16, whose sums float32 holds."""
+    """Ranges of terms whose sums float32 holds exactly; a term is `each` products, of at most 255 times 16."""
     most = _EXACT // (255 * _HALF) // each
     if not most:
         raise UnsupportedError(f"sums of {each} integer products; supported: up to {_EXACT // (255 * _HALF)}")
@@ -169,7 +169,7 @@ def matmul_integer(b: Builder, call: Call) -> Value:
 
 def integer_product(b: Builder, left: Value, right: Value, left_zero: Value | None,
                     right_zero: Value | None) -> Value:
-    """i32 sums of products of bytes: two float32 products for each few thousand terms, each of them exact."""
+    """i32 sums of products of bytes, by float32 products that are exact: two for every few thousand terms."""
     a, c = _centred(b, left, left_zero, -2), _centred(b, right, right_zero, -1)
     sums = []
     for begin, end in _parts(left.shape[-1]):
@@ -181,7 +181,7 @@ def integer_product(b: Builder, left: Value, right: Value, left_zero: Value | No
 
 @rule("ConvInteger")
 def conv_integer(b: Builder, call: Call) -> Value:
-    """i32 sums of products of bytes, of two float32 convolutions for each few channels."""
+    """i32 sums of products of bytes, by float32 convolutions that are exact: two for every few channels."""
     x, weight = call.input(0), call.input(1)
     data, kernel = _centred(b, x, call.optional(2), 1), _centred(b, weight, call.optional(3), 0)
     parts = _parts(weight.shape[1], prod(weight.shape[2:]))

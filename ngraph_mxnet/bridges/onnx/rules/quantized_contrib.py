@@ -26,12 +26,12 @@ from ngraph_mxnet.ir.types import ElementType, f32
 
 
 def _read(b: Builder, call: Call, position: int, axis: int = 1) -> Value:
-    """Inputs `position` and the two behind it: a tensor, its scale, its zero point."""
+    """The reals of the tensor that is input `position`; the two inputs behind it are its scale and zero point."""
     return dequantized(b, call.input(position), call.input(position + 1), call.optional(position + 2), axis)
 
 
 def _written(b: Builder, call: Call, x: Value, position: int, element: ElementType, axis: int = 1) -> Value:
-    """As inputs `position` and the one behind it say: a scale and a zero point."""
+    """x quantised: input `position` is the scale, the one behind it the zero point."""
     return quantized(b, x, call.input(position), call.optional(position + 1), element, axis)
 
 
@@ -50,14 +50,14 @@ def activation(b: Builder, call: Call) -> Value:
 
 @rule("QLinearSoftmax", domain=MICROSOFT)
 def quantized_softmax(b: Builder, call: Call) -> Value:
-    """As Softmax of the operator set that an attribute names."""
+    """Softmax as the operator set defines it that the attribute `opset` names."""
     inner = replace(call, op="Softmax", inputs=[_read(b, call, 0)], opset=call.attrs.int("opset"))
     return _written(b, call, softmax_of(b, inner), 3, call.input(0).type.element)
 
 
 @rule("QLinearConcat", domain=MICROSOFT)
 def quantized_concat(b: Builder, call: Call) -> Value:
-    """The result's scale and zero point come first."""
+    """Inputs are the result's scale and zero point, then three for each tensor."""
     if len(call.inputs) < 5 or len(call.inputs) % 3 != 2:
         raise ModelError(f"found {len(call.inputs)} inputs, expected 2 and 3 for each tensor")
     parts = [_read(b, call, position) for position in range(2, len(call.inputs), 3)]
@@ -86,7 +86,7 @@ def quantized_pool(b: Builder, call: Call) -> Value:
 
 
 def _scaled(b: Builder, sums: Value, scales: Sequence[Value], bias: Value | None) -> Value:
-    """i32 sums times all scales, one for all or one for each column, and a bias."""
+    """i32 sums times all of `scales`, each one number or one for each column, plus a bias."""
     out = b.convert(sums, element=f32)
     factor = None
     for scale in scales:
@@ -119,7 +119,7 @@ def _turned(b: Builder, call: Call, position: int, name: str) -> Value:
 
 @rule("QGemm", domain=MICROSOFT)
 def quantized_gemm(b: Builder, call: Call) -> Value:
-    """alpha A B + C, whose C are whole numbers of the products' scale; quantised if there is a scale for the result."""
+    """alpha (A B + C), where C has whole numbers at the scale of A B; quantised if there is a scale for the result."""
     left, right, bias = _turned(b, call, 0, "transA"), _turned(b, call, 3, "transB"), call.optional(6)
     sums = integer_product(b, left, right, call.optional(2), call.optional(5))
     if bias is not None:

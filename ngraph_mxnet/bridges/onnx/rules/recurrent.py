@@ -1,4 +1,4 @@
-"""RNN, LSTM and GRU: the IR's `rnn` where it has what they ask for, else a step of the graph for each of theirs."""
+"""RNN, LSTM and GRU: the IR's `rnn` where it can do what is asked for, else the cell is repeated for each step."""
 
 from __future__ import annotations
 

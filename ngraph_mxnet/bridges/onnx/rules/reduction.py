@@ -46,7 +46,7 @@ def reduce(b: Builder, call: Call) -> Value:
 
 
 def _extreme(b: Builder, op: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
-    """The greatest or least of no elements: what no element is beyond."""
+    """The maximum or minimum of no elements: the least or the greatest number that the element type has."""
     dtype = x.type.element.numpy
     if dtype.kind == "f":
         edges = (-np.inf, np.inf)

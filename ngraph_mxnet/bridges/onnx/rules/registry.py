@@ -36,20 +36,22 @@ class Call:
     inputs: list[Item | None]
     """None where an optional input is left out; missing at the end."""
     outputs: int
-    """How many it has, trailing ones that are left out aside."""
+    """How many outputs the node has; left-out ones at the end do not count."""
     opset: int
-    """The version of its domain's operators."""
+    """The version of the operators of the node's domain."""
     static_value: Callable[[Value], np.ndarray | None]
-    """The elements of a value that depends on no data."""
+    """Gives the elements of a value that depends on no data; None of others."""
     required_value: Callable[[Value], np.ndarray | None]
-    """The same, if need be of inputs as they are at this call, for which the model is then compiled."""
+    """Does the same, and may use the elements that inputs have at this call: the model is then compiled for these."""
     lower_body: Callable[[onnx.GraphProto, Sequence[Item]], list[Item]]
     """Lowers a subgraph in place, its inputs bound to values."""
     to_array: Callable[[onnx.TensorProto], np.ndarray]
 
     def input(self, position: int) -> Value:
-        """Raises:
-            ModelError: it is left out.
+        """A tensor that must be there.
+
+        Raises:
+            ModelError: it is left out, or no tensor.
         """
         value = self.optional(position)
         if value is None:
@@ -57,7 +59,9 @@ class Call:
         return value
 
     def optional(self, position: int) -> Value | None:
-        """Raises:
+        """A tensor; None if it is left out.
+
+        Raises:
             ModelError: it is no tensor.
         """
         item = self.optional_item(position)
@@ -81,7 +85,9 @@ class Call:
         return item
 
     def sequence(self, position: int) -> tuple[Value, ...]:
-        """Raises:
+        """The tensors of a sequence.
+
+        Raises:
             ModelError: it is no sequence.
         """
         item = self.item(position)
@@ -137,5 +143,5 @@ def find_rule(op: str, domain: str = "") -> Rule | None:
 
 
 def all_rules() -> dict[tuple[str, str], Rule]:
-    """Every rule by domain and operator: who has this module has imported the package, and with it all families."""
+    """Every rule by domain and operator: importing this module imports its package, and so all families."""
     return _RULES

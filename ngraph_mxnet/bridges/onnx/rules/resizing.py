@@ -161,7 +161,7 @@ def _resized(b: Builder, x: Value, sizes: Sequence[int], scales: Sequence[float]
 
 def _is_image_op(x: Value, sizes: Sequence[int], scales: Sequence[float], mode: str, coordinates: str, exclude: bool,
                  antialias: bool) -> bool:
-    """The IR's `resize` gives the same: linear over the two axes of images, scales that are the sizes' ratios."""
+    """Whether the IR's `resize` gives the same: linear, over the axes of images, with scales that the sizes make."""
     if mode != "linear" or exclude or antialias or x.type.rank != 4 or x.type.element != f32 or not x.type.size:
         return False
     if tuple(sizes[:2]) != x.shape[:2] or min(sizes[2:]) < 2:
@@ -172,7 +172,7 @@ def _is_image_op(x: Value, sizes: Sequence[int], scales: Sequence[float], mode: 
 
 def _is_nearest_image(x: Value, sizes: Sequence[int], scales: Sequence[float], coordinates: str, how: str,
                       regions: Sequence[tuple[float, float]]) -> bool:
-    """The IR's `resize` gives the same: output i of R is element floor(i S / R) on the two axes of images."""
+    """Whether the IR's `resize` gives the same: output i of R is element floor(i S / R) on the two axes of images."""
     if x.type.rank != 4 or x.type.element != f32 or not x.type.size or not min(sizes):
         return False
     if tuple(sizes[:2]) != x.shape[:2] or coordinates == "tf_crop_and_resize":

@@ -47,14 +47,14 @@ def grid_sample(b: Builder, call: Call) -> Value:
 
 
 def _unscaled(b: Builder, at: Value, size: int, corners: bool, mode: str) -> Value:
-    """From [-1, 1] to pixels."""
+    """Places in pixels, of places in [-1, 1]."""
     half = scalar(b, (size - 1) / 2 if corners else size / 2, at)
     place = b.add(b.multiply(at, half), scalar(b, (size - 1) / 2, at))
     return b.round(place) if mode == "nearest" else place
 
 
 def _inside(b: Builder, at: Value, size: int, corners: bool, padding: str) -> Value:
-    """A place outside the image's borders, moved to the border or reflected at it."""
+    """Places, of which those outside the image are moved to its border, reflected at it, or left, as `padding` says."""
     if padding == "zeros":
         return at
     if padding == "reflection":
@@ -65,7 +65,7 @@ def _inside(b: Builder, at: Value, size: int, corners: bool, padding: str) -> Va
 
 
 def _reflected(b: Builder, at: Value, size: int, corners: bool) -> Value:
-    """At -1/2 and size - 1/2, or with `corners` at 0 and size - 1, again and again."""
+    """Places reflected at -1/2 and size - 1/2 (with `corners` at 0 and size - 1) until they lie between the two."""
     least, span = (0.0, size - 1.0) if corners else (-0.5, float(size))
     if not span:
         return b.multiply(at, scalar(b, 0, at))
@@ -75,9 +75,10 @@ def _reflected(b: Builder, at: Value, size: int, corners: bool) -> Value:
 
 
 def _bilinear(b: Builder, x: Value, at: Sequence[Value], places: Sequence[int], *, reach: float) -> Value:
-    """By the op for this, which counts from -1 to 1 over the centres of the pixels.
+    """Linear samples by the op `bilinear_sample`, which counts from -1 to 1 over the centres of the pixels.
 
-    Places further out than `reach` pixels are as if they were there: of zeros that is one, else the border.
+    A place more than `reach` pixels outside the image is moved to that distance: 1 where zeros surround it, as all
+    further out is 0, too; else 0, which is the border.
     """
     scaled = []
     for place, size in zip(at, x.shape[2:], strict=True):
@@ -88,7 +89,7 @@ def _bilinear(b: Builder, x: Value, at: Sequence[Value], places: Sequence[int], 
 
 
 def _weighted(b: Builder, x: Value, at: Sequence[Value], mode: str, padding: str, corners: bool) -> Value:
-    """The sum over the taps around each place."""
+    """The elements around each place, times their weights, added up."""
     taps = [_taps(b, place, mode) for place in at]
     total = None
     for chosen in product(*taps):
@@ -102,7 +103,7 @@ def _weighted(b: Builder, x: Value, at: Sequence[Value], mode: str, padding: str
 
 
 def _taps(b: Builder, at: Value, mode: str) -> list[tuple[Value, Value | None]]:
-    """Along an axis: whole places, and the weight of each."""
+    """The whole places next to each place along an axis, each with its weight (None: 1)."""
     if mode == "nearest":
         return [(at, None)]
     low = b.floor(at)

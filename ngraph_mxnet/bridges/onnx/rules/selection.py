@@ -20,7 +20,7 @@ _WHOLE = 1 << 24
 
 
 def _first(b: Builder, call: Call, value: Value, count: Value, axis: int) -> Item:
-    """The first `count` places along the axis, at once where their number is known."""
+    """The first `count` places along the axis: a slice if `count` is known at compile time, else something ragged."""
     known = call.static_value(count)
     return Ragged(value, count, axis) if known is None else slice_axis(b, value, axis, 0, int(known))
 
@@ -59,7 +59,8 @@ def compress(b: Builder, call: Call) -> Item:
 
 @rule("Unique")
 def unique(b: Builder, call: Call) -> list[Item]:
-    """The elements of the flat tensor, the first place of each, which one is where, and how often each occurs."""
+    """The distinct elements of the flat tensor, the first place of each, for each place the number of its element, and
+    how often each occurs."""
     x, ordered = call.input(0), call.attrs.bool("sorted", True)
     size = x.type.size
     if call.attrs.int("axis", None) is not None and x.type.rank != 1:
@@ -76,7 +77,7 @@ def unique(b: Builder, call: Call) -> list[Item]:
     first = b.scatter_nd(b.constant(np.full(size, size, np.int64)), at, order, reduction="min")
     often = b.scatter_nd(b.constant(np.zeros(size, np.int64)), at, ones, reduction="add")
     inverse = b.scatter_nd(b.constant(np.zeros(size, np.int64)), b.reshape(order, shape=(1, size)), group)
-    if not ordered:  # by first place
+    if not ordered:  # in the order of their first places
         moved = b.argsort(first, axis=0)
         numbers = b.scatter_nd(b.constant(np.zeros(size, np.int64)), b.reshape(moved, shape=(1, size)),
                                iota(b, size, 0, 1))

@@ -1,4 +1,4 @@
-"""Fourier transforms, as products with the matrices of their waves, and filters of spectra."""
+"""Fourier transforms, as products with matrices of cosines and sines, and filters of spectra."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def transformed(b: Builder, x: Value, points: int, *, inverse: bool, onesided: b
     cosine, sine = np.cos(angle), np.sin(angle) * (1 if inverse else -1)
     if inverse:
         cosine, sine = cosine / points, sine / points
-    if real_result:  # of the other half come the conjugates
+    if real_result:  # the half that is not there would add the conjugates
         weight = np.full((x.shape[-2], 1), 2.0)
         weight[0] = 1
         if points % 2 == 0:

@@ -7,9 +7,9 @@ from typing import Any
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Span, span
 
 MOST_KEYS = 2048
-"""Six queries' scores are what a task holds at least, on its stack."""
+"""The most keys: a task has the scores of six queries or more on its stack, which holds `MOST_SCORES`."""
 MOST_SCORES = 12_288
-"""Floats of a task's scores."""
+"""The most scores of a task, in floats."""
 SIX = 6
 """Queries that share a register tile."""
 _MASK_BYTES = {1: 1, 2: 4}
@@ -42,7 +42,7 @@ ATTENTION = Kernels(
          "v_outer v_inner v_row out_outer out_inner out_row mask_outer mask_inner mask_row mask_column",
     sizes=7, floats="scale fill", tasks=lambda p: p.outer * p.inner * -(-p.queries // p.rows), reach=_reach,
 )
-"""Batch dimensions, sizes, queries a task (a multiple of six, or all), kinds, strides.
+"""The ints are two batch dimensions, sizes, the queries of a task (`rows`: a multiple of six, or all), kinds, strides.
 
 `mask_kind`: 0 none, 1 bool, 2 float32 to be added. `key_matrix`: floats between two matrices of packed keys. There are
 at most `MOST_KEYS` keys; `rows` by keys, rounded up to 16, is at most `MOST_SCORES`.

@@ -7,7 +7,7 @@ from typing import Any
 from ngraph_mxnet.targets.cpu.params.record import Kernels, Span, whole
 
 NUMBERS = 6
-"""That the kernel keeps of each row it looks at."""
+"""How many numbers the kernel stores for each row that it looks at."""
 
 
 def _reach(p: Any, size: int) -> list[Span]:
@@ -23,4 +23,4 @@ BOX_NMS = Kernels(
     ints="n rows columns topk coordinates score id background across_ids center in_place", sizes=4,
     floats="overlap valid", tasks=lambda p: p.n, reach=_reach, keeps="order",
 )
-"""topk is at most rows, an id < 0 none."""
+"""`topk` is at most `rows`; an `id` below 0 says that there is no such column."""

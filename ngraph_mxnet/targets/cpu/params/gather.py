@@ -63,5 +63,5 @@ def gathering(shape: Sequence[int], axis: int, count: int, *, wrap: bool = False
 
 
 def scattered(rows: int, inner: int, count: int) -> dict[str, int]:
-    """`count` rows of `inner` elements into `rows`."""
+    """The ints that write `count` rows of `inner` elements each into a tensor of `rows` rows."""
     return {"rows": rows, "inner": inner, "count": count, "columns": max(1, min(inner, GRAIN // max(count, 1)))}

@@ -38,7 +38,7 @@ ZERO_HALO = Kernels(
     "zero_halo", tensors=">images", ints="planes height width top bottom left right words", sizes=3,
     tasks=lambda p: p.planes, reach=_halo_reach,
 )
-"""A plane is a block of an image; a pixel has so many 4-byte words."""
+"""A plane is one block of channels of an image; `words` are the 4-byte words of a pixel."""
 
 
 def _packed_reach(p: Any, size: int) -> list[Span]:
@@ -58,7 +58,7 @@ PACK_CONTRACTION = Kernels(
     sizes=8, reach=_packed_reach,
     tasks=lambda p: p.supers * -(-p.merged * p.oc_per_group // p.oc_tile) * -(-p.merged * p.ic_per_group // p.lanes),
 )
-"""groups = supers * merged, lanes is 16 (k16) or 1 (k1)."""
+"""A convolution has `supers` * `merged` groups; `lanes` is 16 (for k16) or 1 (for k1)."""
 
 PACK_DEPTHWISE = Kernels(
     "pack_depthwise", tensors="weights >packed", ints="channels kernel_h kernel_w channel_stride kh_stride kw_stride",

@@ -17,7 +17,7 @@ def _first_line(p: Any, _: int) -> int:
 
 
 def _record(op: str, result: Callable[[Any, int], int], keeps: str = "") -> Kernels:
-    """`result`: bytes of a line of the output."""
+    """The record of `op`'s kernels; `result` gives the bytes of one line of the output."""
     return Kernels(
         {f"{op}_{element}": size for element, size in _ELEMENTS.items()}, tensors="data >output",
         ints="outer size inner descending count", sizes=3, tasks=lambda p: p.outer * p.inner, keeps=keeps,
@@ -29,4 +29,4 @@ def _record(op: str, result: Callable[[Any, int], int], keeps: str = "") -> Kern
 ARGSORT = _record("argsort", lambda p, size: 16 * p.size, "output")
 FIRST = _record("first", _first_line, "output")
 CUMSUM = _record("cumsum", lambda p, size: size * p.size)
-"""Data is [outer][size][inner]; running sums take the first three, full sorts all but the last."""
+"""Data is [outer][size][inner]. Running sums use no ints but these three, full sorts all but `count`."""

@@ -9,7 +9,7 @@ from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, Kernels, Span, b
 
 
 def _pool_reach(out_size: int, p: Any, size: int) -> list[Span]:
-    """Windows are clipped to the image, wherever they lie."""
+    """The whole input and output: kernels clip windows to the image, so nothing outside is touched."""
     places, windows = zip(p[5:8], p[11:14], strict=True), zip(p[8:11], (1, p.dilation_h, p.dilation_w), strict=True)
     if max((count - 1) * step for count, step in (*places, *windows)) > MOST:
         raise ValueError(f"windows of {p[8:11]} with strides {p[11:14]}")
@@ -32,10 +32,10 @@ POOLS = {
     "_bf16": _pools("max_pool_blocked_bf16 avg_pool_blocked_bf16", 2, 2),
     "_bf16_f32": _pools("avg_pool_blocked_bf16_f32", 2, 4),
 }
-"""By the end of the kernels' names, which tells how operands are stored. All take the same ints.
+"""The records by the end of their kernels' names, which tells how operands are stored. All take the same ints.
 
-`in_*` and `out_*` are strides, but `out_d`, `out_h` and `out_w` sizes; the depth, which has no dilation, is 1 in two
-dimensions."""
+`out_d`, `out_h` and `out_w` are sizes, all other `in_*` and `out_*` are strides. Depth has no dilation; in two
+dimensions the sizes of the depth are 1."""
 
 
 def _reach(p: Any, size: int) -> list[Span]:

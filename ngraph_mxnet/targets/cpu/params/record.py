@@ -30,15 +30,15 @@ class Params:
         self.record, self._ints, self._floats = record, [int(i) for i in ints], list(floats)
 
     def ints(self) -> list[int]:
-        """In the kernel's order."""
+        """The ints, in the kernel's order."""
         return self._ints
 
     def floats(self) -> list[float]:
-        """In the kernel's order."""
+        """The floats, in the kernel's order."""
         return self._floats
 
     def followed_by(self, ints: Iterable[int] = (), floats: Iterable[float] = ()) -> Params:
-        """With numbers that have no names; see `Kernels.more`."""
+        """These numbers, and behind them further ones that have no names; see `more` of `Kernels`."""
         return Params(self.record, (*self._ints, *ints), (*self._floats, *floats))
 
     @property
@@ -50,14 +50,18 @@ class Params:
 class Kernels:
     """The record of a kernel, or of several that take the same; called with a number for each name it gives `Params`.
 
-    kernels: names, or names with the bytes of the element that `reach` is given for each (4 if not said).
+    The functions `tasks`, `reach` and `more` get the ints of a call as a named tuple.
+
+    kernels: the kernels' names. As a mapping, each name has the bytes of an element, which `reach` gets (else 4).
     tensors: the operands in order; `>name` is written, `name?` may be left out.
     ints, floats: names in order; the first `sizes` of the ints count something and are at least 1.
-    tasks: how many there are, of a named tuple of the ints.
-    reach: the bytes that a call touches of each operand, of the named tuple and the element's bytes, whatever is in the
-        operands but what it keeps. May raise ValueError for numbers that no lowering gives.
-    keeps: operands where a call keeps what it relies on: nothing else may write there meanwhile.
-    more: how many ints and floats without names follow, of the named tuple.
+    tasks: gives the number of tasks.
+    reach: gives the bytes of each operand that a call touches, from the ints and the bytes of an element. They must not
+        depend on what is in the operands, other than in those that `keeps` names. It may raise ValueError for numbers
+        that no lowering gives.
+    keeps: operands in which a call stores numbers that it reads again and relies on, so that nothing else may write
+        there meanwhile.
+    more: gives the numbers of ints and floats without names that follow those with names.
     """
 
     def __init__(self, kernels: str | Mapping[str, int], *, tensors: str, ints: str, sizes: int,
@@ -117,18 +121,21 @@ def by_name(names: str | Iterable[str], values: Iterable[Any]) -> dict[str, Any]
 
 
 def span(operand: str, size: int, *axes: tuple[int, int], last: int = 1) -> Span:
-    """Elements of `size` bytes along `axes`, (how many, stride in elements); at every place are `last` of them."""
+    """The bytes of elements of `size` bytes each along `axes`, which are pairs (how many, stride in elements).
+
+    At every place of the axes lie `last` contiguous elements.
+    """
     reach = [(count - 1) * stride for count, stride in axes]
     return (operand, size * sum(min(r, 0) for r in reach), size * (sum(max(r, 0) for r in reach) + last))
 
 
 def whole(operand: str, size: int, *counts: int) -> Span:
-    """Contiguous elements of `size` bytes."""
+    """The bytes of a contiguous tensor of these sizes, whose elements have `size` bytes."""
     return operand, 0, size * prod(counts)
 
 
 def blocked_span(operand: str, size: int, *axes: tuple[int, int]) -> Span:
-    """Whole pixels of 16 channels of a blocked tensor."""
+    """`span` for a blocked tensor: at every place of the axes lies a pixel, which is 16 elements."""
     return span(operand, size, *axes, last=BLOCK)
 
 

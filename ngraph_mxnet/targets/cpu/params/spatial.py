@@ -1,4 +1,6 @@
-"""The records of resizing, sampling by a grid and regions of interest; the last six ints of the others are strides."""
+"""The records of resizing, sampling by a grid and regions of interest.
+
+The last six ints of the kernels on blocked tensors are strides."""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ from typing import Any
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Span, blocked_span, whole
 
 _MOST_SAMPLES = 1 << 12
-"""Along an axis of a bin: more would take minutes."""
+"""The most samples along an axis of a bin: more would take minutes."""
 
 
 def _images(p: Any, size: int, images: int) -> list[Span]:
-    """`images`: of the output."""
+    """What is touched of the blocked input and output; the latter has `images` images."""
     return [blocked_span("input", size, (p.n, p.in_n), (p.c16, p.in_c16), (p.h, p.in_row), (p.w, BLOCK)),
             blocked_span("output", size, (images, p.out_n), (p.c16, p.out_c16), (p.out_h, p.out_row), (p.out_w, BLOCK))]
 

@@ -28,7 +28,7 @@ WIDE_CODES: dict[str, dict[str, int]] = {
     "compare_f64": _COMPARISONS,
     "compare_i64": _COMPARISONS,
 }
-"""The ops of each kernel in `kernels/wide.py` that takes more than one, and their numbers."""
+"""The kernels in `kernels/wide.py` that compute several ops: for each the ops, and the number that chooses one."""
 
 EXPRESSIONS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
@@ -44,8 +44,9 @@ EXPRESSIONS: dict[str, tuple[str, str]] = {
     "logical_not": ("bool bool", ""),
     "select": ("bool f32 f32 f32", ""),
 }
-"""Elements of the operands, the output's last, and the names of `floats`, of the kernels that are named as their ops
-and compute without a call of libm, which no loop around it survives as vector code."""
+"""The kernels that are named as their ops and do not call libm: LLVM makes no vector code of a loop that calls it.
+
+Each has the element types of its operands, the output's last, and the names of its floats."""
 
 STRIDED: dict[str, tuple[str, str]] = {
     **EXPRESSIONS,
@@ -68,7 +69,7 @@ STRIDED: dict[str, tuple[str, str]] = {
        for pair in ("f32_bf16 bf16_f32 f16_f32 f32_f16 i16_i64 u16_i64 u32_i64 i64_i16 u64_f64 u64_f32 "
                     "f64_u64").split()},
 }
-"""Likewise, of all kernels on the strided convention."""
+"""All kernels on the strided convention, with the same two texts."""
 
 ELEMENT_BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8, "bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4,
                  "u32": 4, "i64": 8, "u64": 8, "b1": 1, "b2": 2, "b4": 4, "b8": 8}
@@ -82,7 +83,7 @@ def _tensors(count: int) -> str:
 
 @cache
 def _names(count: int) -> tuple[str, ...]:
-    """What the ints of a kernel of so many tensors are called."""
+    """The names of the ints of a kernel with `count` tensors."""
     return (*"rows chunk d0 d1 d2 d3 d4".split(), *(f"{tensor}{i}" for tensor in _tensors(count) for i in range(5)))
 
 
@@ -108,7 +109,7 @@ def _declare() -> None:
 
 _declare()
 LOOPS = {1: KERNELS["fill_4"], 2: KERNELS["copy_4"], 3: KERNELS["add"], 4: KERNELS["select"]}
-"""A record for each number of tensors; others have the same ints."""
+"""One record for each number of tensors: all records with as many tensors have the same ints."""
 
 
 def merged_dims(shape: Ints, strides: Sequence[Ints]) -> list[tuple[int, tuple[int, ...]]]:

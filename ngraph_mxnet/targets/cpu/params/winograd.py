@@ -67,7 +67,7 @@ OUTPUT = Kernels(
          "res_n res_c res_row out2_n out2_c out2_row row_step column_step",
     sizes=4, floats="lower upper lower2 upper2", tasks=lambda p: p.strip_rows * p.blocks, reach=_output_reach,
 )
-"""`flags` as `OUTPUT_FLAGS`."""
+"""`flags` is a sum of `OUTPUT_FLAGS`."""
 
 PACK = Kernels(
     "pack_winograd", tensors="weights >packed", ints="out_channels in_channels side oc_tile", sizes=4,
