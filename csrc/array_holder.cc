@@ -99,6 +99,17 @@ void ArrayHolder::leave() { entered.pop_back(); }
 
 std::shared_ptr<ArrayHolder> ArrayHolder::current() { return entered.empty() ? nullptr : entered.back(); }
 
+void ArrayHolder::made(std::shared_ptr<CompiledGraph> graph) {
+  ops_.fetch_add(1);
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
+  latest_ = graph;
+}
+
+std::shared_ptr<CompiledGraph> ArrayHolder::latest() const {
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
+  return latest_.lock();
+}
+
 ArrayHolder::Look ArrayHolder::look(std::uint64_t user, const std::vector<InputTensor>& tensors,
                                     const std::vector<std::size_t>& bytes) {
   Look found;

@@ -14,6 +14,8 @@
 
 namespace ngraph_mxnet {
 
+class CompiledGraph;
+
 struct InputTensor {
   char* data;
   // Rises whenever the framework writes to the tensor; none when nobody keeps count.
@@ -62,8 +64,11 @@ class ArrayHolder {
   // For whom this thread makes ops now, or null.
   static std::shared_ptr<ArrayHolder> current();
 
-  // How many ops were made for it.
-  std::atomic<std::size_t> ops{0};
+  // An op was made for it, which runs this.
+  void made(std::shared_ptr<CompiledGraph> graph);
+  // How many were, and what the last of them runs, as long as somebody else holds that; else null.
+  std::size_t ops() const { return ops_.load(); }
+  std::shared_ptr<CompiledGraph> latest() const;
 
  private:
   friend class OutsideWriters;
@@ -77,6 +82,8 @@ class ArrayHolder {
 
   std::unordered_map<std::uint64_t, std::vector<Sighting>> sightings_;  // by user, the latest last
   std::atomic<bool> distrusted_{false};
+  std::atomic<std::size_t> ops_{0};
+  std::weak_ptr<CompiledGraph> latest_;
 };
 
 // Memory of MXNet's arrays that others may write to: what `from_numpy`, `from_dlpack` and `to_dlpack_for_...` share.

@@ -1,5 +1,6 @@
 #include "compile_cache.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "content_hash.h"
@@ -53,6 +54,7 @@ CompileCache::Result CompileCache::get(CompileKey key,
   const EntryPtr entry = std::make_shared<Entry>();
   entry->key = std::move(key);
   entry->hash = hash;
+  entry->used = CompiledGraph::all_calls();
   entries_.push_front(entry);
   lock.unlock();
 
@@ -85,6 +87,7 @@ CompileCache::EntryPtr CompileCache::find(const CompileKey& key, std::uint64_t h
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
     if ((*entry)->hash == hash && (*entry)->key == key) {
       entries_.splice(entries_.begin(), entries_, entry);
+      (*entry)->used = CompiledGraph::all_calls();
       return *entry;
     }
   }
@@ -93,6 +96,10 @@ CompileCache::EntryPtr CompileCache::find(const CompileKey& key, std::uint64_t h
 
 // Drops the oldest of the graph's entries that are too many, and the oldest of all. What is being compiled stays.
 std::list<CompileCache::EntryPtr> CompileCache::evict(const CompileKey& key) {
+  for (const EntryPtr& entry : entries_) {
+    if (entry->result != nullptr) entry->used = std::max(entry->used, entry->result->last_call());
+  }
+  entries_.sort([](const EntryPtr& a, const EntryPtr& b) { return a->used > b->used; });
   std::list<EntryPtr> evicted;
   std::size_t same = 0, all = 0;
   for (auto entry = entries_.begin(); entry != entries_.end();) {

@@ -28,7 +28,7 @@ struct CompileKey {
   bool operator==(const CompileKey& other) const;
 };
 
-// Bounded and least-recently-used: so many shapes of each graph, and so many entries in all. Of several threads that
+// Bounded, and what was asked for or called longest ago goes first: so many shapes of each graph, and so many entries in all. Of several threads that
 // miss the same key one compiles and the others wait, with no lock held meanwhile: compiling takes the GIL, and whoever
 // holds it may come here.
 class CompileCache {
@@ -64,6 +64,7 @@ class CompileCache {
     std::uint64_t generation = fork_generation();  // an older one's pending entry has no thread that compiles it
     Result result;
     std::string error;
+    std::size_t used = 0;  // how many calls of any graph there were when it was asked for or, at least, last called
   };
   using EntryPtr = std::shared_ptr<Entry>;
 
@@ -72,7 +73,7 @@ class CompileCache {
 
   ForkSafeMutex mutex_;
   ForkSafeCondition finished_;
-  std::list<EntryPtr> entries_;  // latest first
+  std::list<EntryPtr> entries_;  // asked for last first
   std::size_t shapes_ = 16;
   std::size_t hits_ = 0;
   std::size_t misses_ = 0;

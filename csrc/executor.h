@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -111,13 +112,28 @@ class CompiledGraph {
   // keep memory for their next runs together.
   virtual void set_graph(std::uint64_t) {}
 
-  // How often MXNet called it.
-  void count_call() { calls_.fetch_add(1, std::memory_order_relaxed); }
+  // Whether any thread may run it, with no regard to the GIL.
+  virtual bool runs_anywhere() const { return true; }
+
+  // What MXNet's calls come to: `run`, which is counted and timed.
+  void call(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder);
+
+  // How often MXNet called it, and how often any graph.
   std::size_t calls() const { return calls_.load(std::memory_order_relaxed); }
+  static std::size_t all_calls() { return all_calls_.load(std::memory_order_relaxed); }
+
+  // How many calls of any graph there were before its last one.
+  std::size_t last_call() const { return last_call_.load(std::memory_order_relaxed); }
+
+  // Of the calls, in seconds; infinite before the first.
+  double fastest() const { return fastest_.load(std::memory_order_relaxed); }
 
  private:
   std::vector<TensorSpec> inputs_, outputs_;
   std::atomic<std::size_t> calls_{0};
+  std::atomic<std::size_t> last_call_{0};
+  std::atomic<double> fastest_{std::numeric_limits<double>::infinity()};
+  static std::atomic<std::size_t> all_calls_;
 };
 
 class Executable : public CompiledGraph {

@@ -10,14 +10,17 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "array_view.h"
 #include "compile_cache.h"
 #include "content_hash.h"
+#include "copies.h"
 #include "cpu_features.h"
+#include "direct.h"
+#include "engine.h"
 #include "executor.h"
 #include "kernel_library.h"
 #include "mxnet_writers.h"
 #include "numpy_arrays.h"
-#include "plugin.h"
 #include "pushes.h"
 #include "python_executable.h"
 #include "python_runtime.h"
@@ -211,13 +214,19 @@ py::tuple take_trace() {
 }
 
 void connect_mxnet(const std::string& path) {
+  engine::connect(path);
+  ArrayView::connect(path);
   mxnet_writers::connect(path);
   pushes::connect(path);
+  direct::connect(path);
+  copies::connect(path);
 }
 
 Replacements mxnet_replacements() {
   auto all = mxnet_writers::replacements();
-  for (auto& one : pushes::replacements()) all.push_back(std::move(one));
+  for (const Replacements& more : {pushes::replacements(), direct::replacements()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
   return all;
 }
 
@@ -267,7 +276,7 @@ void define(py::module_& m) {
            "From now on it holds the NDArrays of these handles.")
       .def("release", &mxnet_writers::release, py::arg("arrays"), py::call_guard<py::gil_scoped_release>(),
            "Before it lets go of them.")
-      .def_property_readonly("ops", [](const ArrayHolder& holder) { return holder.ops.load(); },
+      .def_property_readonly("ops", &ArrayHolder::ops,
                              "How many ops were made for it.");
 
   m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
@@ -293,7 +302,19 @@ void define(py::module_& m) {
         "Forgets what was recorded; from now on each thread keeps its last spans.");
   m.def("trace_stop", &trace::stop);
   m.def("trace_take", &take_trace, "(labels, events, dropped): what was recorded, which is then forgotten.");
-  m.def("op_calls", &op_calls, "How often an NGraphSubgraphOp ran in this process.");
+  m.def("direct_executor", &direct::add_executor, py::arg("executor"), py::arg("holder"), py::arg("inputs"),
+        py::arg("outputs"), py::call_guard<py::gil_scoped_release>(),
+        "The executor of this handle, whose one op was made for `holder`, runs without MXNet's op from now on. Handles "
+        "of the op's arrays.");
+  m.def("direct_cached_op", &direct::add_cached_op, py::arg("op"), py::arg("holder"), py::arg("inputs"),
+        py::arg("outputs"), py::call_guard<py::gil_scoped_release>(),
+        "As `direct_executor`, for a cached op. Which of the graph's inputs each of the op's is, and which of the op's "
+        "outputs each of the graph's.");
+  m.def("direct_calls", &direct::calls, "How many calls ran without MXNet's op in this process.");
+  m.def("copy_now", &copies::copy_now, py::arg("source"), py::arg("target"), py::call_guard<py::gil_scoped_release>(),
+        "Copies one NDArray to another, by their handles, if that can be done at once; whether it was.");
+  m.def("finish_direct_calls", &direct::finish, py::call_guard<py::gil_scoped_release>(), "Waits for them.");
+  m.def("op_calls", &CompiledGraph::all_calls, "How often an NGraphSubgraphOp ran in this process.");
   m.attr("built_for_mxnet") = NGRAPH_BUILT_FOR_MXNET;
 }
 

@@ -7,42 +7,20 @@
 
 #include <dlpack/dlpack.h>
 
+#include "engine.h"
+
 namespace ngraph_mxnet {
 namespace {
 
-// Of MXNet's C interface, as in its c_api.h. All return 0, or -1 for a failure.
-using Handle = void*;
-using SyncFunction = void (*)(void* run_context, void* argument);
-using Deleter = void (*)(void* argument);
-
-struct Context {  // MXNet's own
-  int device_type = 1, device_id = 0;
-};
-constexpr int kSharedMemory = 5;  // MXNet's number for cpu_shared
+using engine::Handle;
 
 struct {
-  int (*push)(SyncFunction, void*, Deleter, const void* context, Handle* read, int reads, Handle* written, int writes,
-              const void* property, int priority, const char* name);
   int (*copy)(Handle, const void*, std::size_t);
   int (*from_dlpack)(DLManagedTensor*, bool transient, Handle*);
   int (*to_dlpack)(Handle, DLManagedTensor**);
   int (*context)(Handle, int* type, int* id);
   int (*bulk)(int, int*);
-  const char* (*last_error)();
 } mxnet;
-
-void nothing(void*, void*) {}
-
-// After all that was pushed before, as something that writes to the array: its version rises. The priority keeps it
-// out of bulks, so that it runs without more being pushed.
-bool push_write(Handle array, SyncFunction function, void* argument = nullptr, Deleter deleter = nullptr) {
-  const Context context;
-  return mxnet.push(function, argument, deleter, &context, nullptr, 0, &array, 1, nullptr, 1, "ngraph_mxnet") == 0;
-}
-
-void check(bool well) {
-  if (!well) throw std::runtime_error(mxnet.last_error());
-}
 
 // MXNet raises the version first and copies then: whoever reads meanwhile would take what it read for this version's.
 int copy_from_cpu(Handle array, const void* data, std::size_t size) {
@@ -50,7 +28,7 @@ int copy_from_cpu(Handle array, const void* data, std::size_t size) {
   const int result = mxnet.copy(array, data, size);
   // It counts as over when the version has risen once more, also where the engine does not run what fails.
   const auto end = [](void* argument) { DirectCopies::end(reinterpret_cast<std::uintptr_t>(argument)); };
-  const bool pushed = result == 0 && push_write(array, nothing, reinterpret_cast<void*>(begun), end);
+  const bool pushed = result == 0 && engine::touch(array, end, reinterpret_cast<void*>(begun));
   if (!pushed) DirectCopies::end(begun);
   return result;
 }
@@ -119,13 +97,11 @@ int to_dlpack(Handle array, DLManagedTensor** tensor) {
 
 void mxnet_writers::connect(const std::string& path) {
   const LibMXNet library(path);
-  library.find("MXEnginePushSyncND", &mxnet.push);
   library.find("MXNDArraySyncCopyFromCPU", &mxnet.copy);
   library.find("MXNDArrayFromDLPackEx", &mxnet.from_dlpack);
   library.find("MXNDArrayToDLPack", &mxnet.to_dlpack);
   library.find("MXNDArrayGetContext", &mxnet.context);
   library.find("MXEngineSetBulkSize", &mxnet.bulk);
-  library.find("MXGetLastError", &mxnet.last_error);
 }
 
 Replacements mxnet_writers::replacements() {
@@ -139,24 +115,26 @@ void mxnet_writers::hold(const std::shared_ptr<ArrayHolder>& holder, const std::
   for (std::uintptr_t address : arrays) {
     const auto array = reinterpret_cast<Handle>(address);
     int type = 0, id = 0;
-    check(mxnet.context(array, &type, &id) == 0);
-    if (type == kSharedMemory) holder->distrust();
-    check(push_write(array, nothing));
+    engine::check(mxnet.context(array, &type, &id) == 0);
+    if (type == engine::kSharedMemory) holder->distrust();
+    engine::check(engine::touch(array));
   }
 }
 
 void mxnet_writers::release(const std::shared_ptr<ArrayHolder>& holder, const std::vector<std::uintptr_t>& arrays) {
   using Kept = std::shared_ptr<ArrayHolder>;
   for (std::uintptr_t address : arrays) {
-    check(push_write(reinterpret_cast<Handle>(address),
-                     [](void*, void* kept) { (*static_cast<Kept*>(kept))->forget(); }, new Kept(holder),
-                     [](void* kept) { delete static_cast<Kept*>(kept); }));
+    const auto forget = [](void* kept) {
+      (*static_cast<Kept*>(kept))->forget();
+      delete static_cast<Kept*>(kept);
+    };
+    engine::check(engine::touch(reinterpret_cast<Handle>(address), forget, new Kept(holder)));
   }
 }
 
 int mxnet_writers::set_bulk(int operators) {
   int before = 0;
-  check(mxnet.bulk(operators, &before) == 0);
+  engine::check(mxnet.bulk(operators, &before) == 0);
   return before;
 }
 

@@ -1,8 +1,6 @@
 // What MXNet loads: the backend's name and the op that runs a subgraph. Compiling is Python's
 // (ngraph_mxnet.bridges.mxnet.callbacks); running is not.
-#include "plugin.h"
 
-#include <atomic>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -14,7 +12,7 @@
 #include "compile_cache.h"
 #include "fork_safety.h"
 #include "mxnet_lib_api.h"
-#include "pushes.h"
+#include "turns.h"
 #include "python_runtime.h"
 
 namespace py = pybind11;
@@ -27,8 +25,6 @@ using mxnet::ext::MXContext;
 using mxnet::ext::MXReturnValue;
 using mxnet::ext::MXTensor;
 using Attributes = std::unordered_map<std::string, std::string>;
-
-std::atomic<std::size_t> calls{0};
 
 py::object callback(const char* name) {
   return py::module_::import("ngraph_mxnet.bridges.mxnet.callbacks").attr(name);
@@ -94,14 +90,12 @@ class SubgraphOp : public CustomStatefulOp {
   explicit SubgraphOp(CompileCache::Result compiled)
       : compiled_(std::move(compiled)), holder_(ArrayHolder::current()) {
     ignore_warn = true;
-    if (holder_ != nullptr) holder_->ops.fetch_add(1);
+    if (holder_ != nullptr) holder_->made(compiled_);
   }
 
   MXReturnValue Forward(std::vector<MXTensor>* inputs, std::vector<MXTensor>* outputs,
                         const mxnet::ext::OpResource&) override {
-    calls.fetch_add(1, std::memory_order_relaxed);
     learn_thread();
-    compiled_->count_call();
     return as_op([&] {
       run(*inputs, *outputs);
       return mxnet::ext::MX_SUCCESS;
@@ -126,7 +120,7 @@ class SubgraphOp : public CustomStatefulOp {
       check_dense("output " + std::to_string(i), outputs[i], out_specs[i]);
       out.push_back(static_cast<char*>(outputs[i].data_ptr));
     }
-    compiled_->run(in, out, holder_.get());
+    compiled_->call(in, out, holder_.get());
   }
 
   CompileCache::Result compiled_;
@@ -146,7 +140,7 @@ MXReturnValue create_state(const Attributes& attributes, const MXContext&,
 
   return as_op([&] {
     CompileCache::Result compiled = [&] {
-      const pushes::OutOfTurn compiling;
+      const OutOfTurn compiling;
       return CompileCache::instance().get(std::move(key), compile);
     }();
     check_count("inputs", in_shapes.size(), compiled->inputs().size());
@@ -160,8 +154,6 @@ MXReturnValue create_state(const Attributes& attributes, const MXContext&,
 }
 
 }  // namespace
-
-std::size_t op_calls() { return calls.load(); }
 
 // Scripts write the name both ways.
 REGISTER_PARTITIONER(NGRAPH)

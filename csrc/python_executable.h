@@ -16,6 +16,7 @@ class PythonExecutable : public CompiledGraph {
   PythonExecutable(pybind11::object callable, std::vector<TensorSpec> inputs,
                    std::vector<TensorSpec> outputs);
 
+  bool runs_anywhere() const override { return false; }
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
 
  private:

@@ -22,11 +22,16 @@ const Element& element_by_name(const std::string& name) {
   throw std::invalid_argument("unknown element type '" + name + "'; known: " + known);
 }
 
-std::string mxnet_dtype_name(int dtype) {
+const Element* element_of_mxnet(int dtype) {
   for (const Element& element : kElements) {
-    if (dtype == element.mxnet) return element.name;
+    if (element.mxnet >= 0 && dtype == element.mxnet) return &element;
   }
-  return "MXNet dtype " + std::to_string(dtype);
+  return nullptr;
+}
+
+std::string mxnet_dtype_name(int dtype) {
+  const Element* const element = element_of_mxnet(dtype);
+  return element == nullptr ? "MXNet dtype " + std::to_string(dtype) : element->name;
 }
 
 TensorSpec::TensorSpec(const std::string& element_name, std::vector<std::int64_t> dims)

@@ -19,6 +19,9 @@ struct Element {
 // Throws std::invalid_argument for an unknown name.
 const Element& element_by_name(const std::string& name);
 
+// By MXNet's number; null if there is none.
+const Element* element_of_mxnet(int dtype);
+
 // Name of an MXNet dtype number, for messages.
 std::string mxnet_dtype_name(int dtype);
 

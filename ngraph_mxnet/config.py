@@ -191,6 +191,13 @@ _VARIABLES = (
         compiles=True,
     ),
     _switch(
+        "NGRAPH_DIRECT",
+        "0: MXNet runs every graph as an operator; 1: a graph that is ours as a whole runs past it, at once if nothing "
+        "has to be awaited.",
+        default=True,
+        compiles=False,
+    ),
+    _switch(
         "NGRAPH_NNP_REPORT",
         "1: at exit, what the calls of each graph compiled for the NNP would have taken: simulated time, energy, "
         "utilisation.",

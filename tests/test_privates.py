@@ -25,7 +25,6 @@ ALLOWED: dict[str, dict[str, str]] = {
     "targets/cpu/test_cpu_costs.py": {"_elsewhere": REPLACED},
     "bridges/mxnet/test_partition.py": {"_reason": REPLACED},
     "bridges/mxnet/test_recurrent.py": {"_layout": "Gluon's own"},
-    "bridges/mxnet/test_stale_weights.py": {"_holder": REPLACED},
     "bridges/mxnet/test_gluon.py": {"_by_signature": BOUNDED, "_cached_op": "Gluon's own"},
     "targets/nnp/test_nnp_backend.py": {"_loaded": BOUNDED},
     "bridges/onnx/test_data_shapes.py": {"_programs": BOUNDED},

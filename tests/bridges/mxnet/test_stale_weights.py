@@ -268,7 +268,7 @@ def test_a_call_under_way_keeps_its_arrays(monkeypatch):
             assert len(released) == len(others) - (held_op.MOST_LISTS - 1) and first.handle.value not in released
 
     op = held_op.HeldCachedOp(run, [0])
-    monkeypatch.setattr(op, "_holder", Holder())
+    monkeypatch.setattr(op, "holder", Holder())
     op(first)
     for other in others:
         op(other)

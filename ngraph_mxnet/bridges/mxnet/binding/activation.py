@@ -91,7 +91,8 @@ def _load_library(mxnet: ModuleType) -> None:
 
 
 def _replace_functions(libmxnet: ctypes.CDLL, core: ModuleType) -> None:
-    """Versions of arrays tell of every write (csrc/mxnet_writers.h); threads take turns (csrc/pushes.h)."""
+    """Versions of arrays tell of every write (csrc/mxnet_writers.h); threads take turns (csrc/turns.h); what is
+    ours as a whole runs past MXNet's op (csrc/direct.h)."""
     try:
         core.connect_mxnet(libmxnet._name)
     except RuntimeError as error:

@@ -15,7 +15,7 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.bridges.mxnet.binding import environment, interrupts
+from ngraph_mxnet.bridges.mxnet.binding import direct, environment, interrupts
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 
@@ -146,6 +146,7 @@ def held(bind_it: Callable[[], Executor]) -> Executor:
         executor = bind_it()
     if holder.ops:
         holder.hold([array.handle.value for array in (*executor.arg_arrays, *executor.aux_arrays)])
+        direct.run_executor(executor, holder)
     return executor
 
 

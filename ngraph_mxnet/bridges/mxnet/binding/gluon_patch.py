@@ -26,10 +26,10 @@ from mxnet import autograd
 from mxnet.base import MXNetError
 from mxnet.gluon import Parameter
 from mxnet.gluon.block import HybridBlock, _flatten
-from mxnet.ndarray import NDArray
+from mxnet.ndarray import CachedOp, NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
-from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, interrupts
+from ngraph_mxnet.bridges.mxnet.binding import direct, environment, fallbacks, interrupts
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
 from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.bridges.mxnet.options import DATA, PREFIX, check_options
@@ -109,8 +109,15 @@ def hold_parameters(block: HybridBlock | CompiledBody) -> None:
     """Make the new cached op hold the parameters that it is called with."""
     from ngraph_mxnet.bridges.mxnet.binding.held_op import HeldCachedOp
 
-    block._cached_op = HeldCachedOp(
-        block._cached_op, [at for at, (is_input, _) in enumerate(block._cached_op_args) if not is_input])
+    op, symbol = block._cached_op, block._cached_graph[1]
+    places: dict[bool, list[int]] = {True: [], False: []}
+    for place, (is_input, _) in enumerate(block._cached_op_args):
+        places[is_input].append(place)
+    flags = [("data_indices", places[True]), ("param_indices", places[False]), *block._flags]
+    held = HeldCachedOp(op, places[False])
+    if not direct.run_cached_op(op, symbol, held.holder):
+        held.make_for_shapes(lambda: CachedOp(symbol, flags), places[True])
+    block._cached_op = held
 
 
 class CompiledBodies:
@@ -142,12 +149,17 @@ class CompiledBodies:
     def after_failure(
         self, block: HybridBlock, args: list[Any], failed: CompiledBody, error: Exception
     ) -> CompiledBody | Refusal:
-        """The body to run for these inputs now that one has failed on them; or why MXNet's own."""
+        """The body to run for these inputs now that one has failed on them; or why MXNet's own, if it can run them."""
         with environment.lock:
             signature = _signature(args)
             if failed.made_for == signature:
-                return self._remember(signature, Refusal(block.name, f"it does not compile: {brief(error)}"))
+                return Refusal(block.name, f"it does not compile: {brief(error)}")
             return self._remember(signature, self.build(block, args))
+
+    def refuse(self, args: list[Any], refusal: Refusal) -> None:
+        """MXNet's own has run these inputs, and is to run their like."""
+        with environment.lock:
+            self._remember(_signature(args), refusal)
 
     def build(self, block: HybridBlock, args: list[Any]) -> CompiledBody | Refusal:
         body = CompiledBody(block)
@@ -231,6 +243,7 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
         except Exception as error:
             found = bodies.after_failure(self, flat, found, error)
     result = stock_call_cached_op(self, *args)  # first, as it tells in its own words what is the caller's mistake
+    bodies.refuse(flat, found)
     fallbacks.log.add(found)
     return result
 

@@ -6,12 +6,13 @@ again only as long as somebody holds that very array: here the arrays of the lat
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import is_
 from typing import Any
 
 from mxnet.ndarray import NDArray
 
+from ngraph_mxnet import config
 from ngraph_mxnet.forks import ForkSafeLock
 
 MOST_LISTS = 4
@@ -34,8 +35,36 @@ class HeldCachedOp:
         import ngraph_mxnet._core as _core
 
         self._op, self._parameters = op, list(parameters)
-        self._set_bulk, self._holder, self._lock = _core.set_bulk, _core.ArrayHolder(), ForkSafeLock()
+        self._set_bulk, self.holder, self._lock = _core.set_bulk, _core.ArrayHolder(), ForkSafeLock()
         self._lists: list[_Held] = []
+        self._make: Callable[[], Any] | None = None
+        self._data_places: Sequence[int] = ()
+        self._by_shapes: dict[tuple[Any, ...], Any] = {}
+
+    def make_for_shapes(self, make: Callable[[], Any], data: Sequence[int]) -> None:
+        """Call one op for each set of shapes of the inputs at `data`, made by `make`, as many as `NGRAPH_SHAPES` says.
+
+        At every change of its inputs' shapes MXNet asks an op of ours for its outputs', and never frees what it makes
+        to ask.
+        """
+        self._make, self._data_places = make, data
+
+    def _register_op_hook(self, *args: Any, **kwargs: Any) -> Any:
+        self._make = None
+        return self._op._register_op_hook(*args, **kwargs)
+
+    def _op_for(self, args: Sequence[NDArray]) -> Any:
+        if self._make is None:
+            return self._op
+        shapes = tuple(args[place].shape for place in self._data_places)
+        with self._lock:
+            op = self._by_shapes.pop(shapes, None)
+            if op is None:
+                op = self._make() if self._by_shapes else self._op
+                while len(self._by_shapes) >= config.get("NGRAPH_SHAPES"):
+                    del self._by_shapes[next(iter(self._by_shapes))]
+            self._by_shapes[shapes] = op
+        return op
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._op, name)
@@ -45,8 +74,8 @@ class HeldCachedOp:
         # In a bulk of MXNet's engine versions of arrays do not rise.
         bulk = self._set_bulk(0)
         try:
-            with self._holder:
-                return self._op(*args, **kwargs)
+            with self.holder:
+                return self._op_for(args)(*args, **kwargs)
         finally:
             if bulk:
                 self._set_bulk(bulk)
@@ -61,9 +90,9 @@ class HeldCachedOp:
                     break
             else:
                 for old in [held for held in self._lists if not held.calls][:max(len(self._lists) + 1 - MOST_LISTS, 0)]:
-                    self._holder.release(_handles(old.arrays))
+                    self.holder.release(_handles(old.arrays))
                     self._lists.remove(old)
-                self._holder.hold(_handles(arrays))
+                self.holder.hold(_handles(arrays))
                 held = _Held(arrays)
                 self._lists.append(held)
             held.calls += 1

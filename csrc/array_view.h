@@ -1,0 +1,61 @@
+// What MXNet's C interface does not tell about an NDArray, or tells slowly, read where it lies in memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "engine.h"
+#include "tensor_spec.h"
+
+namespace ngraph_mxnet {
+
+// The layout is that of the wheel of MXNet 1.9.1: NDArray and NDArray::Chunk of its ndarray.h, Var of its engine.h,
+// MKLDNNMemory of its mkldnn_base-inl.h. None may be made unless `usable`.
+class ArrayView {
+ public:
+  explicit ArrayView(engine::Handle array) : array_(static_cast<const Word*>(array)) {}
+
+  // Finds what `usable` needs in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
+  static void connect(const std::string& path);
+
+  // Whether arrays made for the purpose lie in memory as expected. The answer of the first call stays; that call may
+  // start MXNet's engine.
+  static bool usable();
+
+  bool is(const TensorSpec& spec) const;
+  bool is_like(const ArrayView& other) const;  // of one type and shape
+  std::size_t bytes() const;                   // 0 of a type that we do not know
+  engine::Device device() const;
+  // The same for all arrays that share memory.
+  const void* variable() const { return word(chunk(), kVariable); }
+
+  // The rest only where the engine keeps writers out.
+
+  // Rises with every write.
+  std::uint64_t version() const { return reinterpret_cast<std::uintptr_t>(word(variable(), 1)); }
+
+  // Whether oneDNN has laid it out in a way of its own.
+  bool blocked() const;
+
+  // Its elements, row-major; null if there is no memory yet, or they lie in another way.
+  char* data() const;
+
+ private:
+  using Word = const void*;
+  static constexpr std::size_t kDims = 3, kMoreDims = 7, kOffset = 8, kType = 9;  // words of an NDArray
+  static constexpr std::size_t kDevice = 2, kOneDnn = 7, kVariable = 9;           // words of a Chunk
+  static constexpr int kNearDims = 4;
+
+  static const void* word(const void* base, std::size_t at) { return static_cast<const Word*>(base)[at]; }
+  static bool lies_as_expected();
+
+  const void* chunk() const { return array_[0]; }
+  int dimensions() const { return *reinterpret_cast<const int*>(array_ + kDims - 1); }
+  const std::int64_t* dims() const;
+  int type() const { return *reinterpret_cast<const int*>(array_ + kType); }
+
+  const Word* array_;
+};
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,60 @@
+// Graphs of MXNet's that are one region of ours run without MXNet's operator around them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "array_holder.h"
+#include "engine.h"
+#include "libmxnet.h"
+
+namespace ngraph_mxnet {
+
+// An executor's forward, or a cached op's call, pushes to MXNet's engine what reads the inputs and writes the outputs, as
+// MXNet does; the engine keeps their order, versions and exceptions. What differs:
+// * if nothing is under way on any of the arrays, a graph that takes less than a millisecond runs on the caller's thread,
+//   and a longer one on a thread of ours: to wake up a thread takes MXNet 50 microseconds and more;
+// * nothing is written to that all operators of extensions write to, so that calls of several threads overlap.
+// Where something is under way, or an array is none of the plain ones, the call is MXNet's own: its operator is pushed
+// behind ours, which does nothing then.
+namespace direct {
+
+using engine::Handle;
+
+// Finds the functions in libmxnet, which this process has loaded from `path`. Throws std::runtime_error.
+void connect(const std::string& path);
+
+// The functions of libmxnet that end what is direct, and tell of the profiler: as `mxnet_writers::replacements`.
+Replacements replacements();
+
+// From now on `forward` runs this executor. Its one op was made for `holder`; `inputs` and `outputs` are handles of the
+// op's arrays. Nothing is done where the layout of arrays is not known.
+void add_executor(std::uintptr_t executor, const std::shared_ptr<ArrayHolder>& holder,
+                  const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs);
+
+// From now on `call` runs this cached op, whose ops are made for `holder`. `inputs`: which of the graph's inputs each of
+// the op's is; `outputs`: which of the op's outputs each of the graph's is.
+// False where the layout of arrays is not known.
+bool add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>& holder, std::vector<std::size_t> inputs,
+                   std::vector<std::size_t> outputs);
+
+// Whether it was done; else it is MXNet's to do.
+bool forward(Handle executor);
+
+// As MXNet's MXInvokeCachedOpEx, without arrays for the outputs.
+bool call(Handle op, int inputs, Handle* in, int* outputs, Handle** out, const int** storage_types);
+
+// After MXNet itself has called the op.
+void learn(Handle op);
+
+// How many calls went this way in this process.
+std::size_t calls();
+
+// Waits until none of them is under way.
+void finish();
+
+}  // namespace direct
+}  // namespace ngraph_mxnet

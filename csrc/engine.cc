@@ -1,0 +1,119 @@
+#include "engine.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+
+namespace ngraph_mxnet {
+namespace engine {
+namespace {
+
+using Function = void (*)(void* run_context, const Completion* completion, void* argument);
+using Deleter = void (*)(void* argument);
+
+struct {
+  int (*push)(Function, void*, Deleter, const void* context, Handle* read, int reads, Handle* written, int writes,
+              const void* property, int priority, const char* name, bool wait);
+  const char* (*last_error)();
+} mxnet;
+
+constexpr std::chrono::microseconds kPatience{50};
+constexpr int kAsync = 4;  // MXNet's FnProperty: what may run on the thread that pushes it
+
+bool push(Function function, void* argument, Deleter deleter, const std::vector<Handle>& read,
+          const std::vector<Handle>& written, Device device, const char* name) {
+  return mxnet.push(function, argument, deleter, &device, const_cast<Handle*>(read.data()),
+                    static_cast<int>(read.size()), const_cast<Handle*>(written.data()),
+                    static_cast<int>(written.size()), &kAsync, 0, name, false) == 0;
+}
+
+// What `run_now` shares with the engine, which may come to it too late.
+struct Attempt {
+  explicit Attempt(const Body& body) : body(body) {}
+
+  const Body& body;
+  const std::thread::id thread = std::this_thread::get_id();
+  bool pushing = true;  // this and the next two belong to that thread
+  bool taken = false;
+  bool declined = false;
+  std::atomic<bool> too_late{false};
+
+  bool ends_soon() const {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!too_late.load(std::memory_order_acquire)) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+};
+
+// The engine's function. Who pushed it keeps the attempt as long as it may be answered; the argument goes with the
+// completion.
+void answer(void*, const Completion* completion, void* argument) {
+  Attempt& attempt = **static_cast<std::shared_ptr<Attempt>*>(argument);
+  const bool in_time = attempt.thread == std::this_thread::get_id() && attempt.pushing;
+  const Completion done = *completion;
+  if (!in_time) {
+    const std::shared_ptr<Attempt> kept = *static_cast<std::shared_ptr<Attempt>*>(argument);
+    done();
+    kept->too_late.store(true, std::memory_order_release);
+    return;
+  }
+  attempt.taken = attempt.body(done);
+  attempt.declined = !attempt.taken;
+  if (attempt.declined) done();
+}
+
+// MXNet copies it as a dmlc::Error, which has nothing but its base.
+class Error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace
+
+void Completion::fail(const std::exception& error) const {
+  const Error copied(error.what());
+  call_(engine_, block_, &copied);
+}
+
+void connect(const std::string& path) {
+  const LibMXNet library(path);
+  library.find("MXEnginePushAsyncND", &mxnet.push);
+  library.find("MXGetLastError", &mxnet.last_error);
+}
+
+void check(bool well) {
+  if (!well) throw std::runtime_error(mxnet.last_error());
+}
+
+bool run_now(const Body& body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device,
+             const char* name, bool patience) {
+  const auto attempt = std::make_shared<Attempt>(body);
+  const auto drop = [](void* argument) { delete static_cast<std::shared_ptr<Attempt>*>(argument); };
+  const bool pushed = push(answer, new std::shared_ptr<Attempt>(attempt), drop, read, written, device, name);
+  attempt->pushing = false;
+  if (!pushed || attempt->taken || attempt->declined) return pushed && attempt->taken;
+  return patience && attempt->ends_soon() && run_now(body, read, written, device, name);
+}
+
+bool touch(Handle array, void (*behind)(void* argument), void* argument) {
+  const auto nothing = [](void*, const Completion* completion, void*) { (*completion)(); };
+  return push(nothing, argument, behind, {}, {array}, {}, "ngraph_mxnet");
+}
+
+bool queues() {
+  static const bool queued = [] {
+    const char* const engine = std::getenv("MXNET_ENGINE_TYPE");
+    return engine == nullptr || std::string_view(engine) != "NaiveEngine";
+  }();
+  return queued;
+}
+
+}  // namespace engine
+}  // namespace ngraph_mxnet
