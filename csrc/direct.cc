@@ -2,39 +2,30 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <list>
 #include <mutex>
 #include <string_view>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 
-#include <pthread.h>
-
 #include "array_view.h"
+#include "direct_runs.h"
 #include "executor.h"
 #include "fork_safety.h"
-#include "turns.h"
-#include "workers.h"
 
 namespace ngraph_mxnet {
 namespace {
 
-using engine::Completion;
+using direct_runs::all_plain;
+using direct_runs::apart;
 using engine::Device;
 using engine::Handle;
 using Callback = void*;
 
 struct {
-  int (*create)(const std::int64_t* shape, int dimensions, int device_type, int device_id, int delay, int dtype,
-                Handle* array);
-  int (*copy)(Handle, Handle*);
-  int (*free)(Handle);
-  int (*data)(Handle, void**);
-  int (*storage_type)(Handle, int*);
   int (*is_recording)(bool*);
+  int (*is_training)(bool*);
   int (*free_executor)(Handle);
   int (*free_cached_op)(Handle);
   int (*monitor)(Handle, Callback, void*);
@@ -44,181 +35,9 @@ struct {
   int (*profile_process)(int, int, void*);
 } mxnet;
 
-constexpr double kShort = 1e-3;  // seconds
 constexpr std::size_t kMostShapes = 16;
 
-std::atomic<std::size_t> direct_calls{0};
 std::atomic<bool> profiling{false};
-
-// Calls under way. None begins while the process forks, which waits for the others: their arrays would be busy in the
-// child for ever.
-class UnderWay {
- public:
-  static bool begin() {
-    count_.fetch_add(1);
-    if (!closed_.load()) return true;
-    end();
-    return false;
-  }
-  static void end() { count_.fetch_sub(1); }
-
-  static void finish() {
-    while (count_.load() > 0) std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
-
-  static void before_fork() {
-    closed_.store(true);
-    // One that waits for the GIL, which the forking thread may have, would never end.
-    for (int turn = 0; turn < kPatience && count_.load() > 0; ++turn) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-    }
-  }
-  static void after_fork_in_parent() { closed_.store(false); }
-  static void after_fork_in_child() {
-    count_.store(0);
-    closed_.store(false);
-  }
-
- private:
-  static constexpr int kPatience = 100000;  // ten seconds
-  static std::atomic<int> count_;
-  static std::atomic<bool> closed_;
-};
-
-std::atomic<int> UnderWay::count_{0};
-std::atomic<bool> UnderWay::closed_{false};
-
-[[maybe_unused]] const int registered =
-    pthread_atfork(UnderWay::before_fork, UnderWay::after_fork_in_parent, UnderWay::after_fork_in_child);
-
-// What a call runs, and on what.
-struct Run {
-  std::shared_ptr<CompiledGraph> graph;
-  std::shared_ptr<ArrayHolder> holder;
-  std::vector<InputTensor> inputs;
-  std::vector<char*> outputs;
-
-  // Finds the memory of the arrays; false if one has none that we could use, among them those that are blocked.
-  bool look(const std::vector<Handle>& in, const std::vector<Handle>& out, std::vector<Handle>* blocked) {
-    inputs.reserve(in.size());
-    for (Handle array : in) {
-      const ArrayView view(array);
-      inputs.push_back({view.data(), view.version()});
-      if (view.blocked()) blocked->push_back(array);
-    }
-    const auto no_memory = [](const InputTensor& input) { return input.data == nullptr; };
-    if (std::any_of(inputs.begin(), inputs.end(), no_memory)) return false;
-    outputs.reserve(out.size());
-    for (Handle array : out) {
-      outputs.push_back(ArrayView(array).data());
-      if (outputs.back() == nullptr) return false;
-    }
-    return true;
-  }
-
-  void operator()(const Completion& completion) const {
-    try {
-      graph->call(inputs, outputs, holder.get());
-    } catch (const std::exception& error) {
-      completion.fail(std::runtime_error(std::string("NGraphSubgraphOp: ") + error.what()));
-      return;
-    }
-    completion();
-  }
-};
-
-
-// The arrays among these that share no memory; none if one shares its memory with one of `others`.
-std::vector<Handle> apart(const std::vector<Handle>& arrays, const std::vector<Handle>& others) {
-  std::vector<std::pair<const void*, Handle>> variables;
-  variables.reserve(arrays.size());
-  for (Handle array : arrays) variables.emplace_back(ArrayView(array).variable(), array);
-  std::sort(variables.begin(), variables.end());
-  std::vector<Handle> found;
-  for (std::size_t i = 0; i < variables.size(); ++i) {
-    if (i == 0 || variables[i].first != variables[i - 1].first) found.push_back(variables[i].second);
-  }
-  for (Handle other : others) {
-    const std::pair<const void*, Handle> first(ArrayView(other).variable(), nullptr);
-    const auto at = std::lower_bound(variables.begin(), variables.end(), first);
-    if (at != variables.end() && at->first == first.first) return {};
-  }
-  return found;
-}
-
-// Whether it was run, or is on its way; `read` are those of the inputs that share no memory.
-bool run_on(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
-         const std::vector<Handle>& inputs, const std::vector<Handle>& outputs, const std::vector<Handle>& read,
-         Device device) {
-  const bool is_long = graph->fastest() > kShort;
-  std::vector<Handle> blocked;
-  const auto start = [&](const Completion& completion) {
-    Run run{graph, holder, {}, {}};
-    if (!run.look(inputs, outputs, &blocked) || !UnderWay::begin()) return false;
-    direct_calls.fetch_add(1, std::memory_order_relaxed);
-    if (is_long) {
-      workers::submit([run = std::move(run), completion] {
-        run(completion);
-        UnderWay::end();
-      });
-    } else {
-      const OutOfTurn running;
-      run(completion);
-      UnderWay::end();
-    }
-    return true;
-  };
-  const auto push = [&] { return engine::run_now(start, read, outputs, device, "NGraphSubgraphOp", is_long); };
-  if (push()) return true;
-  // Parameters stay as a native operator has left them; MXNet would copy them row by row at each call.
-  for (Handle array : blocked) {
-    void* data;
-    if (mxnet.data(array, &data) != 0) return false;
-  }
-  return !blocked.empty() && push();
-}
-
-bool plain(Handle array, const TensorSpec& spec) {
-  int storage = engine::kDense;
-  return mxnet.storage_type(array, &storage) == 0 && storage == engine::kDense && ArrayView(array).is(spec) &&
-         ArrayView(array).device().type == engine::kCpu;
-}
-
-bool all_plain(const std::vector<Handle>& arrays, const std::vector<TensorSpec>& specs) {
-  return arrays.size() == specs.size() && std::equal(arrays.begin(), arrays.end(), specs.begin(), plain);
-}
-
-// Arrays of our own: handles that are freed with it.
-class Arrays {
- public:
-  Arrays() = default;
-  ~Arrays() {
-    for (Handle array : handles_) mxnet.free(array);
-  }
-  Arrays(const Arrays&) = delete;
-  Arrays& operator=(const Arrays&) = delete;
-
-  bool add_same(Handle array) {
-    Handle copied;
-    if (mxnet.copy(array, &copied) != 0) return false;
-    handles_.push_back(copied);
-    return true;
-  }
-  bool add_new(const TensorSpec& spec, Device device) {
-    Handle made;
-    if (mxnet.create(spec.shape.data(), static_cast<int>(spec.shape.size()), device.type, device.id, 0,
-                     spec.element->mxnet, &made) != 0) {
-      return false;
-    }
-    handles_.push_back(made);
-    return true;
-  }
-  const std::vector<Handle>& handles() const { return handles_; }
-  void disown() { handles_.clear(); }
-
- private:
-  std::vector<Handle> handles_;
-};
 
 class DirectExecutor {
  public:
@@ -242,7 +61,7 @@ class DirectExecutor {
     return different && (!read_.empty() || inputs_.handles().empty());
   }
 
-  bool forward() const { return run_on(graph_, holder_, inputs_.handles(), outputs_.handles(), read_, device_); }
+  bool forward() const { return direct_runs::run(graph_, holder_, inputs_.handles(), outputs_.handles(), read_, device_); }
 
  private:
   std::shared_ptr<CompiledGraph> graph_;
@@ -275,7 +94,7 @@ class DirectCachedOp {
       // Without NumPy's shapes MXNet does not know what to make of these.
       if (spec.shape.empty() || spec.bytes() == 0 || !out.add_new(spec, device)) return {};
     }
-    if (!run_on(graph, holder_, in, out.handles(), apart(in, {}), device)) return {};
+    if (!direct_runs::run(graph, holder_, in, out.handles(), apart(in, {}), device)) return {};
     std::vector<Handle> shown;
     for (std::size_t output : outputs_) shown.push_back(out.handles()[output]);
     out.disown();
@@ -395,12 +214,8 @@ bool possible() {
 
 void direct::connect(const std::string& path) {
   const LibMXNet library(path);
-  library.find("MXNDArrayCreateEx64", &mxnet.create);
-  library.find("MXShallowCopyNDArray", &mxnet.copy);
-  library.find("MXNDArrayFree", &mxnet.free);
-  library.find("MXNDArrayGetData", &mxnet.data);
-  library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
   library.find("MXAutogradIsRecording", &mxnet.is_recording);
+  library.find("MXAutogradIsTraining", &mxnet.is_training);
   library.find("MXExecutorFree", &mxnet.free_executor);
   library.find("MXFreeCachedOp", &mxnet.free_cached_op);
   library.find("MXExecutorSetMonitorCallback", &mxnet.monitor);
@@ -442,29 +257,20 @@ bool direct::forward(Handle executor) {
   return found != nullptr && found->forward();
 }
 
-bool direct::call(Handle op, int inputs, Handle* in, int* outputs, Handle** out, const int** storage_types) {
-  if (*outputs > 0 || inputs == 0 || profiling.load(std::memory_order_relaxed)) return false;
+std::vector<Handle> direct::call(Handle op, const std::vector<Handle>& inputs) {
+  if (inputs.empty() || profiling.load(std::memory_order_relaxed)) return {};
   const std::shared_ptr<DirectCachedOp> found = cached_ops().find(op);
-  if (found == nullptr) return false;
-  bool recording = true;
-  if (mxnet.is_recording(&recording) != 0 || recording) return false;
-  thread_local std::vector<Handle> results;
-  thread_local std::vector<int> types;
-  results = found->call(std::vector<Handle>(in, in + inputs));
-  if (results.empty()) return false;
-  types.assign(results.size(), engine::kDense);
-  *outputs = static_cast<int>(results.size());
-  *out = results.data();
-  *storage_types = types.data();
-  return true;
+  bool records = true, trains = true;
+  if (found == nullptr || mxnet.is_recording(&records) != 0 || mxnet.is_training(&trains) != 0) return {};
+  return records || trains ? std::vector<Handle>() : found->call(inputs);
 }
 
 void direct::learn(Handle op) {
   if (const std::shared_ptr<DirectCachedOp> found = cached_ops().find(op)) found->learn();
 }
 
-std::size_t direct::calls() { return direct_calls.load(); }
+std::size_t direct::calls() { return direct_runs::count(); }
 
-void direct::finish() { UnderWay::finish(); }
+void direct::finish() { direct_runs::finish(); }
 
 }  // namespace ngraph_mxnet

@@ -44,8 +44,8 @@ bool add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>& holder
 // Whether it was done; else it is MXNet's to do.
 bool forward(Handle executor);
 
-// As MXNet's MXInvokeCachedOpEx, without arrays for the outputs.
-bool call(Handle op, int inputs, Handle* in, int* outputs, Handle** out, const int** storage_types);
+// The outputs, which are the caller's then; none: it is MXNet's to do.
+std::vector<Handle> call(Handle op, const std::vector<Handle>& inputs);
 
 // After MXNet itself has called the op.
 void learn(Handle op);

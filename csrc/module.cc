@@ -1,6 +1,7 @@
 // The Python module `ngraph_mxnet._core`; docs/design.md describes what it exposes.
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "copies.h"
 #include "cpu_features.h"
 #include "direct.h"
+#include "direct_runs.h"
 #include "engine.h"
 #include "executor.h"
 #include "kernel_library.h"
@@ -120,6 +122,53 @@ void run(CompiledGraph& graph, const py::sequence& inputs, const py::sequence& o
   graph.run(call.inputs, call.outputs, nullptr);
 }
 
+py::object call(CompiledGraph& graph, const py::args& arrays) {
+  std::vector<char*> in, out;
+  if (!fitting_pointers(arrays, graph.inputs(), &in)) return py::none();
+  py::list results = new_arrays(graph.outputs(), &out);
+  {
+    const py::gil_scoped_release released;
+    graph.run(unversioned(in), out, nullptr);
+  }
+  return results;
+}
+
+// Of a cached op's inputs those that stay, and for the others which argument of a call each is.
+class DirectCall {
+ public:
+  DirectCall(std::uintptr_t op, const std::vector<std::uintptr_t>& arrays,
+             const std::vector<std::optional<std::size_t>>& arguments)
+      : op_(reinterpret_cast<engine::Handle>(op)) {
+    for (std::uintptr_t array : arrays) arrays_.push_back(reinterpret_cast<engine::Handle>(array));
+    if (arguments.size() != arrays_.size()) throw py::value_error("as many arguments as arrays are expected");
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i]) arguments_.emplace_back(i, *arguments[i]);
+    }
+  }
+
+  py::object call(const py::args& handles) const {
+    std::vector<engine::Handle> inputs = arrays_;
+    for (const auto& [input, argument] : arguments_) {
+      if (argument >= handles.size()) throw py::index_error("argument " + std::to_string(argument) + " is missing");
+      inputs[input] = reinterpret_cast<engine::Handle>(handles[argument].cast<std::uintptr_t>());
+    }
+    std::vector<engine::Handle> outputs;
+    {
+      const py::gil_scoped_release released;
+      outputs = pushes::call(op_, inputs);
+    }
+    if (outputs.empty()) return py::none();
+    py::list made;
+    for (engine::Handle output : outputs) made.append(reinterpret_cast<std::uintptr_t>(output));
+    return made;
+  }
+
+ private:
+  engine::Handle op_;
+  std::vector<engine::Handle> arrays_;
+  std::vector<std::pair<std::size_t, std::size_t>> arguments_;
+};
+
 std::vector<std::pair<std::string, double>> profile(Executable& graph, const py::sequence& inputs,
                                                     const py::sequence& outputs) {
   const CallArguments call(graph, inputs, outputs);
@@ -218,6 +267,7 @@ void connect_mxnet(const std::string& path) {
   ArrayView::connect(path);
   mxnet_writers::connect(path);
   pushes::connect(path);
+  direct_runs::connect(path);
   direct::connect(path);
   copies::connect(path);
 }
@@ -239,6 +289,8 @@ void define(py::module_& m) {
                                                             "What runs a graph, whichever way.")
       .def("run", &run, py::arg("inputs"), py::arg("outputs"),
            "Runs once, without the GIL, on C-contiguous arrays of exactly the declared types.")
+      .def("call", &call,
+           "New arrays with the results, if the arguments fit the inputs as they are; else None, and nothing was done.")
       .def_property_readonly("inputs", [](const CompiledGraph& graph) { return from_specs(graph.inputs()); })
       .def_property_readonly("outputs", [](const CompiledGraph& graph) { return from_specs(graph.outputs()); });
 
@@ -278,6 +330,13 @@ void define(py::module_& m) {
            "Before it lets go of them.")
       .def_property_readonly("ops", &ArrayHolder::ops,
                              "How many ops were made for it.");
+
+  py::class_<DirectCall>(m, "DirectCall", "Calls of a cached op of `direct_cached_op` with the same parameters.")
+      .def(py::init<std::uintptr_t, const std::vector<std::uintptr_t>&, const std::vector<std::optional<std::size_t>>&>(),
+           py::arg("op"), py::arg("arrays"), py::arg("arguments"),
+           "Handles of the op's inputs, and for those that each call brings which of its arguments it is.")
+      .def("call", &DirectCall::call,
+           "Takes handles of arrays. Handles of the outputs, which are the caller's to free; None: nothing was done.");
 
   m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
   m.def("mxnet_replacements", &mxnet_replacements,

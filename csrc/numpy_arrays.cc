@@ -1,5 +1,9 @@
 #include "numpy_arrays.h"
 
+#include <algorithm>
+#include <map>
+#include <string_view>
+
 namespace py = pybind11;
 
 namespace ngraph_mxnet {
@@ -36,10 +40,50 @@ char* checked_pointer(py::handle item, const TensorSpec& spec, const std::string
   return static_cast<char*>(const_cast<void*>(array.data()));
 }
 
+bool fits(PyObject* item, const TensorSpec& spec) {
+  const auto& numpy = py::detail::npy_api::get();
+  if (Py_TYPE(item) != numpy.PyArray_Type_) return false;
+  const auto* const array = py::detail::array_proxy(item);
+  const auto* const dtype = py::detail::array_descriptor_proxy(array->descr);
+  constexpr int kNeeded = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ | py::detail::npy_api::NPY_ARRAY_ALIGNED_;
+  return (array->flags & kNeeded) == kNeeded && dtype->kind == spec.element->numpy_kind && dtype->byteorder != '>' &&
+         static_cast<std::size_t>(py::reinterpret_borrow<py::dtype>(array->descr).itemsize()) == spec.element->size &&
+         array->nd == static_cast<int>(spec.shape.size()) &&
+         std::equal(spec.shape.begin(), spec.shape.end(), array->dimensions);
+}
+
 }  // namespace
 
+bool fitting_pointers(const py::args& arrays, const std::vector<TensorSpec>& specs, std::vector<char*>* pointers) {
+  if (arrays.size() != specs.size()) return false;
+  pointers->reserve(specs.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    PyObject* const item = PyTuple_GET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i));
+    if (!fits(item, specs[i])) return false;
+    pointers->push_back(static_cast<char*>(py::detail::array_proxy(item)->data));
+  }
+  return true;
+}
+
+py::list new_arrays(const std::vector<TensorSpec>& specs, std::vector<char*>* pointers) {
+  py::list arrays(specs.size());
+  pointers->reserve(specs.size());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    py::array array(numpy_dtype(*specs[i].element), specs[i].shape);
+    pointers->push_back(static_cast<char*>(array.mutable_data()));
+    PyList_SET_ITEM(arrays.ptr(), static_cast<Py_ssize_t>(i), array.release().ptr());
+  }
+  return arrays;
+}
+
 py::dtype numpy_dtype(const Element& element) {
-  return py::dtype(std::string(1, element.numpy_kind) + std::to_string(element.size));
+  // Made once: the GIL guards them. They are never freed, as Python may be gone before this.
+  static auto* const made = new std::map<std::string_view, PyObject*>;
+  PyObject*& dtype = (*made)[element.name];
+  if (dtype == nullptr) {
+    dtype = py::dtype(std::string(1, element.numpy_kind) + std::to_string(element.size)).release().ptr();
+  }
+  return py::reinterpret_borrow<py::dtype>(dtype);
 }
 
 std::vector<char*> data_pointers(const py::sequence& arrays, const std::vector<TensorSpec>& specs,

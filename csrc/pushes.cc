@@ -28,13 +28,27 @@ int backward(Handle executor, std::uint32_t count, Handle* head_gradients, int i
 
 int cached_op(Handle op, int inputs, Handle* in, int* outputs, Handle** out, const int** storage_types) {
   Turn turn;
-  if (direct::call(op, inputs, in, outputs, out, storage_types)) return 0;
+  thread_local std::vector<Handle> made;
+  thread_local std::vector<int> types;
+  if (*outputs == 0) made = direct::call(op, std::vector<Handle>(in, in + inputs));
+  if (*outputs == 0 && !made.empty()) {
+    types.assign(made.size(), engine::kDense);
+    *outputs = static_cast<int>(made.size());
+    *out = made.data();
+    *storage_types = types.data();
+    return 0;
+  }
   const int result = mxnet.cached_op(op, inputs, in, outputs, out, storage_types);
   if (result == 0) direct::learn(op);
   return result;
 }
 
 }  // namespace
+
+std::vector<Handle> pushes::call(Handle op, const std::vector<Handle>& inputs) {
+  Turn turn;
+  return direct::call(op, inputs);
+}
 
 void pushes::connect(const std::string& path) {
   const LibMXNet library(path);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "engine.h"
 #include "libmxnet.h"
 
 namespace ngraph_mxnet {
@@ -13,6 +15,9 @@ void connect(const std::string& path);
 
 // As `mxnet_writers::replacements`.
 Replacements replacements();
+
+// The outputs of a cached op that runs past MXNet's, in handles that are the caller's then; none: it can't now.
+std::vector<engine::Handle> call(engine::Handle op, const std::vector<engine::Handle>& inputs);
 
 }  // namespace pushes
 }  // namespace ngraph_mxnet

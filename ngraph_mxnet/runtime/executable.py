@@ -177,6 +177,10 @@ class NativeExecutable(Executable):
         super().__init__(inputs, outputs)
         self.native = native
 
+    def __call__(self, *arrays: Any) -> list[np.ndarray]:
+        results: list[np.ndarray] | None = self.native.call(*arrays)
+        return super().__call__(*arrays) if results is None else results
+
     def package(self) -> Package:
         raise PackageError("what was loaded from a package holds none, to save memory: keep the package itself")
 

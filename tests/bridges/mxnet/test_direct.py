@@ -68,7 +68,8 @@ def direct(calls: int | None) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def ours():
+def ours(monkeypatch):
+    monkeypatch.setenv("NGRAPH_DIRECT", "1")
     with backend("NGRAPH"):
         yield
 
@@ -87,7 +88,7 @@ def test_blocks(flags):
                 close(y, in_mxnet(net, x))
 
 
-def test_executors():
+def test_executors(monkeypatch):
     symbol = conv_net()
     executor, theirs = (bound(symbol, value, data=CONV_SHAPE) for value in ("NGRAPH", "NONE"))
     with direct(None):
@@ -100,11 +101,8 @@ def test_executors():
         executor.backward(mx.nd.ones((2, 5)))
         executor.forward(is_train=False)[0].wait_to_read()  # the twin holds what is written meanwhile
         assert _core.op_calls()
-        os.environ["NGRAPH_DIRECT"] = "0"
-        try:
-            bound(symbol, "NGRAPH", data=CONV_SHAPE).forward()
-        finally:
-            del os.environ["NGRAPH_DIRECT"]
+        monkeypatch.setenv("NGRAPH_DIRECT", "0")
+        bound(symbol, "NGRAPH", data=CONV_SHAPE).forward()
 
 
 def test_outputs_keep_their_order():
@@ -336,15 +334,12 @@ def test_any_order_of_reads_and_writes(steps, flags):
     """The engine of MXNet decides it, with our op as without it."""
     results = []
     for setting in ("1", "0"):
-        os.environ["NGRAPH_DIRECT"] = setting
-        try:
-            net, arrays = dense_net(flags), [some()]
-            net(arrays[0])
-            for step in steps:
-                STEPS[step](net, arrays)
-            results.append([array.asnumpy() for array in arrays])
-        finally:
-            del os.environ["NGRAPH_DIRECT"]
+        os.environ["NGRAPH_DIRECT"] = setting  # not by a fixture, of which there is one for all examples
+        net, arrays = dense_net(flags), [some()]
+        net(arrays[0])
+        for step in steps:
+            STEPS[step](net, arrays)
+        results.append([array.asnumpy() for array in arrays])
     for ours, theirs in zip(*results, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 

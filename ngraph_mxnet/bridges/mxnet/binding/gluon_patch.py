@@ -29,7 +29,7 @@ from mxnet.gluon.block import HybridBlock, _flatten
 from mxnet.ndarray import CachedOp, NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
-from ngraph_mxnet.bridges.mxnet.binding import direct, environment, fallbacks, interrupts
+from ngraph_mxnet.bridges.mxnet.binding import direct, environment, fallbacks, interrupts, quick_call
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
 from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.bridges.mxnet.options import DATA, PREFIX, check_options
@@ -54,6 +54,7 @@ def install() -> None:
     HybridBlock._build_cache = _build_cache
     HybridBlock._call_cached_op = interrupts.delivering(_call_cached_op)
     HybridBlock.export = export
+    quick_call.install()
 
 
 class CompiledBody:
@@ -115,7 +116,8 @@ def hold_parameters(block: HybridBlock | CompiledBody) -> None:
         places[is_input].append(place)
     flags = [("data_indices", places[True]), ("param_indices", places[False]), *block._flags]
     held = HeldCachedOp(op, places[False])
-    if not direct.run_cached_op(op, symbol, held.holder):
+    held.is_direct = direct.run_cached_op(op, symbol, held.holder)
+    if not held.is_direct:
         held.make_for_shapes(lambda: CachedOp(symbol, flags), places[True])
     block._cached_op = held
 
@@ -239,7 +241,9 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
     found = bodies.find(self, flat)
     while isinstance(found, CompiledBody):
         try:
-            return stock_call_cached_op(found, *args)
+            result = stock_call_cached_op(found, *args)
+            quick_call.remember(self, found, args)
+            return result
         except Exception as error:
             found = bodies.after_failure(self, flat, found, error)
     result = stock_call_cached_op(self, *args)  # first, as it tells in its own words what is the caller's mistake

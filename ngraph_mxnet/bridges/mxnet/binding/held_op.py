@@ -19,7 +19,7 @@ MOST_LISTS = 4
 """How many lists of arrays may take turns, as a block's parameters in several contexts do."""
 
 
-class _Held:
+class Held:
     """A call's arrays, and how many calls run with them."""
 
     __slots__ = ("arrays", "calls")
@@ -31,12 +31,15 @@ class _Held:
 class HeldCachedOp:
     """Calls `op`, of whose inputs those at `parameters` are a block's parameters, and the others data."""
 
+    is_direct = False
+    """Whether C++ runs the op's graph past MXNet: see `direct`."""
+
     def __init__(self, op: Any, parameters: Sequence[int]) -> None:
         import ngraph_mxnet._core as _core
 
         self._op, self._parameters = op, list(parameters)
         self._set_bulk, self.holder, self._lock = _core.set_bulk, _core.ArrayHolder(), ForkSafeLock()
-        self._lists: list[_Held] = []
+        self._lists: list[Held] = []
         self._make: Callable[[], Any] | None = None
         self._data_places: Sequence[int] = ()
         self._by_shapes: dict[tuple[Any, ...], Any] = {}
@@ -79,10 +82,26 @@ class HeldCachedOp:
         finally:
             if bulk:
                 self._set_bulk(bulk)
-            with self._lock:
-                held.calls -= 1
+            self.end(held)
 
-    def _hold(self, arrays: list[NDArray]) -> _Held:
+    def holding(self, arrays: list[NDArray]) -> Held | None:
+        """What it holds of a call with these arrays, if it still does."""
+        with self._lock:
+            return next((held for held in self._lists if all(map(is_, arrays, held.arrays))), None)
+
+    def begin(self, held: Held) -> bool:
+        """A call begins, past this object's own, with these arrays; False if they are held no more."""
+        with self._lock:
+            if held not in self._lists:
+                return False
+            held.calls += 1
+            return True
+
+    def end(self, held: Held) -> None:
+        with self._lock:
+            held.calls -= 1
+
+    def _hold(self, arrays: list[NDArray]) -> Held:
         """Arrays are let go of behind the calls with them, never before another thread has given MXNet its call."""
         with self._lock:
             for held in self._lists:
@@ -93,7 +112,7 @@ class HeldCachedOp:
                     self.holder.release(_handles(old.arrays))
                     self._lists.remove(old)
                 self.holder.hold(_handles(arrays))
-                held = _Held(arrays)
+                held = Held(arrays)
                 self._lists.append(held)
             held.calls += 1
         return held
