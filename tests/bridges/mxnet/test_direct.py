@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import numpy as np
@@ -388,6 +390,23 @@ def test_threads_with_one_block(flags):
 
     with direct(None):
         in_threads(6, body)
+
+
+def test_pools_and_event_loops():
+    net = dense_net({})
+    expected = {rows: net(some(rows)).asnumpy() for rows in range(1, 5)}
+
+    def call(number: int) -> bool:
+        rows = 1 + number % 4
+        return np.array_equal(net(some(rows)).asnumpy(), expected[rows])
+
+    async def many() -> list[bool]:
+        return await asyncio.gather(*(asyncio.to_thread(call, number) for number in range(100)))
+
+    with direct(None):
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(call, range(100)))
+        assert all(asyncio.run(many()))
 
 
 def test_threads_with_one_executor():
