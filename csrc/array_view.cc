@@ -93,6 +93,7 @@ std::size_t ArrayView::bytes() const {
 }
 
 engine::Device ArrayView::device() const {
+  if (chunk() == nullptr) return {0, 0};  // as MXNet says of an array that is none
   return *reinterpret_cast<const engine::Device*>(static_cast<const Word*>(chunk()) + kDevice);
 }
 
