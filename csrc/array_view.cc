@@ -1,6 +1,7 @@
 #include "array_view.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -35,6 +36,22 @@ struct OneDnnMemory {
     return layout.inner_nblks == 0;
   }
 };
+
+// Where oneDNN puts an element, counted in elements: each inner block, from the innermost, takes its part of an index, and
+// strides count whole blocks (dnnl_blocking_desc_t in dnnl_types.h).
+dnnl_dim_t offset_of(const dnnl_memory_desc_t& description, const dnnl_dims_t& at) {
+  const dnnl_blocking_desc_t& layout = description.format_desc.blocking;
+  dnnl_dims_t left;
+  for (int axis = 0; axis < description.ndims; ++axis) left[axis] = at[axis] + description.padded_offsets[axis];
+  dnnl_dim_t offset = description.offset0, stride = 1;
+  for (int block = layout.inner_nblks; block-- > 0; stride *= layout.inner_blks[block]) {
+    dnnl_dim_t& index = left[layout.inner_idxs[block]];
+    offset += index % layout.inner_blks[block] * stride;
+    index /= layout.inner_blks[block];
+  }
+  for (int axis = 0; axis < description.ndims; ++axis) offset += left[axis] * layout.strides[axis];
+  return offset;
+}
 
 // Reads memory that may not be there: the system is asked to copy it.
 class Reader {
@@ -106,6 +123,24 @@ char* ArrayView::data() const {
   if (blocked()) return nullptr;
   char* const base = static_cast<char*>(const_cast<void*>(word(chunk(), 0)));
   return base == nullptr ? nullptr : base + reinterpret_cast<std::uintptr_t>(array_[kOffset]);
+}
+
+char* ArrayView::unblocked(AlignedBuffer* copy) const {
+  const dnnl_memory_desc_t& description = static_cast<const OneDnnMemory*>(word(chunk(), kOneDnn))->description;
+  const char* const from = static_cast<const char*>(word(chunk(), 0));
+  const std::size_t size = element_of_mxnet(type())->size;
+  dnnl_dim_t count = 1;
+  for (int i = 0; i < description.ndims; ++i) count *= description.dims[i];
+  *copy = AlignedBuffer(static_cast<std::size_t>(count) * size);
+  dnnl_dims_t at = {};
+  for (dnnl_dim_t i = 0; i < count; ++i) {
+    std::memcpy(copy->data() + i * size, from + offset_of(description, at) * size, size);
+    for (int axis = description.ndims; axis-- > 0;) {
+      if (++at[axis] < description.dims[axis]) break;
+      at[axis] = 0;
+    }
+  }
+  return copy->data() + reinterpret_cast<std::uintptr_t>(array_[kOffset]);
 }
 
 bool ArrayView::usable() {

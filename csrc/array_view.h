@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "aligned_buffer.h"
 #include "engine.h"
 #include "tensor_spec.h"
 
@@ -40,6 +41,9 @@ class ArrayView {
 
   // Its elements, row-major; null if there is no memory yet, or they lie in another way.
   char* data() const;
+
+  // If it is blocked: all that its memory holds, row-major, into `copy`, and where in it the elements are.
+  char* unblocked(AlignedBuffer* copy) const;
 
  private:
   using Word = const void*;

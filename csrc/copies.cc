@@ -48,7 +48,7 @@ bool copies::copy_now(std::uintptr_t from, std::uintptr_t to) {
     completion();
     return true;
   };
-  return engine::run_now(copy, {source}, {target}, written.device(), "CopyCPU2CPU");
+  return engine::run_now(copy, {source}, {target}, written.device(), "CopyCPU2CPU") == engine::Outcome::kRan;
 }
 
 }  // namespace ngraph_mxnet

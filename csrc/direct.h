@@ -18,8 +18,7 @@ namespace ngraph_mxnet {
 // * if nothing is under way on any of the arrays, a graph that takes less than a millisecond runs on the caller's thread,
 //   and a longer one on a thread of ours: to wake up a thread takes MXNet 50 microseconds and more;
 // * nothing is written to that all operators of extensions write to, so that calls of several threads overlap.
-// Where something is under way, or an array is none of the plain ones, the call is MXNet's own: its operator is pushed
-// behind ours, which does nothing then.
+// Where something is under way, it runs behind that; where an array is none of the plain ones, the call is MXNet's own.
 namespace direct {
 
 using engine::Handle;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <pthread.h>
 
 #include "array_view.h"
+#include "fork_safety.h"
 #include "libmxnet.h"
 #include "turns.h"
 #include "workers.h"
@@ -31,6 +33,7 @@ struct {
 } mxnet;
 
 constexpr double kShort = 1e-3;  // seconds
+constexpr const char* kName = "NGraphSubgraphOp";
 
 std::atomic<std::size_t> runs{0};
 
@@ -81,6 +84,7 @@ struct Run {
   std::shared_ptr<ArrayHolder> holder;
   std::vector<InputTensor> inputs;
   std::vector<char*> outputs;
+  std::vector<AlignedBuffer> copies;
 
   // Finds the memory of the arrays; false if one has none that we could use, among them those that are blocked.
   bool look(const std::vector<Handle>& in, const std::vector<Handle>& out, std::vector<Handle>* blocked) {
@@ -90,14 +94,26 @@ struct Run {
       inputs.push_back({view.data(), view.version()});
       if (view.blocked()) blocked->push_back(array);
     }
-    const auto no_memory = [](const InputTensor& input) { return input.data == nullptr; };
-    if (std::any_of(inputs.begin(), inputs.end(), no_memory)) return false;
     outputs.reserve(out.size());
-    for (Handle array : out) {
-      outputs.push_back(ArrayView(array).data());
-      if (outputs.back() == nullptr) return false;
+    for (Handle array : out) outputs.push_back(ArrayView(array).data());
+    return complete();
+  }
+
+  // The same, and copies what is blocked: what has no version is not taken for what it was before.
+  bool look_and_copy(const std::vector<Handle>& in, const std::vector<Handle>& out) {
+    std::vector<Handle> blocked;
+    look(in, out, &blocked);
+    copies.reserve(blocked.size());
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const ArrayView view(in[i]);
+      if (view.blocked()) inputs[i] = {view.unblocked(&copies.emplace_back()), std::nullopt};
     }
-    return true;
+    return complete();
+  }
+
+  bool complete() const {
+    return std::none_of(inputs.begin(), inputs.end(), [](const InputTensor& input) { return input.data == nullptr; }) &&
+           std::find(outputs.begin(), outputs.end(), nullptr) == outputs.end();
   }
 
   void operator()(const Completion& completion) const {
@@ -111,6 +127,39 @@ struct Run {
   }
 };
 
+bool is_long(const CompiledGraph& graph) { return graph.fastest() > kShort; }
+
+void hand_off(std::shared_ptr<Run> run, const Completion& completion) {
+  workers::submit([run = std::move(run), completion] {
+    (*run)(completion);
+    UnderWay::end();
+  });
+}
+
+// Behind what is under way on the arrays, on a thread of the engine's. The caller's handles may be gone by then.
+bool run_later(const std::shared_ptr<Run>& run, const std::vector<Handle>& inputs, const std::vector<Handle>& outputs,
+               const std::vector<Handle>& read, Device device) {
+  const auto in = std::make_shared<Arrays>(), out = std::make_shared<Arrays>();
+  for (Handle array : inputs) {
+    if (!in->add_same(array)) return false;
+  }
+  for (Handle array : outputs) {
+    if (ArrayView(array).data() == nullptr || !out->add_same(array)) return false;
+  }
+  const auto start = [run, in, out](const Completion& completion) {
+    learn_thread();
+    runs.fetch_add(1, std::memory_order_relaxed);
+    if (!run->look_and_copy(in->handles(), out->handles())) {
+      completion.fail(std::runtime_error("NGraphSubgraphOp: an array has no memory"));
+    } else if (is_long(*run->graph) && UnderWay::begin()) {
+      hand_off(run, completion);
+    } else {
+      (*run)(completion);  // while the process forks, too: MXNet waits for its engine's threads
+    }
+    return true;
+  };
+  return engine::run_later(start, read, outputs, device, kName);
+}
 
 bool plain(Handle array, const TensorSpec& spec) {
   int storage = engine::kDense;
@@ -174,32 +223,35 @@ std::vector<Handle> direct_runs::apart(const std::vector<Handle>& arrays, const 
 bool direct_runs::run(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
                       const std::vector<Handle>& inputs, const std::vector<Handle>& outputs,
                       const std::vector<Handle>& read, Device device) {
-  const bool is_long = graph->fastest() > kShort;
+  std::shared_ptr<Run> run;
   std::vector<Handle> blocked;
   const auto start = [&](const Completion& completion) {
-    Run run{graph, holder, {}, {}};
-    if (!run.look(inputs, outputs, &blocked) || !UnderWay::begin()) return false;
+    if (!run->look(inputs, outputs, &blocked) || !UnderWay::begin()) return false;
     runs.fetch_add(1, std::memory_order_relaxed);
-    if (is_long) {
-      workers::submit([run = std::move(run), completion] {
-        run(completion);
-        UnderWay::end();
-      });
+    if (is_long(*graph)) {
+      hand_off(run, completion);
     } else {
       const OutOfTurn running;
-      run(completion);
+      (*run)(completion);
       UnderWay::end();
     }
     return true;
   };
-  const auto push = [&] { return engine::run_now(start, read, outputs, device, "NGraphSubgraphOp", is_long); };
-  if (push()) return true;
-  // Parameters stay as a native operator has left them; MXNet would copy them row by row at each call.
-  for (Handle array : blocked) {
-    void* data;
-    if (mxnet.data(array, &data) != 0) return false;
+  const auto push = [&] {
+    run = std::make_shared<Run>(Run{graph, holder, {}, {}, {}});
+    return engine::run_now(start, read, outputs, device, kName);
+  };
+  engine::Outcome outcome = push();
+  if (outcome == engine::Outcome::kDeclined && !blocked.empty()) {
+    // Parameters stay as a native operator has left them, so they are put right once.
+    for (Handle array : blocked) {
+      void* data;
+      if (mxnet.data(array, &data) != 0) return false;
+    }
+    outcome = push();
   }
-  return !blocked.empty() && push();
+  if (outcome == engine::Outcome::kBusy) return run_later(run, inputs, outputs, read, device);
+  return outcome == engine::Outcome::kRan;
 }
 
 std::size_t direct_runs::count() { return runs.load(); }

@@ -1,12 +1,11 @@
 #include "engine.h"
 
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 namespace ngraph_mxnet {
 namespace engine {
@@ -21,7 +20,6 @@ struct {
   const char* (*last_error)();
 } mxnet;
 
-constexpr std::chrono::microseconds kPatience{50};
 constexpr int kAsync = 4;  // MXNet's FnProperty: what may run on the thread that pushes it
 
 bool push(Function function, void* argument, Deleter deleter, const std::vector<Handle>& read,
@@ -37,19 +35,8 @@ struct Attempt {
 
   const Body& body;
   const std::thread::id thread = std::this_thread::get_id();
-  bool pushing = true;  // this and the next two belong to that thread
-  bool taken = false;
-  bool declined = false;
-  std::atomic<bool> too_late{false};
-
-  bool ends_soon() const {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (!too_late.load(std::memory_order_acquire)) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
+  bool pushing = true;  // this and the next belong to that thread
+  Outcome outcome = Outcome::kBusy;
 };
 
 // The engine's function. Who pushed it keeps the attempt as long as it may be answered; the argument goes with the
@@ -58,15 +45,8 @@ void answer(void*, const Completion* completion, void* argument) {
   Attempt& attempt = **static_cast<std::shared_ptr<Attempt>*>(argument);
   const bool in_time = attempt.thread == std::this_thread::get_id() && attempt.pushing;
   const Completion done = *completion;
-  if (!in_time) {
-    const std::shared_ptr<Attempt> kept = *static_cast<std::shared_ptr<Attempt>*>(argument);
-    done();
-    kept->too_late.store(true, std::memory_order_release);
-    return;
-  }
-  attempt.taken = attempt.body(done);
-  attempt.declined = !attempt.taken;
-  if (attempt.declined) done();
+  if (in_time) attempt.outcome = attempt.body(done) ? Outcome::kRan : Outcome::kDeclined;
+  if (!in_time || attempt.outcome == Outcome::kDeclined) done();
 }
 
 // MXNet copies it as a dmlc::Error, which has nothing but its base.
@@ -92,14 +72,23 @@ void check(bool well) {
   if (!well) throw std::runtime_error(mxnet.last_error());
 }
 
-bool run_now(const Body& body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device,
-             const char* name, bool patience) {
+Outcome run_now(const Body& body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device,
+                const char* name) {
   const auto attempt = std::make_shared<Attempt>(body);
   const auto drop = [](void* argument) { delete static_cast<std::shared_ptr<Attempt>*>(argument); };
   const bool pushed = push(answer, new std::shared_ptr<Attempt>(attempt), drop, read, written, device, name);
   attempt->pushing = false;
-  if (!pushed || attempt->taken || attempt->declined) return pushed && attempt->taken;
-  return patience && attempt->ends_soon() && run_now(body, read, written, device, name);
+  return pushed ? attempt->outcome : Outcome::kDeclined;
+}
+
+bool run_later(Body body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device,
+               const char* name) {
+  const auto start = [](void*, const Completion* completion, void* argument) {
+    const Completion done = *completion;
+    if (!(*static_cast<Body*>(argument))(done)) done();
+  };
+  const auto drop = [](void* argument) { delete static_cast<Body*>(argument); };
+  return push(start, new Body(std::move(body)), drop, read, written, device, name);
 }
 
 bool touch(Handle array, void (*behind)(void* argument), void* argument) {

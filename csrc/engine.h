@@ -45,12 +45,17 @@ void check(bool well);
 // with them; else it calls the completion, or leaves a copy to whoever will: so long the arrays are busy. It must not throw.
 using Body = std::function<bool(const Completion& completion)>;
 
-// If nothing is under way on any of the arrays, calls `body` on this thread, and returns what it returns. Else false: an
-// operator that does nothing is then in its place. No two of the arrays may share memory. With `patience`, it is tried
-// again if within some tens of microseconds nothing is under way any more: who waits for an array is woken up before
-// MXNet has done with what it pushed to wait.
-bool run_now(const Body& body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device = {},
-             const char* name = "ngraph_mxnet", bool patience = false);
+enum class Outcome { kRan, kDeclined, kBusy };
+
+// If nothing is under way on any of the arrays, calls `body` on this thread: kRan, or kDeclined where it returned false.
+// Else kBusy: an operator that does nothing stands in its place. No two of the arrays may share memory.
+Outcome run_now(const Body& body, const std::vector<Handle>& read, const std::vector<Handle>& written,
+                Device device = {}, const char* name = "ngraph_mxnet");
+
+// Calls `body` behind what was pushed before on these arrays, now or later, on this thread or one of the engine's. Returns
+// false when MXNet has failed.
+bool run_later(Body body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device,
+               const char* name);
 
 // Pushes a write to the array that writes nothing: its version rises. `behind`, which may be null, is called with
 // `argument` behind all that was pushed before. Returns false when MXNet has failed.
