@@ -83,9 +83,9 @@ struct ProgramRunner::Frame {
 
   AlignedBuffer arena;
   std::vector<char*> operands;
-  Waiting waiting;
-  std::vector<Counter> counters;  // for each phase one a thread: which chunks of its share were begun
-  std::vector<std::atomic<std::size_t>> done;  // of each phase's chunks
+  Barrier barrier;
+  // One a thread, for even and for odd phases: one set counts while the other is reset.
+  std::vector<Counter> counters[2];
   // While the call is traced: its number, and the label of the first step.
   bool traced;
   std::uint64_t call;
@@ -205,10 +205,7 @@ std::unique_ptr<ProgramRunner::Frame> ProgramRunner::take_frame() {
   auto frame = std::make_unique<Frame>();
   frame->arena = AlignedBuffer(program_->arena_bytes());
   frame->operands.resize(operand_count_);
-  if (widest_ > 1) {
-    frame->counters = std::vector<Frame::Counter>(phases_.size() * threads_);
-    frame->done = std::vector<std::atomic<std::size_t>>(phases_.size());
-  }
+  for (auto& counters : frame->counters) counters = std::vector<Frame::Counter>(threads_);
   for (const Patch& patch : fixed_) {
     const bool arena = patch.source.space == Space::kArena;
     char* base = arena ? frame->arena.data() : program_->constants()[patch.source.index].data();
@@ -233,8 +230,7 @@ void ProgramRunner::bind(Frame* frame, const Bindings& bindings) const {
 void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds) {
   std::unique_ptr<Frame> frame = take_frame();
   bind(frame.get(), bindings);
-  for (Frame::Counter& counter : frame->counters) counter.next.store(0, std::memory_order_relaxed);
-  for (auto& done : frame->done) done.store(0, std::memory_order_relaxed);
+  for (auto& counter : frame->counters[0]) counter.next.store(0, std::memory_order_relaxed);
   frame->traced = trace::enabled();
   if (frame->traced) {
     const std::uint32_t label = trace_labels();
@@ -269,22 +265,18 @@ std::uint32_t ProgramRunner::trace_labels() {
   return first_label_;
 }
 
-// A thread goes on when all chunks of a phase are done, whoever has run them, not when all threads have arrived: where
-// other processes keep the cores busy, one may come late, and finds the work of many phases done.
 void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds,
                          double* last) const {
   for (std::size_t i = 0; i < phases_.size(); ++i) {
-    const std::size_t count = phases_[i].chunks.size();
-    if (team == 1) {
-      for (const Chunk& chunk : phases_[i].chunks) run_chunk(chunk, frame);
-    } else if (count > 0) {
-      std::atomic<std::size_t>& done = frame->done[i];
-      const std::size_t own = run_chunks(i, frame, thread, team);
-      if (own > 0 && done.fetch_add(own, std::memory_order_acq_rel) + own == count) frame->waiting.changed();
-      if (i + 1 < phases_.size() || seconds != nullptr) {
-        frame->waiting.wait([&] { return done.load(std::memory_order_acquire) == count; });
-      }
+    const Phase& phase = phases_[i];
+    // Last used two barriers ago, next used after the coming one.
+    frame->counters[(i + 1) % 2][thread].next.store(0, std::memory_order_relaxed);
+    if (team == 1 || (phase.serial && thread == 0)) {
+      for (const Chunk& chunk : phase.chunks) run_chunk(chunk, frame);
+    } else if (!phase.serial) {
+      run_shared(phase, i % 2, frame, thread, team);
     }
+    if (i + 1 < phases_.size() || seconds != nullptr) frame->barrier.wait(team);
     if (seconds != nullptr && thread == 0) {
       const double end = now();
       (*seconds)[i] += end - std::exchange(*last, end);
@@ -292,29 +284,22 @@ void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>
   }
 }
 
-// How many chunks it ran. Each thread begins with its own share, so that it mostly meets the rows it wrote in the phase
-// before, and then helps the others.
-std::size_t ProgramRunner::run_chunks(std::size_t phase, Frame* frame, int thread, int team) const {
-  const std::vector<Chunk>& chunks = phases_[phase].chunks;
-  Frame::Counter* const counters = frame->counters.data() + phase * threads_;
-  if (phases_[phase].serial) {
-    if (counters[0].next.fetch_add(1, std::memory_order_relaxed) > 0) return 0;
-    for (const Chunk& chunk : chunks) run_chunk(chunk, frame);
-    return chunks.size();
-  }
-  std::size_t own = 0;
+// Each thread begins with its own share, so that it mostly meets the rows it wrote in the phase before,
+// and then helps the others.
+void ProgramRunner::run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread,
+                               int team) const {
+  const std::size_t count = phase.chunks.size();
   for (int turn = 0; turn < team; ++turn) {
     const std::size_t share = (thread + turn) % team;
-    const std::size_t begin = chunks.size() * share / team;
-    const std::size_t end = chunks.size() * (share + 1) / team;
+    const std::size_t begin = count * share / team;
+    const std::size_t end = count * (share + 1) / team;
+    std::atomic<std::size_t>& next = frame->counters[parity][share].next;
     for (;;) {
-      const std::size_t i = begin + counters[share].next.fetch_add(1, std::memory_order_relaxed);
+      const std::size_t i = begin + next.fetch_add(1, std::memory_order_relaxed);
       if (i >= end) break;
-      run_chunk(chunks[i], frame);
-      ++own;
+      run_chunk(phase.chunks[i], frame);
     }
   }
-  return own;
 }
 
 void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {

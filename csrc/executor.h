@@ -56,7 +56,7 @@ class ProgramRunner {
     std::size_t step;
     std::int64_t begin, end;
   };
-  // Chunks that need those of the phases before, and not each other. Serial: in order, on one thread.
+  // Chunks between two barriers. Serial: in order, on one thread.
   struct Phase {
     bool serial;
     std::vector<Chunk> chunks;
@@ -76,7 +76,7 @@ class ProgramRunner {
   void bind(Frame* frame, const Bindings& bindings) const;
   void work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last) const;
   void run_chunk(const Chunk& chunk, Frame* frame) const;
-  std::size_t run_chunks(std::size_t phase, Frame* frame, int thread, int team) const;
+  void run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread, int team) const;
 
   std::shared_ptr<const Program> program_;
   int threads_;

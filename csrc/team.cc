@@ -16,6 +16,9 @@
 namespace ngraph_mxnet {
 namespace {
 
+constexpr int kSpins = 2000;  // some tens of microseconds
+constexpr int kYields = 200;
+
 void futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value) {
   syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), operation, value, nullptr, nullptr, 0);
 }
@@ -93,15 +96,27 @@ void after_fork_in_child() {
 
 }  // namespace
 
-void Waiting::pause() { _mm_pause(); }
-
-void Waiting::yield() { sched_yield(); }
-
-void Waiting::sleep(std::uint32_t seen) { futex(&changes_, FUTEX_WAIT_PRIVATE, seen); }
-
-void Waiting::changed() {
-  changes_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(&changes_, FUTEX_WAKE_PRIVATE, INT32_MAX);
+void Barrier::wait(int team) {
+  if (team == 1) return;
+  const std::uint32_t generation = generation_.load(std::memory_order_relaxed);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == team) {
+    arrived_.store(0, std::memory_order_relaxed);
+    generation_.store(generation + 1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(&generation_, FUTEX_WAKE_PRIVATE, INT32_MAX);
+    return;
+  }
+  const auto passed = [&] { return generation_.load(std::memory_order_acquire) != generation; };
+  for (int i = 0; i < kSpins; ++i) {
+    if (passed()) return;
+    _mm_pause();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (passed()) return;
+    sched_yield();
+  }
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  while (!passed()) futex(&generation_, FUTEX_WAIT_PRIVATE, generation);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void run_on_team(int wanted, const TeamBody& body) {
