@@ -32,6 +32,7 @@ PACKAGES: dict[str, dict[str, str]] = {
         "speech_spectrogram.onnx": f"{_WAKE_WORD}/melspectrogram.onnx",
         "speech_embedding.onnx": f"{_WAKE_WORD}/embedding_model.onnx",
     },
+    "silero-vad==6.2.3": {"voice_detector.onnx": "silero_vad/data/silero_vad.onnx"},
 }
 """Files by the package that has them: the name they get, and where they lie in the wheel."""
 

@@ -14,9 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.onnx.budget import all_nodes
 from ngraph_mxnet.bridges.onnx.importer import import_model
 from ngraph_mxnet.bridges.onnx.model import Model, read_model
 from ngraph_mxnet.bridges.onnx.rules.registry import find_rule
+from ngraph_mxnet.bridges.onnx.values import DataDependentError
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.cost import graph_cost
 from ngraph_mxnet.passes.base import PassManager
@@ -29,8 +31,9 @@ from ngraph_mxnet.runtime.compile import bind_weights
 class OnnxExplanation:
     """Prints as tables; `to_dict` is for programs.
 
-    `reason`: why it does not compile, None if it does; `unknown`: its operators without a rule or definition. `ops`: of
-    the graph after the backend's passes. `macs` (multiply-adds) and `operations` (others): as the model is written.
+    `reason`: why it does not compile, None if it does; `unknown`: its operators without a rule or definition, in
+    subgraphs too. `rest`: why it is compiled in parts, of which what follows tells of the first. `ops`: of the graph
+    after the backend's passes. `macs` (multiply-adds) and `operations` (others): as the model is written.
     `weights`: bytes. `details`: what the backend tells of it (`Backend.explain`), if asked for.
     """
 
@@ -41,6 +44,7 @@ class OnnxExplanation:
     operators: dict[str, int]
     reason: str | None = None
     unknown: list[str] = field(default_factory=list)
+    rest: str | None = None
     ops: dict[str, int] = field(default_factory=dict)
     macs: int = 0
     operations: int = 0
@@ -62,12 +66,8 @@ class OnnxExplanation:
         return {**found, "compiles": self.compiles}
 
     def __rich__(self) -> RenderableType:
-        count = sum(self.operators.values())
-        if self.reason is None:
-            headline = Text(f"all {count} nodes run on {self.backend}, as {sum(self.ops.values())} ops", style="bold")
-        else:
-            headline = Text(f"it does not compile for {self.backend}: {self.reason}", style="bold")
-        parts: list[RenderableType] = [headline, self._ports(), _counts("Operators of the model", self.operators)]
+        parts: list[RenderableType] = [Text(self._headline(), style="bold"), self._ports(),
+                                       _counts("Operators of the model", self.operators)]
         if self.unknown:
             parts.append(Text("operators without a rule: " + ", ".join(self.unknown)))
         if self.ops:
@@ -78,6 +78,15 @@ class OnnxExplanation:
             parts.append(self.details)
         parts += self.plans
         return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
+
+    def _headline(self) -> str:
+        if self.reason is not None:
+            return f"it does not compile for {self.backend}: {self.reason}"
+        ops = sum(self.ops.values())
+        if self.rest is None:
+            return f"all {sum(self.operators.values())} nodes run on {self.backend}, as {ops} ops"
+        first = f"its first part runs on {self.backend}, as {ops} ops; " if ops else ""
+        return f"{first}what follows is compiled at a call, when the data is there: {self.rest}"
 
     def _ports(self) -> Table:
         opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
@@ -117,18 +126,23 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
                             model.opsets, _descending(node.op_type for node in proto.node),
                             notices=tuple(chosen.notices()))
     try:
-        imported = import_model(model, shapes)
+        imported = import_model(model, shapes, partly=True)
         graph = bind_weights(imported.graph, imported.weights)
-        found = replace(found, inputs=[f"{p.name}: {p.type}" for p in graph.parameters],
-                        outputs=[f"{value.name}: {value.type}" for value in graph.results])
+        found = replace(found, inputs=[f"{p.name}: {p.type}" for p in graph.parameters])
+        if imported.rest is None:
+            found = replace(found, outputs=[f"{value.name}: {value.type}" for value in graph.results])
         plan = chosen.plan(graph.clone(), options or {})
         details = chosen.explain([graph]) if kernels else None
         chosen.require_support(graph)
         PassManager(chosen.pipeline()).run(graph)
+    except DataDependentError as error:
+        return replace(found, rest=str(error), unknown=_unknown(model))
     except UnsupportedError as error:
         return replace(found, reason=str(error), unknown=_unknown(model))
     cost = graph_cost(imported.graph)
     constants = [node.output.type.bytes for node in graph.nodes if node.op.name == "constant"]
+    if imported.rest is not None:
+        found = replace(found, rest=imported.reason, unknown=_unknown(model))
     return replace(found, plans=[plan] if plan is not None else [], details=details, macs=cost.macs,
                    operations=cost.operations, weights=sum(constants),
                    ops=_descending(node.op.name for node in graph.nodes if node.op.name != "constant"))
@@ -141,7 +155,7 @@ def _descending(names: Any) -> dict[str, int]:
 def _unknown(model: Model) -> list[str]:
     """Operators that have no rule, and that ONNX does not define as functions."""
     found = set()
-    for node in model.proto.graph.node:
+    for node in all_nodes(model.proto.graph.node):
         domain = "" if node.domain == "ai.onnx" else node.domain
         if find_rule(node.op_type, domain) is None:
             version = model.opsets.get(domain, 1)

@@ -124,9 +124,7 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
 
     imported = import_model(read_model(model), shapes, partly=True)
     if imported.rest is not None:
-        first = imported.rest.proto.graph.node[0]
-        click.echo(f"the graph ends before node {first.name or first.output[0]} ({first.op_type}): shapes from there "
-                   "on depend on the data", err=True)
+        click.echo(f"the graph ends before {imported.reason}", err=True)
     return imported.graph, imported.weights
 
 

@@ -91,6 +91,32 @@ def test_explain(model: str) -> None:
     assert "all 2 nodes run on CPU" in text and "Ops of the optimised graph" in text
 
 
+def test_explain_of_a_model_in_parts(tmp_path: Path) -> None:
+    """Which branch does not fit, and operators that only a branch has."""
+    def branch(op: str) -> onnx.GraphProto:
+        return helper.make_graph([helper.make_node(op, ["x"], ["r"], name=f"its{op}")], "branch", [],
+                                 [helper.make_tensor_value_info("r", TensorProto.FLOAT, [3])])
+
+    nodes = [helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+             helper.make_node("Cast", ["most"], ["any"], to=TensorProto.BOOL),
+             helper.make_node("If", ["any"], ["y"], name="choice", then_branch=branch("Relu"),
+                              else_branch=branch("Nonsense"))]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    path = str(tmp_path / "parts.onnx")
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 17)]),
+              path)
+    found = succeeds("explain", path, "--json")
+    assert found["compiles"] and found["unknown"] == ["Nonsense"] and found["ops"] == {"reduce_max": 1, "convert": 1}
+    assert found["inputs"] == ["x: f32[3]"] and found["outputs"] == ["y"]
+    assert found["rest"] == ("node choice If: which branch is taken depends on the data, and else_branch can't be "
+                             "lowered for these inputs: node itsNonsense Nonsense: no rule for the operator Nonsense")
+    text = " ".join(succeeds("explain", path).split())
+    assert "its first part runs on CPU, as 2 ops; what follows is compiled at a call" in text
+    np.save(tmp_path / "data.npy", np.array([-1, 0, 2], np.float32))
+    (result,) = succeeds("run", path, "--input", f"x={tmp_path / 'data.npy'}", "--json")["outputs"]
+    assert result["shape"] == [3]
+
+
 def test_explain_says_why_not(tmp_path: Path) -> None:
     result = command("explain", save(tmp_path / "a.onnx", "Nonsense", 2), "--json")
     found = json.loads(result.stdout)

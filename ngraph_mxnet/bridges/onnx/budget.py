@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -37,6 +38,15 @@ _DEFAULT = ("", "ai.onnx")
 _Name = tuple[str, str, str]
 
 
+@dataclass(frozen=True)
+class Mark:
+    """How many nodes and parameters a graph has, and the bytes that were counted for them."""
+
+    nodes: int
+    parameters: int
+    sizes: tuple[int, int, int]
+
+
 class BoundedBuilder(Builder):
     """Counts what it builds; its methods raise UnsupportedError when that is more than a model may ask for."""
 
@@ -67,11 +77,22 @@ class BoundedBuilder(Builder):
                                        f"of {self._given} bytes of inputs and weights")
         return node
 
+    def mark(self) -> Mark:
+        """How far the graph is, for `undo`."""
+        return Mark(len(self.graph.nodes), len(self.graph.parameters), (self._constants, self._values, self._given))
+
+    def undo(self, mark: Mark) -> None:
+        """Take back all nodes and parameters since `mark`, and their bytes. The nodes still count: trying branches of
+        branches takes time without end, too."""
+        del self.graph.nodes[mark.nodes :], self.graph.parameters[mark.parameters :]
+        self._constants, self._values, self._given = mark.sizes
+
     def count_node(self) -> None:
         """One of the model's: repeated, it need not become one of the IR."""
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            raise UnsupportedError(f"more than {MOST_NODES} nodes, as loops are repeated in the graph")
+            raise UnsupportedError(f"more than {MOST_NODES} nodes, as loops are repeated in the graph, and branches "
+                                   "tried")
 
 
 def require_type(type_: TensorType) -> int:
@@ -109,25 +130,25 @@ def _key(domain: str, name: str, overload: str) -> _Name:
     return "" if domain in _DEFAULT else domain, name, overload
 
 
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
     """Those of subgraphs, too."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
             for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _all_nodes(graph.node)
+                yield from all_nodes(graph.node)
 
 
 def _calls(nodes: Iterable[onnx.NodeProto], functions: dict[_Name, onnx.FunctionProto]) -> Counter[_Name]:
     """How often they call each function."""
-    keys = (_key(node.domain, node.op_type, node.overload) for node in _all_nodes(nodes))
+    keys = (_key(node.domain, node.op_type, node.overload) for node in all_nodes(nodes))
     return Counter(key for key in keys if key in functions)
 
 
 def _size(nodes: Sequence[onnx.NodeProto], calls: Counter[_Name],
           sizes: dict[_Name, tuple[int, int]]) -> tuple[int, int]:
     """Nodes and their bytes, with the called functions' in place."""
-    count, size = sum(1 for _ in _all_nodes(nodes)), sum(node.ByteSize() for node in nodes)
+    count, size = sum(1 for _ in all_nodes(nodes)), sum(node.ByteSize() for node in nodes)
     for key, times in calls.items():
         count, size = count + times * sizes[key][0], size + times * sizes[key][1]
     return count, size

@@ -7,7 +7,7 @@ models are; the others, which are shapes, axes and indices mostly, become consta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx
 from onnx import helper
 
 from ngraph_mxnet.bridges.onnx.attributes import Attributes
+from ngraph_mxnet.bridges.onnx.branches import unfold
 from ngraph_mxnet.bridges.onnx.budget import BoundedBuilder
 from ngraph_mxnet.bridges.onnx.functions import function_of
 from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, element_name
@@ -23,7 +24,15 @@ from ngraph_mxnet.bridges.onnx.rest import names_read, rest_of, tensor_type
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, find_rule
 from ngraph_mxnet.bridges.onnx.static import FEW_ELEMENTS, MOST_ELEMENTS, Statics
 from ngraph_mxnet.bridges.onnx.tensors import to_array
-from ngraph_mxnet.bridges.onnx.values import DataDependentError, EmptyOptional, Item, Ragged, TensorSequence, parts_of
+from ngraph_mxnet.bridges.onnx.values import (
+    DataDependentError,
+    EmptyOptional,
+    Item,
+    Ragged,
+    TakenError,
+    TensorSequence,
+    parts_of,
+)
 from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType, Value
 
@@ -41,8 +50,10 @@ class Imported:
     outputs: list[tuple[str, Item]] = field(default_factory=list)
     """What the graph's results are parts of, in their order."""
     rest: Model | None = None
-    """The nodes behind the one at which the graph ends, if shapes there depend on the data; `outputs` are what it
-    reads, beside inputs of the model."""
+    """The nodes from the one on at which the graph ends, if what is lowered there depends on the data; `outputs` are
+    what it reads, beside inputs of the model."""
+    reason: str = ""
+    """Why the graph ends there; the text names the node."""
 
 
 def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str, np.ndarray] | None = None, *,
@@ -52,7 +63,7 @@ def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str
     Args:
         shapes: of inputs, where the model leaves dimensions open.
         values: elements of inputs, for what must be known when the model is compiled.
-        partly: end the graph where shapes depend on data; else that is an error.
+        partly: end the graph where shapes, or the branch of an If, depend on data; else that is an error.
 
     Raises:
         ModelError: the model is damaged, or a shape does not fit.
@@ -67,6 +78,13 @@ class _Importer:
         self._weights: dict[str, np.ndarray] = {}
         self._b = BoundedBuilder(name=model.name)
         self._statics = Statics()
+        self._unfolded: list[onnx.TensorProto] = []
+        """Initialisers of the branches whose nodes stand in place of an If."""
+        self._may_end = False
+        """Whether the graph can end before what is being lowered: a node of the graph, or of a branch within it."""
+        self._is_within = False
+        """Whether what is being lowered is in a subgraph."""
+        self._reason = ""
 
     def run(self, types: Mapping[str, TensorType | list[TensorType] | None], values: Mapping[str, np.ndarray], *,
             partly: bool) -> Imported:
@@ -76,9 +94,10 @@ class _Importer:
             b.origin = f"onnx:{name}"
             scope[name] = self._input(name, type_, values)
         inputs = set(b.graph.parameters)
-        end = self._lower_graph(graph, scope, partly=partly)
+        self._may_end = partly
+        left = self._lower_graph(graph, scope, partly=partly)
         b.origin = ""
-        rest = rest_of(self._model, end, scope, types, self._statics) if end < len(graph.node) else None
+        rest = rest_of(self._model, left, self._unfolded, scope, types, self._statics) if left else None
         names = [value.name for value in (rest.inputs if rest else graph.output) if not rest or value.name not in types]
         outputs: list[tuple[str, Item]] = [(name, scope[name]) for name in names]  # type: ignore[misc]
         named: list[Value] = []
@@ -93,7 +112,8 @@ class _Importer:
         done.parameters = [p for p in done.parameters if p in inputs or p in used]
         kept = {parameter.name for parameter in done.parameters}
         return Imported(done, {name: array for name, array in self._weights.items() if name in kept},
-                        [value.name for value in done.parameters if value in self._statics.used], outputs, rest)
+                        [value.name for value in done.parameters if value in self._statics.used], outputs, rest,
+                        self._reason)
 
     def _input(self, name: str, type_: TensorType | list[TensorType] | None, values: Mapping[str, np.ndarray]) -> Item:
         if type_ is None:
@@ -113,39 +133,65 @@ class _Importer:
         """Every output is a value of its own: no parameter, and none twice."""
         return self._b.identity(value) if value.is_parameter or value in before or value.name else value
 
-    def _lower_graph(self, graph: onnx.GraphProto, scope: Scope, *, partly: bool = False) -> int:
+    def _lower_graph(self, graph: onnx.GraphProto, scope: Scope, *, partly: bool = False) -> list[onnx.NodeProto]:
         """Appends the nodes; `scope` holds the outer values and the graph's inputs, and gets the inner ones.
 
         Returns:
-            How many nodes were lowered: all, or with `partly` those before one that asks for data.
+            The nodes that are left: with `partly` those from one on that asks for data, else none.
         """
         if graph.sparse_initializer:
             raise UnsupportedError("sparse initialisers")
-        produced = {name for node in graph.node for name in node.output if name}
+        nodes = list(graph.node)
+        produced = {name for node in nodes for name in node.output if name}
         for tensor in graph.initializer:
             if tensor.name in produced:
                 raise ModelError(f"{tensor.name!r} is an initialiser and the output of a node")
             scope[tensor.name] = self._initializer(tensor)
-        for position, node in enumerate(graph.node):
-            where = f"node {node.name or position} {node.op_type}"
+        position = 0
+        while position < len(nodes):
             self._statics.most_computed = FEW_ELEMENTS if partly and position else MOST_ELEMENTS
             try:
-                self._lower_node(node, position, scope, produced)
-            except (ModelError, UnsupportedError) as error:
-                if partly and position and isinstance(error, DataDependentError):
-                    return position
-                text = str(error)
-                raise type(error)(text if text.startswith("node ") else f"{where}: {text}") from None
-            except TypeRuleError as error:
-                raise UnsupportedError(f"{where}: {error}") from None
-            except MemoryError as error:
-                raise UnsupportedError(f"{where}: there is not enough memory for its constants: {error}") from error
-            except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a damaged file's doing
-                raise ModelError(f"{where}: its inputs or attributes do not fit: {error}") from error
+                self._lower_named(nodes[position], position, scope, produced)
+                position += 1
+            except TakenError as error:
+                if not partly:
+                    raise DataDependentError(str(error)) from None
+                nodes[position : position + 1] = self._unfold(nodes[position], error.branch, scope, produced)
+            except DataDependentError as error:
+                if not (partly and position):
+                    raise
+                self._reason = str(error)
+                return nodes[position:]
         missing = [output.name for output in graph.output if scope.get(output.name) is None]
         if missing:
             raise ModelError(f"graph {graph.name!r}: no node computes its outputs {missing}")
-        return len(graph.node)
+        return []
+
+    def _lower_named(self, node: onnx.NodeProto, position: int, scope: Scope, produced: set[str]) -> None:
+        """`_lower_node`, with the node's name in what is raised."""
+        where = f"node {node.name or position} {node.op_type}"
+        try:
+            self._lower_node(node, position, scope, produced)
+        except (ModelError, UnsupportedError) as error:
+            text = str(error)
+            text = text if text.startswith("node ") else f"{where}: {text}"
+            raise (TakenError(text, error.branch) if isinstance(error, TakenError) else type(error)(text)) from None
+        except TypeRuleError as error:
+            raise UnsupportedError(f"{where}: {error}") from None
+        except MemoryError as error:
+            raise UnsupportedError(f"{where}: there is not enough memory for its constants: {error}") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a damaged file's doing
+            raise ModelError(f"{where}: its inputs or attributes do not fit: {error}") from error
+
+    def _unfold(self, node: onnx.NodeProto, branch: onnx.GraphProto, scope: Scope,
+                produced: set[str]) -> list[onnx.NodeProto]:
+        """What stands in place of an If, of which this branch is taken."""
+        unfolded = unfold(node, branch, {*scope, *produced})
+        produced.update(name for part in unfolded.nodes for name in part.output if name)
+        for tensor in unfolded.initializers:
+            scope[tensor.name] = self._initializer(tensor)
+        self._unfolded += unfolded.initializers
+        return unfolded.nodes
 
     def _initializer(self, tensor: onnx.TensorProto) -> Value:
         try:
@@ -190,7 +236,8 @@ class _Importer:
         else:
             attrs = Attributes(node)
             call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._statics.require,
-                        lambda body, values: self._lower_body(body, values, scope), self._to_array)
+                        lambda body, values: self._lower_body(body, values, scope), self._to_array, self._may_end,
+                        self._decision, self._mark)
             lowered = rule(self._b, call)
             outputs = list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
             if attrs.unread():
@@ -213,14 +260,35 @@ class _Importer:
         if len(body.input) != len(values):
             raise ModelError(f"its subgraph has {len(body.input)} inputs, expected {len(values)}")
         inner.update(zip((value.name for value in body.input), values, strict=True))
-        origin = self._b.origin
-        limit = self._statics.most_computed
-        self._lower_graph(body, inner)
-        self._b.origin, self._statics.most_computed = origin, limit
+        before = self._b.origin, self._statics.most_computed, self._may_end, self._is_within
+        self._may_end = self._may_end and not values  # a body with inputs is a loop's, which is repeated
+        self._is_within = True
+        try:
+            self._lower_graph(body, inner)
+        finally:
+            self._b.origin, self._statics.most_computed, self._may_end, self._is_within = before
         results = [inner[output.name] for output in body.output]
         if any(isinstance(item, Ragged) for item in results):
             raise DataDependentError("the shape of a result of its subgraph depends on the data")
         return results  # type: ignore[return-value]
+
+    def _decision(self, condition: Value) -> np.ndarray | None:
+        """A condition that is computed has two values, and what it is computed from any number: if the graph can end,
+        the program is not for the latter. Nor is a branch within another tried for what its own branches are."""
+        if self._may_end and (self._is_within or condition not in self._statics.offered):
+            return None
+        return self._statics.require(condition)
+
+    def _mark(self) -> Callable[[], None]:
+        mark, weights, used = self._b.mark(), len(self._weights), set(self._statics.used)
+
+        def undo() -> None:
+            self._b.undo(mark)
+            for name in list(self._weights)[weights:]:
+                del self._weights[name]
+            self._statics.forget(used)
+
+        return undo
 
     def _lower_function(self, node: onnx.NodeProto, domain: str, opset: int,
                         inputs: list[Item | None]) -> list[Item]:

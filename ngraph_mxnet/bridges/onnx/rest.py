@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -16,18 +16,18 @@ from ngraph_mxnet.ir import Value
 from ngraph_mxnet.ir.types import TensorType
 
 
-def rest_of(model: Model, first: int, scope: Mapping[str, Item | None], inputs: Container[str],
-            statics: Statics) -> Model:
-    """The nodes from `first` on. Its inputs are what they read of `scope`; what is constant there stays so.
+def rest_of(model: Model, nodes: Sequence[onnx.NodeProto], initializers: Iterable[onnx.TensorProto],
+            scope: Mapping[str, Item | None], inputs: Container[str], statics: Statics) -> Model:
+    """The model of `nodes`, its last ones. Its inputs are what they read of `scope`; what is constant there stays so.
 
     Args:
+        initializers: those beside the model's.
         inputs: names of the model's own inputs.
     """
     whole = model.proto.graph
-    nodes = whole.node[first:]
     read = {*names_read(nodes), *(output.name for output in whole.output)}
     given = {value.name: value for value in model.inputs}
-    held = [tensor for tensor in whole.initializer if tensor.name in read]
+    held = [tensor for tensor in (*whole.initializer, *initializers) if tensor.name in read]
     names = {tensor.name for tensor in held}
     infos: list[onnx.ValueInfoProto] = []
     for name, item in scope.items():

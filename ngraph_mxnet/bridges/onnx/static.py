@@ -74,6 +74,11 @@ class Statics:
                     known.update(zip(node.outputs, results, strict=True))
         return known[value]
 
+    def forget(self, used: set[Value]) -> None:
+        """Only `used` of the inputs decide: what asked for others was taken back."""
+        self.used = set(used)
+        self._noted.clear()
+
     def _note(self, value: Value) -> None:
         """Remember which inputs `value` depends on."""
         waiting = [value]

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
 
+if TYPE_CHECKING:
+    import onnx
+
 
 class DataDependentError(UnsupportedError):
     """Something must be known when the model is compiled, and depends on the elements of an input."""
+
+
+class TakenError(DataDependentError):
+    """So it is within the branch of an If that is known to be taken: its nodes may stand in place of the If."""
+
+    def __init__(self, text: str, branch: onnx.GraphProto) -> None:
+        super().__init__(text)
+        self.branch = branch
 
 
 @dataclass(frozen=True, eq=False)

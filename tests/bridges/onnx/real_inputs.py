@@ -116,6 +116,14 @@ def sound() -> np.ndarray:
     return ((voice + noise) * 6000).round().astype(np.float32)
 
 
+def voice_chunks(rate: int) -> list[np.ndarray]:
+    """The sound at 16 or 8 kHz in chunks of 32 ms, each behind the last 4 ms of the one before."""
+    samples = sound()[:: SAMPLE_RATE // rate] / 2**15
+    size, before = rate * 32 // 1000, rate * 4 // 1000
+    padded = np.concatenate([np.zeros(before, np.float32), samples])
+    return [padded[None, start : start + before + size] for start in range(0, len(samples) - size + 1, size)]
+
+
 def embedding_windows(folder: Path) -> np.ndarray:
     """[windows, FRAMES, 32, 1] of the sound's spectrogram, as ONNX Runtime computes it."""
     import onnxruntime

@@ -99,6 +99,37 @@ def test_loops_in_loops(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ngraph_mxnet.compile(loops(3, 1000, helper.make_node(op, ["s0"], ["t0"])), "INTERPRETER")
 
 
+def choices(levels: int, condition: str) -> onnx.GraphProto:
+    """An If within an If and so on, each beside a branch of another shape."""
+    yes = helper.make_graph([helper.make_node("Neg", ["a"], [f"r{levels}"])], "yes", [], [value(f"r{levels}", None)])
+    for level in reversed(range(levels)):
+        no = helper.make_graph([helper.make_node("Concat", ["a"] * (level + 2), [f"q{level}"], axis=0)], "no", [],
+                               [value(f"q{level}", None)])
+        node = helper.make_node("If", [condition], [f"r{level}"], then_branch=yes, else_branch=no)
+        yes = helper.make_graph([node], "yes", [], [value(f"r{level}", None)])
+    return yes
+
+
+@pytest.mark.timeout(60)
+def test_branches_of_branches() -> None:
+    """Each level is tried once, not twice for each level around it; in a loop it is, up to the bound on nodes."""
+    graph = choices(30, "flag")
+    inputs = [value("a", ["n"]), value("flag", [], onnx.TensorProto.BOOL)]
+    exe = ngraph_mxnet.compile(model(graph.node, inputs, [value("r0", None)], opset=17), "INTERPRETER")
+    a = np.ones(2, np.float32)
+    np.testing.assert_array_equal(exe(a, np.array(True))[0], -a)
+    assert exe(a, np.array(False))[0].shape == (4,)
+    steps = [*graph.node, helper.make_node("Identity", ["go"], ["on"])]
+    body = helper.make_graph(steps, "body", [value("i", [], I64), value("go", [], onnx.TensorProto.BOOL),
+                                             value("a", None)],
+                             [value("on", [], onnx.TensorProto.BOOL), value("r0", None)])
+    loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)
+    proto = model([loop], [value("x", ["n"]), inputs[1]], [value("y", None)], {"trips": np.array(1)}, opset=17)
+    with pytest.raises(UnsupportedError, match=f"more than {budget.MOST_NODES} nodes, .* branches tried"):
+        ngraph_mxnet.compile(proto, "INTERPRETER")(a, np.array(True))
+
+
+
 def test_a_loop_whose_state_doubles() -> None:
     concat = helper.make_node("Concat", ["s0", "s0"], ["t0"], axis=0)
     with pytest.raises(UnsupportedError, match="the values up to here have more than"):

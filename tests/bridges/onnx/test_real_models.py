@@ -18,12 +18,14 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime of the extr
 pytest.importorskip("skimage", reason="scikit-image of the extra examples is not installed")
 pytest.importorskip("PIL", reason="Pillow of the extra examples is not installed")
 
-from real_inputs import ROOT, files, inputs_of, load_script  # noqa: E402
+from real_inputs import ROOT, files, inputs_of, load_script, voice_chunks  # noqa: E402
 
 import ngraph_mxnet  # noqa: E402
 
 fetch_models = load_script("scripts", "fetch_models")
-MODELS = [name for names in fetch_models.PACKAGES.values() for name in names if name.endswith(".onnx")]
+VOICE = "voice_detector.onnx"
+MODELS = [name for names in fetch_models.PACKAGES.values() for name in names
+          if name.endswith(".onnx") and name != VOICE]
 CLASSIFIERS = ("opennsfw.onnx", "orientation.onnx", "ocr_direction.onnx", "ocr_recognition.onnx", "magika.onnx")
 
 pytestmark = pytest.mark.slow
@@ -52,6 +54,22 @@ def test_outputs_are_those_of_onnx_runtime(name: str, folder: Path) -> None:
             assert error <= 1e-4, what
             if name in CLASSIFIERS:
                 np.testing.assert_array_equal(result.argmax(-1), wanted.argmax(-1), err_msg=what)
+
+
+@pytest.mark.parametrize("backend", ["CPU", "INTERPRETER"])
+def test_a_voice_detector_at_both_rates(backend: str, folder: Path) -> None:
+    """Its branches for 8 and 16 kHz are one executable's, in turns, and each has its own state."""
+    session = onnxruntime.InferenceSession(folder / VOICE, providers=["CPUExecutionProvider"])
+    ours = ngraph_mxnet.compile(folder / VOICE, backend)
+    states = {rate: [np.zeros((2, 1, 128), np.float32)] * 2 for rate in (8000, 16000)}
+    for chunks in zip(*map(voice_chunks, states), strict=True):
+        for (rate, (own, theirs)), chunk in zip(states.items(), chunks, strict=True):
+            given = {"input": chunk, "sr": np.array(rate)}
+            found, wanted = ours({**given, "state": own}), session.run(None, {**given, "state": theirs})
+            for result, expected in zip(found, wanted, strict=True):
+                assert result.shape == expected.shape
+                np.testing.assert_allclose(result, expected, rtol=0, atol=1e-4)
+            states[rate] = [found[1], wanted[1]]
 
 
 def test_magika_knows_the_files(folder: Path) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from ngraph_mxnet.bridges.onnx.rules.common import Ints, normal_axis
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.bridges.onnx.values import DataDependentError, Item, TensorSequence, parts_of
+from ngraph_mxnet.bridges.onnx.values import DataDependentError, Item, TakenError, TensorSequence, parts_of
 from ngraph_mxnet.compositions.tensors import flipped, slice_axis
-from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 
 if TYPE_CHECKING:
@@ -21,21 +22,59 @@ MOST_TRIPS = 1000
 
 @rule("If")
 def if_(b: Builder, call: Call) -> list[Item]:
-    """The branch that is taken, or a selection of the results of both, if they have equal types."""
+    """The branch that is taken. Where that depends on the data, a selection of the results of both, if both can be
+    lowered and have equal types."""
     condition = call.input(0)
-    known = call.static_value(condition)
     yes, no = call.attrs.graph("then_branch"), call.attrs.graph("else_branch")
-    if known is not None:
-        return call.lower_body(yes if bool(known.reshape(-1)[0]) else no, [])
-    taken, other = call.lower_body(yes, []), call.lower_body(no, [])
-    if [_type(item) for item in taken] != [_type(item) for item in other]:
-        known = call.required_value(condition)
+    known, undo = call.static_value(condition), call.mark()
+    if known is None:
+        taken, other = (_lowered(call, name) for name in ("then_branch", "else_branch"))
+        misfit = _misfit(taken, other)
+        if not misfit:
+            flag = b.reshape(condition, shape=())
+            return [_selected(b, flag, left, right) for left, right in zip(taken.results, other.results, strict=True)]
+        undo()
+        known = call.decision(condition)
         if known is None:
-            raise DataDependentError("the condition depends on the data, and the branches' results differ in type: "
-                                     f"{[_type(item) for item in taken]} and {[_type(item) for item in other]}")
-        return taken if bool(known.reshape(-1)[0]) else other
-    flag = b.reshape(condition, shape=())
-    return [_selected(b, flag, left, right) for left, right in zip(taken, other, strict=True)]
+            advice = "" if call.may_end else "; within a loop or function both must fit, or the condition be known"
+            raise DataDependentError(f"which branch is taken depends on the data, and {misfit}{advice}")
+    branch, undo = yes if bool(known.reshape(-1)[0]) else no, call.mark()
+    try:
+        return call.lower_body(branch, [])
+    except DataDependentError as error:
+        undo()
+        raise TakenError(str(error), branch) from None
+
+
+@dataclass(frozen=True)
+class _Branch:
+    """What lowering a branch gives; no results where there is an error."""
+
+    name: str
+    results: list[Item]
+    error: NGraphError | None = None
+
+
+def _lowered(call: Call, name: str) -> _Branch:
+    try:
+        return _Branch(name, call.lower_body(call.attrs.graph(name), []))
+    except (ModelError, UnsupportedError) as error:
+        return _Branch(name, [], error)
+
+
+def _misfit(*branches: _Branch) -> str:
+    """Why there is nothing to select between; empty if there is.
+
+    Raises:
+        ModelError, UnsupportedError: no branch can be lowered, whatever the data.
+    """
+    errors = {branch.name: branch.error for branch in branches if branch.error is not None}
+    if len(errors) == len(branches) and not any(isinstance(error, DataDependentError) for error in errors.values()):
+        raise type(next(iter(errors.values())))("; ".join(f"{name}: {error}" for name, error in errors.items()))
+    if errors:
+        return "; ".join(f"{name} can't be lowered for these inputs: {error}" for name, error in errors.items())
+    types = [[_type(item) for item in branch.results] for branch in branches]
+    return f"the branches' results differ in type: {types[0]} and {types[1]}" if types[0] != types[1] else ""
 
 
 def _type(item: Item) -> tuple[str, ...]:

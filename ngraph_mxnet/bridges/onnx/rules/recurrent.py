@@ -80,6 +80,8 @@ def recurrent(b: Builder, call: Call) -> list[Value]:
     clip, coupled = attrs.float("clip", None), attrs.bool("input_forget") if op == "LSTM" else False
     before_reset = attrs.bool("linear_before_reset") if op == "GRU" else False
     attrs.ignore("hidden_size", "output_sequence")
+    if x.type.rank != 3:
+        raise ModelError(f"input 0: found {x.type}, expected steps, batch and features")
     if batch_first:
         x = b.transpose(x, order=(1, 0, 2))
     steps, batch = x.shape[:2]

@@ -46,6 +46,12 @@ class Call:
     lower_body: Callable[[onnx.GraphProto, Sequence[Item]], list[Item]]
     """Lowers a subgraph in place, its inputs bound to values."""
     to_array: Callable[[onnx.TensorProto], np.ndarray]
+    may_end: bool
+    """Whether the graph can end before the node, so that what decides about it is computed first; not in a loop."""
+    decision: Callable[[Value], np.ndarray | None]
+    """Gives the elements of a condition that decides what is lowered; None if they are better computed first."""
+    mark: Callable[[], Callable[[], None]]
+    """Gives what takes back all that was lowered since."""
 
     def input(self, position: int) -> Value:
         """A tensor that must be there.
