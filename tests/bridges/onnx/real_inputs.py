@@ -9,6 +9,7 @@ import importlib.util
 import io
 import json
 import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -122,6 +123,15 @@ def voice_chunks(rate: int) -> list[np.ndarray]:
     size, before = rate * 32 // 1000, rate * 4 // 1000
     padded = np.concatenate([np.zeros(before, np.float32), samples])
     return [padded[None, start : start + before + size] for start in range(0, len(samples) - size + 1, size)]
+
+
+def sentences(folder: Path) -> list[np.ndarray]:
+    """Arabic without vowels: the numbers of the letters, in the order that the diacritics' model has them."""
+    numbers = json.loads((folder / "diacritics.json").read_text(encoding="utf-8"))["char_to_idx"]
+    texts = ("السلام عليكم", "العلم نور والجهل ظلام", "ذهب الولد إلى المدرسة في الصباح الباكر مع صديقه")
+    bare = [[letter for letter in unicodedata.normalize("NFD", text) if unicodedata.category(letter) != "Mn"]
+            for text in texts]
+    return [np.array([[numbers[letter] for letter in letters]]) for letters in bare]
 
 
 def embedding_windows(folder: Path) -> np.ndarray:

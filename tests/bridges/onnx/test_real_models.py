@@ -18,14 +18,14 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime of the extr
 pytest.importorskip("skimage", reason="scikit-image of the extra examples is not installed")
 pytest.importorskip("PIL", reason="Pillow of the extra examples is not installed")
 
-from real_inputs import ROOT, files, inputs_of, load_script, voice_chunks  # noqa: E402
+from real_inputs import ROOT, files, inputs_of, load_script, sentences, voice_chunks  # noqa: E402
 
 import ngraph_mxnet  # noqa: E402
 
 fetch_models = load_script("scripts", "fetch_models")
-VOICE = "voice_detector.onnx"
+VOICE, DIACRITICS = "voice_detector.onnx", "diacritics.onnx"
 MODELS = [name for names in fetch_models.PACKAGES.values() for name in names
-          if name.endswith(".onnx") and name != VOICE]
+          if name.endswith(".onnx") and name not in (VOICE, DIACRITICS)]
 CLASSIFIERS = ("opennsfw.onnx", "orientation.onnx", "ocr_direction.onnx", "ocr_recognition.onnx", "magika.onnx")
 
 pytestmark = pytest.mark.slow
@@ -70,6 +70,17 @@ def test_a_voice_detector_at_both_rates(backend: str, folder: Path) -> None:
                 assert result.shape == expected.shape
                 np.testing.assert_allclose(result, expected, rtol=0, atol=1e-4)
             states[rate] = [found[1], wanted[1]]
+
+
+@pytest.mark.parametrize("backend", ["CPU", "INTERPRETER"])
+def test_vowels_of_sentences(backend: str, folder: Path) -> None:
+    """A quantised LSTM decides the same; its results differ by what a step of its 8 bits comes to, or not at all."""
+    session = onnxruntime.InferenceSession(folder / DIACRITICS, providers=["CPUExecutionProvider"])
+    ours = ngraph_mxnet.compile(folder / DIACRITICS, backend)
+    for sentence in sentences(folder):
+        (found,), (wanted,) = ours(sentence), session.run(None, {"input": sentence})
+        np.testing.assert_array_equal(found.argmax(-1), wanted.argmax(-1))
+        assert np.abs(found - wanted).max() <= 2e-2 * np.abs(wanted).max()
 
 
 def test_magika_knows_the_files(folder: Path) -> None:

@@ -7,6 +7,7 @@ from ngraph_mxnet.bridges.onnx.rules import (  # noqa: F401
     creation,
     elementwise,
     features,
+    fused_contrib,
     indexing,
     linear,
     movement,

@@ -86,10 +86,10 @@ def thresholded_relu(b: Builder, call: Call) -> Value:
 @rule("HardSigmoid")
 def hard_sigmoid(b: Builder, call: Call) -> Value:
     x = call.input(0)
-    return _hard_sigmoid(b, x, call.attrs.float("alpha", 0.2), call.attrs.float("beta", 0.5))
+    return hard_sigmoid_of(b, x, call.attrs.float("alpha", 0.2), call.attrs.float("beta", 0.5))
 
 
-def _hard_sigmoid(b: Builder, x: Value, alpha: float, beta: float) -> Value:
+def hard_sigmoid_of(b: Builder, x: Value, alpha: float, beta: float) -> Value:
     return b.clamp(b.add(b.multiply(x, scalar(b, alpha, x)), scalar(b, beta, x)), lower=0.0, upper=1.0)
 
 
@@ -97,7 +97,7 @@ def _hard_sigmoid(b: Builder, x: Value, alpha: float, beta: float) -> Value:
 def hard_swish(b: Builder, call: Call) -> Value:
     """x hard_sigmoid(x) with a slope of 1/6."""
     x = call.input(0)
-    return b.multiply(x, _hard_sigmoid(b, x, 1 / 6, 0.5))
+    return b.multiply(x, hard_sigmoid_of(b, x, 1 / 6, 0.5))
 
 
 @rule("Gelu")
@@ -105,6 +105,11 @@ def gelu(b: Builder, call: Call) -> Value:
     x = call.input(0)
     if call.attrs.choice("approximate", "none", ("none", "tanh")) == "none":
         return b.gelu(x)
+    return tanh_gelu(b, x)
+
+
+def tanh_gelu(b: Builder, x: Value) -> Value:
+    """x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
     cubic = b.add(x, b.multiply(b.multiply(b.square(x), x), scalar(b, 0.044715, x)))
     bend = b.add(b.tanh(b.multiply(cubic, scalar(b, math.sqrt(2 / math.pi), x))), scalar(b, 1, x))
     return b.multiply(b.multiply(x, scalar(b, 0.5, x)), bend)

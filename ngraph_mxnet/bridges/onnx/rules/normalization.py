@@ -81,15 +81,19 @@ def layer_normalization(b: Builder, call: Call) -> list[Value]:
     return [out if beta is None else b.add(out, beta), mean, inverse]
 
 
-@rule("RMSNormalization")
+@rule("RMSNormalization", "SimplifiedLayerNormalization")  # the latter is what ONNX Runtime's exporters write
 def rms_normalization(b: Builder, call: Call) -> Value:
     """x / sqrt(mean of squares + epsilon) over the axes from `axis` on, times a scale."""
     x, gamma = call.input(0), call.input(1)
     axis, epsilon = normal_axis(call.attrs.int("axis", -1), x.type.rank), call.attrs.float("epsilon", 1e-5)
     stash = element_of(call.attrs.int("stash_type", 1))
     wide = x if x.type.element == stash else b.convert(x, element=stash)
-    mean = b.reduce_mean(b.square(wide), axes=tuple(range(axis, x.type.rank)), keep_dims=True)
-    return b.multiply(converted(b, b.multiply(wide, b.rsqrt(b.add(mean, scalar(b, epsilon, wide)))), x), gamma)
+    return b.multiply(converted(b, over_root_mean_square(b, wide, axis, epsilon), x), gamma)
+
+
+def over_root_mean_square(b: Builder, x: Value, axis: int, epsilon: float) -> Value:
+    mean = b.reduce_mean(b.square(x), axes=tuple(range(axis, x.type.rank)), keep_dims=True)
+    return b.multiply(x, b.rsqrt(b.add(mean, scalar(b, epsilon, x))))
 
 
 @rule("GroupNormalization")

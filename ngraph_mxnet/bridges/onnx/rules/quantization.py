@@ -98,12 +98,14 @@ def dynamic_quantize_linear(b: Builder, call: Call) -> list[Value]:
 
 
 def dynamically_quantized(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """The data in u8, by their range (which is widened to hold 0), the scale, and the zero point."""
+    """The data in u8, by their range (which is widened to hold 0), the scale, and the zero point. Of zeros only the
+    scale is 1, as in ONNX Runtime."""
     axes = tuple(range(x.type.rank))
     zero = scalar(b, 0, x)
     greatest = b.maximum(b.reduce_max(x, axes=axes), zero)
     least = b.minimum(b.reduce_min(x, axes=axes), zero)
     scale = b.divide(b.subtract(greatest, least), scalar(b, 255, x))
+    scale = b.select(b.equal(scale, zero), scalar(b, 1, x), scale)
     point = b.convert(b.round(b.clamp(b.divide(b.negative(least), scale), lower=0.0, upper=255.0)), element=u8)
     return quantized(b, x, scale, point, u8), scale, point
 

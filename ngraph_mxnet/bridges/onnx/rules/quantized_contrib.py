@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.common import normal_axis
 from ngraph_mxnet.bridges.onnx.rules.elementwise import softmax_of
+from ngraph_mxnet.bridges.onnx.rules.linear import product
 from ngraph_mxnet.bridges.onnx.rules.pooling import pool
 from ngraph_mxnet.bridges.onnx.rules.quantization import (
     MICROSOFT,
@@ -18,11 +21,16 @@ from ngraph_mxnet.bridges.onnx.rules.quantization import (
     integer_product,
     quantized,
 )
+from ngraph_mxnet.bridges.onnx.rules.recurrent import Products, recurrent_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.compositions.tensors import reshaped, scalar
-from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.compositions.tensors import converted, reshaped, scalar, slice_axis
+from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import ElementType, f32
+from ngraph_mxnet.ir.types import ElementType, f32, u8
+
+MOST_ROUNDED_STEPS = 256
+"""The most steps, of both directions together, of an LSTM whose state is quantised, for which each step is repeated in
+the graph: half a dozen such are within the bound on a model's nodes."""
 
 
 def _read(b: Builder, call: Call, position: int, axis: int = 1) -> Value:
@@ -82,6 +90,82 @@ def quantized_pool(b: Builder, call: Call) -> Value:
     return _written(b, call, out, 3, call.input(0).type.element)
 
 
+# ---- recurrence ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Gates:
+    """A weight [D, I, 4 H] of 8 bits, less its zero point, and the scales [D, 1, 4 H], or of one column."""
+
+    whole: Value
+    scale: Value
+
+    def product(self, b: Builder) -> Callable[[int, Value, Value], Value]:
+        """What multiplies the weight of a direction by rows of whole numbers, with their scale. Up to 2^24 float32 sums
+        them without rounding."""
+        parts = [[b.reshape(slice_axis(b, value, 0, number, number + 1), shape=value.shape[1:])
+                  for value in (self.whole, self.scale)] for number in range(self.whole.shape[0])]
+
+        def multiplied(number: int, rows: Value, step: Value) -> Value:
+            whole, scale = parts[number]
+            return b.multiply(b.matmul(rows, whole), b.multiply(scale, step))
+
+        return multiplied
+
+
+def _gates(b: Builder, call: Call, position: int, scales: int) -> _Gates:
+    """Of input `position`; the scale is input `scales`, and the zero point stands behind it."""
+    weight = call.input(position)
+    if weight.type.rank != 3:
+        raise ModelError(f"input {position}: found {weight.type}, expected directions, rows and the gates' columns")
+    count, _, columns = weight.shape
+
+    def ready(parameter: Value) -> Value:
+        if parameter.shape not in ((count,), (count, columns)):
+            raise ModelError(f"scale or zero point {parameter.type} for weights {weight.type}, expected one for each "
+                             "direction or for each of its columns")
+        return b.reshape(parameter, shape=(count, 1, parameter.type.size // count))
+
+    wide, zero = b.convert(weight, element=f32), call.optional(scales + 1)
+    if zero is not None:
+        wide = b.subtract(wide, b.convert(ready(zero), element=f32))
+    return _Gates(wide, ready(call.input(scales)))
+
+
+def _rounding(b: Builder, like: Value) -> Callable[[Value], tuple[Value, Value]]:
+    """What makes of a tensor the numbers that 8 bits hold of it, by the range of all its elements, less the zero point;
+    and their scale. It is `dynamically_quantized` in fewer nodes, as it is repeated for each step."""
+    nought, levels, smallest = (scalar(b, number, like) for number in (0, 255, float(np.finfo(np.float32).tiny)))
+
+    def rounded(x: Value) -> tuple[Value, Value]:
+        axes = tuple(range(x.type.rank))
+        least, most = b.minimum(b.reduce_min(x, axes=axes), nought), b.maximum(b.reduce_max(x, axes=axes), nought)
+        step = b.maximum(b.divide(b.subtract(most, least), levels), smallest)
+        zero = b.round(b.divide(b.negative(least), step))
+        return b.subtract(b.clamp(b.add(b.round(b.divide(x, step)), zero), lower=0.0, upper=255.0), zero), step
+
+    return rounded
+
+
+@rule("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(b: Builder, call: Call) -> list[Value]:
+    """An LSTM whose data are quantised by their range, all steps together, and its state before each step. (ONNX
+    Runtime does the latter for the rows of each of its threads; here it is for all rows of the batch.) In longer
+    sequences the state stays as it is."""
+    x, of_inputs, of_state = call.input(0), _gates(b, call, 1, 8), _gates(b, call, 2, 10)
+    rounded = _rounding(b, x)
+    whole, step = rounded(x)
+    weights = [b.transpose(b.multiply(gates.whole, gates.scale), order=(0, 2, 1)) for gates in (of_inputs, of_state)]
+    steps = weights[0].shape[0] * x.shape[0] if x.type.rank else 0
+    if steps > MOST_ROUNDED_STEPS:
+        return recurrent_of(b, replace(call, op="LSTM", inputs=[b.multiply(whole, step), *weights, *call.inputs[3:8]]),
+                            None)
+    first, later = of_inputs.product(b), of_state.product(b)
+    products = Products(lambda number, rows: first(number, rows, step),
+                        lambda number, hidden: later(number, *rounded(hidden)))
+    return recurrent_of(b, replace(call, op="LSTM", inputs=[whole, *weights, *call.inputs[3:8]]), products)
+
+
 # ---- products ------------------------------------------------------------------------------------------------
 
 
@@ -131,3 +215,45 @@ def quantized_gemm(b: Builder, call: Call) -> Value:
     if call.optional(7) is None:
         return out
     return _written(b, call, out, 7, call.input(0).type.element, -1)
+
+
+def _digits(b: Builder, x: Value, bits: int) -> Value:
+    """The numbers of `bits` bits of which the last axis' bytes are made, lowest first, in float32."""
+    base, left = 1 << bits, b.convert(x, element=f32)
+    parts = []
+    for _ in range(8 // bits):
+        higher = b.floor(b.multiply(left, scalar(b, 1 / base, left)))
+        parts.append(b.subtract(left, b.multiply(higher, scalar(b, base, left))))
+        left = higher
+    stacked = b.concat(*(b.reshape(part, shape=(*x.shape, 1)) for part in parts), axis=x.type.rank)
+    return b.reshape(stacked, shape=(*x.shape[:-1], x.shape[-1] * len(parts)))
+
+
+@rule("MatMulNBits", domain=MICROSOFT)
+def matmul_of_bits(b: Builder, call: Call) -> Value:
+    """A product with a matrix [columns, rows] of 2, 4 or 8 bits, which has a scale and a zero point for each block of a
+    column."""
+    x, packed, attrs = call.input(0), call.input(1), call.attrs
+    rows, columns, bits, block = (attrs.int(name) for name in ("K", "N", "bits", "block_size"))
+    attrs.ignore("accuracy_level")
+    if bits not in (2, 4, 8) or block < 1 or call.optional(4) is not None:
+        raise UnsupportedError(f"bits={bits}, block_size={block}, g_idx {'not ' * (call.optional(4) is None)}given; "
+                               "supported: 2, 4 or 8 bits, without g_idx")
+    blocks = -(-rows // block)
+    if packed.shape != (columns, blocks, block * bits // 8):
+        raise ModelError(f"found weights {packed.type}, expected {columns} columns of {blocks} blocks of "
+                         f"{block * bits // 8} bytes")
+    zero = call.optional(3)
+    if zero is None:
+        offset: Value = b.constant(float(1 << bits - 1), f32)
+    elif zero.type.element == u8:
+        each = _digits(b, b.reshape(zero, shape=(columns, -(-blocks * bits // 8))), bits)
+        offset = b.reshape(slice_axis(b, each, 1, 0, blocks), shape=(columns, blocks, 1))
+    else:
+        offset = b.convert(b.reshape(zero, shape=(columns, blocks, 1)), element=f32)
+    scale = b.convert(b.reshape(call.input(2), shape=(columns, blocks, 1)), element=f32)
+    whole = b.multiply(b.subtract(_digits(b, packed, bits), offset), scale)
+    weight = slice_axis(b, b.reshape(whole, shape=(columns, blocks * block)), 1, 0, rows)
+    out = product(b, x, converted(b, b.transpose(weight, order=(1, 0)), x))
+    bias = call.optional(5)
+    return out if bias is None else b.add(out, bias)

@@ -41,6 +41,15 @@ def _activation(name: str, alpha: float, beta: float) -> Function:
     raise UnsupportedError(f"activation {name}")
 
 
+@dataclass(frozen=True)
+class Products:
+    """How the rows of inputs, and the hidden state before each step, are multiplied where it is not just by weights;
+    both get the direction's number, and the rows."""
+
+    of_inputs: Callable[[int, Value], Value]
+    of_state: Callable[[int, Value], Value]
+
+
 @dataclass
 class _Layer:
     """One direction. Arrays as ONNX has them, without the axis of directions."""
@@ -62,6 +71,8 @@ class _Layer:
     clip: float | None
     before_reset: bool
     coupled: bool
+    products: Products | None
+    number: int
 
     @property
     def units(self) -> int:
@@ -71,6 +82,11 @@ class _Layer:
 @rule("RNN", "LSTM", "GRU")
 def recurrent(b: Builder, call: Call) -> list[Value]:
     """All attributes and inputs; states and lengths are optional. Up to 1000 steps where the IR's op does not serve."""
+    return recurrent_of(b, call, None)
+
+
+def recurrent_of(b: Builder, call: Call, products: Products | None) -> list[Value]:
+    """`recurrent`, with products of another kind; then each step is repeated in the graph."""
     attrs, op = call.attrs, call.op
     x, batch_first = call.input(0), call.attrs.bool("layout")
     direction = attrs.choice("direction", "forward", ("forward", "reverse", "bidirectional"))
@@ -111,7 +127,7 @@ def recurrent(b: Builder, call: Call) -> list[Value]:
             op, x, weights, recurrent_weights, part(3), state(5), state(6) if op == "LSTM" else None,
             part(7) if op == "LSTM" else None, _lengths(call, steps), names[each * number : each * (number + 1)],
             functions[each * number : each * (number + 1)], direction == "reverse" or number == 1, clip, before_reset,
-            coupled)
+            coupled, products, number)
         results.append(_fused(b, layer) if _is_fused(layer) else _unrolled(b, layer))
     stacked = [b.concat(*(_with_axis(b, result[0], 1) for result in results), axis=1)]
     stacked += [b.concat(*(_with_axis(b, result[i], 0) for result in results), axis=0)
@@ -148,7 +164,11 @@ def _with_axis(b: Builder, x: Value, axis: int) -> Value:
 def _inputs_product(b: Builder, layer: _Layer, weights: Value, bias: Value | None) -> Value:
     """[S, N, G H]: one product for all steps."""
     steps, batch, size = layer.x.shape
-    rows = b.matmul(b.reshape(layer.x, shape=(steps * batch, size)), weights, transpose_b=True)
+    rows = b.reshape(layer.x, shape=(steps * batch, size))
+    if layer.products is None:
+        rows = b.matmul(rows, weights, transpose_b=True)
+    else:
+        rows = layer.products.of_inputs(layer.number, rows)
     return b.reshape(rows if bias is None else b.add(rows, bias), shape=(steps, batch, weights.shape[0]))
 
 
@@ -161,7 +181,9 @@ def _biases(b: Builder, layer: _Layer) -> tuple[Value | None, Value | None]:
 
 def _is_fused(layer: _Layer) -> bool:
     """Whether the IR's `rnn` computes the same."""
-    plain = layer.lengths is None and layer.peepholes is None and layer.clip is None and not layer.coupled
+    if layer.coupled or layer.products is not None:
+        return False
+    plain = layer.lengths is None and layer.peepholes is None and layer.clip is None
     if layer.op == "RNN":
         return plain and layer.names[0] in ("tanh", "relu")
     return plain and layer.names == _USUAL[layer.op] and (layer.op == "LSTM" or layer.before_reset)
@@ -217,7 +239,10 @@ def _step(b: Builder, layer: _Layer, x: Value, bias: Value | None, hidden: Value
     def clipped(value: Value) -> Value:
         return value if layer.clip is None else b.clamp(value, lower=-layer.clip, upper=layer.clip)
 
-    product = b.matmul(hidden, layer.recurrent, transpose_b=True)
+    if layer.products is None:
+        product = b.matmul(hidden, layer.recurrent, transpose_b=True)
+    else:
+        product = layer.products.of_state(layer.number, hidden)
     state = product if bias is None else b.add(product, bias)
     if layer.op == "RNN":
         return f(b, clipped(b.add(x, state))), None
@@ -233,7 +258,8 @@ def _step(b: Builder, layer: _Layer, x: Value, bias: Value | None, hidden: Value
         new = g(b, clipped(b.add(gate(x, 2), inner)))
         return b.add(b.multiply(b.subtract(scalar(b, 1, update), update), new), b.multiply(update, hidden)), None
     assert cell is not None
-    into, out, forget, content = (b.add(gate(x, i), gate(state, i)) for i in range(4))
+    total = b.add(x, state)
+    into, out, forget, content = (gate(total, i) for i in range(4))
 
     def seen(value: Value, number: int, of: Value) -> Value:
         if layer.peepholes is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -125,15 +125,17 @@ class Call:
         return default if self.optional(position) is None else self.static_ints(position, name)
 
 
-Rule = Callable[[Builder, Call], "Item | Sequence[Item]"]
+Rule = Callable[[Builder, Call], "Item | Sequence[Item | None]"]
+"""One item for each output, None for one that is not computed, and is refused where it has a name."""
+_Rule = TypeVar("_Rule", bound=Rule)
 
 _RULES: dict[tuple[str, str], Rule] = {}
 
 
-def rule(*names: str, domain: str = "") -> Callable[[Rule], Rule]:
+def rule(*names: str, domain: str = "") -> Callable[[_Rule], _Rule]:
     """Register the decorated function for the operators `names` of `domain`."""
 
-    def declare(lower: Rule) -> Rule:
+    def declare(lower: _Rule) -> _Rule:
         for name in names:
             if (domain, name) in _RULES:
                 raise ValueError(f"ONNX operator {name} has two rules")
