@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,7 @@ def read_model(source: Source) -> Model:
                              "parsed") from None
     if not proto.HasField("graph") or not proto.graph.output:
         raise ModelError("the model has no graph with outputs: it was cut off, or is no ONNX model")
+    _require_text(proto)
     require_inlinable(proto)
     proto = _converted(proto)
     opsets = _opsets(proto)
@@ -77,6 +79,31 @@ def read_model(source: Source) -> Model:
             raise ModelError(f"the model's functions can't be inlined: {error}") from None
         opsets = _opsets(proto)
     return Model(proto, opsets, folder)
+
+
+def _require_text(proto: onnx.ModelProto) -> None:
+    """protobuf gives bytes for names that are no UTF-8, which nobody expects."""
+    bodies = (name for function in proto.functions for name in (
+        function.name, function.domain, *function.input, *function.output, *_node_names(function.node)))
+    wrong = next((name for name in (*_names(proto.graph), *bodies) if not isinstance(name, str)), None)
+    if wrong is not None:
+        raise ModelError(f"the name {bytes(wrong)!r} is no UTF-8; the file is damaged")
+
+
+def _names(graph: onnx.GraphProto) -> Iterator[object]:
+    yield graph.name
+    yield from (part.name for part in (*graph.input, *graph.output, *graph.initializer))
+    yield from _node_names(graph.node)
+
+
+def _node_names(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
+    """Those of subgraphs, too."""
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield attribute.name
+            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
+                yield from _names(graph)
 
 
 def _converted(proto: onnx.ModelProto) -> onnx.ModelProto:

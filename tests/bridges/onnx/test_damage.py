@@ -37,6 +37,16 @@ def test_no_model() -> None:
         assert refusal(whole[:length])
 
 
+def test_names_that_are_no_text() -> None:
+    """Of a node's output, and within a branch."""
+    inner = helper.make_graph([helper.make_node("Relu", ["x"], ["inner"])], "branch", [], [value("inner", [2])])
+    choice = helper.make_node("If", ["flag"], ["y"], then_branch=inner, else_branch=inner)
+    whole = model([choice], [value("x", [2]), value("flag", [], TensorProto.BOOL)], [value("y", [2])])
+    content = whole.SerializeToString()
+    for name in (b"inner", b"branch", b"If"):
+        assert "is no UTF-8; the file is damaged" in refusal(content.replace(name, b"\xd1" * len(name)))
+
+
 @pytest.mark.parametrize(("version", "text"), [(0, "expected 6 to"), (10_000, "a newer onnx package")])
 def test_operator_set_versions(version: int, text: str) -> None:
     assert text in refusal(model([RELU], [value("x", [2])], [value("y", [2])], opset=version), UnsupportedError)
