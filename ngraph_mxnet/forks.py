@@ -12,7 +12,11 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 _forks = 0
-"""How many of them, after the import of this module, led to this process."""
+
+
+def count() -> int:
+    """How many forks, after the import of this module, led to this process: what it was before is the parent's."""
+    return _forks
 
 
 class ForkSafeLock(RLock):  # type: ignore[misc]  # which is final in name only
@@ -25,8 +29,12 @@ class ForkSafeLock(RLock):  # type: ignore[misc]  # which is final in name only
     def __init__(self) -> None:
         _locks.add(self)
 
+    def is_mine(self) -> bool:
+        """Whether this thread holds it."""
+        return self._is_owned()  # type: ignore[attr-defined]
+
     def _after_fork(self) -> None:
-        if not self._is_owned():  # type: ignore[attr-defined]
+        if not self.is_mine():
             self._at_fork_reinit()  # type: ignore[attr-defined]
 
 
