@@ -17,6 +17,7 @@ _LAZY = {
     "parse_graph": "ngraph_mxnet.ir",
     "print_graph": "ngraph_mxnet.ir",
     "compile": "ngraph_mxnet.api",
+    "Batcher": "ngraph_mxnet.batching",
     "backends": "ngraph_mxnet.runtime.backend",
     "explain": "ngraph_mxnet.bridges.mxnet.explain",
     "report": "ngraph_mxnet.bridges.mxnet.report",

