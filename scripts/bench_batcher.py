@@ -14,13 +14,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
 SHAPE = (3, 32, 32)
 Call = Callable[[np.ndarray], Any]
 
@@ -114,7 +112,6 @@ def main() -> int:
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     os.environ["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
-    sys.path.insert(0, str(ROOT))
     import ngraph_mxnet  # noqa: F401
 
     net = make_net(options.model, options.channels, options.units)
