@@ -19,6 +19,7 @@ struct {
   int (*free)(Handle);
   int (*data)(Handle, void**);
   int (*wait)(Handle);
+  int (*storage_type)(Handle, int*);
 } mxnet;
 
 // MXNet's MKLDNNMemory, as far as it is needed.
@@ -84,6 +85,13 @@ void ArrayView::connect(const std::string& path) {
   library.find("MXNDArrayFree", &mxnet.free);
   library.find("MXNDArrayGetData", &mxnet.data);
   library.find("MXNDArrayWaitToRead", &mxnet.wait);
+  library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
+}
+
+bool ArrayView::plain() const {
+  int storage = engine::kDense;
+  return mxnet.storage_type(const_cast<Word*>(array_), &storage) == 0 && storage == engine::kDense &&
+         device().type == engine::kCpu;
 }
 
 const std::int64_t* ArrayView::dims() const {

@@ -24,6 +24,8 @@ class ArrayView {
   // start MXNet's engine.
   static bool usable();
 
+  // Dense, and in the CPU's own memory.
+  bool plain() const;
   bool is(const TensorSpec& spec) const;
   bool is_like(const ArrayView& other) const;  // of one type and shape
   std::size_t bytes() const;                   // 0 of a type that we do not know

@@ -14,28 +14,20 @@ using engine::Handle;
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;  // a tenth of a millisecond
 
 struct {
-  int (*storage_type)(Handle, int*);
   int (*is_recording)(bool*);
 } mxnet;
-
-bool plain(Handle array) {
-  int storage = 0;
-  return mxnet.storage_type(array, &storage) == 0 && storage == engine::kDense &&
-         ArrayView(array).device().type == engine::kCpu;
-}
 
 }  // namespace
 
 void copies::connect(const std::string& path) {
   const LibMXNet library(path);
-  library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
   library.find("MXAutogradIsRecording", &mxnet.is_recording);
 }
 
 bool copies::copy_now(std::uintptr_t from, std::uintptr_t to) {
   const auto source = reinterpret_cast<Handle>(from), target = reinterpret_cast<Handle>(to);
-  if (!engine::queues() || !ArrayView::usable() || !plain(source) || !plain(target)) return false;
   const ArrayView read(source), written(target);
+  if (!engine::queues() || !ArrayView::usable() || !read.plain() || !written.plain()) return false;
   const std::size_t bytes = read.bytes();
   bool recording = true;
   if (mxnet.is_recording(&recording) != 0 || recording || bytes == 0 || bytes > kMostBytes) return false;

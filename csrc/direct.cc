@@ -35,8 +35,6 @@ struct {
   int (*profile_process)(int, int, void*);
 } mxnet;
 
-constexpr std::size_t kMostShapes = 16;
-
 std::atomic<bool> profiling{false};
 
 class DirectExecutor {
@@ -61,7 +59,9 @@ class DirectExecutor {
     return different && (!read_.empty() || inputs_.handles().empty());
   }
 
-  bool forward() const { return direct_runs::run(graph_, holder_, inputs_.handles(), outputs_.handles(), read_, device_); }
+  bool forward() const {
+    return direct_runs::run(graph_, holder_, inputs_.handles(), outputs_.handles(), read_, device_);
+  }
 
  private:
   std::shared_ptr<CompiledGraph> graph_;
@@ -107,7 +107,6 @@ class DirectCachedOp {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     graphs_.remove_if([&](const auto& graph) { return graph.expired() || graph.lock() == made; });
     graphs_.push_front(made);
-    if (graphs_.size() > kMostShapes) graphs_.pop_back();
   }
 
  private:
@@ -125,7 +124,7 @@ class DirectCachedOp {
   std::shared_ptr<ArrayHolder> holder_;
   std::vector<std::size_t> inputs_, outputs_;
   ForkSafeMutex mutex_;
-  std::list<std::weak_ptr<CompiledGraph>> graphs_;  // as they were made for shapes, the latest first
+  std::list<std::weak_ptr<CompiledGraph>> graphs_;  // of different shapes, the latest first; CompileCache keeps few
 };
 
 // By handle. Never destroyed: threads may outlive static objects.
@@ -268,9 +267,5 @@ std::vector<Handle> direct::call(Handle op, const std::vector<Handle>& inputs) {
 void direct::learn(Handle op) {
   if (const std::shared_ptr<DirectCachedOp> found = cached_ops().find(op)) found->learn();
 }
-
-std::size_t direct::calls() { return direct_runs::count(); }
-
-void direct::finish() { direct_runs::finish(); }
 
 }  // namespace ngraph_mxnet

@@ -49,11 +49,5 @@ std::vector<Handle> call(Handle op, const std::vector<Handle>& inputs);
 // After MXNet itself has called the op.
 void learn(Handle op);
 
-// How many calls went this way in this process.
-std::size_t calls();
-
-// Waits until none of them is under way.
-void finish();
-
 }  // namespace direct
 }  // namespace ngraph_mxnet

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <utility>
@@ -29,7 +28,6 @@ struct {
   int (*copy)(Handle, Handle*);
   int (*free)(Handle);
   int (*data)(Handle, void**);
-  int (*storage_type)(Handle, int*);
 } mxnet;
 
 constexpr double kShort = 1e-3;  // seconds
@@ -161,12 +159,6 @@ bool run_later(const std::shared_ptr<Run>& run, const std::vector<Handle>& input
   return engine::run_later(start, read, outputs, device, kName);
 }
 
-bool plain(Handle array, const TensorSpec& spec) {
-  int storage = engine::kDense;
-  return mxnet.storage_type(array, &storage) == 0 && storage == engine::kDense && ArrayView(array).is(spec) &&
-         ArrayView(array).device().type == engine::kCpu;
-}
-
 }  // namespace
 
 Arrays::~Arrays() {
@@ -196,11 +188,14 @@ void direct_runs::connect(const std::string& path) {
   library.find("MXShallowCopyNDArray", &mxnet.copy);
   library.find("MXNDArrayFree", &mxnet.free);
   library.find("MXNDArrayGetData", &mxnet.data);
-  library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
 }
 
 bool direct_runs::all_plain(const std::vector<Handle>& arrays, const std::vector<TensorSpec>& specs) {
-  return arrays.size() == specs.size() && std::equal(arrays.begin(), arrays.end(), specs.begin(), plain);
+  const auto fits = [](Handle array, const TensorSpec& spec) {
+    const ArrayView view(array);
+    return view.plain() && view.is(spec);
+  };
+  return arrays.size() == specs.size() && std::equal(arrays.begin(), arrays.end(), specs.begin(), fits);
 }
 
 std::vector<Handle> direct_runs::apart(const std::vector<Handle>& arrays, const std::vector<Handle>& others) {

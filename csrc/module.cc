@@ -369,10 +369,10 @@ void define(py::module_& m) {
         py::arg("outputs"), py::call_guard<py::gil_scoped_release>(),
         "As `direct_executor`, for a cached op. Which of the graph's inputs each of the op's is, and which of the op's "
         "outputs each of the graph's.");
-  m.def("direct_calls", &direct::calls, "How many calls ran without MXNet's op in this process.");
+  m.def("direct_calls", &direct_runs::count, "How many calls ran without MXNet's op in this process.");
   m.def("copy_now", &copies::copy_now, py::arg("source"), py::arg("target"), py::call_guard<py::gil_scoped_release>(),
         "Copies one NDArray to another, by their handles, if that can be done at once; whether it was.");
-  m.def("finish_direct_calls", &direct::finish, py::call_guard<py::gil_scoped_release>(), "Waits for them.");
+  m.def("finish_direct_calls", &direct_runs::finish, py::call_guard<py::gil_scoped_release>(), "Waits for them.");
   m.def("op_calls", &CompiledGraph::all_calls, "How often an NGraphSubgraphOp ran in this process.");
   m.attr("built_for_mxnet") = NGRAPH_BUILT_FOR_MXNET;
 }

@@ -75,12 +75,17 @@ def make_net(model: str) -> tuple[Any, tuple[int, ...]]:
     return net, (1, 64) if model == "mlp" else IMAGE
 
 
-def executor(net: Any, shape: tuple[int, ...]) -> Callable[[Any], np.ndarray]:
+def bind(net: Any, shape: tuple[int, ...]) -> Any:
     import mxnet as mx
 
     bound = net(mx.sym.var("data")).simple_bind(mx.cpu(), grad_req="null", data=shape)
     for name, parameter in net.collect_params().items():
         parameter.data().copyto((bound.arg_dict if name in bound.arg_dict else bound.aux_dict)[name])
+    return bound
+
+
+def executor(net: Any, shape: tuple[int, ...]) -> Callable[[Any], np.ndarray]:
+    bound = bind(net, shape)
     return lambda x: bound.forward(is_train=False, data=x)[0].asnumpy()
 
 
@@ -107,11 +112,7 @@ def in_threads(net: Any, shape: tuple[int, ...], count: int) -> Callable[[int], 
 
 def overlapped(net: Any, shape: tuple[int, ...]) -> Callable[[Any], np.ndarray]:
     """Issues a forward, works in NumPy for 20 ms, and then asks for the result."""
-    import mxnet as mx
-
-    bound = net(mx.sym.var("data")).simple_bind(mx.cpu(), grad_req="null", data=shape)
-    for name, parameter in net.collect_params().items():
-        parameter.data().copyto((bound.arg_dict if name in bound.arg_dict else bound.aux_dict)[name])
+    bound = bind(net, shape)
     numbers = np.random.default_rng(0).uniform(size=4000)
 
     def call(x: Any) -> np.ndarray:

@@ -104,10 +104,8 @@ class HeldCachedOp:
     def _hold(self, arrays: list[NDArray]) -> Held:
         """Arrays are let go of behind the calls with them, never before another thread has given MXNet its call."""
         with self._lock:
-            for held in self._lists:
-                if all(map(is_, arrays, held.arrays)):
-                    break
-            else:
+            held = self.holding(arrays)
+            if held is None:
                 for old in [held for held in self._lists if not held.calls][:max(len(self._lists) + 1 - MOST_LISTS, 0)]:
                     self.holder.release(_handles(old.arrays))
                     self._lists.remove(old)
