@@ -1,26 +1,45 @@
 #include "team.h"
 
 #include <algorithm>
-#include <condition_variable>
+#include <cstdlib>
 #include <mutex>
+#include <string_view>
+#include <system_error>
 #include <thread>
+#include <vector>
 
 #include <immintrin.h>
 #include <linux/futex.h>
-#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "places.h"
+
 namespace ngraph_mxnet {
 namespace {
 
-constexpr int kSpins = 2000;  // some tens of microseconds
-constexpr int kYields = 200;
+using std::chrono::microseconds;
+using std::chrono::steady_clock;
 
-void futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value) {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(word), operation, value, nullptr, nullptr, 0);
+constexpr Patience kInCall{microseconds(50), microseconds(200)};
+
+void futex(const std::atomic<std::uint32_t>* word, int operation, std::uint32_t value) {
+  syscall(SYS_futex, reinterpret_cast<const std::uint32_t*>(word), operation, value, nullptr, nullptr, 0);
+}
+
+// Of threads that wait for the next call: libgomp's own sleep at once where the process has more threads of it than the
+// machine has cores, which is so as soon as MXNet's engine has started.
+const Patience& between_calls() {
+  static const Patience patience = [] {
+    const char* const set = std::getenv("OMP_WAIT_POLICY");
+    const std::string_view policy = set == nullptr ? "" : set;
+    if (policy == "passive" || policy == "PASSIVE") return Patience{microseconds(0), microseconds(0)};
+    if (policy == "active" || policy == "ACTIVE") return Patience{std::chrono::minutes(5), microseconds(0)};
+    return Patience{microseconds(50), microseconds(500)};
+  }();
+  return patience;
 }
 
 // Threads of all teams now running.
@@ -31,7 +50,7 @@ std::atomic<int> busy_threads{0};
 class Lease {
  public:
   explicit Lease(int wanted) {
-    const int budget = std::max(wanted, omp_get_num_procs());
+    const int budget = std::max(wanted, usable_cores());
     int busy = busy_threads.load(std::memory_order_relaxed);
     do {
       size_ = std::clamp(budget - busy, 1, wanted);
@@ -47,88 +66,144 @@ class Lease {
   int size_;
 };
 
-void parallel_region(int wanted, const TeamBody& body) {
-#pragma omp parallel num_threads(wanted)
-  body(omp_get_thread_num(), omp_get_num_threads());
-}
+struct Job {
+  const TeamBody& body;
+  int thread, team;
+};
 
-// A thread that lends its own, fresh libgomp pool to a thread whose pool died in a fork.
-class ForkHelper {
+// A thread that works for one team at a time. It never ends.
+class Worker {
  public:
-  ForkHelper() { std::thread(&ForkHelper::loop, this).detach(); }
+  // Throws std::system_error.
+  Worker() { std::thread(&Worker::loop, this).detach(); }
 
-  void run(const std::function<void()>& job) {
-    std::unique_lock<std::mutex> lock(mutex_);
+  void start(const Job& job) {
     job_ = &job;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return job_ == nullptr; });
+    state_.set(kWorking);
+  }
+  void finish() { state_.wait_while(kWorking, kInCall); }
+
+ private:
+  static constexpr std::uint32_t kIdle = 0, kWorking = 1;
+
+  void loop() {
+    int place = 0;
+    for (;;) {
+      state_.wait_while(kIdle, between_calls());
+      bind_to_place(job_->thread, job_->team, &place);
+      job_->body(job_->thread, job_->team);
+      state_.set(kIdle);
+    }
+  }
+
+  const Job* job_ = nullptr;
+  alignas(kAlignment) Signal state_;
+};
+
+class Workers {
+ public:
+  // At most so many; the system may give no more threads.
+  std::vector<Worker*> take(std::size_t count) {
+    std::vector<Worker*> taken;
+    taken.reserve(count);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    while (taken.size() < count) {
+      if (!idle_.empty()) {
+        taken.push_back(idle_.back());
+        idle_.pop_back();
+      } else if (Worker* const made = make()) {
+        taken.push_back(made);
+      } else {
+        break;
+      }
+    }
+    return taken;
+  }
+
+  // The next team gets them in the same order: each finds in its caches what it left there.
+  void give_back(const std::vector<Worker*>& workers) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    idle_.insert(idle_.end(), workers.rbegin(), workers.rend());
   }
 
  private:
-  void loop() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
-      changed_.wait(lock, [this] { return job_ != nullptr; });
-      (*job_)();
-      job_ = nullptr;
-      changed_.notify_all();
+  static Worker* make() {
+    try {
+      return new Worker;
+    } catch (const std::system_error&) {
+      return nullptr;
     }
   }
 
   std::mutex mutex_;
-  std::condition_variable changed_;
-  const std::function<void()>* job_ = nullptr;
+  std::vector<Worker*> idle_;
 };
 
-// The thread that called fork survives in the child, but the pool libgomp keeps for it does not:
-// its next parallel region would wait for ever.
-thread_local bool pool_lost_in_fork = false;
-thread_local ForkHelper* fork_helper = nullptr;  // never deleted: its thread never ends
+// Never destroyed: threads may outlive static objects.
+Workers* workers = new Workers;
 
+// Of all threads the child has only the one that forked.
 void after_fork_in_child() {
-  pool_lost_in_fork = true;
-  fork_helper = nullptr;  // a helper of the parent has no thread here
+  workers = new Workers;
   busy_threads.store(0, std::memory_order_relaxed);
 }
 
-// When the library is loaded: MXNet's operators, or another library, may have made the forking thread's pool.
 [[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, after_fork_in_child);
 
 }  // namespace
 
-void Barrier::wait(int team) {
-  if (team == 1) return;
-  const std::uint32_t generation = generation_.load(std::memory_order_relaxed);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == team) {
-    arrived_.store(0, std::memory_order_relaxed);
-    generation_.store(generation + 1, std::memory_order_seq_cst);
-    if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(&generation_, FUTEX_WAKE_PRIVATE, INT32_MAX);
-    return;
+void Signal::set(std::uint32_t value) {
+  word_.store(value, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) > 0) futex(&word_, FUTEX_WAKE_PRIVATE, INT32_MAX);
+}
+
+void Signal::wait_while(std::uint32_t value, const Patience& patience) {
+  constexpr int kSpinsPerLook = 16;  // to look at the clock takes as long as a few
+  const auto spin = [&] {
+    for (int i = 0; i < kSpinsPerLook; ++i) {
+      if (get() != value) return true;
+      _mm_pause();
+    }
+    return false;
+  };
+  if (spin()) return;
+  const auto begin = steady_clock::now();
+  while (steady_clock::now() - begin < patience.spins) {
+    if (spin()) return;
   }
-  const auto passed = [&] { return generation_.load(std::memory_order_acquire) != generation; };
-  for (int i = 0; i < kSpins; ++i) {
-    if (passed()) return;
-    _mm_pause();
-  }
-  for (int i = 0; i < kYields; ++i) {
-    if (passed()) return;
+  while (steady_clock::now() - begin < patience.spins + patience.yields) {
+    if (get() != value) return;
     sched_yield();
   }
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (!passed()) futex(&generation_, FUTEX_WAIT_PRIVATE, generation);
+  while (word_.load(std::memory_order_seq_cst) == value) futex(&word_, FUTEX_WAIT_PRIVATE, value);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Barrier::wait(int team) {
+  if (team == 1) return;
+  const std::uint32_t generation = generation_.get();
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == team) {
+    arrived_.store(0, std::memory_order_relaxed);
+    generation_.set(generation + 1);
+  } else {
+    generation_.wait_while(generation, kInCall);
+  }
 }
 
 void run_on_team(int wanted, const TeamBody& body) {
   const Lease lease(wanted);
-  if (lease.size() == 1) {
-    body(0, 1);
-  } else if (pool_lost_in_fork) {
-    if (fork_helper == nullptr) fork_helper = new ForkHelper;
-    fork_helper->run([&] { parallel_region(lease.size(), body); });
-  } else {
-    parallel_region(lease.size(), body);
-  }
+  if (lease.size() == 1) return body(0, 1);
+  const std::vector<Worker*> taken = workers->take(lease.size() - 1);
+  const int team = static_cast<int>(taken.size()) + 1;
+  std::vector<Job> jobs;
+  jobs.reserve(taken.size());
+  for (int thread = 1; thread < team; ++thread) taken[thread - 1]->start(jobs.emplace_back(Job{body, thread, team}));
+  thread_local int place = 0;
+  bind_to_place(0, team, &place);
+  body(0, team);
+  for (Worker* worker : taken) worker->finish();
+  workers->give_back(taken);
 }
 
 }  // namespace ngraph_mxnet

@@ -1,6 +1,5 @@
 #include "workers.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -9,8 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include <omp.h>
 #include <pthread.h>
+
+#include "places.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -41,7 +41,7 @@ class Pool {
 
   // If there may be one more, and can be; whether there is any.
   bool add_thread() {
-    if (threads_ < std::max(omp_get_num_procs(), 1)) {
+    if (threads_ < usable_cores()) {
       try {
         std::thread(&Pool::work, this).detach();
         ++threads_;

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -544,6 +545,21 @@ def test_the_floating_point_environment_is_left_alone():
     executable = _core.Executable(program, None, 0, [], [("f32", (4,))], [("f32", (4,))], 2)
     np.testing.assert_array_equal(run(executable, tiny), tiny)
     assert tiny[0] * F32(1) != 0
+
+
+def test_callers_share_the_threads():
+    """Eight callers, each of which wants a team of four, do not make eight teams' threads."""
+    program = _core.Program([[call(scale, [(INPUT, 0, 0), (OUTPUT, 0, 0)], 4, [0], [1.0])]], 0, [])
+    executable = _core.Executable(program, None, 0, [], [("f32", (4,))], [("f32", (4,))], 4)
+    data = np.arange(4, dtype=F32)
+
+    def work() -> bool:
+        return all(np.array_equal(run(executable, data + i), data + i) for i in range(300))
+
+    before = len(os.listdir("/proc/self/task"))
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda _: work(), range(8)))
+    assert len(os.listdir("/proc/self/task")) <= before + max(4, len(os.sched_getaffinity(0)))
 
 
 def test_one_openmp_runtime_is_loaded():

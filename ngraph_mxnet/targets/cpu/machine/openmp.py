@@ -1,6 +1,7 @@
-"""Settings of OpenMP that other runtimes know and ours, libgomp, does not: what to set instead.
+"""Settings of OpenMP that other runtimes know and libgomp, MXNet's, does not: what to set instead.
 
-libgomp reads its variables when it is loaded, so they must be set before the process starts.
+The threads are our own (csrc/team.cc) and go by libgomp's variables, which are read when it is loaded: before the
+process starts they must be set.
 """
 
 from __future__ import annotations
@@ -46,12 +47,11 @@ def _affinity(value: str, environment: Mapping[str, str]) -> str:
 
 
 def _block_time(value: str, environment: Mapping[str, str]) -> str:
-    if any(environment.get(name) for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")):
+    if environment.get("OMP_WAIT_POLICY"):
         return ""
     if re.fullmatch(r"0(us|ms|s)?", value.lower()):
         return "Set OMP_WAIT_POLICY=passive for threads that sleep at once after a call."
-    return ("libgomp's threads spin for some milliseconds after a call unless they outnumber the CPUs; "
-            "OMP_WAIT_POLICY=active or passive, or GOMP_SPINCOUNT, changes that.")
+    return "Threads wait awake for half a millisecond after a call; OMP_WAIT_POLICY=active or passive changes that."
 
 
 _ADVICE: dict[str, Callable[[str, Mapping[str, str]], str]] = {
