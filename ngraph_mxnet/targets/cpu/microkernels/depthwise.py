@@ -3,7 +3,7 @@
 `ng_depthwise3x3_s<stride>__<isa>`: operands are input (its first logical element, inside a halo of zeros as wide as
 the padding), weights `[blocks][9][16]`, bias `[blocks][16]`, output; `ints` are those of `DEPTHWISE`, `floats` the
 clamp's lower and upper bound, then slope, offset, scale and shift of the gate (see `params.py`), which the entry `gate`
-of `ints` switches on. Tasks are numbered over (image, block, chunk of rows), last fastest.
+of `ints` switches on. Tasks are numbered over (image, chunk of rows, block), last fastest.
 
 The sums run along the columns of the input: a column's pixels serve the outputs whose window they begin, continue
 and end, so that an output's nine products come from three loads (six at stride 2). The channels of a block are cut
@@ -58,8 +58,8 @@ class _Kernel:
         chunks = b.udiv(b.add(n["height"], b.sub(chunk, _int(1))), chunk)
 
         def task(number: ir.Value) -> None:
-            plane, part = b.udiv(number, chunks), b.urem(number, chunks)
-            image, block = b.udiv(plane, n["blocks"]), b.urem(plane, n["blocks"])
+            rows, block = b.udiv(number, n["blocks"]), b.urem(number, n["blocks"])
+            image, part = b.udiv(rows, chunks), b.urem(rows, chunks)
             first = b.mul(part, chunk)
             stop = b.add(first, chunk)
             stop = b.select(b.icmp_signed("<", stop, n["height"]), stop, n["height"])

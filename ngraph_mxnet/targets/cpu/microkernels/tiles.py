@@ -163,8 +163,12 @@ def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, s
         if inputs > 2 * _L2_SHARE:
             return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, _SPLIT_CHUNK))
         return replace(choice, chunk_tiles=balanced)
-    # Bytes that come from beyond L2 in either order; what fits L2 comes once.
     at_most = max(1, (_L1_SHARE if weights <= _L2_SHARE else _L2_SHARE) // tile_bytes)
+    if threads > 1 and weights <= inputs:
+        # A thread that keeps to its pixels mostly reads what it wrote in the layer before: its own caches have it.
+        wanted = -(-few // (choice.images * choice.groups))
+        return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, min(at_most, -(-tiles // wanted))))
+    # Bytes that come from beyond L2 in either order; what fits L2 comes once.
     channels_outer = weights + inputs * (choice.oc_groups if inputs > _L2_SHARE else 1)
     pixels_outer = inputs + weights * (choice.images * -(-tiles // at_most) if weights > _L2_SHARE else 1)
     if pixels_outer < channels_outer:
