@@ -2,27 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <list>
 #include <stdexcept>
 
-#include "fork_safety.h"
+#include "clock.h"
 #include "team.h"
-#include "trace.h"
 
 namespace ngraph_mxnet {
 namespace {
 
-constexpr std::int64_t kChunksPerThread = 6;
 constexpr std::size_t kIdleArenas = 8;
 constexpr std::size_t kLeastCached = std::size_t{8} << 20;  // of less, a file saves no time
-// What all runners together keep: the latest so many arenas, and beyond them so many bytes in so many arenas. A model
-// that meets a hundred shapes does not keep a hundred arenas.
-constexpr std::size_t kLatestArenas = 16;
-constexpr std::size_t kOlderBytes = std::size_t{64} << 20;
-constexpr std::size_t kMostArenas = 256;
-// Beside the arenas of the shape in use, those of the graph's other shapes that fit in so many bytes with them.
-constexpr std::size_t kGraphBytes = std::size_t{8} << 20;
 
 std::vector<std::size_t> sizes(const std::vector<TensorSpec>& specs) {
   std::vector<std::size_t> bytes;
@@ -57,10 +46,6 @@ void check_reads_only_weights(const Program& prepare, const std::vector<std::siz
   }
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
 std::atomic<std::size_t> CompiledGraph::all_calls_{0};
@@ -73,244 +58,6 @@ void CompiledGraph::call(const std::vector<InputTensor>& inputs, const std::vect
   run(inputs, outputs, holder);
   const double seconds = now() - begin;
   if (seconds < fastest()) fastest_.store(seconds, std::memory_order_relaxed);
-}
-
-// What one call owns while it runs.
-struct ProgramRunner::Frame {
-  struct alignas(kAlignment) Counter {
-    std::atomic<std::size_t> next{0};
-  };
-
-  AlignedBuffer arena;
-  std::vector<char*> operands;
-  Barrier barrier;
-  // One a thread, for even and for odd phases: one set counts while the other is reset.
-  std::vector<Counter> counters[2];
-  // While the call is traced: its number, and the label of the first step.
-  bool traced;
-  std::uint64_t call;
-  std::uint32_t first_label;
-};
-
-// The frames that no call uses, of all runners, the latest first.
-class ProgramRunner::IdleFrames {
- public:
-  static IdleFrames& instance() {
-    // Never destroyed: MXNet's threads may still run while the process exits.
-    static IdleFrames* const frames = new IdleFrames;
-    return *frames;
-  }
-
-  // A frame of the runner's, or null.
-  std::unique_ptr<Frame> take(const ProgramRunner* runner) {
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-      if (entry->runner == runner) return remove(entry);
-    }
-    return nullptr;
-  }
-
-  void put(const ProgramRunner* runner, std::unique_ptr<Frame> frame, std::size_t most) {
-    std::vector<std::unique_ptr<Frame>> dropped;  // freed after the lock is gone
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    bytes_ += frame->arena.size();
-    entries_.push_front({runner, std::move(frame)});
-    const auto own = [&](const Entry& entry) { return entry.runner == runner; };
-    if (static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), own)) > most) {
-      dropped.push_back(remove(std::prev(std::find_if(entries_.rbegin(), entries_.rend(), own).base())));
-    }
-    std::size_t of_graph = 0;
-    for (auto entry = entries_.begin(); entry != entries_.end();) {
-      const auto at = entry++;
-      if (at->runner->graph_ != runner->graph_ || (runner->graph_ == 0 && at->runner != runner)) continue;
-      of_graph += at->frame->arena.size();
-      if (at->runner != runner && of_graph > kGraphBytes) dropped.push_back(remove(at));
-    }
-    while (entries_.size() > kLatestArenas && (bytes_ > kOlderBytes || entries_.size() > kMostArenas)) {
-      dropped.push_back(remove(std::prev(entries_.end())));
-    }
-  }
-
-  // The runner is going.
-  void forget(const ProgramRunner* runner) {
-    while (take(runner) != nullptr) {
-    }
-  }
-
- private:
-  struct Entry {
-    const ProgramRunner* runner;
-    std::unique_ptr<Frame> frame;
-  };
-
-  std::unique_ptr<Frame> remove(std::list<Entry>::iterator entry) {
-    std::unique_ptr<Frame> frame = std::move(entry->frame);
-    bytes_ -= frame->arena.size();
-    entries_.erase(entry);
-    return frame;
-  }
-
-  ForkSafeMutex mutex_;
-  std::list<Entry> entries_;
-  std::size_t bytes_ = 0;
-};
-
-ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads,
-                             std::size_t idle_arenas, std::string name, std::string category,
-                             Schedule schedule)
-    : program_(std::move(program)),
-      threads_(std::max(threads, 1)),
-      idle_arenas_(idle_arenas),
-      name_(std::move(name)),
-      category_(std::move(category)) {
-  for (const Level& level : program_->levels()) {
-    std::vector<Chunk> chunks;
-    for (const Instruction& instruction : level) {
-      const std::int64_t tasks = instruction.tasks;
-      const std::int64_t count =
-          threads_ == 1 ? std::min<std::int64_t>(tasks, 1) : std::min(tasks, kChunksPerThread * threads_);
-      for (std::int64_t i = 0; i < count; ++i) {
-        chunks.push_back({steps_.size(), tasks * i / count, tasks * (i + 1) / count});
-      }
-      steps_.push_back({instruction.kernel, operand_count_, instruction.ints.data(),
-                        instruction.floats.data()});
-      for (const Operand& operand : instruction.operands) {
-        const bool fixed = operand.space == Space::kArena || operand.space == Space::kConstant;
-        (fixed ? fixed_ : patches_).push_back({operand_count_++, operand});
-      }
-      if (schedule == Schedule::kOneByOne) add_level(std::exchange(chunks, {}), schedule);
-    }
-    if (schedule == Schedule::kByLevel) add_level(std::move(chunks), schedule);
-  }
-}
-
-ProgramRunner::~ProgramRunner() { IdleFrames::instance().forget(this); }
-
-void ProgramRunner::add_level(std::vector<Chunk> chunks, Schedule schedule) {
-  // One-by-one keeps even an empty instruction's phase, so that phases and instructions match.
-  if (chunks.empty() && schedule == Schedule::kByLevel) return;
-  const bool serial = chunks.size() <= 1 || threads_ == 1;
-  widest_ = std::max(widest_, static_cast<int>(std::min<std::size_t>(threads_, serial ? 1 : chunks.size())));
-  const bool joins = serial && schedule == Schedule::kByLevel && !phases_.empty() && phases_.back().serial;
-  if (joins) {
-    std::vector<Chunk>& before = phases_.back().chunks;
-    before.insert(before.end(), chunks.begin(), chunks.end());
-  } else {
-    phases_.push_back({serial, std::move(chunks)});
-  }
-}
-
-std::unique_ptr<ProgramRunner::Frame> ProgramRunner::take_frame() {
-  if (std::unique_ptr<Frame> idle = IdleFrames::instance().take(this)) return idle;
-  auto frame = std::make_unique<Frame>();
-  frame->arena = AlignedBuffer(program_->arena_bytes());
-  frame->operands.resize(operand_count_);
-  for (auto& counters : frame->counters) counters = std::vector<Frame::Counter>(threads_);
-  for (const Patch& patch : fixed_) {
-    const bool arena = patch.source.space == Space::kArena;
-    char* base = arena ? frame->arena.data() : program_->constants()[patch.source.index].data();
-    frame->operands[patch.operand] = base + patch.source.offset;
-  }
-  return frame;
-}
-
-void ProgramRunner::give_back(std::unique_ptr<Frame> frame) {
-  if (idle_arenas_ > 0) IdleFrames::instance().put(this, std::move(frame), idle_arenas_);
-}
-
-void ProgramRunner::bind(Frame* frame, const Bindings& bindings) const {
-  for (const Patch& patch : patches_) {
-    char* base = bindings.prepared;
-    if (patch.source.space == Space::kInput) base = bindings.inputs[patch.source.index];
-    if (patch.source.space == Space::kOutput) base = bindings.outputs[patch.source.index];
-    frame->operands[patch.operand] = base + patch.source.offset;
-  }
-}
-
-void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds) {
-  std::unique_ptr<Frame> frame = take_frame();
-  bind(frame.get(), bindings);
-  for (auto& counter : frame->counters[0]) counter.next.store(0, std::memory_order_relaxed);
-  frame->traced = trace::enabled();
-  if (frame->traced) {
-    const std::uint32_t label = trace_labels();
-    frame->call = trace::next_call();
-    frame->first_label = label + 1;
-    const std::int64_t begin = trace::now();
-    run_on_frame(frame.get(), seconds);
-    trace::record({begin, trace::now(), 1, frame->call, label, 0});
-  } else {
-    run_on_frame(frame.get(), seconds);
-  }
-  give_back(std::move(frame));
-}
-
-void ProgramRunner::run_on_frame(Frame* frame, std::vector<double>* seconds) const {
-  if (seconds != nullptr) seconds->resize(phases_.size());
-  // Begins here, not on the team: its first thread may be the last to arrive.
-  double last = seconds == nullptr ? 0 : now();
-  run_on_team(widest_, [&](int thread, int team) { work(frame, thread, team, seconds, &last); });
-}
-
-std::uint32_t ProgramRunner::trace_labels() {
-  std::call_once(labelled_, [this] {
-    std::vector<trace::Label> labels{{name_, category_, "", 0, 0, 1}};
-    for (const Level& level : program_->levels()) {
-      for (const Instruction& i : level) {
-        labels.push_back({i.name, "kernel", i.origin, i.operations, i.bytes, i.tasks});
-      }
-    }
-    first_label_ = trace::add_labels(labels);
-  });
-  return first_label_;
-}
-
-void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds,
-                         double* last) const {
-  for (std::size_t i = 0; i < phases_.size(); ++i) {
-    const Phase& phase = phases_[i];
-    // Last used two barriers ago, next used after the coming one.
-    frame->counters[(i + 1) % 2][thread].next.store(0, std::memory_order_relaxed);
-    if (team == 1 || (phase.serial && thread == 0)) {
-      for (const Chunk& chunk : phase.chunks) run_chunk(chunk, frame);
-    } else if (!phase.serial) {
-      run_shared(phase, i % 2, frame, thread, team);
-    }
-    if (i + 1 < phases_.size() || seconds != nullptr) frame->barrier.wait(team);
-    if (seconds != nullptr && thread == 0) {
-      const double end = now();
-      (*seconds)[i] += end - std::exchange(*last, end);
-    }
-  }
-}
-
-// Each thread begins with its own share, so that it mostly meets the rows it wrote in the phase before,
-// and then helps the others.
-void ProgramRunner::run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread,
-                               int team) const {
-  const std::size_t count = phase.chunks.size();
-  for (int turn = 0; turn < team; ++turn) {
-    const std::size_t share = (thread + turn) % team;
-    const std::size_t begin = count * share / team;
-    const std::size_t end = count * (share + 1) / team;
-    std::atomic<std::size_t>& next = frame->counters[parity][share].next;
-    for (;;) {
-      const std::size_t i = begin + next.fetch_add(1, std::memory_order_relaxed);
-      if (i >= end) break;
-      run_chunk(phase.chunks[i], frame);
-    }
-  }
-}
-
-void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {
-  const Step& step = steps_[chunk.step];
-  char* const* operands = frame->operands.data() + step.first_operand;
-  const std::int64_t begin = frame->traced ? trace::now() : 0;
-  step.kernel(operands, step.ints, step.floats, chunk.begin, chunk.end);
-  if (frame->traced) {
-    const auto label = static_cast<std::uint32_t>(frame->first_label + chunk.step);
-    trace::record({begin, trace::now(), chunk.end - chunk.begin, frame->call, label, 0});
-  }
 }
 
 Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,

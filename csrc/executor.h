@@ -1,4 +1,4 @@
-// Runs Programs on a team of threads.
+// Compiled graphs, and the one that runs Programs.
 #pragma once
 
 #include <atomic>
@@ -6,7 +6,6 @@
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,82 +15,10 @@
 #include "cached_weights.h"
 #include "prepared_sets.h"
 #include "program.h"
+#include "program_runner.h"
 #include "tensor_spec.h"
 
 namespace ngraph_mxnet {
-
-// Where the tensors of one call live.
-struct Bindings {
-  std::vector<char*> inputs;
-  std::vector<char*> outputs;
-  char* prepared = nullptr;
-};
-
-// One Program with its tasks cut into chunks for a team. Calls may overlap: each has its own arena.
-class ProgramRunner {
- public:
-  enum class Schedule { kByLevel, kOneByOne };
-
-  // At most `idle_arenas` are kept for the next calls, fewer if all runners together keep too much.
-  // `name` and `category` are those of a whole run's span in a trace.
-  ProgramRunner(std::shared_ptr<const Program> program, int threads, std::size_t idle_arenas,
-                std::string name, std::string category, Schedule schedule = Schedule::kByLevel);
-  ~ProgramRunner();
-
-  // Before the first run; see CompiledGraph.
-  void set_graph(std::uint64_t graph) { graph_ = graph; }
-
-  // With `seconds`, adds the duration of each phase to it: with kOneByOne, of each instruction.
-  void run(const Bindings& bindings, std::vector<double>* seconds = nullptr);
-
- private:
-  // An instruction, with its operands flattened into one array for the whole Program.
-  struct Step {
-    Kernel kernel;
-    std::size_t first_operand;
-    const std::int64_t* ints;
-    const double* floats;
-  };
-  struct Chunk {
-    std::size_t step;
-    std::int64_t begin, end;
-  };
-  // Chunks between two barriers. Serial: in order, on one thread.
-  struct Phase {
-    bool serial;
-    std::vector<Chunk> chunks;
-  };
-  struct Patch {
-    std::size_t operand;
-    Operand source;
-  };
-  struct Frame;
-  class IdleFrames;
-
-  void add_level(std::vector<Chunk> chunks, Schedule schedule);
-  std::unique_ptr<Frame> take_frame();
-  void give_back(std::unique_ptr<Frame> frame);
-  void run_on_frame(Frame* frame, std::vector<double>* seconds) const;
-  std::uint32_t trace_labels();
-  void bind(Frame* frame, const Bindings& bindings) const;
-  void work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last) const;
-  void run_chunk(const Chunk& chunk, Frame* frame) const;
-  void run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread, int team) const;
-
-  std::shared_ptr<const Program> program_;
-  int threads_;
-  std::size_t idle_arenas_;
-  std::uint64_t graph_ = 0;  // 0: not known
-  std::vector<Step> steps_;
-  std::vector<Phase> phases_;
-  std::vector<Patch> patches_;  // the operands that change with every call
-  std::vector<Patch> fixed_;    // arena and constants: set once in a frame
-  std::size_t operand_count_ = 0;
-  int widest_ = 1;  // the most threads that any phase can use
-  std::string name_, category_;
-  std::once_flag labelled_;
-  std::uint32_t first_label_ = 0;  // the whole run's; the steps' follow
-};
 
 // A compiled graph, whatever runs it. Thread safe.
 class CompiledGraph {

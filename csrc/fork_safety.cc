@@ -3,7 +3,6 @@
 #include <atomic>
 #include <shared_mutex>
 
-#include <Python.h>
 #include <pthread.h>
 
 namespace ngraph_mxnet {
@@ -13,7 +12,7 @@ namespace {
 // objects.
 std::shared_mutex* gate = new std::shared_mutex;
 std::atomic<std::uint64_t> generation{0};
-thread_local const bool ends_before_forks = PyGILState_GetThisThreadState() == nullptr;
+thread_local const bool ending = ends_before_forks();
 
 void before_fork() { gate->lock(); }
 void after_fork_in_parent() { gate->unlock(); }
@@ -28,16 +27,16 @@ void after_fork_in_child() {
 
 std::uint64_t fork_generation() { return generation.load(std::memory_order_relaxed); }
 
-void learn_thread() { static_cast<void>(ends_before_forks); }
+void learn_thread() { static_cast<void>(ending); }
 
 void ForkSafeMutex::lock() {
-  if (!ends_before_forks) gate->lock_shared();
+  if (!ending) gate->lock_shared();
   mutex_.lock();
 }
 
 void ForkSafeMutex::unlock() {
   mutex_.unlock();
-  if (!ends_before_forks) gate->unlock_shared();
+  if (!ending) gate->unlock_shared();
 }
 
 }  // namespace ngraph_mxnet

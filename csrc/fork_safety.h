@@ -18,6 +18,9 @@ std::uint64_t fork_generation();
 // for the fork.
 void learn_thread();
 
+// Whether that is so of this thread, at the first call. Who has no such threads says no.
+bool ends_before_forks();
+
 // A mutex that no other thread holds while the process forks: the forking thread first waits for all holders of any of
 // them, and keeps others out. Whoever holds one must not wait for the GIL.
 class ForkSafeMutex {

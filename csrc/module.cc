@@ -87,16 +87,22 @@ std::shared_ptr<Program> make_program(const py::sequence& levels, std::size_t ar
       instructions.push_back(to_instruction(py::reinterpret_borrow<py::sequence>(instruction)));
     }
   }
-  std::vector<AlignedBuffer> copies;
+  struct Owned {
+    std::vector<AlignedBuffer> copies;
+    std::shared_ptr<void> code;
+  };
+  const auto owned = std::make_shared<Owned>();
+  std::vector<Constant> memory;
   for (py::handle constant : constants) {
     if (!py::isinstance<py::array>(constant)) throw py::type_error("a constant must be a NumPy array");
     const auto array = py::reinterpret_borrow<py::array>(constant);
     if (!(array.flags() & py::array::c_style)) throw py::value_error("a constant must be C-contiguous");
-    AlignedBuffer& copy = copies.emplace_back(array.nbytes());
+    const AlignedBuffer& copy = owned->copies.emplace_back(array.nbytes());
     std::memcpy(copy.data(), array.data(), array.nbytes());
+    memory.push_back({copy.data(), copy.size()});
   }
-  std::shared_ptr<void> kept = owner.is_none() ? nullptr : share(owner);
-  return std::make_shared<Program>(std::move(converted), arena_bytes, std::move(copies), std::move(kept));
+  if (!owner.is_none()) owned->code = share(owner);
+  return std::make_shared<Program>(std::move(converted), arena_bytes, std::move(memory), owned);
 }
 
 // Nobody counts the versions of NumPy arrays.

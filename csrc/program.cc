@@ -46,7 +46,7 @@ void for_each_operand(const Program& program, Visit visit) {
 }  // namespace
 
 Program::Program(std::vector<Level> levels, std::size_t arena_bytes,
-                 std::vector<AlignedBuffer> constants, std::shared_ptr<void> owner)
+                 std::vector<Constant> constants, std::shared_ptr<const void> owner)
     : levels_(std::move(levels)),
       arena_bytes_(arena_bytes),
       constants_(std::move(constants)),
@@ -68,7 +68,7 @@ Program::Program(std::vector<Level> levels, std::size_t arena_bytes,
       check_offset(instruction, i, arena_bytes_, "arena");
     } else if (operand.space == Space::kConstant) {
       check_index(instruction, i, constants_.size(), "constant");
-      check_offset(instruction, i, constants_[operand.index].size(), "constant");
+      check_offset(instruction, i, constants_[operand.index].bytes, "constant");
     }
   });
 }
@@ -81,8 +81,8 @@ std::string signature(const Program& program) {
   };
   const std::size_t arena = program.arena_bytes();
   append(&arena, 1);
-  for (const AlignedBuffer& constant : program.constants()) {
-    const Hash128 hash = content_hash128(constant.data(), constant.size());
+  for (const Constant& constant : program.constants()) {
+    const Hash128 hash = content_hash128(constant.data, constant.bytes);
     append(&hash, 1);
   }
   for (const Level& level : program.levels()) {

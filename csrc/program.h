@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "aligned_buffer.h"
-
 namespace ngraph_mxnet {
 
 using Kernel = void (*)(char* const* tensors, const std::int64_t* ints, const double* floats,
@@ -36,22 +34,28 @@ struct Instruction {
 
 using Level = std::vector<Instruction>;
 
+// Memory that nobody writes to. At least 64 more bytes can be read: a kernel's last vector may reach into them.
+struct Constant {
+  const char* data;
+  std::size_t bytes;
+};
+
 class Program {
  public:
-  // `owner` lives as long as the Program: whatever owns the code of its kernels.
+  // `owner` lives as long as the Program: whatever owns its constants and the code of its kernels.
   // Throws std::invalid_argument when an operand lies outside the arena or the constants.
-  Program(std::vector<Level> levels, std::size_t arena_bytes, std::vector<AlignedBuffer> constants,
-          std::shared_ptr<void> owner);
+  Program(std::vector<Level> levels, std::size_t arena_bytes, std::vector<Constant> constants,
+          std::shared_ptr<const void> owner);
 
   const std::vector<Level>& levels() const { return levels_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
-  const std::vector<AlignedBuffer>& constants() const { return constants_; }
+  const std::vector<Constant>& constants() const { return constants_; }
 
  private:
   std::vector<Level> levels_;
   std::size_t arena_bytes_;
-  std::vector<AlignedBuffer> constants_;
-  std::shared_ptr<void> owner_;
+  std::vector<Constant> constants_;
+  std::shared_ptr<const void> owner_;
 };
 
 // All that the Program computes depends on, as bytes: equal for Programs that do the same to the same operands. Of

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "fork_safety.h"
+
 namespace py = pybind11;
 
 namespace ngraph_mxnet {
@@ -31,6 +33,8 @@ bool on_main_thread() {
 }
 
 }  // namespace
+
+bool ends_before_forks() { return PyGILState_GetThisThreadState() == nullptr; }
 
 bool is_interrupted() { return kept != nullptr && kept_on == PyThread_get_thread_ident(); }
 

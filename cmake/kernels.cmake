@@ -1,0 +1,43 @@
+# The kernels' objects, which the package and the runtime library are made of.
+get_filename_component(NGRAPH_ROOT "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
+set(NGRAPH_ISAS avx512 avx2 baseline CACHE STRING "Instruction sets to compile the kernels for")
+
+function(ask_python code result)
+  execute_process(COMMAND "${Python_EXECUTABLE}" -c "${code}" OUTPUT_VARIABLE answer
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  set(${result} "${answer}" PARENT_SCOPE)
+endfunction()
+
+# The kernels, compiled ahead of time: an object for each family and instruction set.
+function(add_kernel_objects result)
+  # What compiles them decides about the objects as the sources do; the file is written anew only when that changes.
+  ask_python("import sys, llvmlite, numba; print(sys.version, 'numba', numba.__version__, 'llvmlite', llvmlite.__version__)"
+             KERNEL_COMPILER)
+  file(CONFIGURE OUTPUT kernel_compiler.txt CONTENT "@KERNEL_COMPILER@\n" @ONLY)
+  # Python says which families there are and the files that each is made of; when one of these changes, or a module
+  # comes or goes, it is asked again.
+  execute_process(COMMAND "${Python_EXECUTABLE}" -m ngraph_mxnet.targets.cpu.aot --list OUTPUT_VARIABLE KERNEL_FAMILIES
+                  WORKING_DIRECTORY "${NGRAPH_ROOT}" OUTPUT_STRIP_TRAILING_WHITESPACE
+                  COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" KERNEL_FAMILIES "${KERNEL_FAMILIES}")
+  file(GLOB KERNEL_MODULES CONFIGURE_DEPENDS ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/kernels/*.py)
+  foreach(line ${KERNEL_FAMILIES})
+    separate_arguments(sources UNIX_COMMAND "${line}")
+    list(POP_FRONT sources family)
+    list(TRANSFORM sources PREPEND "${NGRAPH_ROOT}/")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})
+    foreach(isa ${NGRAPH_ISAS})
+      set(object "${CMAKE_CURRENT_BINARY_DIR}/${family}_${isa}.o")
+      add_custom_command(
+        OUTPUT "${object}"
+        COMMAND "${Python_EXECUTABLE}" -m ngraph_mxnet.targets.cpu.aot --isa ${isa} --family ${family} --output "${object}"
+        DEPENDS ${sources} "${CMAKE_CURRENT_BINARY_DIR}/kernel_compiler.txt"
+        WORKING_DIRECTORY "${NGRAPH_ROOT}"
+        COMMENT "Compiling the ${family} kernels for ${isa}"
+        VERBATIM)
+      list(APPEND objects "${object}")
+    endforeach()
+  endforeach()
+  set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set(${result} "${objects}" PARENT_SCOPE)
+endfunction()
