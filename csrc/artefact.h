@@ -1,0 +1,48 @@
+// A compiled model in a file: docs/artefact.md.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "program.h"
+#include "tensor_spec.h"
+
+namespace ngraph_mxnet {
+
+struct NamedSpec {
+  std::string name;
+  TensorSpec spec;
+};
+
+// The model for one set of shapes.
+struct ShapeSet {
+  std::vector<NamedSpec> inputs, outputs;
+  std::shared_ptr<const Program> program;
+};
+
+struct Artefact {
+  std::string metadata;         // JSON
+  std::string instruction_set;  // whose instructions the programs are
+  std::vector<ShapeSet> shape_sets;
+};
+
+// It is none, damaged, cut off, or newer than this library.
+class FormatError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// It has nothing that this CPU runs.
+class CpuError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// The weights stay in the file, which is mapped as long as one of the programs lives.
+// Throws std::system_error where the file can't be read, FormatError and CpuError.
+Artefact load_artefact(const std::string& path);
+
+}  // namespace ngraph_mxnet

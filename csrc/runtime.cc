@@ -1,0 +1,181 @@
+// The C interface of libngraph_runtime.
+#include "ngraph_runtime.h"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "artefact.h"
+#include "fork_safety.h"
+#include "places.h"
+#include "program_runner.h"
+
+using ngraph_mxnet::Artefact;
+using ngraph_mxnet::Bindings;
+using ngraph_mxnet::ForkSafeMutex;
+using ngraph_mxnet::NamedSpec;
+using ngraph_mxnet::ProgramRunner;
+using ngraph_mxnet::ShapeSet;
+
+// No thread of MXNet's engine is here.
+bool ngraph_mxnet::ends_before_forks() { return false; }
+
+namespace {
+
+constexpr std::size_t kIdleArenas = 8;
+constexpr int kMostThreads = 1024;
+
+thread_local std::string last_error;
+
+// The status of the exception that is handled now.
+ngraph_status failed() {
+  const auto told = [](ngraph_status status, const std::string& text) {
+    last_error = text;
+    return status;
+  };
+  try {
+    throw;
+  } catch (const std::system_error& error) {
+    return told(NGRAPH_ERROR_FILE, error.what());
+  } catch (const ngraph_mxnet::CpuError& error) {
+    return told(NGRAPH_ERROR_CPU, error.what());
+  } catch (const ngraph_mxnet::FormatError& error) {
+    return told(NGRAPH_ERROR_FORMAT, error.what());
+  } catch (const std::bad_alloc&) {
+    return told(NGRAPH_ERROR_MEMORY, "there is not enough memory");
+  } catch (const std::length_error&) {
+    return told(NGRAPH_ERROR_MEMORY, "there is not enough memory");
+  } catch (const std::exception& error) {
+    return told(NGRAPH_ERROR_ARGUMENT, error.what());
+  }
+}
+
+std::vector<ngraph_port> ports(const std::vector<NamedSpec>& specs) {
+  std::vector<ngraph_port> made;
+  for (const NamedSpec& each : specs) {
+    made.push_back({each.name.c_str(), each.spec.element->name, each.spec.element->size, each.spec.shape.size(),
+                    each.spec.shape.data(), each.spec.bytes()});
+  }
+  return made;
+}
+
+// What runs one set of shapes.
+class Runs {
+ public:
+  explicit Runs(const ShapeSet& set) : set_(set), inputs_(ports(set.inputs)), outputs_(ports(set.outputs)) {}
+
+  const std::vector<ngraph_port>& inputs() const { return inputs_; }
+  const std::vector<ngraph_port>& outputs() const { return outputs_; }
+
+  void run(const void* const* inputs, void* const* outputs, int threads) {
+    Bindings bindings;
+    bindings.inputs.reserve(inputs_.size());
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      bindings.inputs.push_back(static_cast<char*>(const_cast<void*>(checked(inputs[i], inputs_[i], "input"))));
+    }
+    for (std::size_t i = 0; i < outputs_.size(); ++i) {
+      bindings.outputs.push_back(static_cast<char*>(const_cast<void*>(checked(outputs[i], outputs_[i], "output"))));
+    }
+    runner(threads).run(bindings);
+  }
+
+ private:
+  static const void* checked(const void* data, const ngraph_port& port, const char* role) {
+    if (data == nullptr && port.bytes > 0) throw std::invalid_argument(std::string(role) + " " + port.name + " is null");
+    if (reinterpret_cast<std::uintptr_t>(data) % port.element_bytes != 0) {
+      throw std::invalid_argument(std::string(role) + " " + port.name + " is not aligned to its elements of " +
+                                  std::to_string(port.element_bytes) + " bytes");
+    }
+    return data;
+  }
+
+  // Made once for each number of threads.
+  ProgramRunner& runner(int threads) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    std::unique_ptr<ProgramRunner>& found = runners_[threads];
+    if (found == nullptr) {
+      found = std::make_unique<ProgramRunner>(set_.program, threads, kIdleArenas, "run", "call");
+    }
+    return *found;
+  }
+
+  const ShapeSet& set_;
+  std::vector<ngraph_port> inputs_, outputs_;
+  ForkSafeMutex mutex_;
+  std::map<int, std::unique_ptr<ProgramRunner>> runners_;
+};
+
+}  // namespace
+
+struct ngraph_model {
+  explicit ngraph_model(const char* path) : artefact(ngraph_mxnet::load_artefact(path)) {
+    for (const ShapeSet& set : artefact.shape_sets) runs.push_back(std::make_unique<Runs>(set));
+  }
+
+  const ngraph_port* port(std::size_t set, std::size_t number, bool output) const {
+    if (set >= runs.size()) return nullptr;
+    const std::vector<ngraph_port>& all = output ? runs[set]->outputs() : runs[set]->inputs();
+    return number < all.size() ? &all[number] : nullptr;
+  }
+
+  const Artefact artefact;
+  std::vector<std::unique_ptr<Runs>> runs;
+};
+
+const char* ngraph_runtime_version() { return NGRAPH_RUNTIME_VERSION; }
+
+const char* ngraph_last_error() { return last_error.c_str(); }
+
+ngraph_status ngraph_load(const char* path, ngraph_model** model) {
+  try {
+    if (path == nullptr || model == nullptr) throw std::invalid_argument("ngraph_load: an argument is null");
+    *model = nullptr;
+    *model = new ngraph_model(path);
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}
+
+void ngraph_free(ngraph_model* model) { delete model; }
+
+const char* ngraph_metadata(const ngraph_model* model) { return model->artefact.metadata.c_str(); }
+
+const char* ngraph_instruction_set(const ngraph_model* model) { return model->artefact.instruction_set.c_str(); }
+
+size_t ngraph_shape_sets(const ngraph_model* model) { return model->runs.size(); }
+
+size_t ngraph_inputs(const ngraph_model* model) { return model->runs.front()->inputs().size(); }
+
+size_t ngraph_outputs(const ngraph_model* model) { return model->runs.front()->outputs().size(); }
+
+const ngraph_port* ngraph_input(const ngraph_model* model, size_t shape_set, size_t number) {
+  return model->port(shape_set, number, false);
+}
+
+const ngraph_port* ngraph_output(const ngraph_model* model, size_t shape_set, size_t number) {
+  return model->port(shape_set, number, true);
+}
+
+ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const void* const* inputs, void* const* outputs,
+                         int threads) {
+  try {
+    if (model == nullptr || shape_set >= model->runs.size()) {
+      throw std::invalid_argument("ngraph_run: there is no set of shapes " + std::to_string(shape_set));
+    }
+    if (threads < 0 || threads > kMostThreads) {
+      throw std::invalid_argument("ngraph_run: " + std::to_string(threads) + " threads, expected 0 to " +
+                                  std::to_string(kMostThreads));
+    }
+    model->runs[shape_set]->run(inputs, outputs, threads == 0 ? ngraph_mxnet::usable_cores() : threads);
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}
