@@ -110,11 +110,15 @@ bool ArrayView::is_like(const ArrayView& other) const {
          std::equal(dims(), dims() + std::max(dimensions(), 0), other.dims());
 }
 
-std::size_t ArrayView::bytes() const {
-  const Element* const element = element_of_mxnet(type());
-  std::size_t total = element == nullptr ? 0 : element->size;
+std::size_t ArrayView::elements() const {
+  std::size_t total = 1;
   for (int i = 0; i < dimensions(); ++i) total *= static_cast<std::size_t>(dims()[i]);
   return total;
+}
+
+std::size_t ArrayView::bytes() const {
+  const Element* const element = element_of_mxnet(type());
+  return element == nullptr ? 0 : elements() * element->size;
 }
 
 engine::Device ArrayView::device() const {

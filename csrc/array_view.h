@@ -28,7 +28,8 @@ class ArrayView {
   bool plain() const;
   bool is(const TensorSpec& spec) const;
   bool is_like(const ArrayView& other) const;  // of one type and shape
-  std::size_t bytes() const;                   // 0 of a type that we do not know
+  std::size_t elements() const;
+  std::size_t bytes() const;  // 0 of a type that we do not know
   engine::Device device() const;
   // The same for all arrays that share memory.
   const void* variable() const { return word(chunk(), kVariable); }

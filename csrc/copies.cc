@@ -43,4 +43,19 @@ bool copies::copy_now(std::uintptr_t from, std::uintptr_t to) {
   return engine::run_now(copy, {source}, {target}, written.device(), "CopyCPU2CPU") == engine::Outcome::kRan;
 }
 
+bool copies::write_now(Handle array, const void* data, std::size_t elements) {
+  const ArrayView written(array);
+  if (!engine::queues() || !ArrayView::usable() || !written.plain()) return false;
+  const std::size_t bytes = written.bytes();
+  if (bytes == 0 || bytes > kMostBytes || elements != written.elements()) return false;
+  const auto write = [&](const engine::Completion& completion) {
+    char* const target = written.data();
+    if (target == nullptr) return false;
+    std::memcpy(target, data, bytes);
+    completion();
+    return true;
+  };
+  return engine::run_now(write, {}, {array}, written.device(), "SyncCopyFromCPU") == engine::Outcome::kRan;
+}
+
 }  // namespace ngraph_mxnet
