@@ -49,10 +49,10 @@ CASES = {
     "MLP, Gluon": Case("mlp", 1, 2000, _mxnet("plain", "MXNet NONE", "NGRAPH_DIRECT=0")),
     "MLP, ONNX": Case("mlp", 1, 5000, {"NGRAPH": ("compiled", {}), "ONNX Runtime": ("onnxruntime", {})}),
     "MobileNet 0.25, Gluon static": Case(
-        "mobilenet0.25", 2, 60, {**_mxnet("static", "MXNet MKLDNN"), "ONNX Runtime": ("onnxruntime", {})}),
+        "mobilenet0.25", 2, 600, {**_mxnet("static", "MXNet MKLDNN"), "ONNX Runtime": ("onnxruntime", {})}),
     "SqueezeNet 1.1, Gluon static": Case(
-        "squeezenet1.1", 2, 20, {**_mxnet("static", "MXNet MKLDNN"), "ONNX Runtime": ("onnxruntime", {})}),
-    "MobileNetV2, two threads with an executor each": Case("mobilenetv2_1.0", 1, 40, {
+        "squeezenet1.1", 2, 150, {**_mxnet("static", "MXNet MKLDNN"), "ONNX Runtime": ("onnxruntime", {})}),
+    "MobileNetV2, two threads with an executor each": Case("mobilenetv2_1.0", 1, 150, {
         "two threads": ("threads 2", NGRAPH), "one thread": ("threads 1", NGRAPH),
         "two threads, NGRAPH_DIRECT=0": ("threads 2", ENGINE)}),
     "ResNet-50 v2 beside 20 ms of NumPy": Case("resnet50_v2", 1, 5, {
