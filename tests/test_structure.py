@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "passes": {"ir", "ops", *_BASE},
     "autodiff": {"ir", "ops", *_BASE},
     "placement": {"ir", "package", "runtime", *_BASE},
-    "package": {"ir", "errors", "version"},
+    "package": {"ir", "errors", "version", "_core"},
     "runtime": {"ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
     "targets.cpu": {"cache", "ir", "ops", "package", "passes", "runtime", "_core", *_BASE},

@@ -8,11 +8,8 @@ it is given before any of it runs (`Backend.load`), and the cache on disk authen
 from __future__ import annotations
 
 import hashlib
-import os
-import secrets
 import struct
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +20,7 @@ from ngraph_mxnet.errors import GraphError, PackageError, listed
 from ngraph_mxnet.ir.module import Flow, Shared, Step
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import TensorType, element_type
+from ngraph_mxnet.package.files import write_file
 from ngraph_mxnet.package.pack import arrays_in, count, pack, text, unpack
 from ngraph_mxnet.version import __version__
 
@@ -32,7 +30,6 @@ _MAGIC = b"ngraph_mxnet pkg"
 _HEADER = struct.Struct("<16sQQ32s")
 HEADER_BYTES = _HEADER.size
 _DIGEST_BYTES = 32
-_TEMPORARY = ".tmp"
 
 
 @dataclass(frozen=True)
@@ -75,16 +72,7 @@ class Package:
             PackageError: as for `to_bytes`.
             OSError: it can't be written.
         """
-        content, path = self.to_bytes(), Path(path)
-        temporary = path.with_name(f"{path.name}-{secrets.token_hex(8)}{_TEMPORARY}")
-        try:
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-                file.write(content)
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
+        write_file(path, [self.to_bytes()])
 
     @staticmethod
     def load(path: str | Path) -> Package:

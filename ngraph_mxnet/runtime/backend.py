@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +17,7 @@ from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
@@ -76,6 +77,18 @@ class Backend(ABC):
             PackageError: it is not what this backend makes, or this machine does not run it.
         """
         raise PackageError(f"backend {self.name} loads no packages")
+
+    def artefact_programs(self, graph: Graph, options: Mapping[str, Any],
+                          isas: Sequence[str]) -> Iterator[ArtefactProgram]:
+        """What the runtime runs of a verified graph, whose weights are constants and which it may rewrite, for each of
+        these instruction sets, for all if there are none. Options that only say how to run here have no effect.
+
+        Raises:
+            UnsupportedError, ConfigError: as `compile`; or the backend makes no such programs.
+            PackageError: the runtime would not run it.
+        """
+        others = backends_that(lambda other: type(other).artefact_programs is not Backend.artefact_programs)
+        raise ConfigError(f"backend {self.name} makes no programs that the runtime could run; such as do: {others}")
 
     @abstractmethod
     def supports(self, node: Node) -> str | None:

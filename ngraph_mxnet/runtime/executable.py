@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import Flow, result_names
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram, EqualArrays
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,29 @@ class Executable(Submitting, ABC):
             PackageError: it can't be kept; the text says why.
         """
         raise PackageError("what this backend compiles can't be kept, as it does not say how")
+
+    def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[ArtefactProgram]:
+        """What the runtime runs of it: see `Backend.artefact_programs`.
+
+        Raises:
+            PackageError: there is no such thing; the text says why.
+        """
+        raise PackageError("it can't be saved for the runtime: only what the backend CPU compiled in this process can, "
+                           "and not what was loaded")
+
+    def save(self, path: str | Path, *, isas: Sequence[str] = (), metadata: Mapping[str, str] | None = None) -> None:
+        """Write the file that the runtime runs, for these instruction sets; for all if there are none.
+
+        Raises:
+            PackageError: weights are still inputs (give `compile` their content), or it can't be saved at all.
+            ConfigError: there is no such instruction set.
+            OSError: it can't be written.
+        """
+        equal = EqualArrays()
+        programs = [equal.of_program(program) for program in self.artefact_programs(isas)]
+        Artefact(Path(path).stem, programs, self.precision, metadata or {}).save(path)
+
+    precision = "f32"
 
     @abstractmethod
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:

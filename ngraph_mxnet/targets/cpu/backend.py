@@ -8,27 +8,29 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import PackageError
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
-from ngraph_mxnet.passes.prepare import MAIN, PREPARE, split_prepare
+from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
 from ngraph_mxnet.runtime.trace import recorder, span
+from ngraph_mxnet.targets.cpu.artefact import artefact_program, chosen_isas
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
-from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
-from ngraph_mxnet.targets.cpu.lower.movement import write_result
+from ngraph_mxnet.targets.cpu.lower import RULES, Settings
+from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
@@ -36,9 +38,7 @@ from ngraph_mxnet.targets.cpu.options import OPTIONS, check_options, read_option
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 from ngraph_mxnet.targets.cpu.planning.precision import precision_notice, warn_once
-from ngraph_mxnet.targets.cpu.planning.view import plain_view
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
-from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.programs import Programs, load, prepared_buffer, program_flow
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from ngraph_mxnet.targets.cpu.report.profile import Profile
 
 logger = config.logger(__name__)
-
-_WAVE_BYTES = 8 << 20
-"""Bytes of the intermediates in a wave of the prepare Program: about what a cache holds."""
 
 class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
@@ -68,6 +65,7 @@ class CPUExecutable(NativeExecutable):
         self._programs = programs
         self._generated = generated
         self.settings = settings
+        self.precision = "bf16" if settings.bf16 else "f32"
 
     @property
     def memory(self) -> MemoryUse:
@@ -85,6 +83,13 @@ class CPUExecutable(NativeExecutable):
             raise PackageError("kernels that were generated for a graph are no part of a package: compile without "
                                "NGRAPH_CODEGEN and the option codegen")
         return self._programs.package(CPUBackend.name)
+
+    def artefact_programs(self, isas: Sequence[str] = ()) -> Iterator[ArtefactProgram]:
+        if self._generated or self.settings.generator is not None:
+            raise PackageError("kernels that were generated or added are not in the runtime's library: compile without "
+                               "NGRAPH_CODEGEN and the option codegen, and what other distributions add")
+        for isa in chosen_isas(isas):
+            yield artefact_program(self.module, isa, bf16=self.settings.bf16)
 
     def listing(self) -> str:
         return self._programs.listing()
@@ -149,7 +154,7 @@ class CPUBackend(Backend):
         self.require_support(graph)
         from ngraph_mxnet import _core
 
-        isa = choose_isa(_core.cpu_features())
+        isa = choose_isa(_core.cpu_features(), wanted.isa)
         notice = precision_notice(wanted.precision, isa, _core.cpu_features())
         if notice:
             warn_once(notice)
@@ -165,7 +170,7 @@ class CPUBackend(Backend):
             with span("cluster", "compile"):
                 cluster_pass().run(module.graphs[MAIN])
         with span("lower", "compile"):
-            main, prepare = _lower_both(module, settings)
+            main, prepare = lower_module(module, settings)
         if wanted.autotune:
             with span("autotune", "compile"):
                 tune(main.builder, settings.threads)
@@ -189,6 +194,16 @@ class CPUBackend(Backend):
                                    generated=bool(code.addresses))
         return CPUExecutable(graph, module, native, main.builder, prepare.builder, programs, bool(code.addresses),
                              settings)
+
+    def artefact_programs(self, graph: Graph, options: Mapping[str, Any],
+                          isas: Sequence[str]) -> Iterator[ArtefactProgram]:
+        wanted, chosen = read_options(options), chosen_isas(isas)
+        self.require_support(graph)
+        PassManager(self.pipeline()).run(graph)
+        self.require_support(graph)
+        module = split_prepare(graph)
+        for isa in chosen:
+            yield artefact_program(module, isa, bf16=wanted.precision == "bf16")
 
     def load(self, package: Package) -> Executable:
         return load(package)
@@ -216,31 +231,3 @@ def _record_pass(record: PassRecord, graph: Graph) -> None:
     if active is not None:
         active.add(record.name, "pass", time.perf_counter() - record.ms / 1e3, record.ms / 1e3,
                    {"changed": record.changed, "ops": sum(record.after.values())})
-
-
-def _lower_both(module: Module, settings: Settings) -> tuple[Lowering, Lowering]:
-    """The main and the prepare graph."""
-    first, second = module.flow.step(PREPARE), module.flow.step(MAIN)
-    graph, made = module.graphs[MAIN], dict(zip(first.outputs, module.graphs[PREPARE].results, strict=True))
-    places = {value: place for place, value in enumerate(module.flow.inputs)}
-    prepare = Lowering(module.graphs[PREPARE], settings, wave_bytes=_WAVE_BYTES)
-    main = Lowering(graph, settings, prepare, branches=config.get("NGRAPH_INTER_OP_PARALLELISM"))
-    _lower(prepare, list(zip(prepare.graph.parameters, map(places.__getitem__, first.inputs), strict=True)))
-    for value, shared in zip(graph.parameters, second.inputs, strict=True):
-        if shared in made:
-            main.bind_prepared(value, made[shared])
-        else:
-            main.bind_input(value, places[shared])
-    _lower(main, [])
-    for index, value in enumerate(graph.results):
-        write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
-    return main, prepare
-
-
-def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:
-    for value, index in inputs:
-        ctx.bind_input(value, index)
-    for node in ctx.graph.nodes:
-        ctx.origin = str(node)
-        ctx.builder.node += 1
-        RULES[node.op.name].lower(ctx, node)

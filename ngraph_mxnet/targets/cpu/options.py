@@ -9,12 +9,14 @@ from typing import Any
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.options import read_count, read_switch, require_known
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
 
 OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
     "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
     "precision": "f32, or bf16 for convolutions and matrix products where the CPU has it (default: NGRAPH_PRECISION)",
     "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
+    "isa": "avx512, avx2 or baseline: the kernels' instruction set (default: NGRAPH_CPU_ISA)",
     "costs": "for HYBRID: modelled, or measured by running the graph on random inputs (default: modelled)",
 }
 PRECISIONS = ("f32", "bf16")
@@ -32,6 +34,7 @@ class Options:
     precision: str
     autotune: bool
     costs: str
+    isa: str | None = None
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -47,9 +50,12 @@ def read_options(given: Mapping[str, Any]) -> Options:
     costs = str(given.get("costs", "modelled"))
     if costs not in ("modelled", "measured"):
         raise ConfigError(f"option costs: found {costs!r}, expected modelled or measured")
+    isa = given.get("isa")
+    if isa is not None and isa not in NEEDS:
+        raise ConfigError(f"option isa: found {isa!r}, expected {', '.join(NEEDS)}")
     return Options(config.threads() if threads is None else threads,
                    config.get("NGRAPH_CODEGEN") if codegen is None else codegen, precision,
-                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs)
+                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa)
 
 
 def check_options(given: Mapping[str, Any]) -> None:

@@ -27,18 +27,18 @@ def supported(features: Mapping[str, bool]) -> list[Isa]:
     return [isa for isa, needs in NEEDS.items() if all(features.get(need) for need in needs)]
 
 
-def choose_isa(features: Mapping[str, bool]) -> Isa:
-    """What NGRAPH_CPU_ISA asks for; `auto` is the best that the CPU runs.
+def choose_isa(features: Mapping[str, bool], option: str | None = None) -> Isa:
+    """What the option `isa` asks for, else NGRAPH_CPU_ISA; `auto` is the best that the CPU runs.
 
     Raises:
-        ConfigError: the CPU lacks the instruction set that the variable names.
+        ConfigError: the CPU lacks the instruction set that is asked for.
     """
-    wanted, available = config.get("NGRAPH_CPU_ISA"), supported(features)
+    wanted, available = option or config.get("NGRAPH_CPU_ISA"), supported(features)
     if wanted == "auto":
         return available[0]
     if wanted not in available:
+        name = "option isa" if option else "NGRAPH_CPU_ISA"
         raise ConfigError(
-            f"NGRAPH_CPU_ISA={wanted}: this CPU does not have it; it runs {', '.join(available)}. "
-            "Set one of these, or auto."
+            f"{name}={wanted}: this CPU does not have it; it runs {', '.join(available)}. Set one of these, or auto."
         )
     return wanted

@@ -47,6 +47,8 @@ class ProgramBuilder:
     instructions: list[Instruction] = field(default_factory=list)
     constants: list[np.ndarray] = field(default_factory=list)
     prepared_bytes: int = 0
+    pieces: list[Buffer] = field(default_factory=list)
+    """Those of the prepared buffer, in order."""
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
     _arena: list[Buffer] = field(default_factory=list)
     _constants: dict[tuple[str, bytes], Buffer] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class ProgramBuilder:
         """A new buffer in the memory that is kept with the weights."""
         buffer = Buffer(Space.PREPARED, size, offset=self.prepared_bytes)
         self.prepared_bytes += align(max(size, 1))
+        self.pieces.append(buffer)
         return buffer
 
     def constant(self, array: np.ndarray) -> Buffer:

@@ -10,7 +10,7 @@ kernel keeps positions that it relies on while it runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,11 +46,13 @@ class _Written(NamedTuple):
 class Validator:
     """For the Programs of one executable."""
 
-    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], prepared: int) -> None:
-        """Bytes of each input and output, and of the prepared buffer."""
+    def __init__(self, inputs: Sequence[int], outputs: Sequence[int], prepared: int,
+                 features: Mapping[str, bool] | None = None) -> None:
+        """Bytes of each input and output, and of the prepared buffer; the features of the CPU that is to run them, this
+        one if not given."""
         from ngraph_mxnet import _core
 
-        self._features = _core.cpu_features()
+        self._features = _core.cpu_features() if features is None else features
         self._isas: list[str] = list(supported(self._features))
         self._kernels: dict[str, tuple[str, Kernels, Variant | None]] = {}
         # Where nothing is prepared there is no buffer, and nothing behind it.

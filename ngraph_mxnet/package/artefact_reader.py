@@ -1,0 +1,266 @@
+"""Reads the file of a compiled model back; nothing in it is trusted, and instructions are not run."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ngraph_mxnet.errors import PackageError, listed
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
+from ngraph_mxnet.package.artefact import (
+    ALIGNMENT,
+    DATA_ALIGNMENT,
+    FORMAT,
+    HEADER,
+    ISAS,
+    MAGIC,
+    MOST_SECTIONS,
+    REQUIRED,
+    SECTION,
+    Artefact,
+    ArtefactProgram,
+    Instruction,
+    Kind,
+    NamedType,
+    Reference,
+    check,
+)
+
+_MOST = 1 << 62
+_MOST_RANK = 32
+_CONSTANT = 3
+"""The last of the spaces."""
+
+
+def is_artefact(path: str | Path) -> bool:
+    """Whether the file begins as one. Raises OSError where it can't be read."""
+    with Path(path).open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def load(path: str | Path) -> Artefact:
+    """
+    Raises:
+        PackageError: as for `read`.
+        OSError: it can't be read.
+    """
+    try:
+        return read(Path(path).read_bytes())
+    except PackageError as error:
+        raise PackageError(f"{path}: {error}") from error
+
+
+def read(content: bytes) -> Artefact:
+    """What was written; arrays are views of `content`, those of constants bytes.
+
+    Raises:
+        PackageError: it is no such file, damaged, cut off, or of a newer format; the text says which.
+    """
+    sections = _sections(content)
+    data = [section for section in sections if section.kind == Kind.DATA]
+    metas = [section for section in sections if section.kind == Kind.META]
+    if len(data) != 1 or len(metas) != 1:
+        raise PackageError(f"found {len(data)} sections DATA and {len(metas)} META, expected one of each")
+    meta = _meta(metas[0])
+    programs = [_named(section, _program, section, data[0].content)
+                for section in sections if section.kind == Kind.PROGRAM]
+    references = [_named(section, _reference, section, programs)
+                  for section in sections if section.kind == Kind.REFERENCE]
+    _check_sets(programs)
+    return Artefact(meta["name"], programs, meta["precision"], meta["metadata"], references, meta["made_by"])
+
+
+class _Section(NamedTuple):
+    kind: int
+    number: int
+    content: memoryview
+    isa: int
+    shapes: int
+
+    def __str__(self) -> str:
+        name = Kind(self.kind).name if self.kind in Kind.__members__.values() else f"of kind {self.kind}"
+        return f"section {self.number} ({name})"
+
+
+def _sections(content: bytes) -> list[_Section]:
+    """Those that are known."""
+    if content[:len(MAGIC)] != MAGIC:
+        raise PackageError(f"this is no compiled model: it begins with {content[:len(MAGIC)]!r}")
+    if len(content) < HEADER.size:
+        raise PackageError(f"the file is cut off: found {len(content)} bytes, its header has {HEADER.size}")
+    _, version, count, size, table_check = HEADER.unpack_from(content)
+    if version != FORMAT:
+        raise PackageError(f"the file is of format {version}, and this ngraph_mxnet reads {FORMAT}: "
+                           f"{'update it' if version > FORMAT else 'compile the model again'}")
+    if size != len(content):
+        raise PackageError(f"the file is cut off, or there is more behind it: found {len(content)} bytes, expected "
+                           f"{size}")
+    end = HEADER.size + count * SECTION.size
+    if count > MOST_SECTIONS or end > size:
+        raise PackageError(f"found {count} sections, at most {MOST_SECTIONS}, in {size} bytes")
+    whole = memoryview(content)
+    if any(content[48:HEADER.size]) or check(whole[HEADER.size:end]) != table_check:
+        raise PackageError("the section table is damaged")
+    found, last = [], end
+    rows = [SECTION.unpack_from(content, HEADER.size + number * SECTION.size) for number in range(count)]
+    for number in sorted(range(count), key=lambda number: rows[number][2]):
+        kind, flags, offset, length, content_check, isa, shapes = rows[number]
+        section = _Section(kind, number, whole[offset:offset + length], isa, shapes)
+        if offset % (DATA_ALIGNMENT if kind == Kind.DATA else ALIGNMENT):
+            raise PackageError(f"{section} begins at {offset}, which is not aligned")
+        if offset < last or length > size - offset:
+            raise PackageError(f"{section}, bytes {offset} to {offset + length} of {size}, lies in another one, or "
+                               "beyond the file")
+        last = offset + length
+        if kind not in Kind.__members__.values():
+            if flags & REQUIRED:
+                raise PackageError(f"{section} is not known to this ngraph_mxnet, and needed: update it")
+            continue
+        if check(section.content) != content_check:
+            raise PackageError(f"{section} is damaged")
+        found.append(section)
+    return sorted(found, key=lambda section: section.number)
+
+
+def _named(section: _Section, function: Any, *arguments: Any) -> Any:
+    """What the function gives, the section's name in what it raises."""
+    try:
+        return function(*arguments)
+    except (struct.error, ArithmeticError, LookupError, ValueError) as error:
+        raise PackageError(f"{section}: {error}") from error
+
+
+def _meta(section: _Section) -> dict[str, Any]:
+    try:
+        found = json.loads(bytes(section.content))
+        texts = [found[key] for key in ("name", "made_by", "precision")]
+        if not {str}.issuperset(map(type, [*texts, *found["metadata"].values()])):
+            raise ValueError("what should be a text is none")
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise PackageError(f"{section} is not as it should be: {error!r}") from error
+    return dict(found)
+
+
+class _Reader:
+    """Numbers and texts, one after the other."""
+
+    def __init__(self, content: memoryview) -> None:
+        self._content, self._position = content, 0
+
+    def numbers(self, form: str) -> tuple[Any, ...]:
+        size = struct.calcsize("<" + form)
+        return struct.unpack("<" + form, self.bytes(size))
+
+    def number(self, form: str = "I") -> int:
+        (found,) = self.numbers(form)
+        return int(found)
+
+    def many(self, least: int) -> int:
+        """How many of something follow that takes at least so many bytes each."""
+        found = self.number()
+        if found * least > len(self._content) - self._position:
+            raise ValueError(f"{found} of {least} bytes or more at {self._position} of {len(self._content)}")
+        return found
+
+    def bytes(self, size: int) -> memoryview:
+        if size > len(self._content) - self._position:
+            raise ValueError(f"it ends at {len(self._content)}, {size} bytes at {self._position} are missing")
+        self._position += size
+        return self._content[self._position - size:self._position]
+
+    def text(self) -> str:
+        return str(self.bytes(self.number()), "utf-8")
+
+
+def _named_type(reader: _Reader) -> NamedType:
+    name, element, rank = reader.text(), reader.text(), reader.number()
+    if element not in ELEMENT_TYPES:
+        raise ValueError(f"{name!r} has elements {element!r}; known: {listed(ELEMENT_TYPES, element)}")
+    if rank > _MOST_RANK:
+        raise ValueError(f"{name!r} has rank {rank}")
+    type_ = TensorType(ELEMENT_TYPES[element], reader.numbers(f"{rank}Q"))
+    if prod(map(float, type_.shape)) * type_.element.size > _MOST:
+        raise ValueError(f"{name!r} is {type_}, which is too large")
+    return name, type_
+
+
+def _program(section: _Section, data: memoryview) -> ArtefactProgram:
+    if not 1 <= section.isa <= len(ISAS):
+        raise ValueError(f"instruction set {section.isa} is not known")
+    reader = _Reader(section.content)
+    many_inputs, many_outputs = reader.many(12), reader.many(12)
+    inputs = tuple(_named_type(reader) for _ in range(many_inputs))
+    outputs = tuple(_named_type(reader) for _ in range(many_outputs))
+    arena_bytes = reader.number("Q")
+    if arena_bytes > _MOST:
+        raise ValueError(f"an arena of {arena_bytes} bytes")
+    constants = [_constant(reader.number("Q"), reader.number("Q"), data) for _ in range(reader.many(16))]
+    texts = [reader.text() for _ in range(reader.many(4))]
+    sizes = ([arena_bytes], [type_.bytes for _, type_ in inputs], [type_.bytes for _, type_ in outputs],
+             [array.nbytes for array in constants])
+    levels = [[_instruction(reader, texts, sizes) for _ in range(reader.many(44))] for _ in range(reader.many(4))]
+    return ArtefactProgram(ISAS[section.isa - 1], section.shapes, inputs, outputs, arena_bytes, constants, levels)
+
+
+def _constant(offset: int, size: int, data: memoryview) -> np.ndarray:
+    if offset % ALIGNMENT or size > len(data) or offset > len(data) - size:
+        raise ValueError(f"a constant of {size} bytes at {offset} of {len(data)}")
+    return np.frombuffer(data, np.uint8, size, offset) if size else np.empty(0, np.uint8)
+
+
+def _instruction(reader: _Reader, texts: Sequence[str], sizes: Sequence[Sequence[int]]) -> Instruction:
+    kernel, origin, operands, ints, floats, tasks, operations, touched = reader.numbers("5IQ2d")
+    if max(kernel, origin) >= len(texts):
+        raise ValueError(f"an instruction names texts {kernel} and {origin}, there are {len(texts)}")
+    if tasks > _MOST:
+        raise ValueError(f"instruction {texts[kernel]!r} has {tasks} tasks")
+    places = [reader.numbers("2IQ") for _ in range(operands)]
+    for space, index, offset in places:
+        if space > _CONSTANT or index >= len(sizes[space]) or offset > sizes[space][index]:
+            raise ValueError(f"instruction {texts[kernel]!r}: no such place: {(space, index, offset)}")
+    return (texts[kernel], places, list(reader.numbers(f"{ints}q")), list(reader.numbers(f"{floats}d")), tasks,
+            texts[origin], operations, touched)
+
+
+def _reference(section: _Section, programs: Sequence[ArtefactProgram]) -> Reference:
+    reader = _Reader(section.content)
+    shapes, many_inputs, many_outputs = reader.numbers("3I")
+    program = next((program for program in programs if program.shapes == shapes), None)
+    if program is None:
+        raise ValueError(f"there is no program for the set of shapes {shapes}")
+    if (many_inputs, many_outputs) != (len(program.inputs), len(program.outputs)):
+        raise ValueError(f"{many_inputs} inputs and {many_outputs} outputs, the program has others")
+    arrays = [_array(reader, *port) for port in (*program.inputs, *program.outputs)]
+    return Reference(shapes, arrays[:many_inputs], arrays[many_inputs:])
+
+
+def _array(reader: _Reader, name: str, type_: TensorType) -> np.ndarray:
+    size = reader.number("Q")
+    if size != type_.bytes:
+        raise ValueError(f"{name!r}: {size} bytes, expected {type_.bytes}")
+    return np.frombuffer(reader.bytes(size), type_.element.numpy).reshape(type_.shape)
+
+
+def _check_sets(programs: Sequence[ArtefactProgram]) -> None:
+    """Refuse two programs for the same, and sets of shapes that differ in more than shapes."""
+    if not programs:
+        raise PackageError("there is no program")
+    if len({(program.isa, program.shapes) for program in programs}) < len(programs):
+        raise PackageError("two programs are for the same instruction set and set of shapes")
+    sets = {program.shapes for program in programs}
+    if sets != set(range(len(sets))):
+        raise PackageError(f"the sets of shapes are numbered {sorted(sets)}, expected 0 to {len(sets) - 1}")
+    first = programs[0]
+    for program in programs:
+        of_set = next(other for other in programs if other.shapes == program.shapes)
+        if (program.inputs, program.outputs) != (of_set.inputs, of_set.outputs):
+            raise PackageError(f"the programs for the set of shapes {program.shapes} differ in inputs or outputs")
+        for these, those in ((program.inputs, first.inputs), (program.outputs, first.outputs)):
+            if [(name, type_.element) for name, type_ in these] != [(name, type_.element) for name, type_ in those]:
+                raise PackageError("the sets of shapes differ in names or elements of inputs or outputs")

@@ -1,0 +1,82 @@
+"""From graphs to the file that the runtime runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram, EqualArrays, Reference
+from ngraph_mxnet.runtime.backend import Backend, get_backend
+from ngraph_mxnet.runtime.compile import bind_weights
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+Weighted = Callable[[], tuple[Graph, Mapping[str, Any]]]
+"""Makes the graph for a set of shapes, and its weights: when its turn comes, as they may be large."""
+_MOST_NAMED = 40
+_SEED = 7
+
+
+def make_artefact(name: str, graphs: Sequence[Weighted], backend: str, *, isas: Sequence[str] = (),
+                  precision: str | None = None, metadata: Mapping[str, str] | None = None,
+                  with_references: bool = False, on_program: Callable[[], None] = lambda: None) -> Artefact:
+    """The model as the runtime runs it. Parameters of a graph that have no weights are its inputs.
+
+    Args:
+        graphs: one for each set of shapes.
+        isas: instruction sets, all if there are none.
+        with_references: with random inputs for each set of shapes, and what this machine computes of them.
+        on_program: called whenever a program is made.
+
+    Raises:
+        UnsupportedError: naming all nodes that the backend does not run, with the reasons.
+        ConfigError, PackageError: as `Backend.artefact_programs`.
+    """
+    chosen = get_backend(backend)
+    options = {} if precision is None else {"precision": precision}
+    chosen.check_options(options)
+    equal, programs, references = EqualArrays(), list[ArtefactProgram](), list[Reference]()
+    for number, weighted in enumerate(graphs):
+        graph, weights = weighted()
+        verify(graph)
+        bound = bind_weights(graph, weights)
+        for parameter in bound.parameters:
+            parameter.role = Role.INPUT
+        _require_support(chosen, bound)
+        if with_references:
+            references.append(_reference(bound, chosen, options, number))
+        for program in chosen.artefact_programs(bound, options, isas):
+            programs.append(equal.of_program(program, number))
+            on_program()
+    return Artefact(name, programs, precision or "f32", metadata or {}, references)
+
+
+def _require_support(backend: Backend, graph: Graph) -> None:
+    found = {f"{node}: {reason}": None for node in graph.nodes if (reason := backend.supports(node)) is not None}
+    if found:
+        raise UnsupportedError(f"backend {backend.name} does not run\n" + listing(list(found)))
+
+
+def listing(lines: Sequence[str]) -> str:
+    """A line each, at most so many."""
+    more = [f"and {len(lines) - _MOST_NAMED} more"] if len(lines) > _MOST_NAMED else []
+    return "\n".join(f"  {line}" for line in [*lines[:_MOST_NAMED], *more])
+
+
+def _reference(graph: Graph, backend: Backend, options: Mapping[str, Any], number: int) -> Reference:
+    random = np.random.default_rng(_SEED)
+    inputs = [_random(random, parameter.type) for parameter in graph.parameters]
+    return Reference(number, inputs, compile_graph(graph, backend.name, **options).run(inputs))
+
+
+def _random(random: np.random.Generator, type_: TensorType) -> np.ndarray:
+    """Normal numbers, or integers 0 and 1: of other types few models take all values."""
+    if type_.element.is_float:
+        return random.standard_normal(type_.shape).astype(type_.element.numpy)
+    return random.integers(0, 2, type_.shape).astype(type_.element.numpy)

@@ -1,0 +1,155 @@
+"""Programs for a file: with all weights as constants, as they are prepared, for any instruction set.
+
+What prepares weights runs here, and each piece of the prepared buffer becomes a constant. A CPU that lacks the
+instruction set runs the same kernels of its own: what they compute they compute alike, and mostly they only move
+elements. Nothing else of the Program runs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ConfigError, PackageError, listed
+from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.package.artefact import ArtefactProgram, Instruction
+from ngraph_mxnet.passes.prepare import MAIN
+from ngraph_mxnet.targets.cpu.lower import Settings
+from ngraph_mxnet.targets.cpu.lower.module import lower_module
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, Isa, supported
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
+from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
+from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
+from ngraph_mxnet.targets.cpu.program.validate import Validator
+
+NOMINAL_THREADS = 4
+"""For how many threads the work is cut: the runtime's team may have any number, which changes no result."""
+_ALIGNMENT, _SLACK = 64, 64
+_BF16 = ("avx512bf16",)
+
+
+def chosen_isas(wanted: Sequence[str]) -> list[Isa]:
+    """The instruction sets of these names, best first; all if there are none.
+
+    Raises:
+        ConfigError: there is no such instruction set.
+    """
+    unknown = [name for name in wanted if name not in NEEDS]
+    if unknown:
+        raise ConfigError(f"no instruction set {listed(unknown)}; there are {', '.join(NEEDS)}")
+    return [isa for isa in NEEDS if isa in wanted or not wanted]
+
+
+def artefact_program(module: Module, isa: Isa, *, bf16: bool = False) -> ArtefactProgram:
+    """The Program of `module`, the optimised graphs, for set 0 of shapes. `bf16` is for avx512 alone.
+
+    Raises:
+        PackageError: there are weights that no constants are, or a kernel is not in the library.
+    """
+    weights = [value.name for value in module.flow.inputs if value.role is Role.WEIGHT]
+    if weights:
+        raise PackageError(f"graph {module.name}: {listed(weights)} are weights without content: compile it with "
+                           "weights=, which makes them constants")
+    settings = Settings(isa, NOMINAL_THREADS, winograd=config.get("NGRAPH_CPU_WINOGRAD"), bf16=bf16 and isa == "avx512")
+    main, prepare = lower_module(module, settings)
+    code, pieces = main.builder.code(), prepare.builder.pieces
+    _require_kernels(module.name, main.builder, prepare.builder)
+    prepared = _prepared(module.name, prepare.builder)
+    levels, constants = _with_constants(code, pieces, prepared)
+    flow = module.flow
+    program = ArtefactProgram(
+        isa, 0, tuple((value.name, value.type) for value in flow.inputs),
+        tuple((name, value.type) for name, value in zip(flow.names, flow.step(MAIN).outputs, strict=True)),
+        code.arena_bytes, constants, levels)
+    _check(module.name, program)
+    return program
+
+
+def _require_kernels(name: str, *builders: ProgramBuilder) -> None:
+    from ngraph_mxnet import _core
+
+    missing = []
+    for kernel, own in {each.kernel: each.name for builder in builders for each in builder.instructions}.items():
+        try:
+            _core.kernel_address(kernel)
+        except KeyError:
+            missing.append(own)
+    if missing:
+        raise PackageError(f"graph {name}: the kernels {listed(missing)} are not in the kernel library, so that no "
+                           "runtime has them")
+
+
+def _prepared(name: str, builder: ProgramBuilder) -> np.ndarray:
+    """The prepared buffer, in bytes."""
+    from ngraph_mxnet import _core
+
+    size = builder.prepared_bytes
+    if not builder.instructions:
+        return np.zeros(size, np.uint8)
+    own = supported(_core.cpu_features())
+    code = builder.code()
+    levels = [[(_here(name, kernel, own), _as_output(operands), *rest) for kernel, operands, *rest in level]
+              for level in code.levels]
+    program = ProgramCode(levels, code.arena_bytes, code.constants).bind(_core.kernel_address, None)
+    memory = np.zeros(size + _SLACK + _ALIGNMENT, np.uint8)
+    first = -memory.ctypes.data % _ALIGNMENT
+    whole = memory[first:first + size + _SLACK]
+    _core.Executable(program, None, 0, [], [], [("u8", whole.shape)], config.threads()).run([], [whole])
+    return whole[:size]
+
+
+def _here(name: str, kernel: str, own: Sequence[Isa]) -> str:
+    """The kernel that this CPU runs in place of `kernel`."""
+    from ngraph_mxnet import _core
+
+    what, _, isa = kernel.rpartition("__")
+    if isa in own:
+        return kernel
+    twin = f"{what}__{own[0]}"
+    try:
+        _core.kernel_address(twin)
+    except KeyError:
+        raise PackageError(f"graph {name}: weights are prepared by {kernel}, which this CPU does not run, and there is "
+                           f"no {twin}: compile it on a CPU that has {isa}, or for other instruction sets") from None
+    return twin
+
+
+def _as_output(operands: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    return [(int(Space.OUTPUT), 0, offset) if space == Space.PREPARED else (space, index, offset)
+            for space, index, offset in operands]
+
+
+def _with_constants(code: ProgramCode, pieces: Sequence[Buffer],
+                    prepared: np.ndarray) -> tuple[list[list[Instruction]], list[np.ndarray]]:
+    """The levels, with each piece of the prepared buffer that is read as a constant behind the others."""
+    constants, places = list(code.constants), dict[int, int]()
+    starts = [piece.offset for piece in pieces]
+
+    def constant(space: int, index: int, offset: int) -> tuple[int, int, int]:
+        if space != Space.PREPARED:
+            return space, index, offset
+        number = bisect_right(starts, offset) - 1
+        piece = pieces[number]
+        if number not in places:
+            places[number] = len(constants)
+            constants.append(prepared[piece.offset:piece.offset + piece.bytes])
+        return int(Space.CONSTANT), places[number], offset - piece.offset
+
+    levels = [[(kernel, [constant(*operand) for operand in operands], *rest) for kernel, operands, *rest in level]
+              for level in code.levels]
+    return levels, constants
+
+
+def _check(name: str, program: ArtefactProgram) -> None:
+    """Refuse an instruction that is not such as its kernel declares."""
+    features = dict.fromkeys((*NEEDS["avx512"], *_BF16), True)
+    inputs, outputs = ([type_.bytes for _, type_ in types] for types in (program.inputs, program.outputs))
+    code = ProgramCode([list(level) for level in program.levels], program.arena_bytes, list(program.constants))
+    try:
+        Validator(inputs, outputs, 0, features).check(code)
+    except ValueError as error:
+        raise PackageError(f"graph {name} can't be kept: {error}") from error

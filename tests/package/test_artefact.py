@@ -1,0 +1,266 @@
+"""The file of a compiled model: what is written comes back and runs, and what is damaged is refused."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from artefact_runs import isas_here, of, random_inputs, run
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ngraph_mxnet import _core
+from ngraph_mxnet.errors import ConfigError, PackageError
+from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.package.artefact import (
+    AFTER,
+    ALIGNMENT,
+    HEADER,
+    ISAS,
+    MAGIC,
+    REQUIRED,
+    SECTION,
+    Artefact,
+    ArtefactProgram,
+    Kind,
+    check,
+    check_key,
+)
+from ngraph_mxnet.package.artefact_reader import is_artefact, load, read
+from ngraph_mxnet.runtime.artefact import make_artefact
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.targets.cpu import artefact as cpu_artefact
+
+
+def conv_net(batch: int) -> tuple[Graph, dict[str, np.ndarray]]:
+    """Convolutions by the direct sum and by Winograd, depthwise, and a classifier."""
+    random = np.random.default_rng(1)
+    shapes = {"w0": (32, 3, 3, 3), "w1": (64, 32, 3, 3), "w2": (64, 1, 3, 3), "w3": (32, 64, 1, 1), "d": (10, 32)}
+    b = Builder(name="net")
+    value = b.parameter("x", (batch, 3, 16, 16))
+    weights = {name: random.standard_normal(shape).astype(np.float32) / 8 for name, shape in shapes.items()}
+    read_weights = {name: b.weight(name, shape) for name, shape in shapes.items()}
+    for name, pad, groups in (("w0", 1, 1), ("w1", 1, 1), ("w2", 1, 64), ("w3", 0, 1)):
+        value = b.relu(b.convolution(value, read_weights[name], pads_begin=[pad] * 2, pads_end=[pad] * 2,
+                                     groups=groups))
+    value = b.matmul(b.reduce_mean(value, axes=[2, 3]), read_weights["d"], transpose_b=True)
+    return b.results(value), weights
+
+
+def small() -> Artefact:
+    b = Builder(name="small")
+    graph = b.results(b.matmul(b.parameter("x", (2, 3)), b.weight("w", (3, 4))))
+    return make_artefact("small", [lambda: (graph, {"w": np.ones((3, 4), np.float32)})], "CPU",
+                         metadata={"key": "välue"}, with_references=True)
+
+
+SMALL = small().to_bytes()
+
+
+def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    written = small()
+    written.save(tmp_path / "m.ngraph")
+    assert is_artefact(tmp_path / "m.ngraph") and [path.name for path in tmp_path.iterdir()] == ["m.ngraph"]
+    found = load(tmp_path / "m.ngraph")
+    assert (found.name, found.made_by, dict(found.metadata), found.precision) == (
+        written.name, written.made_by, {"key": "välue"}, "f32")
+    assert [(one.isa, one.shapes) for one in found.programs] == [(isa, 0) for isa in reversed(ISAS)]
+    for one, other in zip(found.programs, written.programs, strict=True):
+        assert (one.inputs, one.outputs, one.arena_bytes) == (other.inputs, other.outputs, other.arena_bytes)
+        assert [[(kernel, list(places), *rest) for kernel, places, *rest in level] for level in other.levels] == [
+            list(level) for level in one.levels]
+        for array, expected in zip(one.constants, other.constants, strict=True):
+            assert array.tobytes() == expected.tobytes()
+    (reference,) = found.references
+    np.testing.assert_array_equal(reference.outputs[0], run(of(found, isas_here()[0]), reference.inputs)[0])
+    assert found.to_bytes() == (tmp_path / "m.ngraph").read_bytes()
+
+
+def test_bytes_are_as_documented() -> None:
+    rows = [SECTION.unpack_from(SMALL, HEADER.size + number * SECTION.size)
+            for number in range(struct.unpack_from("<I", SMALL, 20)[0])]
+    assert [row[0] for row in rows] == [Kind.META, *[Kind.PROGRAM] * 3, Kind.REFERENCE, Kind.DATA]
+    assert [row[5] for row in rows] == [0, 3, 2, 1, 0, 0]
+    assert all(row[1] == (0 if row[0] == Kind.REFERENCE else REQUIRED) for row in rows)
+    data = rows[-1]
+    assert data[2] % 4096 == 0 and data[2] + data[3] == len(SMALL) and not data[3] % ALIGNMENT
+    for program in read(SMALL).programs:
+        for array in program.constants:
+            at = SMALL.index(array.tobytes(), data[2]) - data[2]
+            assert not at % ALIGNMENT and at + array.nbytes + AFTER <= data[3]
+    # The first outputs of splitmix64 from state 0 are known.
+    key = struct.pack("<2Q", 0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4)
+    assert check_key()[:16] == key and len(check_key()) == _core.hash_key_bytes
+
+
+def same(program: ArtefactProgram, graph: Graph, weights: dict[str, np.ndarray]) -> None:
+    """On a team of any size it gives what the executable for the nominal team gives, bit for bit."""
+    inputs = random_inputs(program)
+    expected = compile_graph(graph, "CPU", weights, isa=program.isa, threads=cpu_artefact.NOMINAL_THREADS)(*inputs)
+    for threads in (1, 2, 4, 7):
+        for found, wanted in zip(run(program, inputs, threads), expected, strict=True):
+            np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+def test_a_net_gives_the_same_bits() -> None:
+    graph, weights = conv_net(2)
+    artefact = read(make_artefact("net", [lambda: (graph, weights)], "CPU").to_bytes())
+    for isa in isas_here():
+        same(of(artefact, isa), graph, weights)
+
+
+def test_weights_are_there_once() -> None:
+    one = make_artefact("net", [lambda: conv_net(1)], "CPU").to_bytes()
+    both = make_artefact("net", [lambda: conv_net(1), lambda: conv_net(2)], "CPU").to_bytes()
+    assert len(both) < 1.2 * len(one)
+    found = read(both)
+    assert [program.shapes for program in found.programs] == [0, 0, 0, 1, 1, 1]
+    for shapes in (0, 1):
+        same(of(found, isas_here()[0], shapes), *conv_net(shapes + 1))
+
+
+def test_every_operand_is_within_bounds() -> None:
+    graph, weights = conv_net(1)
+    for program in read(make_artefact("net", [lambda: (graph, weights)], "CPU").to_bytes()).programs:
+        sizes = ([program.arena_bytes], [type_.bytes for _, type_ in program.inputs],
+                 [type_.bytes for _, type_ in program.outputs], [array.nbytes for array in program.constants])
+        read_from = set()
+        for level in program.levels:
+            for kernel, operands, *_ in level:
+                assert kernel.endswith(f"__{program.isa}")
+                for space, index, offset in operands:
+                    assert 0 <= space <= 3 and offset <= sizes[space][index]
+                    read_from.add((space, index))
+        assert {index for space, index in read_from if space == 3} == set(range(len(program.constants)))
+
+
+def test_an_instruction_set_that_this_cpu_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights are prepared by kernels of another one; packing gives the same bytes."""
+    if "avx2" not in isas_here():
+        pytest.skip("the CPU has no AVX2")
+    monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
+    artefacts = []
+    for here in (isas_here(), ["baseline"]):
+        monkeypatch.setattr(cpu_artefact, "supported", lambda features, here=here: here)
+        artefacts.append(make_artefact("net", [lambda: conv_net(1)], "CPU", isas=["avx2"]).to_bytes())
+    assert artefacts[0] == artefacts[1]
+
+
+def test_what_no_other_instruction_set_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_artefact, "supported", lambda features: ["none"])
+    with pytest.raises(PackageError, match=r"which this CPU does not run, and there is no ng_.*__none"):
+        make_artefact("net", [lambda: conv_net(1)], "CPU", isas=["avx2"])
+
+
+def test_an_executable_is_saved(tmp_path: Path) -> None:
+    graph, weights = conv_net(1)
+    executable = compile_graph(graph, "CPU", weights, threads=4)
+    executable.save(tmp_path / "net.ngraph", isas=isas_here()[:1], metadata={"a": "b"})
+    found = load(tmp_path / "net.ngraph")
+    inputs = random_inputs(found.programs[0])
+    np.testing.assert_array_equal(run(found.programs[0], inputs)[0], executable(*inputs)[0])
+    assert (found.name, dict(found.metadata), len(found.programs)) == ("net", {"a": "b"}, 1)
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({}, "w0, w1, w2, w3, d are weights without content"),
+    ({"backend": "INTERPRETER"}, "only what the backend CPU compiled"),
+    ({"codegen": 1}, "option codegen"),
+])
+def test_what_can_not_be_saved(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    graph, weights = conv_net(1)
+    backend = options.pop("backend", "CPU")
+    executable = compile_graph(graph, backend, weights if options else {}, **options)
+    with pytest.raises(PackageError, match=message):
+        executable.save(tmp_path / "net.ngraph")
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_wishes(tmp_path: Path) -> None:
+    graph, weights = conv_net(1)
+    with pytest.raises(ConfigError, match="no instruction set sse9; there are avx512, avx2, baseline"):
+        make_artefact("net", [lambda: (graph, weights)], "CPU", isas=["sse9"])
+    with pytest.raises(ConfigError, match="INTERPRETER makes no programs that the runtime could run; such as do: CPU"):
+        make_artefact("net", [lambda: (graph, weights)], "INTERPRETER")
+    with pytest.raises(ConfigError, match="option isa: found 'sse9'"):
+        compile_graph(graph, "CPU", isa="sse9")
+
+
+# ---- what is damaged -----------------------------------------------------------------------------------------
+
+
+def sealed(content: bytes) -> bytes:
+    """With the checks that fit the content, as who means harm would write it."""
+    changed = bytearray(content)
+    count = min(struct.unpack_from("<I", content, 20)[0], (len(content) - HEADER.size) // SECTION.size)
+    for number in range(count):
+        at = HEADER.size + number * SECTION.size
+        _, _, offset, size, *_ = SECTION.unpack_from(content, at)
+        if offset <= len(content):
+            changed[at + 24:at + 40] = check(bytes(changed[offset:offset + min(size, len(content))]))
+    changed[32:48] = check(bytes(changed[HEADER.size:HEADER.size + count * SECTION.size]))
+    return bytes(changed)
+
+
+@given(st.integers(0, len(SMALL) - 1), st.integers(1, 255))
+@example(16, 1)
+@example(24, 1)
+@example(50, 1)
+def test_every_changed_byte_of_content_is_found(position: int, difference: int) -> None:
+    content = bytearray(SMALL)
+    content[position] ^= difference
+    rows = [SECTION.unpack_from(SMALL, HEADER.size + number * SECTION.size) for number in range(6)]
+    checked = position < HEADER.size + 6 * SECTION.size or any(
+        row[2] <= position < row[2] + row[3] for row in rows)
+    if checked:
+        with pytest.raises(PackageError):
+            read(bytes(content))
+    else:
+        read(bytes(content))  # padding
+
+
+@given(st.integers(0, len(SMALL)))
+def test_what_is_cut_off(size: int) -> None:
+    if size < len(SMALL):
+        with pytest.raises(PackageError):
+            read(SMALL[:size])
+
+
+@given(st.lists(st.tuples(st.integers(16, 2600), st.integers(0, 255)), min_size=1, max_size=4))
+def test_mutants_with_the_right_checks(changes: list[tuple[int, int]]) -> None:
+    """They are refused or read, and nothing else happens."""
+    content = bytearray(SMALL)
+    for position, value in changes:
+        content[position] = value
+    try:
+        found = read(sealed(bytes(content)))
+    except PackageError:
+        return
+    assert found.programs
+
+
+@pytest.mark.parametrize(("position", "value", "message"), [
+    (0, b"x", "begins with b'xgraph"),
+    (16, b"\2", "format 2, and this ngraph_mxnet reads 1: update it"),
+    (16, b"\0", "format 0.*compile the model again"),
+    (20, struct.pack("<I", 5000), "found 5000 sections"),
+    (HEADER.size, b"\1\1", "section 0 .of kind 257. is not known"),
+    (HEADER.size + 8, b"\1", "section 0 .META. begins at .*not aligned"),
+    (HEADER.size + SECTION.size, b"\2", "not aligned|2 sections DATA"),
+    (HEADER.size + SECTION.size + 40, b"\4", "section 1 .PROGRAM.: instruction set 4 is not known"),
+    (HEADER.size + SECTION.size + 40, b"\2", "two programs are for the same"),
+    (HEADER.size + SECTION.size + 44, b"\2", "numbered .0, 2., expected 0 to 1"),
+])
+def test_what_is_wrong_is_told(position: int, value: bytes, message: str) -> None:
+    with pytest.raises(PackageError, match=message):
+        read(sealed(SMALL[:position] + value + SMALL[position + len(value):]))
+
+
+def test_a_section_of_a_later_version_is_skipped() -> None:
+    at = HEADER.size + 4 * SECTION.size
+    content = SMALL[:at] + struct.pack("<II", 99, 0) + SMALL[at + 8:]
+    assert not read(sealed(content)).references
+    assert SMALL.startswith(MAGIC)
