@@ -19,6 +19,7 @@ _LAZY = {
     "compile": "ngraph_mxnet.api",
     "Batcher": "ngraph_mxnet.batching",
     "backends": "ngraph_mxnet.runtime.backend",
+    "export": "ngraph_mxnet.exporting",
     "explain": "ngraph_mxnet.bridges.mxnet.explain",
     "report": "ngraph_mxnet.bridges.mxnet.report",
     "NGraphError": "ngraph_mxnet.errors",

@@ -55,8 +55,10 @@ ALLOWED: dict[str, set[str]] = {
     },
     "batching": {"bridges.mxnet", "runtime", *_BASE},
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "runtime", *_BASE},
+    "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "package", "runtime", *_BASE},
     "cli": {
-        "api", "bridges.mxnet", "bridges.onnx", "cache", "debug", "ir", "passes", "placement", "runtime", *_BASE,
+        "api", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package", "passes", "placement",
+        "runtime", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

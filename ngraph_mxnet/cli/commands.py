@@ -12,7 +12,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import NGraphError
 
 _COMMANDS = {
-    "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models",
+    "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models", "compile": "artefact",
     "ops": "inspection", "env": "inspection", "cache": "inspection",
 }
 """The module of each, in the order of the help."""

@@ -7,18 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import onnx
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.onnx.budget import all_nodes
 from ngraph_mxnet.bridges.onnx.importer import import_model
-from ngraph_mxnet.bridges.onnx.model import Model, read_model
-from ngraph_mxnet.bridges.onnx.rules.registry import find_rule
+from ngraph_mxnet.bridges.onnx.model import read_model
 from ngraph_mxnet.bridges.onnx.values import DataDependentError
+from ngraph_mxnet.bridges.onnx.whole import unknown_operators
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.cost import graph_cost
 from ngraph_mxnet.passes.base import PassManager
@@ -136,13 +134,13 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
         chosen.require_support(graph)
         PassManager(chosen.pipeline()).run(graph)
     except DataDependentError as error:
-        return replace(found, rest=str(error), unknown=_unknown(model))
+        return replace(found, rest=str(error), unknown=unknown_operators(model))
     except UnsupportedError as error:
-        return replace(found, reason=str(error), unknown=_unknown(model))
+        return replace(found, reason=str(error), unknown=unknown_operators(model))
     cost = graph_cost(imported.graph)
     constants = [node.output.type.bytes for node in graph.nodes if node.op.name == "constant"]
     if imported.rest is not None:
-        found = replace(found, rest=imported.reason, unknown=_unknown(model))
+        found = replace(found, rest=imported.reason, unknown=unknown_operators(model))
     return replace(found, plans=[plan] if plan is not None else [], details=details, macs=cost.macs,
                    operations=cost.operations, weights=sum(constants),
                    ops=_descending(node.op.name for node in graph.nodes if node.op.name != "constant"))
@@ -150,18 +148,3 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
 
 def _descending(names: Any) -> dict[str, int]:
     return dict(Counter(names).most_common())
-
-
-def _unknown(model: Model) -> list[str]:
-    """Operators that have no rule, and that ONNX does not define as functions."""
-    found = set()
-    for node in all_nodes(model.proto.graph.node):
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        if find_rule(node.op_type, domain) is None:
-            version = model.opsets.get(domain, 1)
-            known = onnx.defs.has(node.op_type, version, domain)
-            schema = onnx.defs.get_schema(node.op_type, version, domain) if known else None
-            defined = schema is not None and (schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]
-            if not defined:
-                found.add(f"{domain + ' ' if domain else ''}{node.op_type}")
-    return sorted(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,11 @@ def placing_backends() -> str:
 
 def _shape(context: click.Context, parameter: click.Parameter,
            values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    return read_shapes(values)
+
+
+def read_shapes(values: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Shapes by name, of texts such as `data=1,3,224,224`. Raises BadParameter."""
     shapes = {}
     for value in values:
         name, separator, dims = value.partition("=")

@@ -10,6 +10,7 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
+from ngraph_mxnet.cli.artefact import show_artefact
 from ngraph_mxnet.cli.loading import Shapes
 from ngraph_mxnet.cli.models import console, settings_of
 from ngraph_mxnet.cli.writing import write_whole
@@ -19,6 +20,8 @@ from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.ir.printer import print_graph
+from ngraph_mxnet.package.artefact_reader import is_artefact
+from ngraph_mxnet.package.artefact_reader import load as load_artefact
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
@@ -38,7 +41,8 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
 @click.command(help="Show a model at a stage of its compilation: " +
                "; ".join(f"{name}: {text}" for name, text in STAGES.items()) +
                ".\n\nThe whole model is compiled, as by `run`; of a symbol in parts, `explain` tells. A file "
-               f"{IR_FILE} holds IR, such as this command prints with --constants.")
+               f"{IR_FILE} holds IR, such as this command prints with --constants. Of what `compile` has written "
+               "the programs are shown.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False),
                 metavar=f"MODEL.onnx|MODEL{options.SYMBOL_FILE}|GRAPH{IR_FILE}")
 @click.option("--stage", type=click.Choice(list(STAGES)), help="By default optimised.")
@@ -67,6 +71,9 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
         raise click.UsageError("--dump writes what passes make, so the stage is optimised")
     if trace is not None and stage != "lowered":
         raise click.UsageError("--trace shows what was lowered: --stage lowered")
+    if _is_artefact(model):
+        show_artefact(load_artefact(model), Path(model), Path(model).stat().st_size, as_json=False)
+        return
     stage = stage or "optimised"
     if svg is not None and stage == "lowered":
         raise click.UsageError("--svg draws graphs and plans; of what is lowered there is text alone")
@@ -95,6 +102,13 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
             write_whole(svg, plan.svg())
         if text or svg is None:
             console().print(plan)
+
+
+def _is_artefact(model: str) -> bool:
+    try:
+        return is_artefact(model)
+    except OSError as error:
+        raise ModelError(f"can't read {model}: {error}") from None
 
 
 def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],

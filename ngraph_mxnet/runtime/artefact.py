@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet import config
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ir.verify import verify
@@ -41,6 +44,7 @@ def make_artefact(name: str, graphs: Sequence[Weighted], backend: str, *, isas: 
     chosen = get_backend(backend)
     options = {} if precision is None else {"precision": precision}
     chosen.check_options(options)
+    precision = precision or config.get("NGRAPH_PRECISION")
     equal, programs, references = EqualArrays(), list[ArtefactProgram](), list[Reference]()
     for number, weighted in enumerate(graphs):
         graph, weights = weighted()
@@ -49,12 +53,14 @@ def make_artefact(name: str, graphs: Sequence[Weighted], backend: str, *, isas: 
         for parameter in bound.parameters:
             parameter.role = Role.INPUT
         _require_support(chosen, bound)
+        names = result_names(bound)  # passes need not keep them
         if with_references:
             references.append(_reference(bound, chosen, options, number))
         for program in chosen.artefact_programs(bound, options, isas):
-            programs.append(equal.of_program(program, number))
+            outputs = tuple((name, type_) for name, (_, type_) in zip(names, program.outputs, strict=True))
+            programs.append(replace(equal.of_program(program, number), outputs=outputs))
             on_program()
-    return Artefact(name, programs, precision or "f32", metadata or {}, references)
+    return Artefact(name, programs, "bf16" if precision == "bf16" else "f32", metadata or {}, references)
 
 
 def _require_support(backend: Backend, graph: Graph) -> None:

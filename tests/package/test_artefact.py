@@ -107,9 +107,20 @@ def same(program: ArtefactProgram, graph: Graph, weights: dict[str, np.ndarray])
 
 def test_a_net_gives_the_same_bits() -> None:
     graph, weights = conv_net(2)
-    artefact = read(make_artefact("net", [lambda: (graph, weights)], "CPU").to_bytes())
     for isa in isas_here():
+        artefact = read(make_artefact("net", [lambda: (graph, weights)], "CPU", isas=[isa]).to_bytes())
         same(of(artefact, isa), graph, weights)
+
+
+def test_baseline_shares_the_weights_of_avx2(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = make_artefact("net", [lambda: conv_net(1)], "CPU", isas=["avx2", "baseline"])
+    avx2, baseline = ({kernel for level in of(both, isa).levels for kernel, *_ in level}
+                      for isa in ("avx2", "baseline"))
+    assert any("winograd" in kernel for kernel in avx2) and not any("winograd" in kernel for kernel in baseline)
+    monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
+    sizes = [len(make_artefact("net", [lambda: conv_net(1)], "CPU", isas=isas).to_bytes())
+             for isas in (["avx2"], ["avx2", "baseline"])]
+    assert sizes[1] < 1.1 * sizes[0]
 
 
 def test_weights_are_there_once() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -147,6 +149,28 @@ class ModelExecutable(Submitting):
         program = self.program(given)
         flat = _flat(given)
         return program.profile({port.name: flat[port.name] for port in program.inputs}, rounds=rounds)
+
+    def save(self, path: str | Path, shapes: Sequence[Shapes] = (), *, isas: Sequence[str] = (),
+             metadata: Mapping[str, str] | None = None) -> None:
+        """Write the file that the runtime runs, for each of these sets of shapes by input; without them for those that
+        it has been called with, or that the model says.
+
+        Raises:
+            UnsupportedError, ModelError: the model can't be compiled as a whole for these shapes.
+            PackageError, ConfigError, OSError: as `Executable.save`.
+        """
+        from ngraph_mxnet.bridges.onnx.whole import import_whole
+        from ngraph_mxnet.runtime.artefact import make_artefact
+
+        with self._lock:
+            called = [dict(zip((port.name for port in self.inputs), shaped, strict=True)) for shaped, _ in
+                      self._programs]
+        fixed = [{port.name: port.shape for port in self.inputs if not port.is_open}]
+        sets: Sequence[Shapes] = shapes or called or fixed
+        graphs = [partial(import_whole, self._model, each) for each in sets]
+        precision = self._options.get("precision")
+        make_artefact(Path(path).stem, graphs, self._backend, isas=isas, precision=precision,
+                      metadata=metadata).save(path)
 
     def program(self, inputs: Mapping[str, Any]) -> Executable:
         """What would run for arrays of these shapes, compiled now; of a model in parts, the first."""

@@ -8,7 +8,7 @@ elements. Nothing else of the Program runs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -44,17 +44,28 @@ def chosen_isas(wanted: Sequence[str]) -> list[Isa]:
     return [isa for isa in NEEDS if isa in wanted or not wanted]
 
 
-def artefact_program(module: Module, isa: Isa, *, bf16: bool = False) -> ArtefactProgram:
-    """The Program of `module`, the optimised graphs, for set 0 of shapes. `bf16` is for avx512 alone.
+def artefact_programs(module: Module, isas: Sequence[str], *, bf16: bool = False) -> Iterator[ArtefactProgram]:
+    """The Programs of `module`, the optimised graphs, for set 0 of shapes and these instruction sets (`chosen_isas`).
+
+    `bf16` is for avx512 alone. Beside others, baseline does without Winograd's algorithm: few CPUs have nothing better,
+    and transformed weights would more than double the file, while without them it shares those of avx2.
 
     Raises:
+        ConfigError: there is no such instruction set.
         PackageError: there are weights that no constants are, or a kernel is not in the library.
     """
+    chosen = chosen_isas(isas)
+    for isa in chosen:
+        winograd = config.get("NGRAPH_CPU_WINOGRAD") and (isa != "baseline" or len(chosen) == 1)
+        settings = Settings(isa, NOMINAL_THREADS, winograd=winograd, bf16=bf16 and isa == "avx512")
+        yield _program(module, settings)
+
+
+def _program(module: Module, settings: Settings) -> ArtefactProgram:
     weights = [value.name for value in module.flow.inputs if value.role is Role.WEIGHT]
     if weights:
         raise PackageError(f"graph {module.name}: {listed(weights)} are weights without content: compile it with "
                            "weights=, which makes them constants")
-    settings = Settings(isa, NOMINAL_THREADS, winograd=config.get("NGRAPH_CPU_WINOGRAD"), bf16=bf16 and isa == "avx512")
     main, prepare = lower_module(module, settings)
     code, pieces = main.builder.code(), prepare.builder.pieces
     _require_kernels(module.name, main.builder, prepare.builder)
@@ -62,7 +73,7 @@ def artefact_program(module: Module, isa: Isa, *, bf16: bool = False) -> Artefac
     levels, constants = _with_constants(code, pieces, prepared)
     flow = module.flow
     program = ArtefactProgram(
-        isa, 0, tuple((value.name, value.type) for value in flow.inputs),
+        settings.isa, 0, tuple((value.name, value.type) for value in flow.inputs),
         tuple((name, value.type) for name, value in zip(flow.names, flow.step(MAIN).outputs, strict=True)),
         code.arena_bytes, constants, levels)
     _check(module.name, program)

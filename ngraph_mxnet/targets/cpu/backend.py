@@ -26,7 +26,7 @@ from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
 from ngraph_mxnet.runtime.trace import recorder, span
-from ngraph_mxnet.targets.cpu.artefact import artefact_program, chosen_isas
+from ngraph_mxnet.targets.cpu.artefact import artefact_programs, chosen_isas
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Settings
@@ -88,8 +88,7 @@ class CPUExecutable(NativeExecutable):
         if self._generated or self.settings.generator is not None:
             raise PackageError("kernels that were generated or added are not in the runtime's library: compile without "
                                "NGRAPH_CODEGEN and the option codegen, and what other distributions add")
-        for isa in chosen_isas(isas):
-            yield artefact_program(self.module, isa, bf16=self.settings.bf16)
+        yield from artefact_programs(self.module, isas, bf16=self.settings.bf16)
 
     def listing(self) -> str:
         return self._programs.listing()
@@ -197,13 +196,13 @@ class CPUBackend(Backend):
 
     def artefact_programs(self, graph: Graph, options: Mapping[str, Any],
                           isas: Sequence[str]) -> Iterator[ArtefactProgram]:
-        wanted, chosen = read_options(options), chosen_isas(isas)
+        wanted = read_options(options)
+        chosen_isas(isas)  # refuses before there is work
         self.require_support(graph)
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
         module = split_prepare(graph)
-        for isa in chosen:
-            yield artefact_program(module, isa, bf16=wanted.precision == "bf16")
+        yield from artefact_programs(module, isas, bf16=wanted.precision == "bf16")
 
     def load(self, package: Package) -> Executable:
         return load(package)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +53,23 @@ def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict
     arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     return dict(zip(names, [*arguments, *states], strict=True))
+
+
+def json_with_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> str:
+    """The symbol's JSON, with the shapes that MXNet infers where an operator without inputs leaves one open, as the
+    states do with which a recurrent layer begins: their batch is 0, for unknown."""
+    graph = json.loads(symbol.tojson(remove_amp_cast=False))
+    opened = {node["name"]: node["attrs"] for node in graph["nodes"]
+              if not node["inputs"] and "shape" in node.get("attrs", {}) and node["op"] != "null"}
+    opened = {name: attrs for name, attrs in opened.items() if not _is_whole(ast.literal_eval(attrs["shape"]))}
+    if opened:
+        internals = symbol.get_internals()
+        _, found, _ = internals.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
+        for output, shape in zip(internals.list_outputs(), found, strict=True):
+            name = output.removesuffix("_output")
+            if name in opened:
+                opened[name]["shape"] = str(tuple(shape))
+    return json.dumps(graph)
 
 
 def _is_whole(shape: Sequence[int] | None) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes, json_with_shapes
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir.graph import Graph
 
@@ -72,13 +72,23 @@ def load_graph(model: str | Path, shapes: Mapping[str, Sequence[int]], dtypes: M
     """
     symbol = load_symbol(Path(model))
     check_inputs(symbol, shapes, dtypes)
-    found = inferred_shapes(symbol, shapes)
-    wanted = {name: shape for name, shape in found.items() if name not in shapes}
+    wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
     weights = {} if params is None else {
         name: array.asnumpy() for name, array in read_weights(Path(params), wanted).items()}
+    return graph_of(symbol, shapes, dtypes, weights)
+
+
+def graph_of(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str],
+             weights: Mapping[str, np.ndarray]) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph of a whole symbol, and those of its parameters that are among `weights`.
+
+    Raises:
+        UnsupportedError: as `load_graph`.
+    """
+    found = inferred_shapes(symbol, shapes)
     types = {name: str(np.dtype(dtype)) for name, dtype in all_dtypes(symbol, dtypes).items()}
     types.update({name: str(array.dtype) for name, array in weights.items()})
-    graph = import_symbol(symbol.tojson(remove_amp_cast=False), found, types)
+    graph = import_symbol(json_with_shapes(symbol, shapes), found, types)
     held = {parameter.name for parameter in graph.parameters}
     return graph, {name: array for name, array in weights.items() if name in held}
 

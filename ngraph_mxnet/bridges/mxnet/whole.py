@@ -1,0 +1,114 @@
+"""Symbols and Gluon blocks that are compiled as a whole, with their weights, for a runtime without MXNet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet.bridges.mxnet.explain import explain, load_symbol
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
+from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of, read_weights
+from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.runtime.artefact import listing
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+class WholeSymbol:
+    """A symbol and its weights, of which graphs for sets of shapes are made."""
+
+    def __init__(self, symbol: Symbol, weights: Mapping[str, Any], dtypes: Mapping[str, str] | None = None) -> None:
+        self.symbol = symbol
+        self._weights = {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in weights.items()}
+        self._dtypes = dict(dtypes or {})
+
+    @staticmethod
+    def of_files(model: str | Path, params: str | Path, shapes: Shapes,
+                 dtypes: Mapping[str, str] | None = None) -> WholeSymbol:
+        """Of `model-symbol.json` and `model-0000.params`; `shapes` are those of one set.
+
+        Raises:
+            ModelError: a file can't be read or does not fit.
+        """
+        symbol = load_symbol(Path(model))
+        check_inputs(symbol, shapes, dtypes)
+        wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
+        return WholeSymbol(symbol, read_weights(Path(params), wanted), dtypes)
+
+    @staticmethod
+    def of_block(block: Any, shapes: Shapes, dtypes: Mapping[str, str] | None = None) -> WholeSymbol:
+        """Of a Gluon block, whose inputs are called so, in its order; its parameters' shapes may still be open.
+
+        Raises:
+            ModelError: it can't be made a symbol, or its parameters have no values.
+        """
+        import mxnet as mx
+
+        numpy_like = mx.util.is_np_array()
+        dtypes = dtypes or {}
+        try:
+            inputs = [mx.sym.var(name) for name in shapes]
+            found = block(*(each.as_np_ndarray() for each in inputs) if numpy_like else inputs)
+            if any(parameter._deferred_init for parameter in block.collect_params().values()):
+                zeros = (mx.np if numpy_like else mx.nd).zeros
+                block(*(zeros(shape, dtype=dtypes.get(name, "float32")) for name, shape in shapes.items()))
+            weights = {name: parameter.list_data()[0] for name, parameter in block.collect_params().items()}
+        except (AssertionError, AttributeError, RuntimeError, TypeError, ValueError) as error:
+            raise ModelError(f"{type(block).__name__} called with {listed(shapes)} makes no symbol with weights: "
+                             f"{error}") from error
+        flat = _flat(found)
+        return WholeSymbol(flat[0] if len(flat) == 1 else mx.sym.Group(flat), weights, dtypes)
+
+    def graph(self, shapes: Shapes, backend: str) -> tuple[Graph, dict[str, np.ndarray]]:
+        """For a set of shapes, and the weights that it reads.
+
+        Raises:
+            ModelError: a shape or a weight is missing or does not fit.
+            UnsupportedError: naming all nodes that can't be lowered, or that `backend` does not run, with the reasons.
+        """
+        if not shapes:
+            raise ModelError("a symbol needs the shapes of its data inputs: data=(1, 3, 224, 224) as an argument, "
+                             "--shape data=1,3,224,224 on the command line")
+        check_inputs(self.symbol, shapes, self._dtypes)
+        wanted = {name for name in inferred_shapes(self.symbol, shapes) if name not in shapes}
+        missing = sorted(name for name in wanted - set(self._weights) if not name.endswith("label"))
+        if missing:
+            raise ModelError(f"no weights for {listed(missing)}")
+        weights = {name: array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
+                   for name, array in self._weights.items() if name in wanted}
+        try:
+            graph, weights = graph_of(self.symbol, shapes, self._dtypes, weights)
+        except UnsupportedError as error:
+            lines = self._refused(shapes, backend) or [str(error)]
+            raise UnsupportedError("the model can't be compiled as a whole:\n" + listing(lines)) from None
+        read = {value for node in graph.nodes for value in node.inputs}
+        graph.parameters = [value for value in graph.parameters  # a label is not read
+                            if value.name in shapes or value.name in weights or value in read]
+        for value, name in zip(graph.results, self.symbol.list_outputs(), strict=True):
+            value.name = name
+        return graph, weights
+
+    def _refused(self, shapes: Shapes, backend: str) -> list[str]:
+        found = explain(self.symbol, shapes, self._dtypes, backend=backend).partition
+        return [f"{verdict.name} {verdict.op}: {verdict.reason}" for verdict in found.verdicts if not verdict.supported]
+
+
+def is_block(model: Any) -> bool:
+    """Whether that is a Gluon block that makes symbols."""
+    from mxnet.gluon import HybridBlock
+
+    if type(model).__mro__[-2].__name__ == "Block" and not isinstance(model, HybridBlock):
+        raise ConfigError(f"{type(model).__name__} is a Block whose Python runs at every call: export a HybridBlock")
+    return isinstance(model, HybridBlock)
+
+
+def _flat(found: Any) -> list[Symbol]:
+    """The symbols of a block's outputs, which may be nested lists."""
+    return [one for each in found for one in _flat(each)] if isinstance(found, (list, tuple)) else [found]

@@ -1,0 +1,151 @@
+"""`compile`: a model as one file, which runs without MXNet, ONNX and Python."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ngraph_mxnet.cli import options
+from ngraph_mxnet.cli.models import console
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.exporting import model_artefact
+from ngraph_mxnet.package.artefact import ISAS, Artefact
+
+_QUIET_SECONDS = 2.0
+_Sets = list[dict[str, tuple[int, ...]]]
+
+
+def _sets(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> _Sets:
+    """A name that the set has already begins a further one."""
+    sets: _Sets = [{}]
+    for value in values:
+        (name, shape), = options.read_shapes([value]).items()
+        if name in sets[-1]:
+            sets.append({})
+        sets[-1][name] = shape
+    for number, one in enumerate(sets):
+        if one.keys() != sets[0].keys():
+            lacking = ", ".join(sorted(sets[0].keys() ^ one.keys()))
+            raise click.BadParameter(f"set {number} of shapes and the first one differ in {lacking}: give all inputs "
+                                     "of one set, then all of the next")
+        if one in sets[:number]:
+            raise click.BadParameter(f"set {number} of shapes is there twice: {one}")
+    return sets
+
+
+def _isas(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str]:
+    found = [name.strip().lower() for name in (value or "").split(",") if name.strip()]
+    unknown = sorted(set(found) - set(ISAS))
+    if unknown:
+        raise click.BadParameter(f"found {', '.join(unknown)}, expected some of {','.join(ISAS)}")
+    return found
+
+
+def _metadata(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    for value in values:
+        if "=" not in value:
+            raise click.BadParameter(f"found {value!r}, expected KEY=VALUE: for example version=3")
+    return dict(value.partition("=")[::2] for value in values)
+
+
+@click.command()
+@click.argument("model", type=click.Path(exists=True, dir_okay=False),
+                metavar=f"MODEL.onnx|MODEL{options.SYMBOL_FILE}|GRAPH.ngraph")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE",
+              help="The file to write, usually model.ngraph.")
+@options.params_option
+@click.option("--shape", "sets", multiple=True, callback=_sets, metavar="NAME=D,D,...",
+              help="The shape of an input; once for each whose shape the model leaves open. To name an input again "
+                   "begins a further set of shapes, for which the model is compiled, too.")
+@options.dtype_option
+@options.precision_option
+@click.option("--isa", "isas", callback=_isas, metavar="ISA,...",
+              help="Instruction sets, of avx512, avx2 and baseline: all by default, so that every x86-64 CPU runs it.")
+@click.option("--meta", "metadata", multiple=True, callback=_metadata, metavar="KEY=VALUE",
+              help="A text that the file carries; once for each.")
+@click.option("--with-reference", is_flag=True,
+              help="Add random inputs and what this machine computes of them, to verify other machines with.")
+@options.json_option
+def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str], precision: str | None,
+            isas: list[str], metadata: dict[str, str], with_reference: bool, as_json: bool) -> None:
+    """Compile a model as a whole into one file, which runs without MXNet, ONNX and Python.
+
+    A symbol needs --params and the shapes of its inputs; an ONNX model the shapes that it leaves open.
+    """
+    if params and not options.is_symbol(model):
+        raise ConfigError("--params is for symbols; other models hold their weights")
+    with _progress(len(sets) * (len(isas) or len(ISAS))) as advance:
+        artefact = model_artefact(model, output.stem, sets, weights=params, dtypes=dtypes, isas=isas,
+                                  precision=precision, metadata=metadata, with_references=with_reference,
+                                  on_program=advance)
+    try:
+        artefact.save(output)
+        size = output.stat().st_size
+    except OSError as error:
+        raise click.ClickException(f"{output}: {error.strerror}") from None
+    show_artefact(artefact, output, size, as_json)
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar on a terminal, once the work has taken two seconds."""
+    if not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.progress import Progress
+
+    start = time.monotonic()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("compiling", total=total, visible=False)
+
+        def advance() -> None:
+            progress.update(task, advance=1, visible=time.monotonic() - start > _QUIET_SECONDS)
+
+        yield advance
+
+
+def described(artefact: Artefact, path: Path, size: int) -> dict[str, Any]:
+    """What is told of an artefact: of `memory`, the arena belongs to one call, the constants to all."""
+    return {
+        "file": str(path), "bytes": size, "name": artefact.name, "made_by": artefact.made_by,
+        "precision": artefact.precision, "metadata": dict(artefact.metadata), "references": len(artefact.references),
+        "programs": [{
+            "shapes": program.shapes, "isa": program.isa,
+            "inputs": {name: str(type_) for name, type_ in program.inputs},
+            "outputs": {name: str(type_) for name, type_ in program.outputs},
+            "instructions": program.instructions, "levels": len(program.levels), "arena_bytes": program.arena_bytes,
+            "constant_bytes": sum(array.nbytes for array in program.constants),
+        } for program in artefact.programs],
+    }
+
+
+def show_artefact(artefact: Artefact, path: Path, size: int, as_json: bool) -> None:
+    found = described(artefact, path, size)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    table = Table("set", "inputs", "outputs", "instructions for", "number", "levels", "arena MB", "constants MB")
+    for program in found["programs"]:
+        table.add_row(str(program["shapes"]), escape(_ports(program["inputs"])), escape(_ports(program["outputs"])),
+                      program["isa"], str(program["instructions"]), str(program["levels"]),
+                      f"{program['arena_bytes'] / 1e6:.3f}", f"{program['constant_bytes'] / 1e6:.3f}")
+    shown = console()
+    shown.print(table)
+    shown.print(f"{path}: {size / 1e6:.2f} MB, {artefact.precision}, made by {artefact.made_by}", markup=False,
+                highlight=False, soft_wrap=True)
+    for key, value in artefact.metadata.items():
+        shown.print(f"{key}: {value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _ports(types: Mapping[str, str]) -> str:
+    return "\n".join(f"{name}: {type_}" for name, type_ in types.items())

@@ -1,0 +1,136 @@
+"""`ngraph_mxnet.export`: a model as one file, which runs without MXNet, ONNX and this package."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import ConfigError, ModelError, listed
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.parser import parse_graph
+from ngraph_mxnet.package.artefact import Artefact
+from ngraph_mxnet.runtime.artefact import Weighted, make_artefact
+from ngraph_mxnet.runtime.backend import canonical_name
+
+ShapeSet = Mapping[str, Sequence[int]]
+_SYMBOL_FILE, _IR_FILE = "-symbol.json", ".ngraph"
+
+
+def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = None,
+           shapes: Mapping[str, Any] | None = None, dtypes: Mapping[str, str] | None = None,
+           isas: Sequence[str] = (), precision: str | None = None, metadata: Mapping[str, str] | None = None,
+           with_references: bool = False, **inputs: Any) -> None:
+    """Compile a model as a whole, for every x86-64 CPU, and write the file that the runtime runs.
+
+    Args:
+        model: a Gluon HybridBlock; an MXNet symbol, as the object or the path of its `-symbol.json`; an ONNX model, as
+            its path, its bytes or an `onnx.ModelProto`; a `Graph`, or the path of its text.
+        weights: of a symbol or a graph, by name, or a symbol's `.params` file. Parameters of a graph that have none are
+            inputs.
+        inputs: the shape of each input by its name, as `data=(1, 3, 224, 224)`; a list of shapes compiles for each of
+            them. A Gluon block's inputs are given in its order, and get these names.
+        shapes: the same as a dict, for names that are no keywords.
+        dtypes: of inputs of a symbol or block; float32 where not given.
+        isas: instruction sets, of avx512, avx2 and baseline; all by default.
+        precision: f32 or bf16; by default that of NGRAPH_PRECISION.
+        metadata: texts that the file carries.
+        with_references: with random inputs and what this machine computes of them, to verify other machines with.
+
+    Raises:
+        ModelError, GraphError, InputError: the model is malformed, or a shape or weight is missing or does not fit.
+        UnsupportedError: it can't be compiled as a whole; the text lists the nodes and the reasons.
+        ConfigError: an argument's value is not allowed.
+        PackageError, OSError: the file can't be written.
+    """
+    sets = shape_sets({**(shapes or {}), **inputs})
+    artefact = model_artefact(model, Path(path).stem, sets, weights=weights, dtypes=dtypes, isas=isas,
+                              precision=precision, metadata=metadata, with_references=with_references)
+    artefact.save(path)
+
+
+def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:
+    """A shape for each input, for each set: a list has one for each set, a single shape is for all.
+
+    Raises:
+        ConfigError: the lists differ in length, or what should be a shape is none.
+    """
+    lists = {}
+    for name, value in shapes.items():
+        try:
+            several = len(value) > 0 and all(hasattr(one, "__len__") for one in value)
+            lists[name] = [tuple(int(size) for size in one) for one in (value if several else [value])]
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name}={value!r}: expected a shape, as (1, 3, 224, 224), or a list of shapes") from None
+    counts = {len(found) for found in lists.values()} - {1}
+    if len(counts) > 1:
+        numbers = ", ".join(f"{name} {len(found)}" for name, found in lists.items())
+        raise ConfigError(f"the lists of shapes differ in length: {numbers}")
+    sets = [{name: found[number if len(found) > 1 else 0] for name, found in lists.items()}
+            for number in range(max(counts, default=1))]
+    for number, one in enumerate(sets):
+        if one in sets[:number]:
+            raise ConfigError(f"two sets of shapes are the same: {one}")
+    return sets
+
+
+def model_artefact(model: Any, name: str, sets: Sequence[ShapeSet], *, weights: Any = None,
+                   dtypes: Mapping[str, str] | None = None, isas: Sequence[str] = (), precision: str | None = None,
+                   metadata: Mapping[str, str] | None = None, with_references: bool = False,
+                   on_program: Callable[[], None] = lambda: None) -> Artefact:
+    """What `export` writes; see there and `make_artefact`."""
+    backend = canonical_name(config.get("NGRAPH_BACKEND"))
+    graphs = _graphs(model, sets, weights, dtypes or {}, backend)
+    return make_artefact(name, graphs, backend, isas=isas, precision=precision, metadata=metadata,
+                         with_references=with_references, on_program=on_program)
+
+
+def _graphs(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
+            backend: str) -> list[Weighted]:
+    file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
+    if isinstance(model, Graph) or file.endswith(_IR_FILE):
+        if any(sets) or dtypes:
+            raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
+        return [partial(_graph, model, weights or {})]
+    if file.endswith(_SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
+        return _of_mxnet(model, file, sets, weights, dtypes, backend)
+    if weights or dtypes:
+        raise ConfigError("weights and dtypes are for symbols; an ONNX model holds its own")
+    from ngraph_mxnet.bridges.onnx.model import read_model
+    from ngraph_mxnet.bridges.onnx.whole import import_whole
+
+    read = read_model(model)
+    return [partial(import_whole, read, one) for one in sets]
+
+
+def _graph(model: Any, weights: Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:
+    if isinstance(model, Graph):
+        return model, weights
+    try:
+        return parse_graph(Path(model).read_text(encoding="utf-8")), weights
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"can't read {model}: {error}") from None
+
+
+def _of_mxnet(model: Any, file: str, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
+              backend: str) -> list[Weighted]:
+    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, is_block, load_symbol
+
+    if not sets[0]:
+        raise ModelError("the shapes of the inputs are missing: data=(1, 3, 224, 224) as an argument, "
+                         "--shape data=1,3,224,224 on the command line")
+    if is_block(model):
+        if weights:
+            raise ConfigError(f"{listed(weights)}: a Gluon block holds its own weights")
+        whole = WholeSymbol.of_block(model, sets[0], dtypes)
+    elif weights is None:
+        raise ModelError("a symbol needs its weights: weights= as an argument, --params MODEL-0000.params on the "
+                         "command line")
+    elif file and isinstance(weights, (str, os.PathLike)):
+        whole = WholeSymbol.of_files(file, Path(weights), sets[0], dtypes)
+    else:
+        whole = WholeSymbol(load_symbol(Path(file)) if file else model, weights, dtypes)
+    return [partial(whole.graph, one, backend) for one in sets]

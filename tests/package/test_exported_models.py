@@ -1,0 +1,175 @@
+"""`ngraph_mxnet.export` of models of every kind: what is in the file gives what the executable gives, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import onnx
+import pytest
+from artefact_runs import isas_here, of, random_inputs, run
+from mxnet.gluon import nn, rnn
+from mxnet.gluon.model_zoo import vision
+from onnx import TensorProto, helper, numpy_helper
+
+import ngraph_mxnet
+from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
+from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.package.artefact import Artefact
+from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.targets.cpu.artefact import NOMINAL_THREADS
+
+TEAMS = (1, 2, 5)
+
+
+def exported(model: Any, tmp_path: Path, **arguments: Any) -> Artefact:
+    ngraph_mxnet.export(model, tmp_path / "model.ngraph", **arguments)
+    return load(tmp_path / "model.ngraph")
+
+
+def onnx_net(batch: Any = "batch") -> bytes:
+    random = np.random.default_rng(5)
+    shapes = {"w": (16, 3, 3, 3), "b": (16,), "dense": (10, 16)}
+    weights = [numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
+               for name, shape in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["conv"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["conv"], ["relu"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["relu"], ["pooled"], name="pool"),
+        helper.make_node("Flatten", ["pooled"], ["flat"], name="flat"),
+        helper.make_node("Gemm", ["flat", "dense"], ["y"], name="dense", transB=1),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            for name, shape in (("x", [batch, 3, 8, 8]), ("y", [batch, 10])))
+    graph = helper.make_graph(nodes, "small", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
+
+
+def block_of(name: str) -> tuple[mx.gluon.HybridBlock, tuple[int, ...]]:
+    mx.random.seed(1)
+    if name == "mobilenet0.25":
+        block, shape = vision.mobilenet0_25(classes=20), (1, 3, 64, 64)
+    elif name == "lstm":
+        block, shape = rnn.LSTM(24, num_layers=2, bidirectional=True), (7, 2, 10)
+    else:
+        block = nn.HybridSequential()
+        block.add(nn.Conv2D(16, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(), nn.Dense(5))
+        shape = (2, 3, 12, 12)
+    block.initialize(mx.init.Xavier())
+    return block, shape
+
+
+def compiled(block: mx.gluon.HybridBlock, shapes: Mapping[str, tuple[int, ...]], isa: str) -> Any:
+    graph, weights = WholeSymbol.of_block(block, shapes).graph(shapes, "CPU")
+    return ngraph_mxnet.compile(graph, "CPU", weights=weights, isa=isa, threads=NOMINAL_THREADS)
+
+
+@pytest.mark.parametrize("name", ["conv", "lstm", "mobilenet0.25"])
+def test_a_block(name: str, tmp_path: Path) -> None:
+    block, shape = block_of(name)
+    found = exported(block, tmp_path, data=shape)
+    for isa in isas_here():
+        if isa == "baseline":
+            continue  # beside others it has no Winograd's algorithm: below
+        program = of(found, isa)
+        inputs = random_inputs(program)
+        expected = compiled(block, {"data": shape}, isa)(*inputs)
+        for threads in TEAMS:
+            for result, wanted in zip(run(program, inputs, threads), expected, strict=True):
+                np.testing.assert_array_equal(result, wanted, strict=True)
+    (own,) = [array.asnumpy() for array in [block(mx.nd.array(inputs[0]))]]
+    np.testing.assert_allclose(run(of(found, "baseline"), inputs)[0], own, rtol=1e-4, atol=1e-5)
+
+
+def test_an_onnx_model_for_several_shapes(tmp_path: Path) -> None:
+    found = exported(onnx_net(), tmp_path, x=[(1, 3, 8, 8), (4, 3, 8, 8)], metadata={"version": "3"},
+                     with_references=True)
+    assert [name for name, _ in found.programs[0].outputs] == ["y"] and found.metadata == {"version": "3"}
+    model = ngraph_mxnet.compile(onnx_net(), "CPU", threads=NOMINAL_THREADS)
+    for shapes in (0, 1):
+        program = of(found, isas_here()[0], shapes)
+        inputs = random_inputs(program)
+        np.testing.assert_array_equal(run(program, inputs)[0], model(*inputs)[0], strict=True)
+        np.testing.assert_allclose(run(program, found.references[shapes].inputs)[0],
+                                   found.references[shapes].outputs[0], rtol=1e-5)
+    model.save(tmp_path / "called.ngraph")  # for the shapes that it was called with
+    assert load(tmp_path / "called.ngraph").programs[3].inputs == found.programs[3].inputs
+
+
+def test_a_symbol_with_a_label(tmp_path: Path) -> None:
+    """The label is no input; outputs have the symbol's names."""
+    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc"), name="softmax")
+    weights = {"arg:fc_weight": mx.nd.ones((4, 3)), "arg:fc_bias": mx.nd.ones(4)}
+    found = exported(symbol, tmp_path, weights=weights, data=(2, 3))
+    program = of(found, "baseline")
+    assert [name for name, _ in program.inputs] == ["data"]
+    assert [name for name, _ in program.outputs] == ["softmax_output"]
+    np.testing.assert_allclose(run(program, random_inputs(program))[0], np.full((2, 4), 0.25), rtol=1e-6)
+
+
+def test_several_inputs_of_a_block_are_given_in_its_order(tmp_path: Path) -> None:
+    class Difference(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F: Any, a: Any, b: Any) -> Any:  # noqa: N803
+            return F.broadcast_sub(a, b), [F.relu(b)]
+
+    found = exported(Difference(), tmp_path, first=[(1, 3), (2, 3)], second=(1, 3))
+    assert len(found.programs) == 6
+    program = of(found, "baseline", 1)
+    assert [(name, type_.shape) for name, type_ in program.inputs] == [("first", (2, 3)), ("second", (1, 3))]
+    inputs = random_inputs(program)
+    difference, positive = run(program, inputs)
+    np.testing.assert_array_equal(difference, inputs[0] - inputs[1])
+    np.testing.assert_array_equal(positive, np.maximum(inputs[1], 0))
+
+
+def test_bf16_is_for_avx512(tmp_path: Path) -> None:
+    found = exported(onnx_net(8), tmp_path, precision="bf16")
+    assert found.precision == "bf16"
+    names = {program.isa: {kernel for level in program.levels for kernel, *_ in level} for program in found.programs}
+    assert any("bf16" in kernel for kernel in names["avx512"])
+    assert not any("bf16" in kernel for isa in ("avx2", "baseline") for kernel in names[isa])
+
+
+def test_a_model_that_can_not_be_compiled_whole_names_all_nodes(tmp_path: Path) -> None:
+    data = mx.sym.var("data")
+    symbol = mx.sym.shuffle(mx.sym.shuffle(data, name="one") + 1, name="two")
+    with pytest.raises(UnsupportedError, match=r"one _shuffle: (.|\n)*two _shuffle: "):
+        exported(symbol, tmp_path, weights={}, data=(2, 3))
+    model = onnx.load_from_string(onnx_net(1))
+    model.graph.node[1].op_type = model.graph.node[3].op_type = "Mystery"
+    for place in (1, 3):
+        model.graph.node[place].domain = "here"
+    model.opset_import.append(helper.make_opsetid("here", 1))
+    with pytest.raises(UnsupportedError, match=r"node relu Mystery: no rule(.|\n)*node flat Mystery: no rule"):
+        exported(model.SerializeToString(), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("arguments", "error", "message"), [
+    ({}, ModelError, "the shapes of the inputs are missing"),
+    ({"data": 3}, ConfigError, "data=3: expected a shape"),
+    ({"data": [(1, 3), (1, 3)]}, ConfigError, "two sets of shapes are the same"),
+    ({"data": [(1, 3), (2, 3)], "b": [(1,), (2,), (3,)]}, ConfigError, "differ in length: data 2, b 3"),
+    ({"data": (1, 3), "weights": {"w": 1}}, ConfigError, "holds its own weights"),
+    ({"data": (1, 3), "isas": ["avx9"]}, ConfigError, "no instruction set avx9"),
+    ({"data": (1, 3), "more": (1, 3)}, ModelError, "called with data, more makes no symbol"),
+])
+def test_wrong_arguments(arguments: dict[str, Any], error: type[Exception], message: str, tmp_path: Path) -> None:
+    block = nn.Dense(4)
+    block.initialize()
+    with pytest.raises(error, match=message):
+        exported(block, tmp_path, **arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_that_are_missing(tmp_path: Path) -> None:
+    symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc")
+    with pytest.raises(ModelError, match="a symbol needs its weights"):
+        exported(symbol, tmp_path, data=(2, 3))
+    with pytest.raises(ModelError, match="no weights for fc_bias, fc_weight"):
+        exported(symbol, tmp_path, weights={}, data=(2, 3))
+    with pytest.raises(ModelError, match=r"Dense called with data makes no symbol with weights: .*initialized"):
+        exported(nn.Dense(4), tmp_path, data=(2, 3))
