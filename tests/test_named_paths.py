@@ -15,6 +15,8 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FOLDERS = ("csrc", "docs", "examples", "ngraph_mxnet", "scripts", "tests", ".ci")
 """The tree; other folders beside them are built or belong to somebody's environment."""
+SHARED = "runtime"
+"""A folder of the root and one of the package: a path that begins with it may mean either."""
 EXTENSIONS = "cc h in json md pth py sh toml".split()
 BUILT = {"ngraph_mxnet/_core*.so"}
 OTHERS = {
@@ -31,7 +33,7 @@ _LINK = re.compile(r"\]\(([^)\s]*)\)")
 def tree() -> frozenset[str]:
     """Files and folders, by their paths from the root."""
     found = [path for path in ROOT.iterdir() if path.is_file()]
-    for folder in FOLDERS:
+    for folder in (*FOLDERS, SHARED):
         found += [ROOT / folder, *(ROOT / folder).rglob("*")]
     return frozenset(path.relative_to(ROOT).as_posix() for path in found if "__pycache__" not in path.parts)
 
@@ -116,7 +118,7 @@ def all_names() -> frozenset[str]:
     """Every name that the tree's Python gives to something: functions, classes, variables, arguments; and strings that
     look like names, as environment variables do."""
     found: set[str] = set()
-    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    paths = (path for folder in (*FOLDERS, SHARED) for path in (ROOT / folder).rglob("*.py"))
     for path in (path for path in paths if path != Path(__file__)):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +18,10 @@ from ngraph_mxnet.registry import TARGETS as TARGETS_OF_THE_PACKAGE
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "ngraph_mxnet"
 AUTOLOAD = ROOT / "ngraph_mxnet_autoload"
+RUNTIME = ROOT / "runtime"
+"""Another distribution: none of the package's parts, and nothing of it is imported there."""
 MODULES = sorted(PACKAGE.rglob("*.py"))
+RUNTIME_MODULES = sorted((RUNTIME / "ngraph_runtime").rglob("*.py"))
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 60
 
@@ -107,12 +111,20 @@ def test_only_the_mxnet_bridge_imports_mxnet(module: Path):
         assert not [name for name in _imports(module) if name.split(".")[0] == "mxnet"]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_id)
+@pytest.mark.parametrize("module", [*MODULES, *RUNTIME_MODULES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_are_short(module: Path):
     assert len(module.read_text().splitlines()) <= MOST_LINES
 
 
-@pytest.mark.parametrize("module", MODULES, ids=_id)
+@pytest.mark.parametrize("module", RUNTIME_MODULES, ids=lambda path: path.name)
+def test_the_runtime_needs_only_numpy(module: Path):
+    """Also on Python 3.8, whose grammar it keeps to."""
+    found = {name.split(".")[0] for name in _imports(module)} - {"ngraph_runtime", "numpy"}
+    assert found <= sys.stdlib_module_names
+    ast.parse(module.read_text(), feature_version=(3, 8))
+
+
+@pytest.mark.parametrize("module", [*MODULES, *RUNTIME_MODULES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_say_what_they_are_for(module: Path):
     tree = ast.parse(module.read_text())
     assert ast.get_docstring(tree) or len(tree.body) <= 1  # a package's __init__ may be empty
@@ -155,8 +167,9 @@ def _includes(sources: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def test_no_circle_of_imports():
-    modules = [*MODULES, *sorted(AUTOLOAD.glob("*.py"))]
-    circles = _circles(_python_imports({_module_name(path): path.read_text() for path in modules}))
+    modules = {_module_name(path): path for path in (*MODULES, *sorted(AUTOLOAD.glob("*.py")))}
+    modules.update((_module_name(path).partition(".")[2], path) for path in RUNTIME_MODULES)
+    circles = _circles(_python_imports({name: path.read_text() for name, path in modules.items()}))
     assert not circles, f"each needs the others: move what they share to a module of its own: {circles}"
 
 
@@ -194,7 +207,7 @@ def _long_functions(source: str) -> list[str]:
     return [f.name for f in functions if (f.end_lineno or f.lineno) - f.lineno + 1 > MOST_FUNCTION_LINES]
 
 
-@pytest.mark.parametrize("module", [*MODULES, *sorted(AUTOLOAD.glob("*.py"))], ids=_module_name)
+@pytest.mark.parametrize("module", [*MODULES, *sorted(AUTOLOAD.glob("*.py")), *RUNTIME_MODULES], ids=_module_name)
 def test_functions_are_short(module: Path):
     """But for kernels: what Numba compiles is fastest, and sometimes clearest, as one nest of loops."""
     if (PACKAGE / "targets" / "cpu" / "kernels") not in module.parents:

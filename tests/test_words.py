@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MODULES = sorted(path for folder in ("ngraph_mxnet", "ngraph_mxnet_autoload", "scripts")
+MODULES = sorted(path for folder in ("ngraph_mxnet", "ngraph_mxnet_autoload", "runtime/ngraph_runtime", "scripts")
                  for path in (ROOT / folder).rglob("*.py"))
 
 

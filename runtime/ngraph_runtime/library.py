@@ -1,0 +1,143 @@
+"""Finds the C library and binds its functions: include/ngraph_runtime.h."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ngraph_runtime.errors import InputError, LibraryError, ModelError
+
+NAME = "libngraph_runtime.so"
+VARIABLE = "NGRAPH_RUNTIME_LIBRARY"
+
+_ARGUMENT, _MEMORY = 4, 5
+
+
+class PortStruct(ctypes.Structure):
+    """`ngraph_port`."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("element", ctypes.c_char_p),
+        ("element_bytes", ctypes.c_size_t),
+        ("rank", ctypes.c_size_t),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("bytes", ctypes.c_size_t),
+    ]
+
+
+class RawPort(NamedTuple):
+    """What `ngraph_port` says."""
+
+    name: str
+    element: str
+    element_bytes: int
+    shape: tuple[int, ...]
+
+
+_MODEL = ctypes.c_void_p
+_SIZE = ctypes.c_size_t
+_PORT = ctypes.POINTER(PortStruct)
+_FUNCTIONS = {
+    "ngraph_runtime_version": (ctypes.c_char_p,),
+    "ngraph_last_error": (ctypes.c_char_p,),
+    "ngraph_load": (ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_MODEL)),
+    "ngraph_free": (None, _MODEL),
+    "ngraph_metadata": (ctypes.c_char_p, _MODEL),
+    "ngraph_instruction_set": (ctypes.c_char_p, _MODEL),
+    "ngraph_shape_sets": (_SIZE, _MODEL),
+    "ngraph_inputs": (_SIZE, _MODEL),
+    "ngraph_outputs": (_SIZE, _MODEL),
+    "ngraph_input": (_PORT, _MODEL, _SIZE, _SIZE),
+    "ngraph_output": (_PORT, _MODEL, _SIZE, _SIZE),
+    "ngraph_run": (ctypes.c_int, _MODEL, _SIZE, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
+}
+"""What each function returns, then what it takes."""
+
+
+class Library:
+    """The functions of one library, with Python's types; a model is the number that its pointer is."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            library = ctypes.CDLL(path)  # which gives the interpreter's lock back during each call
+        except OSError as error:
+            raise LibraryError(f"{path} does not load: {error}") from error
+        functions: dict[str, Any] = {}
+        for name, (returned, *taken) in _FUNCTIONS.items():
+            function = getattr(library, name, None)
+            if function is None:
+                raise LibraryError(f"{path} has no function {name}: it is no {NAME}, or of another version")
+            function.restype, function.argtypes = returned, taken
+            functions[name] = function
+        self._functions = functions
+        self.run = functions["ngraph_run"]
+        self.free = functions["ngraph_free"]
+
+    def _text(self, name: str, *arguments: int) -> str:
+        text: bytes | None = self._functions[name](*arguments)
+        return (text or b"").decode("utf-8", "replace")
+
+    def version(self) -> str:
+        return self._text("ngraph_runtime_version")
+
+    def load(self, path: str | os.PathLike[str]) -> int:
+        encoded = os.fsencode(path)
+        if b"\0" in encoded:
+            raise ModelError(f"{path!r}: a path has no zero bytes")
+        model = _MODEL()
+        status = self._functions["ngraph_load"](encoded, ctypes.byref(model))
+        if status or not model.value:
+            text = self._text("ngraph_last_error") or f"error {status}"
+            name = os.fsdecode(encoded)
+            raise ModelError(text if name in text else f"{name}: {text}")
+        return model.value
+
+    def metadata(self, model: int) -> str:
+        return self._text("ngraph_metadata", model)
+
+    def instruction_set(self, model: int) -> str:
+        return self._text("ngraph_instruction_set", model)
+
+    def shape_sets(self, model: int) -> int:
+        return int(self._functions["ngraph_shape_sets"](model))
+
+    def inputs(self, model: int, shape_set: int) -> list[RawPort]:
+        return self._ports(model, shape_set, "ngraph_inputs", "ngraph_input")
+
+    def outputs(self, model: int, shape_set: int) -> list[RawPort]:
+        return self._ports(model, shape_set, "ngraph_outputs", "ngraph_output")
+
+    def _ports(self, model: int, shape_set: int, count: str, port: str) -> list[RawPort]:
+        found = [self._functions[port](model, shape_set, i) for i in range(self._functions[count](model))]
+        if not all(found):
+            raise LibraryError(f"{self.path}: {port} gives nothing for shape set {shape_set}")
+        contents = [pointer.contents for pointer in found]
+        return [RawPort(p.name.decode("utf-8", "replace"), p.element.decode(), p.element_bytes, tuple(p.shape[:p.rank]))
+                for p in contents]
+
+    def failure(self, status: int) -> Exception:
+        """What to raise in the thread whose `run` gave this status."""
+        text = self._text("ngraph_last_error") or f"error {status}"
+        if status == _ARGUMENT:
+            return InputError(text)
+        return MemoryError(text) if status == _MEMORY else ModelError(text)
+
+
+def library() -> Library:
+    """That of NGRAPH_RUNTIME_LIBRARY if it is set, else the one beside this module; loaded once."""
+    chosen = os.environ.get(VARIABLE)
+    path = chosen or str(Path(__file__).with_name(NAME))
+    if not os.path.exists(path):
+        raise LibraryError(f"there is no {path}: " + (f"{VARIABLE} names it" if chosen else
+                           f"install the wheel of ngraph-runtime, or set {VARIABLE} to a built {NAME}"))
+    return _loaded(path)
+
+
+@lru_cache(maxsize=None)
+def _loaded(path: str) -> Library:
+    return Library(path)

@@ -1,0 +1,185 @@
+"""The command `ngraph-run`, also `python -m ngraph_runtime`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, Sequence
+
+import numpy as np
+
+from ngraph_runtime.errors import InputError, NGraphRuntimeError
+from ngraph_runtime.model import Model, load
+from ngraph_runtime.ports import Port, shown
+from ngraph_runtime.reference import verify
+
+_EPILOG = """examples:
+  ngraph-run model.ngraph --list
+  ngraph-run model.ngraph --input data=x.npy --output-dir out/
+  ngraph-run model.ngraph --time 100 --threads 2
+  ngraph-run model.ngraph --verify
+
+Ends with 0; with 1 if --verify finds a difference or nothing to verify with; with 2 after any other error."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except (NGraphRuntimeError, OSError, MemoryError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ngraph-run", description="Runs a model that `python -m ngraph_mxnet compile` has written.",
+        epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", help="the file, such as model.ngraph")
+    parser.add_argument("--input", action="append", default=[], metavar="NAME=FILE.npy", dest="inputs",
+                        help="an input; once for each")
+    parser.add_argument("--output-dir", type=Path, metavar="FOLDER", help="where each output is written as NAME.npy")
+    parser.add_argument("--threads", type=_count(0), default=0, metavar="N",
+                        help="at most so many; 0, the default: as many as there are cores")
+    parser.add_argument("--time", type=_count(1), metavar="N", dest="calls",
+                        help="the time of N calls, on random inputs if none are given")
+    parser.add_argument("--shape-set", type=_count(0), default=0, metavar="N",
+                        help="which set of shapes random inputs have: 0, the default, is the first")
+    parser.add_argument("--list", action="store_true", help="inputs, outputs, metadata and sets of shapes")
+    parser.add_argument("--verify", action="store_true",
+                        help="run the inputs that the file holds, and compare with its expected outputs")
+    parser.add_argument("--tolerance", type=float, metavar="X",
+                        help="the largest difference that --verify allows, as a part of the largest expected element")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _count(least: int) -> Any:
+    def count(text: str) -> int:
+        if not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"found {text}, expected a number from {least}")
+        return int(text)
+
+    return count
+
+
+def _run(options: argparse.Namespace) -> int:
+    model = load(options.model, threads=options.threads)
+    report: dict[str, Any] = {}
+    status = 0
+    if not (options.inputs or options.calls or options.verify):
+        options.list = True
+    if options.list:
+        report.update(_listed(model))
+    if options.verify:
+        compared = verify(model, options.tolerance)
+        report["verify"] = [one._asdict() for one in compared]
+        status = int(not compared or not all(one.matches for one in compared))
+    inputs: Any = None
+    if options.inputs:
+        inputs = _read_inputs(options.inputs)
+        report["outputs_found"] = _computed(model, inputs, options.output_dir)
+    elif options.output_dir is not None:
+        raise InputError("--output-dir needs inputs: --input NAME=FILE.npy")
+    if options.calls:
+        drawn_or_read = inputs if options.inputs else _drawn(model, options.shape_set)
+        report["time"] = _timed(model, drawn_or_read, options.calls)
+    print(json.dumps(report) if options.json else "\n".join(_lines(report)))
+    return status
+
+
+def _listed(model: Model) -> dict[str, Any]:
+    def port(one: Port) -> dict[str, Any]:
+        return {"name": one.name, "element": one.element, "shapes": one.shapes}
+
+    return {
+        "name": model.name, "made_by": model.made_by, "precision": model.precision, "metadata": model.metadata,
+        "instruction_set": model.instruction_set, "shape_sets": len(model.shape_sets),
+        "inputs": [port(one) for one in model.inputs], "outputs": [port(one) for one in model.outputs],
+    }
+
+
+def _read_inputs(given: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in given:
+        # What has no "=" in its file's name: an input's name may have one, as names of ONNX models do.
+        name, equals, file = text.rpartition("=")
+        if not equals or not name:
+            raise InputError(f"--input: found {text}, expected NAME=FILE.npy")
+        if name in found:
+            raise InputError(f"--input {name} is given twice")
+        try:
+            found[name] = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise InputError(f"--input {name}: {file} is no .npy file: {error}") from error
+    return found
+
+
+def _computed(model: Model, inputs: dict[str, Any], folder: Path | None) -> list[dict[str, Any]]:
+    outputs = model.run(inputs)
+    files: list[str] = []
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for port, output in zip(model.outputs, outputs):
+            name = re.sub(r"[^\w.-]", "_", port.name).lstrip(".") or "output"
+            if f"{name}.npy" in files:
+                name = f"{name}_{len(files)}"
+            np.save(folder / f"{name}.npy", output)
+            files.append(f"{name}.npy")
+    return [{"name": port.name, "element": port.element, "shape": output.shape,
+             **({"file": str(folder / files[place])} if folder is not None else {})}
+            for place, (port, output) in enumerate(zip(model.outputs, outputs))]
+
+
+def _drawn(model: Model, shape_set: int) -> list[np.ndarray[Any, Any]]:
+    """Random floats; integers are 0, which is a valid index of anything."""
+    if shape_set >= len(model.shape_sets):
+        raise InputError(f"--shape-set: found {shape_set}, expected one below {len(model.shape_sets)}")
+    random = np.random.RandomState(0)
+    return [random.random_sample(port.shapes[shape_set]).astype(port.dtype) if port.dtype.kind == "f"
+            else np.zeros(port.shapes[shape_set], port.dtype) for port in model.inputs]
+
+
+def _timed(model: Model, inputs: Any, calls: int) -> dict[str, Any]:
+    times = []
+    for call in range(-min(5, calls), calls):  # the first ones, which page the weights in, do not count
+        began = perf_counter()
+        model.run(inputs)
+        if call >= 0:
+            times.append(1e3 * (perf_counter() - began))
+    return {"calls": calls, "median_ms": median(times), "least_ms": min(times), "most_ms": max(times)}
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    """The report for people."""
+    lines = []
+    if "inputs" in report:
+        lines += [f"{key.replace('_', ' ')}: {report[key]}" for key in
+                  ("name", "made_by", "precision", "instruction_set")]
+        lines += [f"metadata {key}: {value}" for key, value in report["metadata"].items()]
+        for number in range(report["shape_sets"]):
+            lines.append(f"set of shapes {number}:")
+            lines += [f"  {kind} {port['name']}: {port['element']} {shown(port['shapes'][number])}"
+                      for kind in ("input", "output") for port in report[f"{kind}s"]]
+    for one in report.get("verify", ()):
+        lines.append(f"set {one['shape_set']}, {one['output']}: {'matches' if one['matches'] else 'DIFFERS'}, "
+                     f"difference {one['difference']:.2g}")
+    if report.get("verify") == []:
+        lines.append("the file holds nothing to verify with")
+    for one in report.get("outputs_found", ()):
+        lines.append(f"{one['name']}: {one['element']} {shown(one['shape'])}" + (
+            f" in {one['file']}" if "file" in one else ""))
+    if "time" in report:
+        time = report["time"]
+        lines.append(f"{time['calls']} calls: median {time['median_ms']:.3f} ms, {time['least_ms']:.3f} to "
+                     f"{time['most_ms']:.3f} ms")
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""The package beside a library that is made for the tests, and the real one where it is built.
+
+Runs on every Python that the package does: `python -m pytest --confcutdir=tests/runtime_package tests/runtime_package`
+needs nothing else of this checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "runtime"))
+VARIABLE = "NGRAPH_RUNTIME_LIBRARY"
+REAL = os.environ.get(VARIABLE)
+
+
+@pytest.fixture(scope="session")
+def fake_library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("fake") / "libngraph_runtime.so"
+    compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+    source = Path(__file__).with_name("fake_runtime.c")
+    subprocess.run([compiler, "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+                    f"-I{ROOT / 'runtime' / 'include'}", "-o", str(path), str(source)], check=True)
+    return str(path)
+
+
+@pytest.fixture
+def fake(fake_library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Makes the file of one of the fake library's models, by its word."""
+    monkeypatch.setenv(VARIABLE, fake_library)
+
+    def make(word: str) -> str:
+        path = tmp_path / f"{word}.ngraph"
+        path.write_text(word)
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def real_library() -> str:
+    if not REAL:
+        pytest.skip(f"{VARIABLE} names no built library")
+    return REAL
