@@ -10,6 +10,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent
@@ -82,6 +83,15 @@ class CMakeBuild(build_ext):
         return [os.path.join(self.build_lib, "ngraph_runtime", LIBRARY)]
 
 
+class Fresh(build_py):
+    """A module that is gone from the sources must not come from an earlier build."""
+
+    def run(self):
+        if not self.editable_mode:
+            shutil.rmtree(os.path.join(self.build_lib, "ngraph_runtime"), ignore_errors=True)
+        super().run()
+
+
 class AnyPython(bdist_wheel):
     """The library has nothing of Python: one wheel is for all versions."""
 
@@ -93,5 +103,5 @@ setup(
     version=version(),
     # An extension makes the wheel one of its platform.
     ext_modules=[Extension("ngraph_runtime._library", sources=[])],
-    cmdclass={"build_ext": CMakeBuild, "bdist_wheel": AnyPython},
+    cmdclass={"build_ext": CMakeBuild, "build_py": Fresh, "bdist_wheel": AnyPython},
 )

@@ -113,7 +113,7 @@ class Model:
         return shared_pool().submit(self.run, inputs, threads=threads, out=out)
 
     def _compute(self, values: Sequence[Any], threads: int, out: list[Array[Any, Any]] | None) -> list[Array[Any, Any]]:
-        """Measured: each line here is part of every call's time (tests/runtime_package/test_overhead.py)."""
+        """Each line here is part of every call's time, which `test_what_a_call_costs` measures."""
         arrays = []
         if len(values) != len(self._dtypes):
             raise self._wrong_count(len(values))

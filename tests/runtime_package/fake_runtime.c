@@ -18,7 +18,7 @@ struct ngraph_model {
   ngraph_status (*run)(const ngraph_model*, size_t, const void* const*, void* const*, int);
 };
 
-static const int64_t kTwo[] = {2}, kOne[] = {1}, k2x3[] = {2, 3}, k4x3[] = {4, 3};
+static const int64_t kTwo[] = {2}, kOne[] = {1}, k2x3[] = {2, 3}, k4x3[] = {4, 3}, kImage[] = {1, 3, 2, 2};
 static _Thread_local const char* last_error = "";
 static int live_models = 0;
 
@@ -99,6 +99,10 @@ static int make(ngraph_model* m, const char* word) {
     m->inputs = m->outputs = MOST_PORTS;
     for (size_t i = 0; i < MOST_PORTS; ++i)
       m->in[0][i] = m->out[0][i] = port(kElements[i], kElements[i], kBytes[i], 1, kTwo);
+    m->run = copies;
+  } else if (strcmp(word, "image") == 0) {
+    m->in[0][0] = port("image", "f32", 4, 4, kImage);
+    m->out[0][0] = port("scores", "f32", 4, 4, kImage);
     m->run = copies;
   } else if (strcmp(word, "probe") == 0) {
     m->in[0][0] = port("x", "f32", 4, 1, kTwo);
