@@ -8,8 +8,14 @@ function(ask_python code result)
   set(${result} "${answer}" PARENT_SCOPE)
 endfunction()
 
-# The kernels, compiled ahead of time: an object for each family and instruction set.
+# The kernels, compiled ahead of time: an object for each family and instruction set. NGRAPH_KERNEL_OBJECTS, a list of
+# files, is what another build has compiled.
 function(add_kernel_objects result)
+  if(NGRAPH_KERNEL_OBJECTS)
+    set_source_files_properties(${NGRAPH_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE)
+    set(${result} "${NGRAPH_KERNEL_OBJECTS}" PARENT_SCOPE)
+    return()
+  endif()
   # What compiles them decides about the objects as the sources do; the file is written anew only when that changes.
   ask_python("import sys, llvmlite, numba; print(sys.version, 'numba', numba.__version__, 'llvmlite', llvmlite.__version__)"
              KERNEL_COMPILER)

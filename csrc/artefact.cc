@@ -304,10 +304,12 @@ Artefact load_artefact(const std::string& path) {
   Artefact artefact{std::string(content(*meta), meta->bytes), set.name, {}};
   for (std::optional<ShapeSet>& each : found) {
     if (!each) fail(std::string("a set of shapes has no instructions for ") + set.name);
-    if (!same_ports(each->inputs, found.front()->inputs) || !same_ports(each->outputs, found.front()->outputs)) {
+    artefact.shape_sets.push_back(std::move(*each));
+    const ShapeSet& first = artefact.shape_sets.front();
+    const ShapeSet& last = artefact.shape_sets.back();
+    if (!same_ports(last.inputs, first.inputs) || !same_ports(last.outputs, first.outputs)) {
       fail("sets of shapes have different ports");
     }
-    artefact.shape_sets.push_back(std::move(*each));
   }
   return artefact;
 }

@@ -20,7 +20,6 @@ from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.package.artefact import Artefact
 from ngraph_mxnet.package.artefact_reader import load
-from ngraph_mxnet.targets.cpu.artefact import NOMINAL_THREADS
 
 TEAMS = (1, 2, 5)
 
@@ -64,7 +63,7 @@ def block_of(name: str) -> tuple[mx.gluon.HybridBlock, tuple[int, ...]]:
 
 def compiled(block: mx.gluon.HybridBlock, shapes: Mapping[str, tuple[int, ...]], isa: str) -> Any:
     graph, weights = WholeSymbol.of_block(block, shapes).graph(shapes, "CPU")
-    return ngraph_mxnet.compile(graph, "CPU", weights=weights, isa=isa, threads=NOMINAL_THREADS)
+    return ngraph_mxnet.compile(graph, "CPU", weights=weights, isa=isa)
 
 
 @pytest.mark.parametrize("name", ["conv", "lstm", "mobilenet0.25"])
@@ -88,7 +87,7 @@ def test_an_onnx_model_for_several_shapes(tmp_path: Path) -> None:
     found = exported(onnx_net(), tmp_path, x=[(1, 3, 8, 8), (4, 3, 8, 8)], metadata={"version": "3"},
                      with_references=True)
     assert [name for name, _ in found.programs[0].outputs] == ["y"] and found.metadata == {"version": "3"}
-    model = ngraph_mxnet.compile(onnx_net(), "CPU", threads=NOMINAL_THREADS)
+    model = ngraph_mxnet.compile(onnx_net(), "CPU")
     for shapes in (0, 1):
         program = of(found, isas_here()[0], shapes)
         inputs = random_inputs(program)

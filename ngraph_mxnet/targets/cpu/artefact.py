@@ -26,8 +26,6 @@ from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 from ngraph_mxnet.targets.cpu.program.validate import Validator
 
-NOMINAL_THREADS = 4
-"""For how many threads the work is cut: the runtime's team may have any number, which changes no result."""
 _ALIGNMENT, _SLACK = 64, 64
 _BF16 = ("avx512bf16",)
 
@@ -57,7 +55,9 @@ def artefact_programs(module: Module, isas: Sequence[str], *, bf16: bool = False
     chosen = chosen_isas(isas)
     for isa in chosen:
         winograd = config.get("NGRAPH_CPU_WINOGRAD") and (isa != "baseline" or len(chosen) == 1)
-        settings = Settings(isa, NOMINAL_THREADS, winograd=winograd, bf16=bf16 and isa == "avx512")
+        # The runtime's team may have any number of threads, which changes no result. But which algorithm is the fastest
+        # depends on it, and what is compiled in a process takes the same number.
+        settings = Settings(isa, config.threads(), winograd=winograd, bf16=bf16 and isa == "avx512")
         yield _program(module, settings)
 
 

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, NUMBERS
+from ngraph_mxnet.package.artefact import ISAS
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
 
 _PREFIX = "ng_"
 
@@ -28,7 +29,7 @@ def source(kernels: Sequence[str]) -> str:
     arguments = "char* const*, const std::int64_t*, const double*, std::int64_t, std::int64_t"
     declared = "\n".join(f"void {name}({arguments});" for name in kernels)
     named = "\n".join(f'    {{"{name}", {name}}},' for name in kernels)
-    sets = "\n".join(f'    {{"{isa}", {NUMBERS[isa]}, "{" ".join(needs)}"}},' for isa, needs in NEEDS.items())
+    sets = "\n".join(f'    {{"{isa}", {1 + ISAS.index(isa)}, "{" ".join(needs)}"}},' for isa, needs in NEEDS.items())
     return f"""#include "kernel_table.h"
 
 extern "C" {{

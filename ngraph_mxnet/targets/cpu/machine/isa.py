@@ -18,9 +18,6 @@ NEEDS: dict[Isa, tuple[str, ...]] = {"avx512": _V4, "avx2": _V3, "baseline": ()}
 """CPU features of each instruction set, best first: all that its kernels' compiler is told of, see
 `microkernels.target`. It may use any of them, and a virtual machine may lack any."""
 
-NUMBERS: dict[Isa, int] = {"baseline": 1, "avx2": 2, "avx512": 3}
-"""In files of compiled models: docs/artefact.md."""
-
 
 def supported(features: Mapping[str, bool]) -> list[Isa]:
     """The instruction sets that a CPU with `features` runs, best first."""
