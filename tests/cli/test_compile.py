@@ -1,0 +1,132 @@
+"""`python -m ngraph_mxnet compile`: every kind of model, what it tells, and what it says of mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+from ngraph_mxnet.cli.commands import main
+from ngraph_mxnet.package.artefact_reader import load
+
+GRAPH = """
+graph @small(%x: f32[2,3,5,6]) -> (f32[2,3,5,6]) {
+  %0: f32[2,3,5,6] = relu(%x)
+  return %0
+}
+"""
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(main, ["compile", *arguments])
+
+
+def succeeds(*arguments: str) -> Any:
+    result = command(*arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout) if "--json" in arguments else result.output
+
+
+def fails(*arguments: str) -> str:
+    result = command(*arguments)
+    assert result.exit_code in (1, 2) and not isinstance(result.exception, AssertionError)
+    return " ".join(result.output.replace("│", "").split())
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> str:
+    return str(tmp_path / "out.ngraph")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    weights = numpy_helper.from_array(np.ones((3, 4), np.float32), "w")
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Add", ["a", "b"], ["y"])]
+    x, b, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])
+               for name, size in (("x", 3), ("b", 4), ("y", 4)))
+    graph = helper.make_graph(nodes, "g", [x, b], [y], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), tmp_path / "model.onnx")
+    return str(tmp_path / "model.onnx")
+
+
+@pytest.fixture
+def symbol(tmp_path: Path) -> list[str]:
+    import mxnet as mx
+
+    mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc").save(str(tmp_path / "model-symbol.json"))
+    mx.nd.save(str(tmp_path / "model.params"), {"arg:fc_weight": mx.nd.ones((4, 3)), "arg:fc_bias": mx.nd.ones(4)})
+    return [str(tmp_path / "model-symbol.json"), "--params", str(tmp_path / "model.params")]
+
+
+def test_an_onnx_model_for_two_sets_of_shapes(model: str, out: str) -> None:
+    sets = "--shape x=1,3 --shape b=1,4 --shape x=2,3 --shape b=2,4".split()
+    found = succeeds(model, "-o", out, *sets, "--meta", "version=3", "--with-reference", "--json")
+    assert found["bytes"] == Path(out).stat().st_size and found["metadata"] == {"version": "3"}
+    assert [(one["shapes"], one["isa"]) for one in found["programs"]] == [
+        (number, isa) for number in (0, 1) for isa in ("avx512", "avx2", "baseline")]
+    assert found["programs"][3]["inputs"] == {"x": "f32[2,3]", "b": "f32[2,4]"}
+    assert found["programs"][3]["outputs"] == {"y": "f32[2,4]"} and found["references"] == 2
+    assert all(one["constant_bytes"] and one["instructions"] for one in found["programs"])
+    assert len(load(out).programs) == 6 and load(out).name == "out"
+
+
+def test_the_table_and_show(model: str, out: str) -> None:
+    text = succeeds(model, "-o", out, "--shape", "x=1,3", "--shape", "b=1,4", "--isa", "avx2,baseline", "--meta",
+                    "by=[red]me")
+    assert "f32[1,3]" in text and "avx2" in text and "avx512" not in text and "by: [red]me" in text
+    result = CliRunner().invoke(main, ["show", out])
+    assert result.exit_code == 0 and result.output == text
+    Path(out).write_bytes(Path(out).read_bytes()[:-1])
+    result = CliRunner().invoke(main, ["show", out])
+    assert result.exit_code == 1 and "cut off" in result.output
+
+
+def test_a_symbol(symbol: list[str], out: str) -> None:
+    found = succeeds(*symbol, "-o", out, "--shape", "data=2,3", "--json")
+    assert found["programs"][0]["inputs"] == {"data": "f32[2,3]"}
+    assert found["programs"][0]["outputs"] == {"fc_output": "f32[2,4]"}
+
+
+def test_a_graph(tmp_path: Path, out: str) -> None:
+    (tmp_path / "graph.ngraph").write_text(GRAPH)
+    assert "f32[2,3,5,6]" in succeeds(str(tmp_path / "graph.ngraph"), "-o", out)
+    assert "those of a graph are in its types" in fails(str(tmp_path / "graph.ngraph"), "-o", out, "--shape", "x=1")
+
+
+def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
+    (tmp_path / "graph.ngraph").write_text(GRAPH)
+    assert "No such file" in fails(str(tmp_path / "graph.ngraph"), "-o", str(tmp_path / "none" / "out.ngraph"))
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("--shape x=1,3 --shape x=2,3 --shape b=2,4", "set 1 of shapes and the first one differ in b"),
+    ("--shape x=1,3 --shape x=1,3", "set 1 of shapes is there twice"),
+    ("--shape x=1,3", "b"),
+    ("--shape x=a", "expected NAME=D,D,..."),
+    ("--isa avx9", "found avx9, expected some of baseline,avx2,avx512"),
+    ("--meta version", "expected KEY=VALUE"),
+    ("--precision int8", "int8"),
+    ("--dtype x=int8 --shape x=1,3 --shape b=1,4", "weights and dtypes are for symbols"),
+    ("--shape x=1,3 --shape b=1,4 --params PARAMS", "--params is for symbols"),
+])
+def test_mistakes(arguments: str, message: str, model: str, out: str, tmp_path: Path) -> None:
+    (tmp_path / "w.params").touch()
+    given = arguments.replace("PARAMS", str(tmp_path / "w.params")).split()
+    assert message in fails(model, "-o", out, *given)
+    assert not Path(out).exists()
+
+
+def test_what_a_symbol_needs(symbol: list[str], out: str) -> None:
+    assert "the shapes of the inputs are missing" in fails(*symbol, "-o", out)
+    assert "a symbol needs its weights" in fails(symbol[0], "-o", out, "--shape", "data=1,3")
+
+
+def test_another_backend_makes_none(model: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_BACKEND", "INTERPRETER")
+    assert "such as do: CPU" in fails(model, "-o", out, "--shape", "x=1,3", "--shape", "b=1,4")
