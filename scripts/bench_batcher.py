@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import outputs
 
 SHAPE = (3, 32, 32)
 Call = Callable[[np.ndarray], Any]
@@ -92,9 +93,8 @@ def rows_per_second(call: Call, inputs: list[np.ndarray], seconds: float) -> flo
 
 
 def difference(alone: Call, batcher: Call, inputs: list[np.ndarray]) -> float:
-    """The largest of a row in a batch from the row alone, relative to the largest value."""
-    expected = np.concatenate([alone(x) for x in inputs])
-    return float(abs(batcher(np.concatenate(inputs)) - expected).max() / abs(expected).max())
+    """Of rows in a batch from the rows alone."""
+    return outputs.difference(batcher(np.concatenate(inputs)), np.concatenate([alone(x) for x in inputs]))
 
 
 def main() -> int:
@@ -135,10 +135,7 @@ def main() -> int:
         ratios = [taken[name] / taken[one] for taken in rounds]
         print(f"{name:<30} {median(taken[name] for taken in rounds):>8.0f} {median(ratios):>6.2f} {min(ratios):>6.2f} "
               f"{max(ratios):>6.2f}")
-    if max(errors) > options.tolerance:
-        print(f"error: outputs differ by {max(errors):.1e}", file=sys.stderr)
-        return 1
-    return 0
+    return outputs.status(errors, options.tolerance)
 
 
 if __name__ == "__main__":
