@@ -219,6 +219,7 @@ Instruction read_instruction(Reader* reader, const std::vector<std::string>& tex
   instruction.floats = reader->numbers<double>(floats);
   instruction.kernel = find_kernel(instruction.name.c_str());
   if (instruction.kernel == nullptr) fail("this library has no kernel '" + instruction.name + "': update it");
+  if (!runs_kernel(instruction.name)) throw CpuError("this CPU does not run the kernel '" + instruction.name + "'");
   return instruction;
 }
 
@@ -260,17 +261,32 @@ bool same_ports(const std::vector<NamedSpec>& a, const std::vector<NamedSpec>& b
   });
 }
 
-// The best instruction set that this CPU runs and the file has: the first of those that are at least as modest as the
-// CPU's, or as what the user asks for.
-const InstructionSet& choose(const std::vector<Section>& sections) {
-  const InstructionSet* const best = &best_instruction_set();
-  for (const InstructionSet* set = best; set != kInstructionSets + kInstructionSetCount; ++set) {
-    for (const Section& section : sections) {
-      if (section.kind == kProgram && section.instruction_set == set->number && runs(*set)) return *set;
+// The programs of one instruction set, by their set of shapes. Throws CpuError if a kernel needs more than that.
+std::vector<ShapeSet> read_shape_sets(const std::vector<Section>& sections, const InstructionSet& set,
+                                      const Section& data, const std::shared_ptr<const Mapping>& file) {
+  std::vector<std::optional<ShapeSet>> found;
+  for (const Section& section : sections) {
+    if (section.kind != kProgram || section.instruction_set != set.number) continue;
+    const char* const content = file->data() + section.offset;
+    check(content, section.bytes, section.hash, section.str());
+    if (section.shapes >= kMostSections) fail(section.str() + " has the number " + std::to_string(section.shapes));
+    if (section.shapes >= found.size()) found.resize(section.shapes + 1);
+    if (found[section.shapes]) fail(section.str() + " is there twice");
+    try {
+      found[section.shapes] = read_program(Reader(content, section.bytes, section.str()), data, file);
+    } catch (const std::invalid_argument& error) {
+      fail(section.str() + ": " + error.what());
     }
   }
-  throw CpuError(std::string("the file has no instructions for ") + best->name +
-                 " or less: compile the model with --isa, for this CPU");
+  std::vector<ShapeSet> sets;
+  for (std::optional<ShapeSet>& each : found) {
+    if (!each) fail(std::string("a set of shapes has no instructions for ") + set.name);
+    sets.push_back(std::move(*each));
+    if (!same_ports(sets.back().inputs, sets.front().inputs) || !same_ports(sets.back().outputs, sets.front().outputs)) {
+      fail("sets of shapes have different ports");
+    }
+  }
+  return sets;
 }
 
 }  // namespace
@@ -286,32 +302,18 @@ Artefact load_artefact(const std::string& path) {
     if (section.kind == kMeta && std::exchange(meta, &section) != nullptr) fail("there are two META");
   }
   if (data == nullptr || meta == nullptr) fail("a section is missing");
-  const InstructionSet& set = choose(sections);
-  std::vector<std::optional<ShapeSet>> found;
-  for (const Section& section : sections) {
-    const bool own = section.kind == kProgram && section.instruction_set == set.number;
-    if (section.kind == kReference || (section.kind == kProgram && !own)) continue;
-    check(content(section), section.bytes, section.hash, section.str());
-    if (!own) continue;
-    if (section.shapes >= kMostSections) fail(section.str() + " has the number " + std::to_string(section.shapes));
-    if (section.shapes >= found.size()) found.resize(section.shapes + 1);
+  for (const Section* section : {meta, data}) check(content(*section), section->bytes, section->hash, section->str());
+  const InstructionSet* const best = &best_instruction_set();
+  for (const InstructionSet* set = best; set != kInstructionSets + kInstructionSetCount; ++set) {
+    if (!runs(*set)) continue;
     try {
-      found[section.shapes] = read_program(Reader(content(section), section.bytes, section.str()), *data, file);
-    } catch (const std::invalid_argument& error) {
-      fail(section.str() + ": " + error.what());
+      std::vector<ShapeSet> found = read_shape_sets(sections, *set, *data, file);
+      if (!found.empty()) return {std::string(content(*meta), meta->bytes), set->name, std::move(found)};
+    } catch (const CpuError&) {  // a more modest one may do
     }
   }
-  Artefact artefact{std::string(content(*meta), meta->bytes), set.name, {}};
-  for (std::optional<ShapeSet>& each : found) {
-    if (!each) fail(std::string("a set of shapes has no instructions for ") + set.name);
-    artefact.shape_sets.push_back(std::move(*each));
-    const ShapeSet& first = artefact.shape_sets.front();
-    const ShapeSet& last = artefact.shape_sets.back();
-    if (!same_ports(last.inputs, first.inputs) || !same_ports(last.outputs, first.outputs)) {
-      fail("sets of shapes have different ports");
-    }
-  }
-  return artefact;
+  throw CpuError(std::string("the file has no instructions for ") + best->name +
+                 " or less that this CPU runs: compile the model with --isa, for this CPU");
 }
 
 }  // namespace ngraph_mxnet

@@ -10,19 +10,28 @@
 #include "cpu_features.h"
 
 namespace ngraph_mxnet {
+namespace {
+
+bool has(const std::string& feature) {
+  static const auto features = cpu_features();  // to ask the CPU takes tens of microseconds in a virtual machine
+  return std::find(features.begin(), features.end(), std::make_pair(feature, true)) != features.end();
+}
+
+}  // namespace
 
 Kernel find_kernel(const char* name) {
   const NamedKernel* const end = kKernels + kKernelCount;
-  const auto before = [](const NamedKernel& kernel, const char* wanted) { return std::strcmp(kernel.name, wanted) < 0; };
+  const auto before = [](const NamedKernel& one, const char* other) { return std::strcmp(one.name, other) < 0; };
   const NamedKernel* const found = std::lower_bound(kKernels, end, name, before);
   return found == end || std::strcmp(found->name, name) != 0 ? nullptr : found->kernel;
 }
 
+bool runs_kernel(const std::string& name) { return name.find("_bf16__") == std::string::npos || has("avx512bf16"); }
+
 bool runs(const InstructionSet& set) {
-  static const auto features = cpu_features();  // to ask the CPU takes tens of microseconds in a virtual machine
   std::istringstream needs(set.needs);
   for (std::string need; needs >> need;) {
-    if (std::find(features.begin(), features.end(), std::make_pair(need, true)) == features.end()) return false;
+    if (!has(need)) return false;
   }
   return true;
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <string>
 
 #include "program.h"
 
@@ -25,6 +27,9 @@ extern const std::size_t kInstructionSetCount;
 
 // Null if there is none.
 Kernel find_kernel(const char* name);
+
+// Whether this CPU runs the kernel, if it runs the kernel's instruction set: those of bf16 need more.
+bool runs_kernel(const std::string& name);
 
 // The best that this CPU runs, or that NGRAPH_CPU_ISA names. Throws std::invalid_argument if the CPU lacks that.
 const InstructionSet& best_instruction_set();

@@ -87,7 +87,9 @@ class Runs {
 
  private:
   static const void* checked(const void* data, const ngraph_port& port, const char* role) {
-    if (data == nullptr && port.bytes > 0) throw std::invalid_argument(std::string(role) + " " + port.name + " is null");
+    if (data == nullptr && port.bytes > 0) {
+      throw std::invalid_argument(std::string(role) + " " + port.name + " is null");
+    }
     if (reinterpret_cast<std::uintptr_t>(data) % port.element_bytes != 0) {
       throw std::invalid_argument(std::string(role) + " " + port.name + " is not aligned to its elements of " +
                                   std::to_string(port.element_bytes) + " bytes");
