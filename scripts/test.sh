@@ -30,11 +30,10 @@ if command -v shellcheck >/dev/null; then
     shellcheck -x scripts/*.sh .ci/run
 fi
 
-say "the runtime library, of the kernels that the package's build has compiled"
-objects=("$root"/build/cmake-*/*_{avx512,avx2,baseline}.o)
-PATH="$venv/bin:$PATH" cmake -S runtime -B build/runtime -DPython_EXECUTABLE="$venv/bin/python" \
-    "-DNGRAPH_KERNEL_OBJECTS=$(IFS=';'; echo "${objects[*]}")" >/dev/null
-PATH="$venv/bin:$PATH" cmake --build build/runtime --parallel 2 >/dev/null
+say "the runtime library"
+export PATH=$venv/bin:$PATH
+cmake -S runtime -B build/runtime -G Ninja -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
+cmake --build build/runtime >/dev/null
 export NGRAPH_RUNTIME_LIBRARY=$root/build/runtime/libngraph_runtime.so
 
 # pytest runs in tests/, where no folder ngraph_mxnet can hide the installed package, also in tests that start

@@ -7,7 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # What the package is built from: it is copied apart for the build and hashed to see whether a build is out of date.
 # Optional ones may be missing.
 package_sources=(pyproject.toml setup.py CMakeLists.txt MANIFEST.in README.md LICENSE ngraph_mxnet_autoload.pth
-    ngraph_mxnet ngraph_mxnet_autoload csrc)
+    ngraph_mxnet ngraph_mxnet_autoload csrc cmake)
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 
