@@ -1,6 +1,7 @@
 #include "artefact.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -16,6 +17,8 @@
 #include "aligned_buffer.h"
 #include "content_hash.h"
 #include "kernel_table.h"
+#include "places.h"
+#include "team.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -24,8 +27,9 @@ constexpr std::string_view kMagic = "ngraph artefact\n";
 constexpr std::uint32_t kFormat = 1;
 constexpr std::size_t kHeader = 64, kEntry = 64, kMostSections = 4096;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
+constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr std::uint32_t kRequired = 1;  // flag
-enum Kind : std::uint32_t { kMeta = 1, kData = 2, kProgram = 3, kReference = 4 };
+enum Kind : std::uint32_t { kMeta = 1, kData = 2, kProgram = 3, kReference = 4, kChecks = 5 };
 
 [[noreturn]] void fail(const std::string& why) { throw FormatError(why); }
 
@@ -43,7 +47,9 @@ class Mapping {
     }
     const int error = known ? errno : EIO;
     close(file);
-    if (known && !S_ISREG(status.st_mode)) throw std::system_error(EINVAL, std::generic_category(), path + " is no file");
+    if (known && !S_ISREG(status.st_mode)) {
+      throw std::system_error(EINVAL, std::generic_category(), path + " is no file");
+    }
     if (bytes_ > 0 && data_ == MAP_FAILED) throw std::system_error(error, std::generic_category(), path);
   }
   ~Mapping() {
@@ -125,8 +131,30 @@ const ContentHasher& hasher() {
   return made;
 }
 
+std::size_t pieces_of(std::size_t bytes) { return (bytes + kPiece - 1) / kPiece; }
+
+Hash128 hash_of_piece(const char* data, std::size_t bytes, std::size_t piece) {
+  return hasher()(data + piece * kPiece, std::min(kPiece, bytes - piece * kPiece));
+}
+
+// Whether the pieces have these hashes, as far as they are wanted. By all cores: it is most of what loading takes.
+bool pieces_have(const char* data, std::size_t bytes, const std::vector<Hash128>& hashes,
+                 const std::vector<bool>& wanted) {
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> same{true};
+  run_on_team(usable_cores(), [&](int, int) {
+    for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
+      if (wanted[i] && hash_of_piece(data, bytes, i) != hashes[i]) same = false;
+    }
+  });
+  return same;
+}
+
 void check(const char* data, std::size_t bytes, const Hash128& expected, const std::string& what) {
-  if (hasher()(data, bytes) != expected) fail(what + " is damaged: its check is another");
+  std::vector<Hash128> hashes(pieces_of(bytes));
+  for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = hash_of_piece(data, bytes, i);
+  const std::size_t size = hashes.size() * sizeof(Hash128);
+  if (hasher()(hashes.data(), size) != expected) fail(what + " is damaged: its check is another");
 }
 
 struct Section {
@@ -136,8 +164,8 @@ struct Section {
   std::uint32_t instruction_set, shapes;
 
   std::string str() const {
-    static constexpr const char* kNames[] = {"section", "META", "DATA", "PROGRAM", "REFERENCE"};
-    return std::string(kind <= kReference ? kNames[kind] : "section") + " at " + std::to_string(offset);
+    static constexpr const char* kNames[] = {"section", "META", "DATA", "PROGRAM", "REFERENCE", "CHECKS"};
+    return std::string(kind <= kChecks ? kNames[kind] : "section") + " at " + std::to_string(offset);
   }
 };
 
@@ -177,7 +205,7 @@ std::vector<Section> read_sections(const Mapping& file) {
         section.bytes > file.bytes() - section.offset) {
       fail(section.str() + " lies outside of the file");
     }
-    const bool known = section.kind >= kMeta && section.kind <= kReference;
+    const bool known = section.kind >= kMeta && section.kind <= kChecks;
     if (!known && (section.flags & kRequired) != 0) fail("the file needs a newer library: update it");
     if (known) sections.push_back(section);
   }
@@ -282,11 +310,33 @@ std::vector<ShapeSet> read_shape_sets(const std::vector<Section>& sections, cons
   for (std::optional<ShapeSet>& each : found) {
     if (!each) fail(std::string("a set of shapes has no instructions for ") + set.name);
     sets.push_back(std::move(*each));
-    if (!same_ports(sets.back().inputs, sets.front().inputs) || !same_ports(sets.back().outputs, sets.front().outputs)) {
+    const ShapeSet& first = sets.front();
+    const ShapeSet& last = sets.back();
+    if (!same_ports(last.inputs, first.inputs) || !same_ports(last.outputs, first.outputs)) {
       fail("sets of shapes have different ports");
     }
   }
   return sets;
+}
+
+// The pieces of DATA that these programs read.
+void check_data(const Mapping& file, const Section& data, const Section* checks, const std::vector<ShapeSet>& sets) {
+  const char* const content = file.data() + data.offset;
+  if (checks == nullptr) return check(content, data.bytes, data.hash, data.str());
+  std::vector<Hash128> hashes(pieces_of(data.bytes));
+  const std::size_t bytes = hashes.size() * sizeof(Hash128);
+  const char* const told = file.data() + checks->offset;
+  if (checks->bytes != bytes || hasher()(told, bytes) != data.hash) fail(checks->str() + " is damaged");
+  if (bytes > 0) std::memcpy(hashes.data(), told, bytes);
+  std::vector<bool> wanted(hashes.size());
+  for (const ShapeSet& set : sets) {
+    for (const Constant& constant : set.program->constants()) {
+      const std::size_t first = static_cast<std::size_t>(constant.data - content);
+      const std::size_t last = std::min((first + constant.bytes) / kPiece, wanted.size() - 1);
+      std::fill(wanted.begin() + first / kPiece, wanted.begin() + last + 1, true);
+    }
+  }
+  if (!pieces_have(content, data.bytes, hashes, wanted)) fail(data.str() + " is damaged");
 }
 
 }  // namespace
@@ -297,18 +347,23 @@ Artefact load_artefact(const std::string& path) {
   const auto content = [&](const Section& section) { return file->data() + section.offset; };
   const Section* data = nullptr;
   const Section* meta = nullptr;
+  const Section* checks = nullptr;
   for (const Section& section : sections) {
     if (section.kind == kData && std::exchange(data, &section) != nullptr) fail("there are two DATA");
     if (section.kind == kMeta && std::exchange(meta, &section) != nullptr) fail("there are two META");
+    if (section.kind == kChecks) checks = &section;
+    if (section.kind == kReference) check(content(section), section.bytes, section.hash, section.str());
   }
   if (data == nullptr || meta == nullptr) fail("a section is missing");
-  for (const Section* section : {meta, data}) check(content(*section), section->bytes, section->hash, section->str());
+  check(content(*meta), meta->bytes, meta->hash, meta->str());
   const InstructionSet* const best = &best_instruction_set();
   for (const InstructionSet* set = best; set != kInstructionSets + kInstructionSetCount; ++set) {
     if (!runs(*set)) continue;
     try {
       std::vector<ShapeSet> found = read_shape_sets(sections, *set, *data, file);
-      if (!found.empty()) return {std::string(content(*meta), meta->bytes), set->name, std::move(found)};
+      if (found.empty()) continue;
+      check_data(*file, *data, checks, found);
+      return {std::string(content(*meta), meta->bytes), set->name, std::move(found)};
     } catch (const CpuError&) {  // a more modest one may do
     }
   }

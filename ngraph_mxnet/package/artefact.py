@@ -29,6 +29,8 @@ SECTION = struct.Struct("<IIQQ16sII16x")
 REQUIRED = 1
 """The flag of a section that every reader must know."""
 ALIGNMENT, DATA_ALIGNMENT = 64, 4096
+PIECE = 1 << 20
+"""Bytes that are checked at once."""
 AFTER = 64
 """Bytes after an array that belong to none: a kernel's last vector may reach into them."""
 
@@ -44,6 +46,7 @@ class Kind(IntEnum):
     DATA = 2
     PROGRAM = 3
     REFERENCE = 4
+    CHECKS = 5
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,15 @@ def check_key() -> bytes:
 
 def check(content: bytes | memoryview) -> bytes:
     """16 bytes that tell damage, not intent."""
+    return _hash(checks(content))
+
+
+def checks(content: bytes | memoryview) -> bytes:
+    """Those of the pieces, 16 bytes each."""
+    return b"".join(_hash(content[at:at + PIECE]) for at in range(0, len(content), PIECE))
+
+
+def _hash(content: bytes | memoryview) -> bytes:
     import ngraph_mxnet._core as _core
 
     found: bytes = _core.content_hash128(np.frombuffer(content, np.uint8), check_key())
@@ -175,13 +187,14 @@ def _parts(artefact: Artefact) -> Iterable[bytes]:
         sections += [(Kind.PROGRAM, ISAS.index(program.isa) + 1, program.shapes, _program(program, data))
                      for program in artefact.programs]
         sections += [(Kind.REFERENCE, 0, 0, _reference(one)) for one in artefact.references]
-        sections += [(Kind.DATA, 0, 0, data.content())]
+        content = data.content()
+        sections += [(Kind.CHECKS, 0, 0, checks(content)), (Kind.DATA, 0, 0, content)]
         if len(sections) > MOST_SECTIONS:
             raise PackageError(f"{len(sections)} sections, at most {MOST_SECTIONS}: give fewer sets of shapes")
         position, table, contents = HEADER.size + SECTION.size * len(sections), b"", []
         for kind, isa, shapes, content in sections:
             offset = _up(position, DATA_ALIGNMENT if kind is Kind.DATA else ALIGNMENT)
-            flags = 0 if kind is Kind.REFERENCE else REQUIRED
+            flags = 0 if kind in (Kind.REFERENCE, Kind.CHECKS) else REQUIRED
             table += SECTION.pack(kind, flags, offset, len(content), check(content), isa, shapes)
             contents += [bytes(offset - position), content]
             position = offset + len(content)

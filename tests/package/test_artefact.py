@@ -29,6 +29,9 @@ from ngraph_mxnet.package.artefact import (
     check,
     check_key,
 )
+from ngraph_mxnet.package.artefact import (
+    checks as checks_of,
+)
 from ngraph_mxnet.package.artefact_reader import is_artefact, load, read
 from ngraph_mxnet.runtime.artefact import make_artefact
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -60,6 +63,12 @@ def small() -> Artefact:
 SMALL = small().to_bytes()
 
 
+def rows_of(content: bytes) -> list[tuple[Any, ...]]:
+    """The section table."""
+    return [SECTION.unpack_from(content, HEADER.size + number * SECTION.size)
+            for number in range(struct.unpack_from("<I", content, 20)[0])]
+
+
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
     written = small()
     written.save(tmp_path / "m.ngraph")
@@ -80,12 +89,12 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
 
 
 def test_bytes_are_as_documented() -> None:
-    rows = [SECTION.unpack_from(SMALL, HEADER.size + number * SECTION.size)
-            for number in range(struct.unpack_from("<I", SMALL, 20)[0])]
-    assert [row[0] for row in rows] == [Kind.META, *[Kind.PROGRAM] * 3, Kind.REFERENCE, Kind.DATA]
-    assert [row[5] for row in rows] == [0, 3, 2, 1, 0, 0]
-    assert all(row[1] == (0 if row[0] == Kind.REFERENCE else REQUIRED) for row in rows)
-    data = rows[-1]
+    rows = rows_of(SMALL)
+    assert [row[0] for row in rows] == [Kind.META, *[Kind.PROGRAM] * 3, Kind.REFERENCE, Kind.CHECKS, Kind.DATA]
+    assert [row[5] for row in rows] == [0, 3, 2, 1, 0, 0, 0]
+    assert all(row[1] == (0 if row[0] in (Kind.REFERENCE, Kind.CHECKS) else REQUIRED) for row in rows)
+    checks, data = rows[-2:]
+    assert SMALL[checks[2]:checks[2] + checks[3]] == checks_of(SMALL[data[2]:data[2] + data[3]])
     assert data[2] % 4096 == 0 and data[2] + data[3] == len(SMALL) and not data[3] % ALIGNMENT
     for program in read(SMALL).programs:
         for array in program.constants:
@@ -225,8 +234,8 @@ def sealed(content: bytes) -> bytes:
 def test_every_changed_byte_of_content_is_found(position: int, difference: int) -> None:
     content = bytearray(SMALL)
     content[position] ^= difference
-    rows = [SECTION.unpack_from(SMALL, HEADER.size + number * SECTION.size) for number in range(6)]
-    checked = position < HEADER.size + 6 * SECTION.size or any(
+    rows = rows_of(SMALL)
+    checked = position < HEADER.size + len(rows) * SECTION.size or any(
         row[2] <= position < row[2] + row[3] for row in rows)
     if checked:
         with pytest.raises(PackageError):
