@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import weakref
+from pathlib import Path
 
 import pytest
-from mxnet_helpers import backend, bound, close, fill, mx, needs_library, run_script
+from mxnet_helpers import backend, bound, close, fill, mx, needs_library
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "alternate_shapes.py"
 
 pytestmark = needs_library
 
@@ -111,59 +117,11 @@ def test_parameters_that_are_others():
     assert to(smaller, 5) is not executor
 
 
-GROWTH = """
-import sys
-import mxnet as mx
-from mxnet.gluon import nn
-
-way = sys.argv[1]
-CALLS = 4000
-
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
-
-class Net(nn.HybridSequential):
-    def hybrid_forward(self, F, x):
-        x = super().hybrid_forward(F, x)
-        # MXNet keeps linalg_inverse.
-        return F.broadcast_mul(x, F.sum(F.linalg_inverse(F.one_hot(F.arange(8), depth=8) * 2)).reshape((1, 1)))
-
-net = Net() if way == "mixed" else nn.HybridSequential()
-for _ in range(6):
-    net.add(nn.Dense(8, in_units=8, flatten=False))
-net.initialize()
-images = [mx.nd.ones((rows, 8)) for rows in (2, 3)]
-if way == "module":
-    module = mx.mod.Module(net(mx.sym.var("data")), ["data"], None)
-    module.bind([("data", (3, 8))], for_training=False)
-    module.init_params()
-    batches = [mx.io.DataBatch([image], provide_data=[("data", image.shape)]) for image in images]
-    def call(turn):
-        module.forward(batches[turn % 2], is_train=False)
-        module.get_outputs()[0].wait_to_read()
-elif way == "reshape":
-    executor = net(mx.sym.var("data")).simple_bind(mx.cpu(), data=(3, 8), grad_req="null")
-    def call(turn):
-        global executor
-        executor = executor.reshape(data=(2 + turn % 2, 8), partial_shaping=True, allow_up_sizing=True)
-        executor.forward()[0].wait_to_read()
-else:
-    net.hybridize(static_alloc=way == "static", static_shape=way == "static")
-    def call(turn):
-        net(images[turn % 2]).wait_to_read()
-for turn in range(1000):
-    call(turn)
-before = resident()
-for turn in range(CALLS):
-    call(turn)
-print((resident() - before) / CALLS)
-"""
-
-
 @pytest.mark.parametrize("way", ["plain", "static", "mixed", "module", "reshape"])
-def test_shapes_that_take_turns_leave_no_memory_behind(way, tmp_path):
+def test_shapes_that_take_turns_leave_no_memory_behind(way):
     """MXNet leaves 800 bytes a call and more, where an op is asked for shapes at each change of them."""
-    run = run_script(GROWTH.replace("sys.argv[1]", repr(way)), tmp_path, "NGRAPH")
-    assert run.returncode == 0, run.stderr
-    assert float(run.stdout) < 200
+    command = [sys.executable, SCRIPT, "--way", way, "--backend", "NGRAPH", "--calls", "4000", "--warm", "25",
+               "--growth", "200"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
