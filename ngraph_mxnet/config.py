@@ -277,10 +277,15 @@ def logger(name: str) -> logging.Logger:
     return logging.getLogger(name)
 
 
+_RUNTIME = "NGRAPH_RUNTIME_"
+"""What the names of ngraph-runtime's variables begin with."""
+
+
 def warn_of_misspelt() -> None:
     """Warn once of each variable that is set and whose name is nearly one of ours."""
     for name in sorted(os.environ):
-        if name.startswith("NGRAPH_") and name not in VARIABLES and name not in _warned:
+        ours = name.startswith("NGRAPH_") and not name.startswith(_RUNTIME)
+        if ours and name not in VARIABLES and name not in _warned:
             _warned.add(name)
             meant = difflib.get_close_matches(name, VARIABLES, 1)
             if meant:

@@ -131,3 +131,21 @@ def test_damage_is_refused(real_library: str, tmp_path: Path) -> None:
         except ModelError:
             refused += 1
     assert refused > 250  # what lies between sections is nothing
+
+
+def test_a_program_in_c(real_library: str, tmp_path: Path) -> None:
+    """examples/c/classify.c finds the classes that Python finds."""
+    block = vision.mobilenet0_25(classes=20)
+    block.initialize(mx.init.Xavier())
+    ngraph_mxnet.export(block, tmp_path / "m.ngraph", data=(1, 3, 64, 64))
+    pixels = np.random.default_rng(4).integers(0, 256, (64, 64, 3), np.uint8)
+    (tmp_path / "image.ppm").write_bytes(b"P6\n64 64\n255\n" + pixels.tobytes())
+    program, folder, root = tmp_path / "classify", Path(real_library).parent, Path(__file__).parents[2]
+    subprocess.run(["cc", "-std=c11", f"-I{root}/runtime/include", "-o", program, f"{root}/examples/c/classify.c",
+                    f"-L{folder}", "-lngraph_runtime", f"-Wl,-rpath,{folder}"], check=True)
+    done = subprocess.run([program, tmp_path / "m.ngraph", tmp_path / "image.ppm"], capture_output=True, text=True,
+                          check=True)
+    found = [int(line.split()[0]) for line in done.stdout.splitlines()]
+    x = (pixels / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
+    scores = ngraph_runtime.load(tmp_path / "m.ngraph")(x.transpose(2, 0, 1)[None].astype(np.float32))[0][0]
+    assert found == np.argsort(-scores)[:5].tolist()
