@@ -47,3 +47,18 @@ function(add_kernel_objects result)
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
   set(${result} "${objects}" PARENT_SCOPE)
 endfunction()
+
+# A source with the table of these objects' kernels (csrc/kernel_table.h).
+function(add_kernel_table result)
+  set(table "${CMAKE_CURRENT_BINARY_DIR}/kernel_names.cc")
+  add_custom_command(
+    OUTPUT "${table}"
+    COMMAND "${Python_EXECUTABLE}" -m ngraph_mxnet.targets.cpu.kernel_table --nm "${CMAKE_NM}" --output "${table}"
+            ${ARGN}
+    DEPENDS ${ARGN} ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/kernel_table.py
+            ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/machine/isa.py
+    WORKING_DIRECTORY "${NGRAPH_ROOT}"
+    COMMENT "Writing the table of kernels"
+    VERBATIM)
+  set(${result} "${table}" PARENT_SCOPE)
+endfunction()

@@ -151,10 +151,7 @@ bool pieces_have(const char* data, std::size_t bytes, const std::vector<Hash128>
 }
 
 void check(const char* data, std::size_t bytes, const Hash128& expected, const std::string& what) {
-  std::vector<Hash128> hashes(pieces_of(bytes));
-  for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = hash_of_piece(data, bytes, i);
-  const std::size_t size = hashes.size() * sizeof(Hash128);
-  if (hasher()(hashes.data(), size) != expected) fail(what + " is damaged: its check is another");
+  if (check_of(data, bytes) != expected) fail(what + " is damaged: its check is another");
 }
 
 struct Section {
@@ -340,6 +337,12 @@ void check_data(const Mapping& file, const Section& data, const Section* checks,
 }
 
 }  // namespace
+
+Hash128 check_of(const void* data, std::size_t bytes) {
+  std::vector<Hash128> hashes(pieces_of(bytes));
+  for (std::size_t i = 0; i < hashes.size(); ++i) hashes[i] = hash_of_piece(static_cast<const char*>(data), bytes, i);
+  return hasher()(hashes.data(), hashes.size() * sizeof(Hash128));
+}
 
 Artefact load_artefact(const std::string& path) {
   const auto file = std::make_shared<const Mapping>(path);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "content_hash.h"
 #include "program.h"
 #include "tensor_spec.h"
 
@@ -44,5 +45,8 @@ class CpuError : public std::runtime_error {
 // The weights stay in the file, which is mapped as long as one of the programs lives.
 // Throws std::system_error where the file can't be read, FormatError and CpuError.
 Artefact load_artefact(const std::string& path);
+
+// The check of a content, as the file has it of its sections, and of the weights it was made of.
+Hash128 check_of(const void* data, std::size_t bytes);
 
 }  // namespace ngraph_mxnet

@@ -90,7 +90,7 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<cons
 
 Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs, ArrayHolder* holder) {
   if (prepare_ == nullptr) return nullptr;
-  return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed) {
+  return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed, const PreparedSets::Hashes&) {
     if (!cached_) return prepare(fixed);
     std::vector<const char*> pointers;
     for (const InputTensor& input : fixed) pointers.push_back(input.data);

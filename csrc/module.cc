@@ -12,6 +12,7 @@
 #include <pybind11/stl.h>
 
 #include "array_view.h"
+#include "artefact_module.h"
 #include "compile_cache.h"
 #include "content_hash.h"
 #include "copies.h"
@@ -20,7 +21,7 @@
 #include "direct_runs.h"
 #include "engine.h"
 #include "executor.h"
-#include "kernel_library.h"
+#include "kernel_table.h"
 #include "mxnet_writers.h"
 #include "numpy_arrays.h"
 #include "pushes.h"
@@ -191,11 +192,9 @@ py::dict features() {
 }
 
 std::uintptr_t address(const std::string& symbol) {
-  try {
-    return kernel_address(symbol);
-  } catch (const std::out_of_range& error) {
-    throw py::key_error(error.what());
-  }
+  const Kernel kernel = find_kernel(symbol.c_str());
+  if (kernel == nullptr) throw py::key_error("no kernel '" + symbol + "' in the kernel library");
+  return reinterpret_cast<std::uintptr_t>(kernel);
 }
 
 ContentHasher::Key hash_key(const py::bytes& key) {
@@ -324,6 +323,8 @@ void define(py::module_& m) {
              return std::make_shared<PythonExecutable>(std::move(callable), to_specs(inputs), to_specs(outputs));
            }),
            py::arg("callable"), py::arg("inputs"), py::arg("outputs"));
+
+  define_artefacts(m);
 
   py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(
       m, "ArrayHolder", "Who keeps the arrays alive that ops of ours are run on. Ops that are made within `with` are its.")

@@ -27,7 +27,7 @@ std::string key_of(const std::string& program, const std::vector<std::size_t>& w
 }  // namespace
 
 std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, std::vector<std::size_t> weight_inputs,
-                                                   std::vector<std::size_t> bytes, int threads) {
+                                                   std::vector<std::size_t> bytes, int threads, ContentHash hash) {
   // Never destroyed: MXNet's threads may still run while the process exits.
   static auto* const mutex = new ForkSafeMutex;
   static auto* const known = new std::map<std::string, std::weak_ptr<PreparedSets>>;
@@ -39,14 +39,19 @@ std::shared_ptr<PreparedSets> PreparedSets::shared(const std::string& program, s
   std::weak_ptr<PreparedSets>& place = (*known)[std::move(key)];
   std::shared_ptr<PreparedSets> sets = place.lock();
   if (sets == nullptr) {
-    sets = std::make_shared<PreparedSets>(std::move(weight_inputs), std::move(bytes), threads);
+    sets = std::make_shared<PreparedSets>(std::move(weight_inputs), std::move(bytes), threads, hash);
     place = sets;
   }
   return sets;
 }
 
-PreparedSets::PreparedSets(std::vector<std::size_t> weight_inputs, std::vector<std::size_t> bytes, int threads)
-    : id_(made.fetch_add(1)), weight_inputs_(std::move(weight_inputs)), bytes_(std::move(bytes)), threads_(threads) {}
+PreparedSets::PreparedSets(std::vector<std::size_t> weight_inputs, std::vector<std::size_t> bytes, int threads,
+                           ContentHash hash)
+    : id_(made.fetch_add(1)),
+      weight_inputs_(std::move(weight_inputs)),
+      bytes_(std::move(bytes)),
+      threads_(threads),
+      hash_(hash) {}
 
 PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, ArrayHolder* holder,
                                        const Prepare& prepare) {
@@ -112,7 +117,7 @@ PreparedSets::Hashes PreparedSets::all_hashes(const std::vector<InputTensor>& we
   std::atomic<std::size_t> next{0};
   run_on_team(threads_, [&](int, int) {
     for (std::size_t i; (i = next.fetch_add(1)) < hashes.size();) {
-      hashes[i] = known[i] ? *known[i] : content_hash128(weights[i].data, bytes_[i]);
+      hashes[i] = known[i] ? *known[i] : hash_(weights[i].data, bytes_[i]);
     }
   });
   return hashes;
@@ -164,7 +169,7 @@ PreparedSets::SetPtr PreparedSets::find_or_prepare(Hashes hashes, const std::vec
     finished_.notify_all();
   };
   try {
-    buffer = prepare(inputs);
+    buffer = prepare(inputs, set->hashes);
   } catch (...) {
     finish(nullptr);
     throw;

@@ -25,16 +25,20 @@ namespace ngraph_mxnet {
 class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
  public:
   using Buffer = std::shared_ptr<const AlignedBuffer>;
+  using Hashes = std::vector<Hash128>;
+  using ContentHash = Hash128 (*)(const void* data, std::size_t bytes);
 
   // Those of all Executables with the same `program`, the text of a prepare Program, and the same weights.
   static std::shared_ptr<PreparedSets> shared(const std::string& program, std::vector<std::size_t> weight_inputs,
-                                              std::vector<std::size_t> bytes, int threads);
+                                              std::vector<std::size_t> bytes, int threads,
+                                              ContentHash hash = content_hash128);
 
   // `weight_inputs`: which inputs are weights; `bytes`: the size of each of those; `threads`: how many may hash.
-  PreparedSets(std::vector<std::size_t> weight_inputs, std::vector<std::size_t> bytes, int threads);
+  PreparedSets(std::vector<std::size_t> weight_inputs, std::vector<std::size_t> bytes, int threads,
+               ContentHash hash = content_hash128);
 
-  // Makes the buffer from these inputs.
-  using Prepare = std::function<Buffer(const std::vector<InputTensor>& inputs)>;
+  // Makes the buffer from these inputs, whose weights have these hashes.
+  using Prepare = std::function<Buffer(const std::vector<InputTensor>& inputs, const Hashes& hashes)>;
 
   // The buffer for these weights; `prepare` makes it when there is none. Of several threads that need
   // the same new buffer one prepares and the others wait. `holder` may be null.
@@ -42,7 +46,6 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
 
  private:
   using SetPtr = std::shared_ptr<PreparedSet>;
-  using Hashes = std::vector<Hash128>;
 
   std::size_t most_sets() const;
   Hashes all_hashes(const std::vector<InputTensor>& weights,
@@ -57,6 +60,7 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
   std::vector<std::size_t> weight_inputs_;
   std::vector<std::size_t> bytes_;
   int threads_;
+  ContentHash hash_;
   ForkSafeMutex mutex_;
   ForkSafeCondition finished_;
   std::list<SetPtr> sets_;  // latest first

@@ -235,6 +235,15 @@ _VARIABLES = (
         "They are up to twice as big as the model's: choose NGRAPH_CACHE_MB accordingly.",
         compiles=False,
     ),
+    Variable(
+        "NGRAPH_PACKAGE",
+        "path",
+        None,
+        "files of `ngraph_mxnet compile`, with : between",
+        "A graph of MXNet's that one of these was made of, with the same weights, starts from it. Read at the first "
+        "bind.",
+        str,
+    ),
     _choice(
         "NGRAPH_LOG_LEVEL",
         "warning",

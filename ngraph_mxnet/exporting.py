@@ -83,27 +83,28 @@ def model_artefact(model: Any, name: str, sets: Sequence[ShapeSet], *, weights: 
                    on_program: Callable[[], None] = lambda: None) -> Artefact:
     """What `export` writes; see there and `make_artefact`."""
     backend = canonical_name(config.get("NGRAPH_BACKEND"))
-    graphs = _graphs(model, sets, weights, dtypes or {}, backend)
+    graphs, prepares = _graphs(model, sets, weights, dtypes or {}, backend)
     return make_artefact(name, graphs, backend, isas=isas, precision=precision, metadata=metadata,
-                         with_references=with_references, on_program=on_program)
+                         with_references=with_references, prepares=prepares, on_program=on_program)
 
 
 def _graphs(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
-            backend: str) -> list[Weighted]:
+            backend: str) -> tuple[list[Weighted], bool]:
+    """The graphs, and whether their weights are prepared: what compiles them in a process does, of MXNet's alone."""
     file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
     if isinstance(model, Graph) or file.endswith(_IR_FILE):
         if any(sets) or dtypes:
             raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
-        return [partial(_graph, model, weights or {})]
+        return [partial(_graph, model, weights or {})], False
     if file.endswith(_SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
-        return _of_mxnet(model, file, sets, weights, dtypes, backend)
+        return _of_mxnet(model, file, sets, weights, dtypes, backend), True
     if weights or dtypes:
         raise ConfigError("weights and dtypes are for symbols; an ONNX model holds its own")
     from ngraph_mxnet.bridges.onnx.model import read_model
     from ngraph_mxnet.bridges.onnx.whole import import_whole
 
     read = read_model(model)
-    return [partial(import_whole, read, one) for one in sets]
+    return [partial(import_whole, read, one) for one in sets], False
 
 
 def _graph(model: Any, weights: Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:

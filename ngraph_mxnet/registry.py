@@ -21,7 +21,8 @@ class Place:
     """Where a target is. All but `origins` are `module:object`; a module is imported when it is first needed.
 
     `varied`: there are variants, `name:variant`; the class takes the variant's name, empty for the usual one.
-    `load`: what `Backend.load` does; `check`: what `Backend.check_options` does; each where that needs no compiler.
+    `load`: what `Backend.load` does; `check`: what `Backend.check_options` does; `unlike`: what
+    `runtime.backend.unlike` does; each where that needs no compiler.
     `origins`: the distributions that bring it, none if it is this package's.
     """
 
@@ -29,12 +30,14 @@ class Place:
     varied: bool = False
     load: str = ""
     check: str = ""
+    unlike: str = ""
     origins: tuple[str, ...] = ()
 
 
 TARGETS: dict[str, Place] = {
     "CPU": Place("ngraph_mxnet.targets.cpu.backend:CPUBackend", load="ngraph_mxnet.targets.cpu.program.programs:load",
-                 check="ngraph_mxnet.targets.cpu.options:check_options"),
+                 check="ngraph_mxnet.targets.cpu.options:check_options",
+                 unlike="ngraph_mxnet.targets.cpu.options:unlike"),
     "HYBRID": Place("ngraph_mxnet.targets.hybrid.backend:HybridBackend", varied=True),
     "INTERPRETER": Place("ngraph_mxnet.targets.interpreter.backend:InterpreterBackend"),
     "NNP": Place("ngraph_mxnet.targets.nnp.backend:NNPBackend", varied=True),

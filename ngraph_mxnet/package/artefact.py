@@ -76,14 +76,37 @@ class Reference:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What a set of shapes was compiled from. `graph`: a digest (`ir.fingerprint`). `parameters`: of the graph, in the
+    digest's order, the name of an input or the check of a weight's content."""
+
+    graph: str
+    parameters: Sequence[str | bytes]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As META has it."""
+        parameters = [{"input": one} if isinstance(one, str) else {"weight": one.hex()} for one in self.parameters]
+        return {"graph": self.graph, "parameters": parameters}
+
+    @staticmethod
+    def of(found: Any) -> Origin:
+        """Of what META has. Raises AttributeError, LookupError, TypeError or ValueError if it is none."""
+        parameters = [str(one["input"]) if "input" in one else bytes.fromhex(one["weight"])
+                      for one in found["parameters"]]
+        return Origin(str(found["graph"]), parameters)
+
+
+@dataclass(frozen=True)
 class Artefact:
-    """A compiled model. `programs`: for each set of shapes those of all its instruction sets."""
+    """A compiled model. `programs`: for each set of shapes those of all its instruction sets; `origins`: of each set
+    of shapes."""
 
     name: str
     programs: Sequence[ArtefactProgram]
     precision: str = "f32"
     metadata: Mapping[str, str] = field(default_factory=dict)
     references: Sequence[Reference] = ()
+    origins: Sequence[Origin] = ()
     made_by: str = f"ngraph_mxnet {__version__}"
 
     def save(self, path: str | Path) -> None:
@@ -206,7 +229,8 @@ def _parts(artefact: Artefact) -> Iterable[bytes]:
 def _meta(artefact: Artefact) -> bytes:
     metadata = {str(key): str(value) for key, value in artefact.metadata.items()}
     return json.dumps({"name": artefact.name, "made_by": artefact.made_by, "metadata": metadata,
-                       "precision": artefact.precision}).encode()
+                       "precision": artefact.precision,
+                       "origins": [origin.to_dict() for origin in artefact.origins]}).encode()
 
 
 def _text(value: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from ngraph_mxnet.package.artefact import (
     Instruction,
     Kind,
     NamedType,
+    Origin,
     Reference,
     check,
 )
@@ -73,7 +74,8 @@ def read(content: bytes) -> Artefact:
     references = [_named(section, _reference, section, programs)
                   for section in sections if section.kind == Kind.REFERENCE]
     _check_sets(programs)
-    return Artefact(meta["name"], programs, meta["precision"], meta["metadata"], references, meta["made_by"])
+    return Artefact(meta["name"], programs, meta["precision"], meta["metadata"], references, meta["origins"],
+                    meta["made_by"])
 
 
 class _Section(NamedTuple):
@@ -142,9 +144,19 @@ def _meta(section: _Section) -> dict[str, Any]:
         texts = [found[key] for key in ("name", "made_by", "precision")]
         if not {str}.issuperset(map(type, [*texts, *found["metadata"].values()])):
             raise ValueError("what should be a text is none")
+        found["origins"] = origins_of(found)
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise PackageError(f"{section} is not as it should be: {error!r}") from error
     return dict(found)
+
+
+def origins_of(meta: Mapping[str, Any]) -> list[Origin]:
+    """Of a META; those of other writers may have none.
+
+    Raises:
+        AttributeError, LookupError, TypeError, ValueError: they are not as they should be.
+    """
+    return [Origin.of(one) for one in meta.get("origins", ())]
 
 
 class _Reader:

@@ -10,12 +10,13 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir.fingerprint import fingerprint
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ir.verify import verify
-from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram, EqualArrays, Reference
+from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram, EqualArrays, Origin, Reference, check
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -28,11 +29,14 @@ _SEED = 7
 
 def make_artefact(name: str, graphs: Sequence[Weighted], backend: str, *, isas: Sequence[str] = (),
                   precision: str | None = None, metadata: Mapping[str, str] | None = None,
-                  with_references: bool = False, on_program: Callable[[], None] = lambda: None) -> Artefact:
+                  with_references: bool = False, prepares: bool = False,
+                  on_program: Callable[[], None] = lambda: None) -> Artefact:
     """The model as the runtime runs it. Parameters of a graph that have no weights are its inputs.
 
     Args:
         graphs: one for each set of shapes.
+        prepares: its results are, bit for bit, those of a graph whose weights are parameters, as MXNet's are; else of
+            one whose weights are constants, which passes may compute with.
         isas: instruction sets, all if there are none.
         with_references: with random inputs for each set of shapes, and what this machine computes of them.
         on_program: called whenever a program is made.
@@ -46,21 +50,31 @@ def make_artefact(name: str, graphs: Sequence[Weighted], backend: str, *, isas: 
     chosen.check_options(options)
     precision = precision or config.get("NGRAPH_PRECISION")
     equal, programs, references = EqualArrays(), list[ArtefactProgram](), list[Reference]()
+    origins = []
     for number, weighted in enumerate(graphs):
         graph, weights = weighted()
         verify(graph)
-        bound = bind_weights(graph, weights)
+        origins.append(_origin(graph, weights))
+        bound, rest = (graph.clone(), weights) if prepares else (bind_weights(graph, weights), {})
         for parameter in bound.parameters:
-            parameter.role = Role.INPUT
+            if parameter.name not in rest:
+                parameter.role = Role.INPUT
         _require_support(chosen, bound)
         names = result_names(bound)  # passes need not keep them
         if with_references:
-            references.append(_reference(bound, chosen, options, number))
-        for program in chosen.artefact_programs(bound, options, isas):
+            references.append(_reference(bound, chosen, options, number, rest))
+        for program in chosen.artefact_programs(bound, options, isas, rest):
             outputs = tuple((name, type_) for name, (_, type_) in zip(names, program.outputs, strict=True))
             programs.append(replace(equal.of_program(program, number), outputs=outputs))
             on_program()
-    return Artefact(name, programs, "bf16" if precision == "bf16" else "f32", metadata or {}, references)
+    return Artefact(name, programs, "bf16" if precision == "bf16" else "f32", metadata or {}, references,
+                    origins)
+
+
+def _origin(graph: Graph, weights: Mapping[str, Any]) -> Origin:
+    digest, parameters = fingerprint(graph)
+    return Origin(digest, [check(np.ascontiguousarray(weights[one.name]).reshape(-1).view(np.uint8).data)
+                           if one.name in weights else one.name for one in parameters])
 
 
 def _require_support(backend: Backend, graph: Graph) -> None:
@@ -75,10 +89,12 @@ def listing(lines: Sequence[str]) -> str:
     return "\n".join(f"  {line}" for line in [*lines[:_MOST_NAMED], *more])
 
 
-def _reference(graph: Graph, backend: Backend, options: Mapping[str, Any], number: int) -> Reference:
+def _reference(graph: Graph, backend: Backend, options: Mapping[str, Any], number: int,
+               weights: Mapping[str, Any]) -> Reference:
     random = np.random.default_rng(_SEED)
-    inputs = [_random(random, parameter.type) for parameter in graph.parameters]
-    return Reference(number, inputs, compile_graph(graph, backend.name, **options).run(inputs))
+    inputs = {one.name: _random(random, one.type) for one in graph.parameters if one.name not in weights}
+    compiled = compile_graph(graph, backend.name, **options)
+    return Reference(number, list(inputs.values()), compiled({**weights, **inputs}))
 
 
 def _random(random: np.random.Generator, type_: TensorType) -> np.ndarray:

@@ -78,10 +78,12 @@ class Backend(ABC):
         """
         raise PackageError(f"backend {self.name} loads no packages")
 
-    def artefact_programs(self, graph: Graph, options: Mapping[str, Any],
-                          isas: Sequence[str]) -> Iterator[ArtefactProgram]:
-        """What the runtime runs of a verified graph, whose weights are constants and which it may rewrite, for each of
-        these instruction sets, for all if there are none. Options that only say how to run here have no effect.
+    def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
+                          weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
+        """What the runtime runs of a verified graph, which it may rewrite, for each of these instruction sets, for all
+        if there are none. Parameters that are among the weights, by name, are none of the programs' inputs: what is
+        computed of them is computed now, by the kernels that would do so here. Options that only say how to run here
+        have no effect.
 
         Raises:
             UnsupportedError, ConfigError: as `compile`; or the backend makes no such programs.
@@ -240,6 +242,14 @@ def load(package: Package) -> Executable:
     key = canonical_name(package.target)
     found: Executable = _loaded(quick)(package) if (quick := _place(key).load) else get_backend(key).load(package)
     return found
+
+
+def unlike(name: str, options: Mapping[str, Any], instruction_set: str, precision: str) -> str | None:
+    """Why a compiled file's programs, for this instruction set and of this precision, are not what the backend called
+    `name` would compile with these options, as a phrase for people; None if they are."""
+    found = _place(canonical_name(name)).unlike
+    reason: str | None = _loaded(found)(options, instruction_set, precision) if found else f"{name} makes no such files"
+    return reason
 
 
 def names_matter(name: str) -> bool:

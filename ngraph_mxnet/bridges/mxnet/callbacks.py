@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet import packaged
 from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool
 from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
 from ngraph_mxnet.bridges.mxnet.judging.recent import Recent, is_small
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
+from ngraph_mxnet.bridges.mxnet.packaged import Region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
 from ngraph_mxnet.errors import PackageError, UnsupportedError
@@ -46,8 +48,36 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
     """
     from ngraph_mxnet import _core
 
-    backend = chosen_backend(attrs)
     _core.limit_compile_cache(config.get("NGRAPH_SHAPES"))
+
+    def compiled() -> Any:
+        return _kept_or_compiled(subgraph_json, in_shapes, in_types, attrs)
+
+    if packaged.is_wanted():
+        region = _region(subgraph_json, in_shapes, in_types, attrs)
+        found = packaged.packaged(region, attrs, compiled)
+        if found is not None:
+            _finish_before_forks()  # with other weights it needs Python, to compile
+            return found
+    return compiled()
+
+
+def _region(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+            attrs: Mapping[str, str]) -> Region:
+    place = place_for("region", repr((subgraph_json, sorted(attrs.items()), in_shapes, in_types)),
+                      small=is_small(subgraph_json))
+    content = place.get() if place is not None else None
+    if content is not None:
+        return Region.from_bytes(content)
+    region = Region.of(region_graph(subgraph_json, in_shapes, in_types, attrs))
+    if place is not None:
+        place.put(region.to_bytes())
+    return region
+
+
+def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+                      attrs: Mapping[str, str]) -> Any:
+    backend = chosen_backend(attrs)
     named = hashlib.sha256(subgraph_json.encode()).hexdigest() if names_matter(backend) else ""
     build = build_of(backend, backend_options(attrs).get("devices", ""))
     key = repr((backend, named, build, sorted(attrs.items()), in_shapes, in_types, cpu_features()))

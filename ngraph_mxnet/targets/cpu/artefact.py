@@ -8,7 +8,7 @@ elements. Nothing else of the Program runs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from ngraph_mxnet.targets.cpu.program.validate import Validator
 _ALIGNMENT, _SLACK = 64, 64
 _BF16 = ("avx512bf16",)
 
+Operand = tuple[int, int, int]
+"""Space, index, offset."""
+
 
 def chosen_isas(wanted: Sequence[str]) -> list[Isa]:
     """The instruction sets of these names, best first; all if there are none.
@@ -42,8 +45,10 @@ def chosen_isas(wanted: Sequence[str]) -> list[Isa]:
     return [isa for isa in NEEDS if isa in wanted or not wanted]
 
 
-def artefact_programs(module: Module, isas: Sequence[str], *, bf16: bool = False) -> Iterator[ArtefactProgram]:
+def artefact_programs(module: Module, isas: Sequence[str], weights: Mapping[str, np.ndarray], *,
+                      bf16: bool = False) -> Iterator[ArtefactProgram]:
     """The Programs of `module`, the optimised graphs, for set 0 of shapes and these instruction sets (`chosen_isas`).
+    `weights`, by the names of inputs, become constants.
 
     `bf16` is for avx512 alone. Beside others, baseline does without Winograd's algorithm: few CPUs have nothing better,
     and transformed weights would more than double the file, while without them it shares those of avx2.
@@ -58,24 +63,25 @@ def artefact_programs(module: Module, isas: Sequence[str], *, bf16: bool = False
         # The runtime's team may have any number of threads, which changes no result. But which algorithm is the fastest
         # depends on it, and what is compiled in a process takes the same number.
         settings = Settings(isa, config.threads(), winograd=winograd, bf16=bf16 and isa == "avx512")
-        yield _program(module, settings)
+        yield _program(module, settings, weights)
 
 
-def _program(module: Module, settings: Settings) -> ArtefactProgram:
-    weights = [value.name for value in module.flow.inputs if value.role is Role.WEIGHT]
-    if weights:
-        raise PackageError(f"graph {module.name}: {listed(weights)} are weights without content: compile it with "
+def _program(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> ArtefactProgram:
+    flow = module.flow
+    missing = [value.name for value in flow.inputs if value.role is Role.WEIGHT and value.name not in weights]
+    if missing:
+        raise PackageError(f"graph {module.name}: {listed(missing)} are weights without content: compile it with "
                            "weights=, which makes them constants")
     main, prepare = lower_module(module, settings)
-    code, pieces = main.builder.code(), prepare.builder.pieces
     _require_kernels(module.name, main.builder, prepare.builder)
-    prepared = _prepared(module.name, prepare.builder)
-    levels, constants = _with_constants(code, pieces, prepared)
-    flow = module.flow
+    arrays = {place: weights[value.name] for place, value in enumerate(flow.inputs) if value.name in weights}
+    constants = _Constants(main.builder.code(), arrays, prepare.builder.pieces,
+                           _prepared(module.name, prepare.builder, arrays))
+    code, levels = constants.code, constants.levels()
     program = ArtefactProgram(
-        settings.isa, 0, tuple((value.name, value.type) for value in flow.inputs),
+        settings.isa, 0, tuple((value.name, value.type) for value in flow.inputs if value.name not in weights),
         tuple((name, value.type) for name, value in zip(flow.names, flow.step(MAIN).outputs, strict=True)),
-        code.arena_bytes, constants, levels)
+        code.arena_bytes, constants.arrays, levels)
     _check(module.name, program)
     return program
 
@@ -94,8 +100,8 @@ def _require_kernels(name: str, *builders: ProgramBuilder) -> None:
                            "runtime has them")
 
 
-def _prepared(name: str, builder: ProgramBuilder) -> np.ndarray:
-    """The prepared buffer, in bytes."""
+def _prepared(name: str, builder: ProgramBuilder, weights: Mapping[int, np.ndarray]) -> np.ndarray:
+    """The prepared buffer, in bytes; the weights by their places among the inputs."""
     from ngraph_mxnet import _core
 
     size = builder.prepared_bytes
@@ -103,13 +109,16 @@ def _prepared(name: str, builder: ProgramBuilder) -> np.ndarray:
         return np.zeros(size, np.uint8)
     own = supported(_core.cpu_features())
     code = builder.code()
-    levels = [[(_here(name, kernel, own), _as_output(operands), *rest) for kernel, operands, *rest in level]
+    numbers = {place: number for number, place in enumerate(weights)}
+    levels = [[(_here(name, kernel, own), _moved(operands, numbers), *rest) for kernel, operands, *rest in level]
               for level in code.levels]
     program = ProgramCode(levels, code.arena_bytes, code.constants).bind(_core.kernel_address, None)
-    memory = np.zeros(size + _SLACK + _ALIGNMENT, np.uint8)
-    first = -memory.ctypes.data % _ALIGNMENT
-    whole = memory[first:first + size + _SLACK]
-    _core.Executable(program, None, 0, [], [], [("u8", whole.shape)], config.threads()).run([], [whole])
+    room = np.zeros(size + _SLACK + _ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % _ALIGNMENT
+    whole = room[first:first + size + _SLACK]
+    memory = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in weights.values()]
+    specs = [("u8", array.shape) for array in memory]
+    _core.Executable(program, None, 0, [], specs, [("u8", whole.shape)], config.threads()).run(memory, [whole])
     return whole[:size]
 
 
@@ -129,30 +138,48 @@ def _here(name: str, kernel: str, own: Sequence[Isa]) -> str:
     return twin
 
 
-def _as_output(operands: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    return [(int(Space.OUTPUT), 0, offset) if space == Space.PREPARED else (space, index, offset)
-            for space, index, offset in operands]
+def _moved(operands: Iterable[Operand], numbers: Mapping[int, int]) -> list[Operand]:
+    """The prepared buffer as the only output, and inputs by these numbers."""
+    return [(int(Space.OUTPUT), 0, offset) if space == Space.PREPARED else
+            (space, numbers[index] if space == Space.INPUT else index, offset) for space, index, offset in operands]
 
 
-def _with_constants(code: ProgramCode, pieces: Sequence[Buffer],
-                    prepared: np.ndarray) -> tuple[list[list[Instruction]], list[np.ndarray]]:
-    """The levels, with each piece of the prepared buffer that is read as a constant behind the others."""
-    constants, places = list(code.constants), dict[int, int]()
-    starts = [piece.offset for piece in pieces]
+class _Constants:
+    """A Program's levels, to read each weight, and each piece of the prepared buffer, as a constant behind the others;
+    inputs that are no weights are counted anew. `weights`: by their places among the inputs."""
 
-    def constant(space: int, index: int, offset: int) -> tuple[int, int, int]:
+    def __init__(self, code: ProgramCode, weights: Mapping[int, np.ndarray], pieces: Sequence[Buffer],
+                 prepared: np.ndarray) -> None:
+        self.code, self.arrays = code, list(code.constants)
+        self._weights, self._pieces, self._prepared = weights, pieces, prepared
+        self._starts = [piece.offset for piece in pieces]
+        self._places = dict[tuple[Space, int], int]()
+
+    def levels(self) -> list[list[Instruction]]:
+        return [[(kernel, [self._constant(*operand) for operand in operands], *rest)
+                 for kernel, operands, *rest in level] for level in self.code.levels]
+
+    def _constant(self, space: int, index: int, offset: int) -> Operand:
+        if space == Space.INPUT:
+            if index not in self._weights:
+                return space, index - sum(place < index for place in self._weights), offset
+            return int(Space.CONSTANT), self._place(Space.INPUT, index), offset
         if space != Space.PREPARED:
             return space, index, offset
-        number = bisect_right(starts, offset) - 1
-        piece = pieces[number]
-        if number not in places:
-            places[number] = len(constants)
-            constants.append(prepared[piece.offset:piece.offset + piece.bytes])
-        return int(Space.CONSTANT), places[number], offset - piece.offset
+        number = bisect_right(self._starts, offset) - 1
+        return int(Space.CONSTANT), self._place(Space.PREPARED, number), offset - self._pieces[number].offset
 
-    levels = [[(kernel, [constant(*operand) for operand in operands], *rest) for kernel, operands, *rest in level]
-              for level in code.levels]
-    return levels, constants
+    def _place(self, space: Space, number: int) -> int:
+        if (space, number) not in self._places:
+            self._places[space, number] = len(self.arrays)
+            self.arrays.append(self._array(space, number))
+        return self._places[space, number]
+
+    def _array(self, space: Space, number: int) -> np.ndarray:
+        if space == Space.INPUT:
+            return np.ascontiguousarray(self._weights[number])
+        piece = self._pieces[number]
+        return self._prepared[piece.offset:piece.offset + piece.bytes]
 
 
 def _check(name: str, program: ArtefactProgram) -> None:

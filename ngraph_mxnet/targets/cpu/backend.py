@@ -88,7 +88,7 @@ class CPUExecutable(NativeExecutable):
         if self._generated or self.settings.generator is not None:
             raise PackageError("kernels that were generated or added are not in the runtime's library: compile without "
                                "NGRAPH_CODEGEN and the option codegen, and what other distributions add")
-        yield from artefact_programs(self.module, isas, bf16=self.settings.bf16)
+        yield from artefact_programs(self.module, isas, {}, bf16=self.settings.bf16)
 
     def listing(self) -> str:
         return self._programs.listing()
@@ -194,15 +194,15 @@ class CPUBackend(Backend):
         return CPUExecutable(graph, module, native, main.builder, prepare.builder, programs, bool(code.addresses),
                              settings)
 
-    def artefact_programs(self, graph: Graph, options: Mapping[str, Any],
-                          isas: Sequence[str]) -> Iterator[ArtefactProgram]:
+    def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
+                          weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
         wanted = read_options(options)
         chosen_isas(isas)  # refuses before there is work
         self.require_support(graph)
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
         module = split_prepare(graph)
-        yield from artefact_programs(module, isas, bf16=wanted.precision == "bf16")
+        yield from artefact_programs(module, isas, weights, bf16=wanted.precision == "bf16")
 
     def load(self, package: Package) -> Executable:
         return load(package)

@@ -9,7 +9,7 @@ from typing import Any
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.options import read_count, read_switch, require_known
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_isa
 
 OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
@@ -56,6 +56,21 @@ def read_options(given: Mapping[str, Any]) -> Options:
     return Options(config.threads() if threads is None else threads,
                    config.get("NGRAPH_CODEGEN") if codegen is None else codegen, precision,
                    config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa)
+
+
+def unlike(given: Mapping[str, Any], instruction_set: str, precision: str) -> str | None:
+    """See `runtime.backend.unlike`."""
+    from ngraph_mxnet import _core
+
+    wanted = read_options(given)
+    if wanted.codegen:
+        return "kernels are to be generated (NGRAPH_CODEGEN, or the option codegen)"
+    if wanted.threads != config.threads():
+        return f"it is to run on {wanted.threads} threads"
+    if (wanted.precision == "bf16") != (precision == "bf16"):
+        return f"it computes in {precision}, and {wanted.precision} is asked for"
+    isa = choose_isa(_core.cpu_features(), wanted.isa)
+    return None if isa == instruction_set else f"it has no instructions for {isa}, only for {instruction_set}"
 
 
 def check_options(given: Mapping[str, Any]) -> None:

@@ -1,0 +1,11 @@
+// What `ngraph_mxnet._core` exposes of compiled files.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace ngraph_mxnet {
+
+// CompiledGraph is defined before.
+void define_artefacts(pybind11::module_& m);
+
+}  // namespace ngraph_mxnet
