@@ -1,5 +1,6 @@
 # The kernels' objects, which the package and the runtime library are made of.
 get_filename_component(NGRAPH_ROOT "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
+set(NGRAPH_KERNEL_FOLDER "" CACHE PATH "The folder of a build of these sources whose kernels to take: none is compiled")
 set(NGRAPH_ISAS avx512 avx2 baseline CACHE STRING "Instruction sets to compile the kernels for")
 
 function(ask_python code result)
@@ -8,14 +9,8 @@ function(ask_python code result)
   set(${result} "${answer}" PARENT_SCOPE)
 endfunction()
 
-# The kernels, compiled ahead of time: an object for each family and instruction set. NGRAPH_KERNEL_OBJECTS, a list of
-# files, is what another build has compiled.
+# The kernels, compiled ahead of time: an object for each family and instruction set.
 function(add_kernel_objects result)
-  if(NGRAPH_KERNEL_OBJECTS)
-    set_source_files_properties(${NGRAPH_KERNEL_OBJECTS} PROPERTIES EXTERNAL_OBJECT TRUE)
-    set(${result} "${NGRAPH_KERNEL_OBJECTS}" PARENT_SCOPE)
-    return()
-  endif()
   # What compiles them decides about the objects as the sources do; the file is written anew only when that changes.
   ask_python("import sys, llvmlite, numba; print(sys.version, 'numba', numba.__version__, 'llvmlite', llvmlite.__version__)"
              KERNEL_COMPILER)
@@ -27,13 +22,24 @@ function(add_kernel_objects result)
                   COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" KERNEL_FAMILIES "${KERNEL_FAMILIES}")
   file(GLOB KERNEL_MODULES CONFIGURE_DEPENDS ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/kernels/*.py)
+  set(folder "${CMAKE_CURRENT_BINARY_DIR}")
+  if(NGRAPH_KERNEL_FOLDER)
+    set(folder "${NGRAPH_KERNEL_FOLDER}")
+  endif()
   foreach(line ${KERNEL_FAMILIES})
     separate_arguments(sources UNIX_COMMAND "${line}")
     list(POP_FRONT sources family)
     list(TRANSFORM sources PREPEND "${NGRAPH_ROOT}/")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources})
     foreach(isa ${NGRAPH_ISAS})
-      set(object "${CMAKE_CURRENT_BINARY_DIR}/${family}_${isa}.o")
+      set(object "${folder}/${family}_${isa}.o")
+      list(APPEND objects "${object}")
+      if(NGRAPH_KERNEL_FOLDER)
+        if(NOT EXISTS "${object}")
+          message(FATAL_ERROR "There is no ${object}: build the package, or unset NGRAPH_KERNEL_FOLDER")
+        endif()
+        continue()
+      endif()
       add_custom_command(
         OUTPUT "${object}"
         COMMAND "${Python_EXECUTABLE}" -m ngraph_mxnet.targets.cpu.aot --isa ${isa} --family ${family} --output "${object}"
@@ -41,7 +47,6 @@ function(add_kernel_objects result)
         WORKING_DIRECTORY "${NGRAPH_ROOT}"
         COMMENT "Compiling the ${family} kernels for ${isa}"
         VERBATIM)
-      list(APPEND objects "${object}")
     endforeach()
   endforeach()
   set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)

@@ -1,107 +1,87 @@
 """Builds the C library with CMake and packs it beside the modules; everything static is in pyproject.toml."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
-from setuptools.command.build_ext import build_ext
-from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
-CHECKOUT = HERE.parent
+# What the library is made of: a source distribution holds it beside this file, a checkout one folder up.
+ROOT = HERE if (HERE / "csrc").is_dir() else HERE.parent
+if not (ROOT / "csrc").is_dir():
+    raise SystemExit(f"there is no {ROOT / 'csrc'}: ngraph-runtime is built from a checkout or from its source "
+                     "distribution")
+sys.path.insert(0, str(ROOT / "cmake"))
+from building import CMakeBuild, FreshModules  # noqa: E402
+
 LIBRARY = "libngraph_runtime.so"
 PREBUILT = "NGRAPH_RUNTIME_PREBUILT"
 
 
-def version():
+def version() -> str:
     """That of ngraph_mxnet, which compiles what this package runs."""
-    path = CHECKOUT / "ngraph_mxnet" / "version.py"
-    if not path.exists():
-        raise SystemExit(f"there is no {path}: ngraph-runtime is built from a checkout: `pip wheel ./runtime` there")
-    return re.search(r'^__version__ = "(.+)"$', path.read_text(), re.MULTILINE)[1]
+    text = (ROOT / "ngraph_mxnet" / "version.py").read_text()
+    found = re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    assert found is not None, text
+    return found[1]
 
 
-class CMakeBuild(build_ext):
+class Library(CMakeBuild):
     """Builds the target `ngraph_runtime` and copies the library into the package's folder."""
 
-    def build_extension(self, ext):
+    def build_extension(self, ext: Extension) -> None:
         package = Path(self.get_ext_fullpath(ext.name)).resolve().parent
         package.mkdir(parents=True, exist_ok=True)
         prebuilt = os.environ.get(PREBUILT)
         self.copy_file(prebuilt or str(self._built()), str(package / LIBRARY))
 
-    def _built(self):
-        build = self._cmake_folder()
-        # cmake and ninja from pip lie beside the interpreter, which need not be on PATH.
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
-        environment = {**os.environ, "PATH": path}
-        ninja = shutil.which("ninja", path=path)
-        self._forget_other_tools(build, shutil.which("cmake", path=path), ninja)
-        configure = [
-            *("cmake", "-S", str(HERE), "-B", str(build), *(["-G", "Ninja"] if ninja else [])),
-            f"-DPython_EXECUTABLE={sys.executable}",
-            f"-DCMAKE_BUILD_TYPE={'Debug' if self.debug else 'Release'}",
-        ]
-        jobs = str(self.parallel or os.cpu_count() or 1)
-        compile_it = ["cmake", "--build", str(build), "--target", "ngraph_runtime", "--parallel", jobs]
-        subprocess.run(configure, check=True, env=environment)
-        subprocess.run(compile_it, check=True, env=environment)
+    def _built(self) -> Path:
+        build = self.run_cmake(HERE, target="ngraph_runtime")
         found = sorted({library.resolve() for library in build.rglob(LIBRARY)})
         if len(found) != 1:
             raise SystemExit(f"expected one {LIBRARY} in {build}, found {len(found)}: {', '.join(map(str, found))}")
         return found[0]
 
-    def _cmake_folder(self):
-        """Outlives the build, also an editable one, whose `build_temp` does not: the kernels compile for minutes."""
-        base = Path(self.get_finalized_command("build").build_base)
-        folder = base.resolve() / f"cmake-{self.plat_name}-{'debug' if self.debug else 'release'}"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder
-
-    @staticmethod
-    def _forget_other_tools(build, *tools):
-        """CMake remembers its tools, and fails where they are gone, as those of pip's build environments always are."""
-        compilers = (os.environ.get(name) for name in ("CC", "CXX"))
-        found = "\n".join(map(str, (HERE, sys.executable, *tools, *compilers)))
-        record = build / "tools.txt"
-        if not record.exists() or record.read_text() != found:
-            (build / "CMakeCache.txt").unlink(missing_ok=True)
-            shutil.rmtree(build / "CMakeFiles", ignore_errors=True)
-            record.write_text(found)
-
-    def copy_extensions_to_source(self):
+    def copy_extensions_to_source(self) -> None:
         """Called for in-place builds; there is no extension module, but the library."""
         package = self.get_finalized_command("build_py").get_package_dir("ngraph_runtime")
         self.copy_file(os.path.join(self.build_lib, "ngraph_runtime", LIBRARY), os.path.join(package, LIBRARY))
 
-    def get_outputs(self):
+    def get_outputs(self) -> list[str]:
         return [os.path.join(self.build_lib, "ngraph_runtime", LIBRARY)]
-
-
-class Fresh(build_py):
-    """A module that is gone from the sources must not come from an earlier build."""
-
-    def run(self):
-        if not self.editable_mode:
-            shutil.rmtree(os.path.join(self.build_lib, "ngraph_runtime"), ignore_errors=True)
-        super().run()
 
 
 class AnyPython(bdist_wheel):
     """The library has nothing of Python: one wheel is for all versions."""
 
-    def get_tag(self):
+    def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", super().get_tag()[2]
+
+
+class WithTheLibrarysSources(sdist):
+    """Adds what the library and its kernels are made of."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        super().make_release_tree(base_dir, files)
+        for folder, pattern in (("csrc", "*"), ("cmake", "*"), ("ngraph_mxnet", "*.py")):
+            for path in sorted((ROOT / folder).rglob(pattern)):
+                if path.is_file() and path.suffix != ".pyc":
+                    copy = Path(base_dir, path.relative_to(ROOT))
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(path, copy)
 
 
 setup(
     version=version(),
     # An extension makes the wheel one of its platform.
     ext_modules=[Extension("ngraph_runtime._library", sources=[])],
-    cmdclass={"build_ext": CMakeBuild, "build_py": Fresh, "bdist_wheel": AnyPython},
+    cmdclass={"build_ext": Library, "build_py": FreshModules, "bdist_wheel": AnyPython,
+              "sdist": WithTheLibrarysSources},
 )

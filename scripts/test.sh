@@ -32,7 +32,8 @@ fi
 
 say "the runtime library"
 export PATH=$venv/bin:$PATH
-cmake -S runtime -B build/runtime -G Ninja -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
+cmake -S runtime -B build/runtime -G Ninja -DPython_EXECUTABLE="$venv/bin/python" -DNGRAPH_KERNEL_FOLDER="$kernels" \
+    >/dev/null
 cmake --build build/runtime >/dev/null
 export NGRAPH_RUNTIME_LIBRARY=$root/build/runtime/libngraph_runtime.so
 

@@ -96,25 +96,28 @@ install() {
 }
 
 # ensure_venv FOLDER EXTRAS [REQUIREMENT...]: make or update FOLDER with this checkout installed in it. EXTRAS is ''
-# or such as '[test]'; each REQUIREMENT is installed without what it depends on. Afterwards `venv` is FOLDER's path.
-# The package is built from a copy, so that nothing else of the checkout gets in.
+# or such as '[test]'; each REQUIREMENT is installed without what it depends on. Afterwards `venv` is FOLDER's path, and
+# `kernels` the folder of the kernels' objects. The package is built from a copy, so that nothing else of the checkout gets
+# in; it is kept, so that a kernel is compiled again only if its sources have changed.
 ensure_venv() {
     local folder=$1 extras=$2 python wanted copy log
     shift 2
     venv=$root/$folder
+    copy=$root/build/${folder#.}
     python=$(find_python)
     need_compiler
     wanted=$(fingerprint "$python" "$extras $*")
-    if [[ -x $venv/bin/python && $(cat "$venv/fingerprint" 2>/dev/null) == "$wanted" ]]; then
+    kernels=$copy/build/cmake-$("$python" -c 'import sys, sysconfig
+print(f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}-release")')
+    if [[ -x $venv/bin/python && -d $kernels && $(cat "$venv/fingerprint" 2>/dev/null) == "$wanted" ]]; then
         say "$folder is up to date"
         return
     fi
     say "setting up $folder with $("$python" --version) (several minutes the first time)"
     log=$venv/setup.log
     "$python" -m venv --clear "$venv"
-    copy=$(mktemp -d)
-    # shellcheck disable=SC2064  # the folder's name is wanted as it is now
-    trap "rm -rf '$copy'" EXIT
+    mkdir -p "$copy"
+    find "$copy" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
     (cd "$root" && list_sources | tar --null --files-from=- -cf -) | tar -xf - -C "$copy"
     say "installing the package and what it needs; the log is $folder/setup.log"
     install "$log" "$copy$extras"

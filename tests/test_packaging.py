@@ -25,10 +25,17 @@ def command(*arguments: object, **kwargs: object) -> str:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources: nothing of an earlier build is in it."""
-    copy = tmp_path_factory.mktemp("wheel") / "source"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so"))
-    return copy
+    """An unpacked source distribution: it has all that the build needs, and nothing of an earlier one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "*.so"))
+    command(sys.executable, "-m", "venv", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    command(python, "-m", "pip", "install", "-q", "setuptools>=77", "wheel")
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    command(python, "-c", code, folder, cwd=folder / "copy")
+    (archive,) = folder.glob("*.tar.gz")
+    shutil.unpack_archive(archive, folder)
+    return folder / archive.name.removesuffix(".tar.gz")
 
 
 def build_wheel(source: Path, folder: Path) -> Path:
