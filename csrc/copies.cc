@@ -1,6 +1,7 @@
 #include "copies.h"
 
 #include <cstring>
+#include <vector>
 
 #include "array_view.h"
 #include "engine.h"
@@ -17,6 +18,23 @@ struct {
   int (*is_recording)(bool*);
 } mxnet;
 
+// Whether the array was written at once, with as many bytes as it has from where `source` points then.
+template <class Source>
+bool write_bytes(const Source& source, const std::vector<Handle>& read, Handle to, const ArrayView& written,
+                 const char* name) {
+  const std::size_t bytes = written.bytes();
+  if (bytes == 0 || bytes > kMostBytes) return false;
+  const auto write = [&](const engine::Completion& completion) {
+    const void* const from = source();
+    char* const target = written.data();
+    if (from == nullptr || target == nullptr) return false;
+    std::memcpy(target, from, bytes);
+    completion();
+    return true;
+  };
+  return engine::run_now(write, read, {to}, written.device(), name) == engine::Outcome::kRan;
+}
+
 }  // namespace
 
 void copies::connect(const std::string& path) {
@@ -28,34 +46,16 @@ bool copies::copy_now(std::uintptr_t from, std::uintptr_t to) {
   const auto source = reinterpret_cast<Handle>(from), target = reinterpret_cast<Handle>(to);
   const ArrayView read(source), written(target);
   if (!engine::queues() || !ArrayView::usable() || !read.plain() || !written.plain()) return false;
-  const std::size_t bytes = read.bytes();
   bool recording = true;
-  if (mxnet.is_recording(&recording) != 0 || recording || bytes == 0 || bytes > kMostBytes) return false;
+  if (mxnet.is_recording(&recording) != 0 || recording) return false;
   if (!read.is_like(written) || read.variable() == written.variable()) return false;
-  const auto copy = [&](const engine::Completion& completion) {
-    const char* const source_data = read.data();
-    char* const target_data = written.data();
-    if (source_data == nullptr || target_data == nullptr) return false;
-    std::memcpy(target_data, source_data, bytes);
-    completion();
-    return true;
-  };
-  return engine::run_now(copy, {source}, {target}, written.device(), "CopyCPU2CPU") == engine::Outcome::kRan;
+  return write_bytes([&] { return read.data(); }, {source}, target, written, "CopyCPU2CPU");
 }
 
 bool copies::write_now(Handle array, const void* data, std::size_t elements) {
   const ArrayView written(array);
-  if (!engine::queues() || !ArrayView::usable() || !written.plain()) return false;
-  const std::size_t bytes = written.bytes();
-  if (bytes == 0 || bytes > kMostBytes || elements != written.elements()) return false;
-  const auto write = [&](const engine::Completion& completion) {
-    char* const target = written.data();
-    if (target == nullptr) return false;
-    std::memcpy(target, data, bytes);
-    completion();
-    return true;
-  };
-  return engine::run_now(write, {}, {array}, written.device(), "SyncCopyFromCPU") == engine::Outcome::kRan;
+  if (!engine::queues() || !ArrayView::usable() || !written.plain() || elements != written.elements()) return false;
+  return write_bytes([&] { return data; }, {}, array, written, "SyncCopyFromCPU");
 }
 
 }  // namespace ngraph_mxnet

@@ -69,12 +69,8 @@ def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:
     if len(counts) > 1:
         numbers = ", ".join(f"{name} {len(found)}" for name, found in lists.items())
         raise ConfigError(f"the lists of shapes differ in length: {numbers}")
-    sets = [{name: found[number if len(found) > 1 else 0] for name, found in lists.items()}
+    return [{name: found[number if len(found) > 1 else 0] for name, found in lists.items()}
             for number in range(max(counts, default=1))]
-    for number, one in enumerate(sets):
-        if one in sets[:number]:
-            raise ConfigError(f"two sets of shapes are the same: {one}")
-    return sets
 
 
 def model_artefact(model: Any, name: str, sets: Sequence[ShapeSet], *, weights: Any = None,
@@ -82,6 +78,9 @@ def model_artefact(model: Any, name: str, sets: Sequence[ShapeSet], *, weights: 
                    metadata: Mapping[str, str] | None = None, with_references: bool = False,
                    on_program: Callable[[], None] = lambda: None) -> Artefact:
     """What `export` writes; see there and `make_artefact`."""
+    for number, one in enumerate(sets):
+        if one in sets[:number]:
+            raise ConfigError(f"two sets of shapes are the same: {one}")
     backend = canonical_name(config.get("NGRAPH_BACKEND"))
     graphs, prepares = _graphs(model, sets, weights, dtypes or {}, backend)
     return make_artefact(name, graphs, backend, isas=isas, precision=precision, metadata=metadata,

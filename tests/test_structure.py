@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "forks": set(),
     "version": set(),
     "outside": set(),
+    "progress": set(),
     "registry": {"outside"},
     "config": {"cores", "errors", "registry"},
     "ir": {"errors"},
@@ -48,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "package": {"ir", "errors", "version", "_core"},
     "runtime": {"ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
-    "targets.cpu": {"cache", "ir", "ops", "package", "passes", "runtime", "_core", *_BASE},
+    "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "runtime", "_core", *_BASE},
     "targets.nnp": {"ir", "ops", "package", "passes", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
@@ -62,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
     "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "package", "runtime", *_BASE},
     "cli": {
         "api", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package", "passes", "placement",
-        "runtime", *_BASE,
+        "progress", "runtime", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

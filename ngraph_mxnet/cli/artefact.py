@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,8 +16,8 @@ from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.exporting import model_artefact
 from ngraph_mxnet.package.artefact import ISAS, Artefact
+from ngraph_mxnet.progress import progress
 
-_QUIET_SECONDS = 2.0
 _Sets = list[dict[str, tuple[int, ...]]]
 
 
@@ -38,8 +34,6 @@ def _sets(context: click.Context, parameter: click.Parameter, values: tuple[str,
             lacking = ", ".join(sorted(sets[0].keys() ^ one.keys()))
             raise click.BadParameter(f"set {number} of shapes and the first one differ in {lacking}: give all inputs "
                                      "of one set, then all of the next")
-        if one in sets[:number]:
-            raise click.BadParameter(f"set {number} of shapes is there twice: {one}")
     return sets
 
 
@@ -84,7 +78,7 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
     """
     if params and not options.is_symbol(model):
         raise ConfigError("--params is for symbols; other models hold their weights")
-    with _progress(len(sets) * (len(isas) or len(ISAS))) as advance:
+    with progress("compiling", len(sets) * (len(isas) or len(ISAS))) as advance:
         artefact = model_artefact(model, output.stem, sets, weights=params, dtypes=dtypes, isas=isas,
                                   precision=precision, metadata=metadata, with_references=with_reference,
                                   on_program=advance)
@@ -94,24 +88,6 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
     except OSError as error:
         raise click.ClickException(f"{output}: {error.strerror}") from None
     show_artefact(artefact, output, size, as_json)
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on a terminal, once the work has taken two seconds."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.progress import Progress
-
-    start = time.monotonic()
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("compiling", total=total, visible=False)
-
-        def advance() -> None:
-            progress.update(task, advance=1, visible=time.monotonic() - start > _QUIET_SECONDS)
-
-        yield advance
 
 
 def described(artefact: Artefact, path: Path, size: int) -> dict[str, Any]:

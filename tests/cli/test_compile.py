@@ -106,7 +106,7 @@ def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "message"), [
     ("--shape x=1,3 --shape x=2,3 --shape b=2,4", "set 1 of shapes and the first one differ in b"),
-    ("--shape x=1,3 --shape x=1,3", "set 1 of shapes is there twice"),
+    ("--shape x=1,3 --shape x=1,3", "two sets of shapes are the same"),
     ("--shape x=1,3", "b"),
     ("--shape x=a", "expected NAME=D,D,..."),
     ("--isa avx9", "found avx9, expected some of baseline,avx2,avx512"),

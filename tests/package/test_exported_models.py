@@ -8,12 +8,12 @@ from typing import Any
 
 import mxnet as mx
 import numpy as np
-import onnx
 import pytest
 from artefact_runs import isas_here, of, random_inputs, run
 from mxnet.gluon import nn, rnn
 from mxnet.gluon.model_zoo import vision
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
+from onnx_models import network
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
@@ -27,24 +27,6 @@ TEAMS = (1, 2, 5)
 def exported(model: Any, tmp_path: Path, **arguments: Any) -> Artefact:
     ngraph_mxnet.export(model, tmp_path / "model.ngraph", **arguments)
     return load(tmp_path / "model.ngraph")
-
-
-def onnx_net(batch: Any = "batch") -> bytes:
-    random = np.random.default_rng(5)
-    shapes = {"w": (16, 3, 3, 3), "b": (16,), "dense": (10, 16)}
-    weights = [numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
-               for name, shape in shapes.items()]
-    nodes = [
-        helper.make_node("Conv", ["x", "w", "b"], ["conv"], name="conv", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["conv"], ["relu"], name="relu"),
-        helper.make_node("GlobalAveragePool", ["relu"], ["pooled"], name="pool"),
-        helper.make_node("Flatten", ["pooled"], ["flat"], name="flat"),
-        helper.make_node("Gemm", ["flat", "dense"], ["y"], name="dense", transB=1),
-    ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in (("x", [batch, 3, 8, 8]), ("y", [batch, 10])))
-    graph = helper.make_graph(nodes, "small", [x], [y], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
 
 
 def block_of(name: str) -> tuple[mx.gluon.HybridBlock, tuple[int, ...]]:
@@ -82,10 +64,10 @@ def test_a_block(name: str, tmp_path: Path) -> None:
 
 
 def test_an_onnx_model_for_several_shapes(tmp_path: Path) -> None:
-    found = exported(onnx_net(), tmp_path, x=[(1, 3, 8, 8), (4, 3, 8, 8)], metadata={"version": "3"},
+    found = exported(network(channels=16), tmp_path, x=[(1, 3, 8, 8), (4, 3, 8, 8)], metadata={"version": "3"},
                      with_references=True)
     assert [name for name, _ in found.programs[0].outputs] == ["y"] and found.metadata == {"version": "3"}
-    model = ngraph_mxnet.compile(onnx_net(), "CPU")
+    model = ngraph_mxnet.compile(network(channels=16), "CPU")
     for shapes in (0, 1):
         program = of(found, isas_here()[0], shapes)
         inputs = random_inputs(program)
@@ -127,7 +109,7 @@ def test_bf16_is_for_avx512(here: list[str] | None, tmp_path: Path, monkeypatch:
     """Also where the CPU has none of it: weights are rounded by the kernels of another instruction set."""
     if here is not None:
         monkeypatch.setattr("ngraph_mxnet.targets.cpu.artefact.supported", lambda features: here)
-    found = exported(onnx_net(8), tmp_path, precision="bf16")
+    found = exported(network(8, channels=16), tmp_path, precision="bf16")
     assert found.precision == "bf16"
     names = {program.isa: {kernel for level in program.levels for kernel, *_ in level} for program in found.programs}
     assert any("bf16" in kernel for kernel in names["avx512"])
@@ -139,7 +121,7 @@ def test_a_model_that_can_not_be_compiled_whole_names_all_nodes(tmp_path: Path) 
     symbol = mx.sym.shuffle(mx.sym.shuffle(data, name="one") + 1, name="two")
     with pytest.raises(UnsupportedError, match=r"one _shuffle: (.|\n)*two _shuffle: "):
         exported(symbol, tmp_path, weights={}, data=(2, 3))
-    model = onnx.load_from_string(onnx_net(1))
+    model = network(1)
     model.graph.node[1].op_type = model.graph.node[3].op_type = "Mystery"
     for place in (1, 3):
         model.graph.node[place].domain = "here"

@@ -16,7 +16,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError, listed
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.package.artefact import ArtefactProgram, Instruction
+from ngraph_mxnet.package.artefact import AFTER, ALIGNMENT, ArtefactProgram, Instruction
 from ngraph_mxnet.passes.prepare import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
@@ -26,7 +26,6 @@ from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 from ngraph_mxnet.targets.cpu.program.validate import Validator
 
-_ALIGNMENT, _SLACK = 64, 64
 _BF16 = ("avx512bf16",)
 
 Operand = tuple[int, int, int]
@@ -113,9 +112,9 @@ def _prepared(name: str, builder: ProgramBuilder, weights: Mapping[int, np.ndarr
     levels = [[(_here(name, kernel, own), _moved(operands, numbers), *rest) for kernel, operands, *rest in level]
               for level in code.levels]
     program = ProgramCode(levels, code.arena_bytes, code.constants).bind(_core.kernel_address, None)
-    room = np.zeros(size + _SLACK + _ALIGNMENT, np.uint8)
-    first = -room.ctypes.data % _ALIGNMENT
-    whole = room[first:first + size + _SLACK]
+    room = np.zeros(size + AFTER + ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % ALIGNMENT
+    whole = room[first:first + size + AFTER]
     memory = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in weights.values()]
     specs = [("u8", array.shape) for array in memory]
     _core.Executable(program, None, 0, [], specs, [("u8", whole.shape)], config.threads()).run(memory, [whole])

@@ -13,10 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -24,6 +21,7 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import open_store
+from ngraph_mxnet.progress import progress
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, FLAG_OUTPUT_BF16, FLAG_RESIDUAL, Operand
 from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
@@ -73,7 +71,7 @@ def tune(builder: ProgramBuilder, threads: int) -> int:
         if _candidates_for(instruction) is not None:
             groups.setdefault(_signature(instruction, threads), []).append(instruction)
     store, measured = open_store(), 0
-    with _progress(len(groups)) as advance:
+    with progress("autotuning", len(groups)) as advance:
         for key, instructions in groups.items():
             entry = store.get(_KIND, key) if store else None
             ints = _read(entry, instructions[0]) if entry else None
@@ -161,24 +159,3 @@ def machine_identity() -> str:
 
     library = Path(_core.__file__).with_name("libngraph_kernels.so")
     return f"{model} {hashlib.sha256(library.read_bytes()).hexdigest()}"
-
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar on a terminal, once the work has taken two seconds."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    start, done = time.monotonic(), 0
-    with Progress(console=Console(stderr=True), transient=True, disable=False) as progress:
-        task = progress.add_task("autotuning", total=total, visible=False)
-
-        def advance() -> None:
-            nonlocal done
-            done += 1
-            progress.update(task, completed=done, visible=time.monotonic() - start > _QUIET_SECONDS)
-
-        yield advance

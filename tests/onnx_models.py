@@ -24,11 +24,11 @@ def model(nodes: Sequence[onnx.NodeProto], inputs: Sequence[onnx.ValueInfoProto]
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
 
 
-def network(batch: Any = "batch") -> onnx.ModelProto:
+def network(batch: Any = "batch", channels: int = 4) -> onnx.ModelProto:
     """Convolution, activation, pooling, classifier: [batch, 3, 8, 8] to [batch, 10]."""
     random = np.random.default_rng(5)
     weights = {name: random.standard_normal(shape) for name, shape in
-               {"w": (4, 3, 3, 3), "b": (4,), "dense": (10, 4)}.items()}
+               {"w": (channels, 3, 3, 3), "b": (channels,), "dense": (10, channels)}.items()}
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["conv"], name="conv", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["conv"], ["relu"], name="relu"),
