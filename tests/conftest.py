@@ -38,6 +38,8 @@ LEGITIMATE_SKIPS = {
     "no models: ": "trained ONNX models, which a package registry has",
     # What another distribution's build makes.
     "NGRAPH_RUNTIME_LIBRARY names no built library": "ngraph-runtime on its real library",
+    "no CMake, or the library lies in no folder of a build": "the installed libraries, for programs in C",
+    "pkg-config is not installed": "programs that find the libraries by it",
     "NGRAPH_RUNTIME_MODEL names no model": "a compiled model on the real library",
 }
 """Beginning of the reason: what is not tested then."""

@@ -43,8 +43,15 @@ def fake(fake_library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return make
 
 
-@pytest.fixture
-def real_library() -> str:
+@pytest.fixture(scope="session")
+def built_library() -> str:
     if not REAL:
         pytest.skip(f"{VARIABLE} names no built library")
     return REAL
+
+
+@pytest.fixture
+def real_library(built_library: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The one that models run on."""
+    monkeypatch.setenv(VARIABLE, built_library)
+    return built_library
