@@ -15,12 +15,14 @@
 #include "fork_safety.h"
 #include "places.h"
 #include "program_runner.h"
+#include "references.h"
 
 using ngraph_mxnet::Artefact;
 using ngraph_mxnet::Bindings;
 using ngraph_mxnet::ForkSafeMutex;
 using ngraph_mxnet::NamedSpec;
 using ngraph_mxnet::ProgramRunner;
+using ngraph_mxnet::Reference;
 using ngraph_mxnet::ShapeSet;
 
 // No thread of MXNet's engine is here.
@@ -65,6 +67,23 @@ std::vector<ngraph_port> ports(const std::vector<NamedSpec>& specs) {
   return made;
 }
 
+using Arrays = std::vector<std::unique_ptr<char[]>>;
+
+std::vector<const void*> pointers(const Arrays& arrays) {
+  std::vector<const void*> found;
+  for (const auto& each : arrays) found.push_back(each.get());
+  return found;
+}
+
+// A reference as the C interface gives it.
+struct KeptReference {
+  explicit KeptReference(std::unique_ptr<const Reference> read)
+      : arrays(std::move(read)), inputs(pointers(arrays->inputs)), outputs(pointers(arrays->outputs)) {}
+
+  std::unique_ptr<const Reference> arrays;
+  std::vector<const void*> inputs, outputs;
+};
+
 // What runs one set of shapes.
 class Runs {
  public:
@@ -74,6 +93,9 @@ class Runs {
   const std::vector<ngraph_port>& outputs() const { return outputs_; }
 
   void run(const void* const* inputs, void* const* outputs, int threads) {
+    if ((inputs == nullptr && !inputs_.empty()) || (outputs == nullptr && !outputs_.empty())) {
+      throw std::invalid_argument("ngraph_run: inputs or outputs is null");
+    }
     Bindings bindings;
     bindings.inputs.reserve(inputs_.size());
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -116,7 +138,7 @@ class Runs {
 }  // namespace
 
 struct ngraph_model {
-  explicit ngraph_model(const char* path) : artefact(ngraph_mxnet::load_artefact(path)) {
+  explicit ngraph_model(const char* file) : path(file), artefact(ngraph_mxnet::load_artefact(path)) {
     for (const ShapeSet& set : artefact.shape_sets) runs.push_back(std::make_unique<Runs>(set));
   }
 
@@ -126,18 +148,45 @@ struct ngraph_model {
     return number < all.size() ? &all[number] : nullptr;
   }
 
+  // Null if the file has none; read when it is first asked for.
+  const KeptReference* reference(std::size_t set) {
+    const std::lock_guard<ForkSafeMutex> lock(references_mutex);
+    const auto known = references.find(set);
+    if (known != references.end()) return &known->second;
+    auto read = ngraph_mxnet::read_reference(path, artefact, set);
+    return read == nullptr ? nullptr : &references.emplace(set, std::move(read)).first->second;
+  }
+
+  const std::string path;
   const Artefact artefact;
   std::vector<std::unique_ptr<Runs>> runs;
+  ForkSafeMutex references_mutex;
+  std::map<std::size_t, KeptReference> references;
 };
 
+namespace {
+
+void check_set(const std::string& function, const ngraph_model* model, std::size_t set) {
+  if (model == nullptr) throw std::invalid_argument(function + ": the model is null");
+  if (set >= model->runs.size()) {
+    throw std::invalid_argument(function + ": there is no set of shapes " + std::to_string(set) + ", the model has " +
+                                std::to_string(model->runs.size()));
+  }
+}
+
+}  // namespace
+
 const char* ngraph_runtime_version() { return NGRAPH_RUNTIME_VERSION; }
+
+int ngraph_runtime_abi() { return NGRAPH_RUNTIME_ABI; }
 
 const char* ngraph_last_error() { return last_error.c_str(); }
 
 ngraph_status ngraph_load(const char* path, ngraph_model** model) {
   try {
-    if (path == nullptr || model == nullptr) throw std::invalid_argument("ngraph_load: an argument is null");
+    if (model == nullptr) throw std::invalid_argument("ngraph_load: an argument is null");
     *model = nullptr;
+    if (path == nullptr) throw std::invalid_argument("ngraph_load: an argument is null");
     *model = new ngraph_model(path);
     return NGRAPH_OK;
   } catch (...) {
@@ -147,30 +196,47 @@ ngraph_status ngraph_load(const char* path, ngraph_model** model) {
 
 void ngraph_free(ngraph_model* model) { delete model; }
 
-const char* ngraph_metadata(const ngraph_model* model) { return model->artefact.metadata.c_str(); }
+const char* ngraph_metadata(const ngraph_model* model) { return model == nullptr ? "" : model->artefact.metadata.c_str(); }
 
-const char* ngraph_instruction_set(const ngraph_model* model) { return model->artefact.instruction_set.c_str(); }
+const char* ngraph_instruction_set(const ngraph_model* model) {
+  return model == nullptr ? "" : model->artefact.instruction_set.c_str();
+}
 
-size_t ngraph_shape_sets(const ngraph_model* model) { return model->runs.size(); }
+size_t ngraph_shape_sets(const ngraph_model* model) { return model == nullptr ? 0 : model->runs.size(); }
 
-size_t ngraph_inputs(const ngraph_model* model) { return model->runs.front()->inputs().size(); }
+size_t ngraph_inputs(const ngraph_model* model) { return model == nullptr ? 0 : model->runs.front()->inputs().size(); }
 
-size_t ngraph_outputs(const ngraph_model* model) { return model->runs.front()->outputs().size(); }
+size_t ngraph_outputs(const ngraph_model* model) { return model == nullptr ? 0 : model->runs.front()->outputs().size(); }
 
 const ngraph_port* ngraph_input(const ngraph_model* model, size_t shape_set, size_t number) {
-  return model->port(shape_set, number, false);
+  return model == nullptr ? nullptr : model->port(shape_set, number, false);
 }
 
 const ngraph_port* ngraph_output(const ngraph_model* model, size_t shape_set, size_t number) {
-  return model->port(shape_set, number, true);
+  return model == nullptr ? nullptr : model->port(shape_set, number, true);
+}
+
+ngraph_status ngraph_reference(ngraph_model* model, size_t shape_set, const void* const** inputs,
+                               const void* const** outputs) {
+  try {
+    if (inputs == nullptr || outputs == nullptr) throw std::invalid_argument("ngraph_reference: an argument is null");
+    *inputs = *outputs = nullptr;
+    check_set("ngraph_reference", model, shape_set);
+    const KeptReference* const found = model->reference(shape_set);
+    if (found != nullptr) {
+      *inputs = found->inputs.data();
+      *outputs = found->outputs.data();
+    }
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
 }
 
 ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const void* const* inputs, void* const* outputs,
                          int threads) {
   try {
-    if (model == nullptr || shape_set >= model->runs.size()) {
-      throw std::invalid_argument("ngraph_run: there is no set of shapes " + std::to_string(shape_set));
-    }
+    check_set("ngraph_run", model, shape_set);
     if (threads < 0 || threads > kMostThreads) {
       throw std::invalid_argument("ngraph_run: " + std::to_string(threads) + " threads, expected 0 to " +
                                   std::to_string(kMostThreads));

@@ -1,7 +1,15 @@
 /* Runs models that `python -m ngraph_mxnet compile` has written: docs/artefact.md.
  *
- * A model may be used by any number of threads at once; each call has memory of its own for what it computes meanwhile.
- * Texts and ports belong to the model and live as long as it does. */
+ * Threads: a model may be used by any number of threads at once; each call has memory of its own for what it computes
+ * meanwhile. Only ngraph_free must come alone.
+ *
+ * Fork: a child may use the models that its parent has loaded, and load others; their weights stay shared. Calls that
+ * other threads of the parent were within are not in the child, and their arrays there are half written.
+ *
+ * Memory: texts, ports and references belong to the model and live as long as it does.
+ *
+ * Null pointers: a null model has nothing (0, "", null), and can't be run. Where a function returns a status, a null
+ * argument is an NGRAPH_ERROR_ARGUMENT, but for arrays without elements, which may be null. */
 #ifndef NGRAPH_RUNTIME_H
 #define NGRAPH_RUNTIME_H
 
@@ -12,6 +20,7 @@
 extern "C" {
 #endif
 
+/* Raised when what is declared here changes; additions leave it. */
 #define NGRAPH_RUNTIME_ABI 1
 
 #if defined(__GNUC__)
@@ -44,11 +53,17 @@ typedef struct {
 /* "0.7.0" */
 NGRAPH_API const char* ngraph_runtime_version(void);
 
-/* What went wrong in this thread's last call that returned no NGRAPH_OK. */
+/* The NGRAPH_RUNTIME_ABI that the library was built with: a program that loads it at run time compares it with its own. */
+NGRAPH_API int ngraph_runtime_abi(void);
+
+/* What went wrong in this thread's last call that returned no NGRAPH_OK, in UTF-8 but for paths, which stand there as they
+ * were given; "" before the first. The text belongs to the library, and is good until the next call of this thread that
+ * fails, or its end. Never null. */
 NGRAPH_API const char* ngraph_last_error(void);
 
-/* The file stays mapped until the model is freed; it may be renamed or removed meanwhile, but not written to: writers
- * make a new file and rename it, as ours do. */
+/* The path's bytes go to the system as they are, in whatever encoding its file names have. The file stays mapped until the
+ * model is freed; it may be renamed or removed meanwhile, but not written to: writers make a new file and rename it, as
+ * ours do. If it fails, *model is null. */
 NGRAPH_API ngraph_status ngraph_load(const char* path, ngraph_model** model);
 
 /* No call may be under way. Null is allowed. */
@@ -71,9 +86,16 @@ NGRAPH_API const ngraph_port* ngraph_output(const ngraph_model* model, size_t sh
 
 /* Computes the outputs from the inputs: dense, row-major arrays of the ports' sizes, in any alignment that fits their
  * elements. None of the outputs may overlap another array. `threads`: at most so many work on it, this one among them;
- * 0: as many as there are cores. The results do not depend on it. */
+ * 0: as many as there are cores; at most 1024, and a negative number is an NGRAPH_ERROR_ARGUMENT. The results do not depend
+ * on it. After an error the outputs' content is undefined, and the model as good as before. */
 NGRAPH_API ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const void* const* inputs,
                                     void* const* outputs, int threads);
+
+/* To verify a machine with, what `--with-reference` added to the file: inputs for a set of shapes, and the outputs expected
+ * from them, as arrays of the ports' sizes; `outputs` null if the file has none. The writer's instruction set computed the
+ * outputs: others may round differently. Read from the file at the first call, so it must still be there. */
+NGRAPH_API ngraph_status ngraph_reference(ngraph_model* model, size_t shape_set, const void* const** inputs,
+                                          const void* const** outputs);
 
 #ifdef __cplusplus
 }

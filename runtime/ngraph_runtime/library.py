@@ -13,6 +13,9 @@ from ngraph_runtime.errors import InputError, LibraryError, ModelError
 NAME = "libngraph_runtime.so"
 VARIABLE = "NGRAPH_RUNTIME_LIBRARY"
 
+ABI = 1
+"""NGRAPH_RUNTIME_ABI of the header that this module follows."""
+
 _ARGUMENT, _MEMORY = 4, 5
 
 
@@ -40,9 +43,11 @@ class RawPort(NamedTuple):
 
 _MODEL = ctypes.c_void_p
 _SIZE = ctypes.c_size_t
+_ARRAYS = ctypes.POINTER(ctypes.c_void_p)
 _PORT = ctypes.POINTER(PortStruct)
 _FUNCTIONS = {
     "ngraph_runtime_version": (ctypes.c_char_p,),
+    "ngraph_runtime_abi": (ctypes.c_int,),
     "ngraph_last_error": (ctypes.c_char_p,),
     "ngraph_load": (ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_MODEL)),
     "ngraph_free": (None, _MODEL),
@@ -54,6 +59,7 @@ _FUNCTIONS = {
     "ngraph_input": (_PORT, _MODEL, _SIZE, _SIZE),
     "ngraph_output": (_PORT, _MODEL, _SIZE, _SIZE),
     "ngraph_run": (ctypes.c_int, _MODEL, _SIZE, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
+    "ngraph_reference": (ctypes.c_int, _MODEL, _SIZE, ctypes.POINTER(_ARRAYS), ctypes.POINTER(_ARRAYS)),
 }
 """What each function returns, then what it takes."""
 
@@ -74,6 +80,10 @@ class Library:
                 raise LibraryError(f"{path} has no function {name}: it is no {NAME}, or of another version")
             function.restype, function.argtypes = returned, taken
             functions[name] = function
+        found = functions["ngraph_runtime_abi"]()
+        if found != ABI:
+            raise LibraryError(f"{path} has the interface {found}, this package knows {ABI}: install library and "
+                               "package from one wheel")
         self._functions = functions
         self.run = functions["ngraph_run"]
         self.free = functions["ngraph_free"]
@@ -119,6 +129,22 @@ class Library:
         contents = [pointer.contents for pointer in found]
         return [RawPort(p.name.decode("utf-8", "replace"), p.element.decode(), p.element_bytes, tuple(p.shape[:p.rank]))
                 for p in contents]
+
+    def reference(self, model: int, shape_set: int) -> tuple[list[bytes], list[bytes]] | None:
+        """The arrays of inputs and of expected outputs that the file holds for a set of shapes."""
+        inputs, outputs = _ARRAYS(), _ARRAYS()
+        status = self._functions["ngraph_reference"](model, shape_set, ctypes.byref(inputs), ctypes.byref(outputs))
+        if status:
+            raise self.failure(status)
+        if not outputs:
+            return None
+        return (self._contents(inputs, model, shape_set, "ngraph_inputs", "ngraph_input"),
+                self._contents(outputs, model, shape_set, "ngraph_outputs", "ngraph_output"))
+
+    def _contents(self, arrays: Any, model: int, shape_set: int, count: str, port: str) -> list[bytes]:
+        of_port = self._functions[port]
+        return [ctypes.string_at(arrays[i], of_port(model, shape_set, i).contents.bytes)
+                for i in range(self._functions[count](model))]
 
     def failure(self, status: int) -> Exception:
         """What to raise in the thread whose `run` gave this status."""

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import struct
-from typing import Any, Iterator, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngraph_runtime.errors import ModelError
 from ngraph_runtime.model import Model
 
-MAGIC = b"ngraph artefact\n"
-FORMAT = 1
-REFERENCE = 4
 TOLERANCES = {"f32": 1e-3, "bf16": 5e-2}
 """By a model's precision: the largest difference of an output's elements, as a part of the largest expected one. CPUs
 round differently; what a wrong kernel computes is far away."""
-
-_HEADER, _SECTION = struct.Struct("<16sIIQ32x"), struct.Struct("<IIQQ40x")
-_MOST_SECTIONS = 4096
 
 
 class Reference(NamedTuple):
@@ -42,14 +33,11 @@ class Comparison(NamedTuple):
 def references(model: Model) -> list[Reference]:
     """What the model's file holds, which may be nothing.
 
-    The library has checked the file's content when it loaded it, so only what could mislead this reader is looked at.
+    Raises:
+        ModelError: the file is no longer there, or another.
     """
-    try:
-        return [_decoded(model, section) for section in _sections(model.path, REFERENCE)]
-    except OSError as error:
-        raise ModelError(f"{model.path}: the references can't be read: {error}") from error
-    except (struct.error, IndexError) as error:
-        raise ModelError(f"{model.path}: a reference is damaged or cut off: {error}") from error
+    found = ((number, model.reference(number)) for number in range(len(model.shape_sets)))
+    return [Reference(number, *arrays) for number, arrays in found if arrays is not None]
 
 
 def verify(model: Model, tolerance: float | None = None, threads: int | None = None) -> list[Comparison]:
@@ -66,39 +54,6 @@ def verify(model: Model, tolerance: float | None = None, threads: int | None = N
             matches = equal or (expected.dtype.kind == "f" and difference <= allowed)
             found.append(Comparison(reference.shape_set, port.name, difference, bool(matches)))
     return found
-
-
-def _sections(path: str | os.PathLike[str], wanted: int) -> Iterator[bytes]:
-    with open(path, "rb") as file:
-        magic, number, count, _ = _HEADER.unpack(file.read(_HEADER.size))
-        if magic != MAGIC or number != FORMAT or count > _MOST_SECTIONS:
-            raise ModelError(f"{os.fspath(path)}: found format {number} with {count} sections, expected {FORMAT}")
-        table = [_SECTION.unpack(file.read(_SECTION.size)) for _ in range(count)]
-        size = file.seek(0, os.SEEK_END)
-        for kind, _, offset, length in table:
-            if kind == wanted:
-                if offset + length > size:
-                    raise ModelError(f"{os.fspath(path)}: a section ends at {offset + length}, behind the file's end")
-                file.seek(offset)
-                yield file.read(length)
-
-
-def _decoded(model: Model, section: bytes) -> Reference:
-    shape_set, inputs, outputs = struct.unpack_from("<III", section)
-    if (inputs, outputs) != (len(model.inputs), len(model.outputs)) or shape_set >= len(model.shape_sets):
-        raise ModelError(f"{model.path}: a reference of set {shape_set} with {inputs} inputs and {outputs} outputs "
-                         "does not fit the model")
-    offset, arrays = 12, []
-    for port in (*model.inputs, *model.outputs):
-        (length,) = struct.unpack_from("<Q", section, offset)
-        offset += 8
-        shape = port.shapes[shape_set]
-        content = section[offset:offset + length]
-        if len(content) != length or length != int(np.prod(shape, dtype=np.int64)) * port.dtype.itemsize:
-            raise ModelError(f"{model.path}: a reference has {length} bytes for {port.name}, which do not fit")
-        arrays.append(np.frombuffer(content, port.dtype).reshape(shape))
-        offset += length
-    return Reference(shape_set, arrays[:inputs], arrays[inputs:])
 
 
 def _widened(bits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,12 +33,12 @@ def fake_library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def fake(fake_library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Makes the file of one of the fake library's models, by its word."""
+    """Makes the file of one of the fake library's models, by its word and what else the file has."""
     monkeypatch.setenv(VARIABLE, fake_library)
 
-    def make(word: str) -> str:
+    def make(word: str, further: str = "") -> str:
         path = tmp_path / f"{word}.ngraph"
-        path.write_text(word)
+        path.write_text(f"{word} {further}")
         return str(path)
 
     return make
@@ -55,3 +56,15 @@ def real_library(built_library: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The one that models run on."""
     monkeypatch.setenv(VARIABLE, built_library)
     return built_library
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """x: f32 [3,40] times a weight, with references."""
+    ngraph_mxnet = pytest.importorskip("ngraph_mxnet", reason="the other Pythons have the runtime alone")
+    folder = tmp_path_factory.mktemp("small")
+    builder = ngraph_mxnet.Builder(name="small")
+    weight = np.random.default_rng(0).standard_normal((40, 5), np.float32)
+    graph = builder.results(builder.matmul(builder.parameter("x", (3, 40)), builder.constant(weight)))
+    ngraph_mxnet.export(graph, folder / "small.ngraph", with_references=True)
+    return folder / "small.ngraph"

@@ -1,5 +1,5 @@
 /* Stands in for libngraph_runtime.so in the tests of the Python package: it has the C interface, and models that are
- * chosen by the first word of the file. */
+ * chosen by the first word of the file. "twice reference 0.5" has references whose first output is wrong by that. */
 #define _POSIX_C_SOURCE 199309L /* nanosleep */
 #include "ngraph_runtime.h"
 
@@ -14,6 +14,10 @@ struct ngraph_model {
   const char* word;
   const char* metadata;
   size_t sets, inputs, outputs;
+  int has_references;
+  float error, x[12], expected[12];
+  double total;
+  const void *reference_in[1], *reference_out[2];
   ngraph_port in[MOST_SETS][MOST_PORTS], out[MOST_SETS][MOST_PORTS];
   ngraph_status (*run)(const ngraph_model*, size_t, const void* const*, void* const*, int);
 };
@@ -75,7 +79,7 @@ static int make(ngraph_model* m, const char* word) {
   m->sets = 1;
   m->inputs = 1;
   m->outputs = 1;
-  if (strcmp(word, "twice") == 0 || strcmp(word, "ngraph") == 0) { /* the word that real files begin with */
+  if (strcmp(word, "twice") == 0) {
     m->sets = 2;
     m->outputs = 2;
     for (size_t set = 0; set < 2; ++set) {
@@ -122,22 +126,26 @@ static int make(ngraph_model* m, const char* word) {
 }
 
 const char* ngraph_runtime_version(void) { return "0.0-fake"; }
+int ngraph_runtime_abi(void) { return getenv("FAKE_ABI") ? atoi(getenv("FAKE_ABI")) : NGRAPH_RUNTIME_ABI; }
 const char* ngraph_last_error(void) { return last_error; }
 int fake_live_models(void) { return __atomic_load_n(&live_models, __ATOMIC_SEQ_CST); }
 
 ngraph_status ngraph_load(const char* path, ngraph_model** model) {
-  char word[16] = "";
+  char word[16] = "", further[16] = "";
+  float error = 0;
   FILE* const file = fopen(path, "rb");
   if (!file) return fail(NGRAPH_ERROR_FILE, "no such file");
-  const int found = fscanf(file, "%15s", word);
+  const int words = fscanf(file, "%15s %15s %f", word, further, &error), found = words > 0;
   fclose(file);
-  if (found == 1 && strcmp(word, "other-cpu") == 0) return fail(NGRAPH_ERROR_CPU, "it has nothing that this CPU runs");
+  if (found && strcmp(word, "other-cpu") == 0) return fail(NGRAPH_ERROR_CPU, "it has nothing that this CPU runs");
   ngraph_model* const made = malloc(sizeof *made);
   if (!made) return fail(NGRAPH_ERROR_MEMORY, "no memory");
-  if (found != 1 || !make(made, word)) {
+  if (!found || !make(made, word)) {
     free(made);
     return fail(NGRAPH_ERROR_FORMAT, "it is no compiled model");
   }
+  made->has_references = words == 3 && strcmp(further, "reference") == 0;
+  made->error = error;
   __atomic_add_fetch(&live_models, 1, __ATOMIC_SEQ_CST);
   *model = made;
   return NGRAPH_OK;
@@ -165,4 +173,24 @@ const ngraph_port* ngraph_output(const ngraph_model* model, size_t set, size_t n
 ngraph_status ngraph_run(ngraph_model* model, size_t set, const void* const* inputs, void* const* outputs, int threads) {
   if (set >= model->sets) return fail(NGRAPH_ERROR_ARGUMENT, "there is no such set of shapes");
   return model->run(model, set, inputs, outputs, threads);
+}
+
+/* From -1 to 1, in equal steps; of the model `twice`. */
+ngraph_status ngraph_reference(ngraph_model* m, size_t set, const void* const** inputs, const void* const** outputs) {
+  if (set >= m->sets) return fail(NGRAPH_ERROR_ARGUMENT, "there is no such set of shapes");
+  *inputs = *outputs = NULL;
+  if (!m->has_references) return NGRAPH_OK;
+  const size_t elements = count(&m->in[set][0]);
+  m->total = 0;
+  for (size_t i = 0; i < elements; ++i) {
+    m->x[i] = -1 + 2 * (float)i / (float)(elements - 1);
+    m->expected[i] = 2 * m->x[i] + m->error;
+    m->total += m->x[i];
+  }
+  m->reference_in[0] = m->x;
+  m->reference_out[0] = m->expected;
+  m->reference_out[1] = &m->total;
+  *inputs = m->reference_in;
+  *outputs = m->reference_out;
+  return NGRAPH_OK;
 }

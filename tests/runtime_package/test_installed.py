@@ -34,17 +34,6 @@ def prefix(built_library: str, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    ngraph_mxnet = pytest.importorskip("ngraph_mxnet", reason="the other Pythons have the runtime alone")
-    folder = tmp_path_factory.mktemp("model")
-    builder = ngraph_mxnet.Builder(name="small")
-    weight = np.random.default_rng(0).standard_normal((40, 5), np.float32)
-    graph = builder.results(builder.matmul(builder.parameter("x", (3, 40)), builder.constant(weight)))
-    ngraph_mxnet.export(graph, folder / "model.ngraph")
-    return folder / "model.ngraph"
-
-
 def pkg_config(prefix: Path, *options: str) -> list[str]:
     if shutil.which("pkg-config") is None:
         pytest.skip("pkg-config is not installed")
@@ -85,7 +74,7 @@ def test_the_static_library_has_no_names_but_ours(prefix: Path) -> None:
 
 @pytest.mark.parametrize("compiler", [C, CXX], ids=["c", "c++"])
 @pytest.mark.parametrize("kind", ["shared", "archive", "wholly static"])
-def test_pkg_config(prefix: Path, model: Path, real_library: str, tmp_path: Path, compiler: list[str],
+def test_pkg_config(prefix: Path, small_model: Path, real_library: str, tmp_path: Path, compiler: list[str],
                     kind: str) -> None:
     options = {"shared": pkg_config(prefix, "--cflags", "--libs"),
                "archive": [*pkg_config(prefix, "--cflags"), "-Wl,-as-needed", "-x", "none",
@@ -94,7 +83,7 @@ def test_pkg_config(prefix: Path, model: Path, real_library: str, tmp_path: Path
     program = tmp_path / "program"
     output(*compiler, "-o", program, SOURCE, *options)
     (library,) = prefix.rglob("libngraph_runtime.so")
-    check(program, model, library)
+    check(program, small_model, library)
     if kind == "wholly static":
         assert not needed(program)
     else:
@@ -103,7 +92,7 @@ def test_pkg_config(prefix: Path, model: Path, real_library: str, tmp_path: Path
 
 @pytest.mark.parametrize("language", ["C", "CXX"])
 @pytest.mark.parametrize("target", ["shared", "static"])
-def test_cmake(prefix: Path, model: Path, real_library: str, tmp_path: Path, language: str, target: str) -> None:
+def test_cmake(prefix: Path, small_model: Path, real_library: str, tmp_path: Path, language: str, target: str) -> None:
     source = tmp_path / ("program.c" if language == "C" else "program.cc")
     shutil.copy(SOURCE, source)
     (tmp_path / "CMakeLists.txt").write_text(
@@ -114,5 +103,5 @@ def test_cmake(prefix: Path, model: Path, real_library: str, tmp_path: Path, lan
     output("cmake", "--build", tmp_path / "build")
     (library,) = prefix.rglob("libngraph_runtime.so")
     program = tmp_path / "build" / "program"
-    check(program, model, library)
+    check(program, small_model, library)
     assert ("libngraph_runtime.so" in needed(program)) == (target == "shared")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import shutil
 import threading
 import time
 import timeit
@@ -220,6 +221,14 @@ def test_libraries_that_are_none(fake, monkeypatch, tmp_path):
     monkeypatch.setenv("NGRAPH_RUNTIME_LIBRARY", other_library())
     with pytest.raises(LibraryError, match="has no function ngraph_"):
         ngraph_runtime.load(path)
+
+
+def test_a_library_with_another_interface(fake_library, monkeypatch, tmp_path):
+    path = shutil.copy(fake_library, tmp_path / "newer.so")  # one that is loaded is not asked again
+    monkeypatch.setenv("FAKE_ABI", "2")
+    monkeypatch.setenv("NGRAPH_RUNTIME_LIBRARY", str(path))
+    with pytest.raises(LibraryError, match=r"newer\.so has the interface 2, this package knows 1"):
+        ngraph_runtime.load("model.ngraph")
 
 
 def other_library() -> str:
