@@ -26,7 +26,8 @@ def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any
 
     Args:
         model: a `Graph`; an ONNX model, as its path, its bytes or an `onnx.ModelProto`; or an MXNet symbol, as the
-            object or the path of its `-symbol.json`. MXNet is imported for none of them.
+            object or the path of its `-symbol.json`. MXNet is imported for none of them, but for a symbol's file that
+            leaves the batch of a state open.
         backend: a name from `backends()`; by default the value of NGRAPH_BACKEND.
         weights: arrays by parameter name, which become constants. A symbol needs those of all its parameters, by the
             names of `mx.nd.load` with or without `arg:` and `aux:`. An ONNX model holds its own.
@@ -57,6 +58,7 @@ def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any
 def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any], shapes: Mapping[str, Sequence[int]],
                     options: Mapping[str, Any]) -> Executable:
     from ngraph_mxnet.bridges.mxnet.importer import import_symbol
+    from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import json_with_shapes, leaves_shapes_open
 
     check_options(backend if backend is not None else config.get("NGRAPH_BACKEND"), options)
     try:
@@ -65,7 +67,15 @@ def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any],
         raise ModelError(f"{model}: {error.strerror or error}") from None
     arrays = {name.removeprefix("arg:").removeprefix("aux:"): as_array(array, f"weight {name!r}")
               for name, array in weights.items()}
-    graph = import_symbol(text, {**{name: array.shape for name, array in arrays.items()}, **shapes},
-                          {name: str(array.dtype) for name, array in arrays.items()})
+    known = {**{name: array.shape for name, array in arrays.items()}, **shapes}
+    if leaves_shapes_open(text):
+        text = json_with_shapes(_as_object(model), known)
+    graph = import_symbol(text, known, {name: str(array.dtype) for name, array in arrays.items()})
     held = {parameter.name for parameter in graph.parameters}
     return compile_graph(graph, backend, {name: array for name, array in arrays.items() if name in held}, **options)
+
+
+def _as_object(model: Any) -> Any:
+    from ngraph_mxnet.bridges.mxnet.explain import load_symbol
+
+    return model if hasattr(model, "tojson") else load_symbol(Path(model))

@@ -11,6 +11,7 @@ from native_runs import import_mxnet
 
 from mxnet import gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import rnn  # isort: skip
+import ngraph_mxnet  # isort: skip
 from ngraph_mxnet.bridges.mxnet.binding import gluon_patch
 from ngraph_mxnet.ir import count_ops
 from ngraph_mxnet.passes.pipelines import optimize
@@ -177,3 +178,21 @@ def test_gluon_cells(name):
         net.hybridize()
         close(net(x), expected)
         assert runs_compiled(net)
+
+
+@pytest.mark.parametrize("kind", ["object", "file"])
+def test_a_symbol_whose_states_have_an_open_batch(kind, tmp_path):
+    """`begin_state` of symbols has batch 0, for unknown, until MXNet infers it."""
+    layer = rnn.GRU(6, layout="NTC", prefix="gru_")
+    symbol = layer(mx.sym.Variable("data"))
+    layer.initialize(mx.init.Xavier())
+    x = mx.nd.random.uniform(shape=(3, 5, 4))
+    expected = layer(x).asnumpy()
+    assert '"(1, 0, 6)"' in symbol.tojson()
+    model = symbol
+    if kind == "file":
+        model = tmp_path / "gru-symbol.json"
+        symbol.save(str(model))
+    weights = {name: parameter.data() for name, parameter in layer.collect_params().items()}
+    found = ngraph_mxnet.compile(model, "CPU", weights=weights, shapes={"data": x.shape})(x)
+    close(found[0], expected)

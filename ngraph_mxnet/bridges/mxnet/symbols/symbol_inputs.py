@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,17 @@ def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict
     arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     return dict(zip(names, [*arguments, *states], strict=True))
+
+
+def leaves_shapes_open(text: str) -> bool:
+    """Whether an operator without inputs in a symbol's JSON may have no whole shape (`json_with_shapes`).
+
+    Raises:
+        ModelError: the JSON is corrupt.
+    """
+    return any("shape" in node.attrs and not node.inputs and not node.is_variable
+               and any(int(size) <= 0 for size in re.findall(r"-?\d+", node.attrs["shape"]))
+               for node in parse_symbol(text).nodes)
 
 
 def json_with_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> str:
