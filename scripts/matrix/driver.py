@@ -44,7 +44,8 @@ class Entry:
 @dataclass(frozen=True)
 class Plan:
     """How models are examined. `pythons`: each library's interpreter; `seconds`: the longest one model may take; `run`:
-    what is to be kept of this run beside the threads: when, of which commit, on which machine."""
+    what is to be kept of this run beside the threads: when, of which commit, on which machine; `library`: that of the
+    runtime, which runs files."""
 
     pythons: dict[str, str]
     steps: tuple[str, ...]
@@ -52,6 +53,7 @@ class Plan:
     seconds: float
     folder: Path
     run: Mapping[str, str] = field(default_factory=dict)
+    library: Path | None = None
 
 
 def list_models(plan: Plan, library: str) -> list[Entry]:
@@ -126,9 +128,9 @@ def _with_earlier(plan: Plan, entry: Entry, found: dict[str, Any]) -> dict[str, 
 
 
 def _runs(plan: Plan) -> dict[str, dict[str, Any]]:
-    """By step, the run that its figures are of. Every step but regions compares outputs, too."""
+    """By step, the run that its figures are of. Every step but regions and file compares outputs, too."""
     steps = dict.fromkeys(plan.steps)
-    if steps.keys() - {"regions"}:
+    if steps.keys() - {"regions", "file"}:
         steps["run"] = None
     return {step: {**plan.run, "threads": plan.threads} for step in steps}
 
@@ -139,9 +141,11 @@ class Worker:
     def __init__(self, plan: Plan, library: str) -> None:
         self._plan = plan
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the process
+        # Files of models are large, and a process that is killed leaves them behind.
+        self._folder = tempfile.TemporaryDirectory(prefix="model-matrix-")
         self.served = 0
-        self._worker = workers.Worker([plan.pythons[library], "-m", "matrix.worker", library], _environment(plan),
-                                      self._log)
+        self._worker = workers.Worker([plan.pythons[library], "-m", "matrix.worker", library],
+                                      {**_environment(plan), "TMPDIR": self._folder.name}, self._log)
 
     def genres(self) -> dict[str, Any] | None:
         """What it sends first; None at its end."""
@@ -158,6 +162,7 @@ class Worker:
 
     def end(self) -> None:
         self._worker.close()
+        self._folder.cleanup()
 
     def examine(self, entry: Entry, known: Mapping[str, str]) -> dict[str, Any]:
         """What it sends of the model, and why it failed if it did."""
@@ -182,7 +187,8 @@ class Worker:
 
 def _environment(plan: Plan) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
-    return {**inherited, "MXNET_SUBGRAPH_VERBOSE": "0",
+    runtime = {} if plan.library is None else {"NGRAPH_RUNTIME_LIBRARY": str(plan.library)}
+    return {**inherited, **runtime, "MXNET_SUBGRAPH_VERBOSE": "0",
             "OMP_NUM_THREADS": str(plan.threads), "NGRAPH_CACHE_DIR": str(plan.folder / "cache")}
 
 

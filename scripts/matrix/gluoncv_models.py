@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
+
 from matrix.model import Inputs, Model, NotOffline, noise
 
 #: By a part of the name of the module that defines a model.
@@ -51,6 +53,7 @@ def build(name: str) -> Model:
     if name.startswith("custom_"):
         raise NotOffline("not a model but a maker of models")
     _refuse_downloads()
+    _name_types()
     _let_contexts_be()
     arguments: dict[str, Any] = {"pretrained": False}
     takes = inspect.signature(maker).parameters
@@ -104,6 +107,11 @@ def _let_contexts_be() -> None:
     import mxnet as mx
 
     mx.gluon.ParameterDict.reset_ctx = lambda self, ctx: None
+
+
+def _name_types() -> None:
+    """R-CNNs and HRNets use names of Python's types that NumPy 1.24 took away."""
+    vars(np).update(float=float, int=int)
 
 
 def _refuse_downloads() -> None:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from matrix.as_file import REFUSED, SAME_BITS
 from matrix.compare import SAME, TOLERANCE
 
 Result = dict[str, Any]
@@ -32,6 +33,16 @@ def is_right(result: Result) -> bool:
 def is_slow(result: Result) -> bool:
     """More than 10 % slower than MXNet's MKLDNN backend."""
     return result.get("ratio", 0.0) > 1.1
+
+
+def is_same_as_file(result: Result) -> bool:
+    """As a file it ran without MXNet and gave the bits of the process that compiled it."""
+    return result.get("file") == SAME_BITS
+
+
+def fails_as_file(result: Result) -> bool:
+    """It was compiled into a file that is wrong, or could not be, although it is one region with nothing left."""
+    return "file" in result and not is_same_as_file(result) and (is_whole(result) or result["file"] != REFUSED)
 
 
 def traced(results: Iterable[Result]) -> list[Result]:
@@ -71,7 +82,7 @@ def _by_genre(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 
 _FIGURES = {"regions": ("regions", "regions"), "run": ("error", "error"), "block": ("block_error", "block"),
-            "time": ("ratio", "time")}
+            "file": ("file", "file"), "time": ("ratio", "time")}
 """By step, the figure that tells that it was done, and the word for it."""
 Run = tuple[tuple[str, Any], ...]
 """What is known of a run, sorted by name."""
@@ -134,11 +145,12 @@ def _summary(results: list[Result], seen: list[Result]) -> str:
         run = [result for result in rows if "error" in result]
         counts = [len(rows), sum("same_as" in result for result in rows), sum(map(is_whole, rows)),
                   sum("failure" in result for result in rows), len(run), sum(map(is_right, run)),
-                  sum(map(is_slow, run)), *(cell for threads in counted for cell in median(run, threads))]
+                  sum(map(is_slow, run)), sum("file" in result for result in rows), sum(map(is_same_as_file, rows)),
+                  *(cell for threads in counted for cell in median(run, threads))]
         return f"| {name} | " + " | ".join(map(str, counts)) + " |"
 
     heads = ["genre", "traced", "of these same graph", "one region, nothing left", "failed", "run", "right",
-             "over 10 % slower"]
+             "over 10 % slower", "tried as a file", "as a file the same bits"]
     for threads in counted:
         heads += [f"timed, threads: {threads}", "median ratio of these"]
     lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
@@ -157,9 +169,9 @@ def _at_most(result: Result) -> str:
 
 
 def _table(rows: list[Result], names: dict[Run, str]) -> str:
-    heads = ("model", "input", "regions", "nodes", "left", "error", "at most", "as a block", "threads",
+    heads = ("model", "input", "regions", "nodes", "left", "error", "at most", "as a block", "file", "threads",
              "ours / MKLDNN ms", "ratio", "runs", "")
-    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---:|---|---:|---|---:|---:|---:|---:|---|---|"]
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---:|---|---:|---|---:|---:|---:|---:|---:|---|---|"]
     for result in rows:
         left = Counter[str]()
         for op, _, count in result.get("left", ()):
@@ -169,20 +181,34 @@ def _table(rows: list[Result], names: dict[Run, str]) -> str:
         note = _note(result)
         cells = (result["model"], _shapes(result), result.get("regions", ""), result.get("taken", ""), _kinds(left),
                  _figure(result, "error", "{:.0e}"), _at_most(result), _figure(result, "block_error", "{:.0e}"),
-                 _threads(result) if timed else "", times, _figure(result, "ratio", "{:.2f}"),
+                 _file(result), _threads(result) if timed else "", times, _figure(result, "ratio", "{:.2f}"),
                  _runs_of(result, names), note)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 
+def _file(result: Result) -> str:
+    """Its size in megabytes, if its outputs are right, else what is wrong."""
+    if is_same_as_file(result):
+        return f"{result['file_bytes'] / 1e6:.1f}"
+    return f"**{result['file']}**" if fails_as_file(result) else result.get("file", "")
+
+
 def _note(result: Result) -> str:
     if "failure" in result:
         return _cell(f"at {result['step']}: {result['failure']}")
-    if "error" not in result:
-        return ""
+    notes = [f"graph of {result['same_as']}"] if "same_as" in result else []
+    if "error" in result:
+        notes += _notes_on_outputs(result)
+    if "file_reason" in result:
+        notes.append(f"as a file: {_cell(result['file_reason'])}")
+    elif result.get("file_difference"):
+        notes.append(f"as a file it differs by {result['file_difference']:.0e}")
+    return ", ".join(notes)
+
+
+def _notes_on_outputs(result: Result) -> list[str]:
     notes = [] if is_right(result) else ["**differs**"]
-    if "same_as" in result:
-        notes.append(f"graph of {result['same_as']}")
     if "stage_error" in result:
         notes.append(f"stages given the same data: {result['stage_error']:.0e}, boxes {result['stage_boxes']:.0e}")
         if "native_change" in result and not is_right(result):
@@ -193,7 +219,7 @@ def _note(result: Result) -> str:
         notes.append(f"MKLDNN's own error {result['mkldnn_error']:.0e}")
     if not result["finite"]:
         notes.append("MXNet's outputs are not finite")
-    return ", ".join(notes)
+    return notes
 
 
 def _shapes(result: Result) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matrix.model import Model
 
 LIBRARIES = ("gluon_zoo", "gluoncv_models", "gluonnlp_models", "gluonts_models")
-STEPS = ("regions", "run", "block", "time")
+STEPS = ("regions", "run", "block", "file", "time")
 ROUND_SECONDS, PAUSE_SECONDS = 0.05, 0.02
 #: Rounds of timing; of nets whose rounds take longer than this, fewer.
 ROUNDS, FEWER_ROUNDS, LONG_ROUND_SECONDS = 5, 3, 2.0
@@ -41,8 +41,10 @@ Send = Callable[..., None]
 
 def work(library: str, name: str, steps: list[str], known: dict[str, str], send: Send) -> None:
     """Send the figures of one model."""
+    from matrix import as_file
     from matrix.graph import digest
     from matrix.model import NotOffline
+    from matrix.weights import bind
 
     send(step="build")
     try:
@@ -60,8 +62,15 @@ def work(library: str, name: str, steps: list[str], known: dict[str, str], send:
     if "regions" in steps:
         send(step="regions")
         send(**regions(symbol, model))
-    if set(steps) - {"regions"}:
-        run(symbol, model, steps, send)
+    rest = set(steps) - {"regions"}
+    if rest:
+        send(step="native")
+        native = bind(symbol, model, "NONE")
+        if "file" in rest:
+            send(step="file")
+            send(**as_file.facts(symbol, model, native))
+        if rest - {"file"}:
+            run(symbol, model, native, steps, send)
 
 
 def regions(symbol: Symbol, model: Model) -> dict[str, Any]:
@@ -75,13 +84,12 @@ def regions(symbol: Symbol, model: Model) -> dict[str, Any]:
     return {"regions": len(partition.regions), "left": left, "taken": sum(len(r.nodes) for r in partition.regions)}
 
 
-def run(symbol: Symbol, model: Model, steps: list[str], send: Send) -> None:
-    """Bind with MXNet alone and with ours, compare; the same as a hybridized block; time ours and MXNet's MKLDNN."""
+def run(symbol: Symbol, model: Model, native: Any, steps: list[str], send: Send) -> None:
+    """Bind with ours, compare with MXNet alone, which is bound; the same as a hybridized block; time ours and MXNet's
+    MKLDNN."""
     from matrix.compare import TOLERANCE, box_count, error
     from matrix.weights import bind
 
-    send(step="native")
-    native = bind(symbol, model, "NONE")
     expected = outputs(native)
     send(step="ngraph")
     if model.kind == "boxes":

@@ -264,14 +264,39 @@ def test_the_page_has_every_model() -> None:
     page = report.write_page(report.resolved(results), "header")
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
     # of one thread, of two, of an unknown number
-    assert "| toys | 8 | 1 | 7 | 0 | 8 | 7 | 1 | 1 | 0.70 | 3 | 0.50 | 1 | 0.90 |" in page
-    assert "| 1e-03 |  | 2 | 3.0 / 2.0 | 1.50 | R2 |" in rows["slow"]
+    assert "| toys | 8 | 1 | 7 | 0 | 8 | 7 | 1 | 0 | 0 | 1 | 0.70 | 3 | 0.50 | 1 | 0.90 |" in page
+    assert "| 1e-03 |  |  | 2 | 3.0 / 2.0 | 1.50 | R2 |" in rows["slow"]
     assert "| 1 | 1.4 / 2.0 | 0.70 | regions: R2; error, time: R1 |" in rows["single"]
     assert "| unknown | 1.8 / 2.0 | 0.90 | unknown |" in rows["old"]
     assert "| 0e+00; stages 1e-03 |" in rows["tied"]
-    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 1 | 0 | 1 |" in page
+    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 1 | 0 | 0 | 1 |" in page
     assert "graph of good" in next(line for line in page.splitlines() if line.startswith("| twin"))
     assert "| sort | no rule for input # | 1 | 4 | toys 1 |" in page
     assert "**differs**" in next(line for line in page.splitlines() if line.startswith("| wrong"))
     assert "* a download: gone" in page
     assert "* trace failed: ValueError: x \\| y: broken" in page
+
+
+def test_the_page_says_what_runs_from_a_file() -> None:
+    unrun = {"runs": {"file": EARLY}, "step": "file"}
+    bare = {key: value for key, value in result("").items() if key not in ("model", "error", "finite", "kind")}
+    results = [
+        {**bare, **unrun, "model": "good", "file": "same bits", "file_bytes": 12_345_678, "file_difference": 0.0},
+        {**bare, "model": "twin", "step": "same", "same_as": "good"},
+        {**bare, **unrun, "model": "random", "regions": 3, "file": "refused", "file_reason": "draws | numbers"},
+        {**bare, **unrun, "model": "gap", "file": "refused", "file_reason": "no rule"},
+        {**bare, **unrun, "model": "wrong", "file": "differs", "file_bytes": 10**6, "file_difference": 2e-7},
+        result("without"),
+    ]
+    page = report.write_page(report.resolved(results), "header")
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
+    assert "| toys | 6 | 1 | 5 | 0 | 1 | 1 | 0 | 5 | 2 |" in page
+    assert "| R1 | 2026-01-01 | c1 | m | 1 | 0 | 0 | 0 | 5 | 0 |" in page
+    assert "| 12.3 |  |  |  | regions: unknown; file: R1 |  |" in rows["good"]
+    assert "| 12.3 |" in rows["twin"] and rows["twin"].endswith("| graph of good |")
+    assert "| refused |" in rows["random"] and rows["random"].endswith("| as a file: draws \\| numbers |")
+    assert "| **refused** |" in rows["gap"]
+    assert "| **differs** |" in rows["wrong"] and rows["wrong"].endswith("| as a file it differs by 2e-07 |")
+    assert "|  |" in rows["without"]
+    fails = [row["model"] for row in report.resolved(results) if report.fails_as_file(row)]
+    assert fails == ["gap", "wrong"]
