@@ -19,6 +19,7 @@
 #include "kernel_table.h"
 #include "places.h"
 #include "team.h"
+#include "validator.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -27,6 +28,7 @@ constexpr std::string_view kMagic = "ngraph artefact\n";
 constexpr std::uint32_t kFormat = 1;
 constexpr std::size_t kHeader = 64, kEntry = 64, kMostSections = 4096;
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;
+constexpr std::size_t kLeastPort = 12, kLeastInstruction = 44;  // bytes
 constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr std::uint32_t kRequired = 1;  // flag
 enum Kind : std::uint32_t { kMeta = 1, kData = 2, kProgram = 3, kReference = 4, kChecks = 5 };
@@ -101,7 +103,6 @@ class Reader {
     if (count > 0) std::memcpy(values.data(), data, count * sizeof(T));
     return values;
   }
-  std::size_t left() const { return left_; }
 
  private:
   const char* take(std::size_t bytes) {
@@ -242,17 +243,25 @@ Instruction read_instruction(Reader* reader, const std::vector<std::string>& tex
   }
   instruction.ints = reader->numbers<std::int64_t>(ints);
   instruction.floats = reader->numbers<double>(floats);
-  instruction.kernel = find_kernel(instruction.name.c_str());
-  if (instruction.kernel == nullptr) fail("this library has no kernel '" + instruction.name + "': update it");
-  if (!runs_kernel(instruction.name)) throw CpuError("this CPU does not run the kernel '" + instruction.name + "'");
+  const FoundKernel found = find_kernel(instruction.name);
+  if (found.kernel == nullptr) fail("this library has no kernel '" + instruction.name + "': update it");
+  if (!found.runs) throw CpuError("this CPU does not run the kernel '" + instruction.name + "'");
+  instruction.kernel = found.kernel;
   return instruction;
+}
+
+Surroundings around(const ShapeSet& set) {
+  Surroundings found{{}, {}, 0};
+  for (const NamedSpec& input : set.inputs) found.input_bytes.push_back(input.spec.bytes());
+  for (const NamedSpec& output : set.outputs) found.output_bytes.push_back(output.spec.bytes());
+  return found;
 }
 
 ShapeSet read_program(Reader reader, const Section& data, const std::shared_ptr<const Mapping>& file) {
   ShapeSet set;
-  const std::uint32_t inputs = reader.u32(), outputs = reader.u32();
-  for (std::uint32_t i = 0; i < inputs; ++i) set.inputs.push_back(read_port(&reader));
-  for (std::uint32_t i = 0; i < outputs; ++i) set.outputs.push_back(read_port(&reader));
+  const std::size_t inputs = reader.count(kLeastPort), outputs = reader.count(kLeastPort);
+  for (std::size_t i = 0; i < inputs; ++i) set.inputs.push_back(read_port(&reader));
+  for (std::size_t i = 0; i < outputs; ++i) set.outputs.push_back(read_port(&reader));
   const std::uint64_t arena = reader.u64();
   std::vector<Constant> constants(reader.count(2 * sizeof(std::uint64_t)));
   for (Constant& constant : constants) {
@@ -268,15 +277,12 @@ ShapeSet read_program(Reader reader, const Section& data, const std::shared_ptr<
   for (std::string& text : texts) text = reader.text();
   std::vector<Level> levels(reader.count(sizeof(std::uint32_t)));
   for (Level& level : levels) {
-    level.reserve(reader.count(1));
-    for (std::size_t i = 0, count = level.capacity(); i < count; ++i) level.push_back(read_instruction(&reader, texts));
+    const std::size_t count = reader.count(kLeastInstruction);
+    level.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) level.push_back(read_instruction(&reader, texts));
   }
-  const auto program = std::make_shared<Program>(std::move(levels), arena, std::move(constants), file);
-  Surroundings around{{}, {}, 0};
-  for (const NamedSpec& input : set.inputs) around.input_bytes.push_back(input.spec.bytes());
-  for (const NamedSpec& output : set.outputs) around.output_bytes.push_back(output.spec.bytes());
-  check_operands(*program, around);
-  set.program = program;
+  set.program = std::make_shared<Program>(std::move(levels), arena, std::move(constants), file);
+  check_operands(*set.program, around(set));
   return set;
 }
 
@@ -336,6 +342,17 @@ void check_data(const Mapping& file, const Section& data, const Section* checks,
   if (!pieces_have(content, data.bytes, hashes, wanted)) fail(data.str() + " is damaged");
 }
 
+// Behind check_data: tables that are damaged would seem to be wrong instructions.
+void check_programs(const std::vector<ShapeSet>& sets) {
+  for (std::size_t i = 0; i < sets.size(); ++i) {
+    try {
+      check_instructions(*sets[i].program, around(sets[i]));
+    } catch (const std::invalid_argument& error) {
+      fail("PROGRAM for set of shapes " + std::to_string(i) + ": " + error.what());
+    }
+  }
+}
+
 }  // namespace
 
 Hash128 check_of(const void* data, std::size_t bytes) {
@@ -366,6 +383,7 @@ Artefact load_artefact(const std::string& path) {
       std::vector<ShapeSet> found = read_shape_sets(sections, *set, *data, file);
       if (found.empty()) continue;
       check_data(*file, *data, checks, found);
+      check_programs(found);
       return {std::string(content(*meta), meta->bytes), set->name, std::move(found)};
     } catch (const CpuError&) {  // a more modest one may do
     }

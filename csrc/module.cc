@@ -192,7 +192,7 @@ py::dict features() {
 }
 
 std::uintptr_t address(const std::string& symbol) {
-  const Kernel kernel = find_kernel(symbol.c_str());
+  const Kernel kernel = find_kernel(symbol.c_str()).kernel;
   if (kernel == nullptr) throw py::key_error("no kernel '" + symbol + "' in the kernel library");
   return reinterpret_cast<std::uintptr_t>(kernel);
 }

@@ -23,7 +23,7 @@ FORMAT = 1
 MAGIC = b"ngraph artefact\n"
 MOST_SECTIONS = 4096
 ISAS = ("baseline", "avx2", "avx512")
-"""The instruction sets; their numbers in the file begin at 1."""
+"""The instruction sets; see `isa_number`."""
 HEADER = struct.Struct("<16sIIQ16s16x")
 SECTION = struct.Struct("<IIQQ16sII16x")
 REQUIRED = 1
@@ -123,6 +123,11 @@ class Artefact:
         return b"".join(_parts(self))
 
 
+def isa_number(isa: str) -> int:
+    """That of an instruction set in the file. Raises ValueError for an unknown one."""
+    return 1 + ISAS.index(isa)
+
+
 class EqualArrays:
     """One array for all that have the same bytes."""
 
@@ -207,7 +212,7 @@ def _parts(artefact: Artefact) -> Iterable[bytes]:
     data = _Data()
     try:
         sections = [(Kind.META, 0, 0, _meta(artefact))]
-        sections += [(Kind.PROGRAM, ISAS.index(program.isa) + 1, program.shapes, _program(program, data))
+        sections += [(Kind.PROGRAM, isa_number(program.isa), program.shapes, _program(program, data))
                      for program in artefact.programs]
         sections += [(Kind.REFERENCE, 0, 0, _reference(one)) for one in artefact.references]
         content = data.content()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from unittest import mock
 
 import numpy as np
 
 import ngraph_mxnet
 from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.package.artefact import Artefact
+from ngraph_mxnet.runtime.artefact import make_artefact
 from ngraph_mxnet.targets.cpu.planning import algorithm
 from ngraph_mxnet.targets.cpu.program import program
 
@@ -106,15 +109,29 @@ def sequences() -> Graph:
 GRAPHS: tuple[Callable[[], Graph], ...] = (convolutions, batches, depthwise, winograd, images, positions, sequences)
 
 
+@contextmanager
+def _as_if_larger(make: Callable[[], Graph]) -> Iterator[None]:
+    """Winograd's algorithm pays, and so does memory that images with a halo share with others."""
+    tile = 4 if make is winograd else 0
+    with (mock.patch.object(algorithm, "choose_tile", return_value=tile),
+          mock.patch.object(program, "SHARING_GAIN", 1)):
+        yield
+
+
 def kept(make: Callable[[], Graph], held: dict[str, np.ndarray] = HELD) -> bytes:
     """What the cache keeps of a graph's program, with these of the weights `HELD`."""
     graph = make()
-    tile = 4 if make is winograd else 0
-    # As if it were larger: Winograd's algorithm pays, and so does memory that images with a halo share with others.
-    with (mock.patch.object(algorithm, "choose_tile", return_value=tile),
-          mock.patch.object(program, "SHARING_GAIN", 1)):
+    with _as_if_larger(make):
         weights = {p.name: held[p.name] for p in graph.parameters if p.name in held}
         return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).package().to_bytes(HELD)
+
+
+def artefact(make: Callable[[], Graph], isas: Sequence[str] = ()) -> Artefact:
+    """The compiled model of a graph, with the weights `HELD`."""
+    graph = make()
+    with _as_if_larger(make):
+        weights = {p.name: HELD[p.name] for p in graph.parameters if p.name in HELD}
+        return make_artefact(make.__name__, [lambda: (graph, weights)], "CPU", isas=isas, with_references=False)
 
 
 def others() -> list[bytes]:

@@ -8,28 +8,39 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ngraph_mxnet.package.artefact import ISAS
+from ngraph_mxnet.package.artefact import isa_number
+from ngraph_mxnet.targets.cpu.checks.code import Check, made
+from ngraph_mxnet.targets.cpu.checks.symbols import Op
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS
+from ngraph_mxnet.targets.cpu.params import KERNELS
 
 _PREFIX = "ng_"
 
 
 def symbols(objects: Sequence[Path], nm: str) -> list[str]:
-    """The kernels that the object files define, by name."""
+    """The kernels that the object files define, by name; without those that no Program calls."""
     lines = subprocess.run([nm, "--defined-only", "--extern-only", "--format=posix", *objects], check=True,
                            capture_output=True, text=True).stdout.splitlines()
-    return sorted({line.split()[0] for line in lines if line.startswith(_PREFIX)})
+    found = sorted({line.split()[0] for line in lines if line.startswith(_PREFIX)})
+    return [symbol for symbol in found if symbol.removeprefix(_PREFIX).rpartition("__")[0] in KERNELS]
 
 
 def source(kernels: Sequence[str]) -> str:
     """The file's text."""
+    checks, numbers = made(kernels)
     arguments = "char* const*, const std::int64_t*, const double*, std::int64_t, std::int64_t"
     declared = "\n".join(f"void {name}({arguments});" for name in kernels)
-    named = "\n".join(f'    {{"{name}", {name}}},' for name in kernels)
-    sets = "\n".join(f'    {{"{isa}", {1 + ISAS.index(isa)}, "{" ".join(needs)}"}},' for isa, needs in NEEDS.items())
+    sets = _rows(f'"{isa}", {isa_number(isa)}, "{" ".join(needs)}"' for isa, needs in NEEDS.items())
+    same = "\n".join(f"static_assert(static_cast<int>(Step::k{_camel(op.name)}) == {op.value});" for op in Op)
+    # By offsets, not addresses: each of those is 24 bytes more of what the loader reads.
+    names, starts = sorted(numbers), [0]
+    for name in names:
+        starts.append(starts[-1] + len(name) + 1)
+    rows = _rows(f"{{{_functions(name, numbers[name])}}}, {start}, {{{', '.join(str(n or 0) for n in numbers[name])}}}"
+                 for name, start in zip(names, starts, strict=False))
     return f"""#include "kernel_table.h"
 
 extern "C" {{
@@ -38,17 +49,42 @@ extern "C" {{
 
 namespace ngraph_mxnet {{
 
+{same}
+const char kKernelNames[] =
+{chr(10).join(f'    "{name}{chr(92)}0"' for name in names)};
 const NamedKernel kKernels[] = {{
-{named}
+{rows}
 }};
 const std::size_t kKernelCount = sizeof kKernels / sizeof kKernels[0];
 const InstructionSet kInstructionSets[] = {{
 {sets}
 }};
-const std::size_t kInstructionSetCount = sizeof kInstructionSets / sizeof kInstructionSets[0];
+const Check kKernelChecks[] = {{
+{_rows(map(_check, checks.rows))}
+}};
+const std::uint8_t kCheckCode[] = {{{", ".join(map(str, checks.code))}}};
+const std::int64_t kCheckNumbers[] = {{{", ".join(map(str, checks.numbers))}}};
 
 }}  // namespace ngraph_mxnet
 """
+
+
+def _rows(rows: Iterable[str]) -> str:
+    return "\n".join(f"    {{{row}}}," for row in rows)
+
+
+def _camel(name: str) -> str:
+    return name.title().replace("_", "")
+
+
+def _functions(name: str, numbers: Sequence[int | None]) -> str:
+    return ", ".join("nullptr" if number is None else f"{_PREFIX}{name}__{isa}"
+                     for isa, number in zip(NEEDS, numbers, strict=True))
+
+
+def _check(check: Check) -> str:
+    return (f"{check.tensors}, {check.ints}, {check.sizes}, {check.floats}, {check.written}, {check.kept}, "
+            f"{check.code}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

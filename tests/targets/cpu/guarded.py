@@ -24,7 +24,7 @@ import numpy as np
 from ngraph_mxnet import _core
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, Offsets
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.record import MOST, Span
@@ -145,12 +145,12 @@ def _draw(kernel: str, record: Kernels, told: Any, random: Random) -> Call | Non
         return None
     tables: dict[str, bytes] = {}
 
-    def table(operand: str, count: int) -> np.ndarray:
+    def table(operand: str, count: int) -> Offsets:
         if count > 4096:
             raise ValueError(count)
         numbers = np.array([4 * random.randrange(-50, 500) for _ in range(count)], np.int32)
         tables[operand] = numbers.tobytes()
-        return numbers
+        return Offsets(numbers)
 
     try:
         spans = record.reach(params, (told, table) if isinstance(told, Variant) else told)

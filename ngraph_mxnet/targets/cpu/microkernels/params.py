@@ -85,8 +85,30 @@ CONTRACTIONS: Mapping[str, Variant] = {
     f"contraction_{variant.name}": variant for isa in reversed(ISAS) for variant in variants(isa)}
 """By kernel; the largest tile is the instruction set's own."""
 
-Table = Callable[[str, int], np.ndarray]
-"""So many int32 at an operand that is a constant."""
+
+class Offsets:
+    """A table of a call, which is a constant."""
+
+    def __init__(self, entries: np.ndarray) -> None:
+        """int32, at least one."""
+        self._entries = entries
+
+    def extremes(self, first: int, count: int) -> tuple[int, int]:
+        """The least and the greatest of some entries."""
+        found = self._entries[first:first + count]
+        return int(found.min()), int(found.max())
+
+    def of_tiles(self, rows: int, row_pixels: int, row_tiles: int, pixel_stride: int) -> tuple[int, int]:
+        """The least and the greatest offset of a tile's pixels, of which the table is asked for the first."""
+        tile, larger = divmod(row_pixels, row_tiles)
+        numbers = np.arange(row_tiles)
+        starts = self._entries[numbers * tile + np.minimum(numbers, larger) + np.arange(rows)[:, None] * row_pixels]
+        ends = (tile + (numbers < larger) - 1) * pixel_stride + starts.astype(np.int64)
+        return int(min(starts.min(), ends.min())), int(max(starts.max(), ends.max()))
+
+
+Table = Callable[[str, int], Offsets]
+"""The table of so many entries at an operand. Raises ValueError if the operand is no constant that holds them."""
 
 
 def _tasks(p: Any) -> int:
@@ -95,35 +117,35 @@ def _tasks(p: Any) -> int:
     return p.images * p.groups * p.oc_groups * -(-p.rows * p.row_tiles // p.chunk_tiles)
 
 
+def _aligned(p: Any) -> tuple[str, ...]:
+    return ("weights", "bias", "scale2", "shift2") if p.flags & FLAG_OUTPUT2 else ("weights", "bias")
+
+
 def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     """The bytes that a call touches. Raises ValueError for tiles that the variant has not."""
     variant, table = call
-    pixels = n.rows * n.row_pixels
-    tile, larger = divmod(n.row_pixels, n.row_tiles)
+    pixels, tile = n.rows * n.row_pixels, n.row_pixels // n.row_tiles
     first_block = (n.oc_groups - 1) // 2 if variant.half else (n.oc_groups - 1) * variant.blocks
-    if not 1 <= tile <= tile + bool(larger) <= variant.tile or first_block >= n.out_blocks:
+    if tile < 1 or -(-n.row_pixels // n.row_tiles) > variant.tile or first_block >= n.out_blocks:
         raise ValueError(f"no tiles of {variant.name} for {n.row_pixels} pixels in {n.row_tiles} tiles, "
                          f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
-    if variant.bf16 and n.flags & FLAG_OUTPUT_BF16 and n.step_block < n.steps:
+    if variant.bf16 and (n.flags & FLAG_OUTPUT_BF16 > 0) & (n.step_block < n.steps):
         raise ValueError(f"sums of {n.step_block} of {n.steps} steps are kept in a bf16 output")
     if n.weight_group_stride % min(4 * BLOCK, 4 * variant.oc_tile):
         raise ValueError(f"weights of groups {n.weight_group_stride} bytes apart are not aligned")
-    offsets = table("pixels", 4 * pixels).reshape(4, pixels)
-    steps = table("steps", n.steps)
+    offsets, steps = table("pixels", 4 * pixels), table("steps", n.steps)
 
     def around(operand: str, low: int, high: int, *axes: tuple[int, int]) -> Span:
         name, first, last = span(operand, 1, *axes, last=0)
         return name, first + low, last + high
 
-    inputs = offsets[0]
     if variant.rows:
-        numbers = np.arange(n.row_tiles)
-        starts = (numbers * tile + np.minimum(numbers, larger) + np.arange(n.rows)[:, None] * n.row_pixels)
-        ends = (tile + (numbers < larger) - 1) * n.pixel_stride + inputs[starts].astype(np.int64)
-        inputs = np.concatenate((inputs[starts], ends), axis=None)
+        inputs = offsets.of_tiles(n.rows, n.row_pixels, n.row_tiles, n.pixel_stride)
+    else:
+        inputs = offsets.extremes(0, pixels)
+    low, high = (pixel + step for pixel, step in zip(inputs, steps.extremes(0, n.steps), strict=True))
     lane_bytes = 4 if variant.kind == "k1" else 32 if variant.bf16 else 64
-    spans = [around("input", int(inputs.min()) + int(steps.min()), int(inputs.max()) + int(steps.max()) + lane_bytes,
-                    (n.images, n.in_image_stride), (n.groups, n.in_group_stride))]
+    spans = [around("input", low, high + lane_bytes, (n.images, n.in_image_stride), (n.groups, n.in_group_stride))]
     panel = 4 * variant.oc_tile * n.steps * variant.lanes
     channels = (n.groups, n.channel_group_stride)
     vector = 4 * variant.oc_tile * n.oc_groups
@@ -137,8 +159,9 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     for operand, row, flag, narrow in results:
         if n.flags & flag == flag:
             axes = zip((n.images, n.groups, n.out_blocks), strides[operand], strict=True)
-            pixel = 4 * BLOCK // (2 if variant.bf16 and n.flags & narrow else 1)
-            spans.append(around(operand, int(offsets[row].min()), int(offsets[row].max()) + pixel, *axes))
+            pixel = 4 * BLOCK // (1 + (variant.bf16 and n.flags & narrow > 0))
+            low, high = offsets.extremes(row * pixels, pixels)
+            spans.append(around(operand, low, high + pixel, *axes))
     if n.flags & FLAG_OUTPUT2:
         spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
     return spans
@@ -152,7 +175,7 @@ CONTRACTION = Kernels(
          "out_group_stride out_block_stride res_image_stride res_group_stride res_block_stride out2_image_stride "
          "out2_group_stride out2_block_stride",
     sizes=8, floats="lower upper lower2 upper2 slope offset scale shift", tasks=_tasks,
-    reach=contraction_reach,
+    reach=contraction_reach, aligned=_aligned,
 )
 """Strides are in bytes. A number that the flags leave unused may be anything.
 

@@ -30,9 +30,10 @@ def _reach(p: Any, size: int) -> list[Span]:
                   last=p.depth * BLOCK),
              strided("values", "v", p.keys, -(-p.width // BLOCK) * BLOCK),
              strided("output", "out", p.queries, p.width)]
-    if p.mask_kind in _MASK_BYTES:
-        axes = ((p.outer, p.mask_outer), (p.inner, p.mask_inner), (p.queries, p.mask_row), (p.keys, p.mask_column))
-        spans.append(span("mask", _MASK_BYTES[p.mask_kind], *axes))
+    for kind, bytes_ in _MASK_BYTES.items():
+        if p.mask_kind == kind:
+            axes = ((p.outer, p.mask_outer), (p.inner, p.mask_inner), (p.queries, p.mask_row), (p.keys, p.mask_column))
+            spans.append(span("mask", bytes_, *axes))
     return spans
 
 

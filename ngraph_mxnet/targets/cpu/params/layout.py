@@ -29,7 +29,7 @@ FROM_BLOCKED = Kernels("from_blocked", tensors="input >output", ints=_LAYOUT, si
 
 
 def _halo_reach(p: Any, size: int) -> list[Span]:
-    if min(p[3:]) < 0:
+    if any(number < 0 for number in p[3:]):
         raise ValueError(f"a halo of {p[3:]}")
     return [whole("images", size, p.planes, p.height + p.top + p.bottom, p.width + p.left + p.right, p.words)]
 

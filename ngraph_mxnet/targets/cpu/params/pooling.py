@@ -11,7 +11,7 @@ from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, Kernels, Span, b
 def _pool_reach(out_size: int, p: Any, size: int) -> list[Span]:
     """The whole input and output: kernels clip windows to the image, so nothing outside is touched."""
     places, windows = zip(p[5:8], p[11:14], strict=True), zip(p[8:11], (1, p.dilation_h, p.dilation_w), strict=True)
-    if max((count - 1) * step for count, step in (*places, *windows)) > MOST:
+    if any((count - 1) * step > MOST for count, step in (*places, *windows)):
         raise ValueError(f"windows of {p[8:11]} with strides {p[11:14]}")
     return [blocked_span("input", size, *zip(p[:5], p[23:28], strict=True)),
             blocked_span("output", out_size, *zip((p.n, p.c16, *p[5:8]), p[28:], strict=True))]

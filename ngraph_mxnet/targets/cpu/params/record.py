@@ -19,6 +19,10 @@ BLOCK = 16
 """Channels in a block."""
 GRAIN = 8192
 """Elements in a task of an elementwise kernel: some microseconds of work."""
+ALIGNMENT = 64
+"""Bytes to which memory of our own is aligned, and operands that a kernel wants aligned."""
+SLACK = 64
+"""Bytes behind memory of our own that may be touched: a kernel's last vector."""
 MOST = 1 << 46
 """Beyond it no number of an instruction can be right; products of a few stay exact in Python."""
 
@@ -50,7 +54,10 @@ class Params:
 class Kernels:
     """The record of a kernel, or of several that take the same; called with a number for each name it gives `Params`.
 
-    The functions `tasks`, `reach` and `more` get the ints of a call as a named tuple.
+    The functions `tasks`, `reach`, `more` and `aligned` get the ints of a call as a named tuple. For the runtime
+    library they run on symbols in place of ints (`targets.cpu.checks`), so they use arithmetic, comparisons and `&`
+    alone: no `min` or `max`, no ints as keys. Each condition doubles what the library holds of them, unless one side
+    raises.
 
     kernels: the kernels' names. As a mapping, each name has the bytes of an element, which `reach` gets (else 4).
     tensors: the operands in order; `>name` is written, `name?` may be left out.
@@ -62,17 +69,19 @@ class Kernels:
     keeps: operands in which a call stores numbers that it reads again and relies on, so that nothing else may write
         there meanwhile.
     more: gives the numbers of ints and floats without names that follow those with names.
+    aligned: gives the operands that must be aligned to `ALIGNMENT`, in memory that is.
     """
 
     def __init__(self, kernels: str | Mapping[str, int], *, tensors: str, ints: str, sizes: int,
                  tasks: Callable[[Any], int], reach: Callable[[Any, Any], list[Span]], floats: str = "",
-                 keeps: str = "", more: Callable[[Any], tuple[int, int]] | None = None) -> None:
+                 keeps: str = "", more: Callable[[Any], tuple[int, int]] | None = None,
+                 aligned: Callable[[Any], Sequence[str]] | None = None) -> None:
         marked = tensors.split()
         self.tensors = tuple(name.strip(">?") for name in marked)
         self.written = tuple(name.strip(">?") for name in marked if name[0] == ">")
         self.optional = tuple(name.strip(">?") for name in marked if name[-1] == "?")
         self.ints, self.floats, self.sizes = tuple(ints.split()), tuple(floats.split()), sizes
-        self.tasks, self.reach, self.keeps, self.more = tasks, reach, tuple(keeps.split()), more
+        self.tasks, self.reach, self.keeps, self.more, self.aligned = tasks, reach, tuple(keeps.split()), more, aligned
         self.element_bytes = dict.fromkeys(kernels.split(), 4) if isinstance(kernels, str) else dict(kernels)
         for name in self.element_bytes:
             if name in KERNELS:
@@ -126,7 +135,7 @@ def span(operand: str, size: int, *axes: tuple[int, int], last: int = 1) -> Span
     At every place of the axes lie `last` contiguous elements.
     """
     reach = [(count - 1) * stride for count, stride in axes]
-    return (operand, size * sum(min(r, 0) for r in reach), size * (sum(max(r, 0) for r in reach) + last))
+    return (operand, size * sum(r * (r < 0) for r in reach), size * (sum(r * (r > 0) for r in reach) + last))
 
 
 def whole(operand: str, size: int, *counts: int) -> Span:

@@ -14,7 +14,7 @@ REDUCE_CODES = numbered("reduce_sum reduce_mean reduce_prod reduce_max reduce_mi
 
 def _reach(p: Any, size: int) -> list[Span]:
     kept, reduced = p[:5], p[5:10]
-    if min(reduced) < 0:
+    if any(size < 0 for size in reduced):
         raise ValueError(f"reduced sizes {reduced}")
     return [span("input", size, *zip(kept, p[10:15], strict=True), *zip(reduced, p[20:], strict=True)),
             span("output", size, *zip(kept, p[15:20], strict=True))]

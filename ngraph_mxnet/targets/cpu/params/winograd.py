@@ -14,7 +14,7 @@ _SIDES = {2: 4, 4: 6}
 def _image(p: Any, operand: str, prefix: str, size: int, first: int = 0) -> Span:
     """All rows and columns of the images that a strip meets; pixel 0 of image 0 is `first` from the pointer."""
     steps = p.row_step * p.column_step
-    if p.first_row < 0 or min(p.row_step, p.column_step) < 1 or steps > MOST:
+    if p.first_row < 0 or p.row_step < 1 or p.column_step < 1 or steps > MOST:
         raise ValueError(f"every {p.row_step} by {p.column_step} pixels from row {p.first_row} of tiles")
     begin, end = (row // p.tile_rows // steps for row in (p.first_row, p.first_row + p.strip_rows - 1))
     strides = [getattr(p, f"{prefix}_{axis}") for axis in ("n", "c", "row")]

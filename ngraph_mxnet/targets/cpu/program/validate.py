@@ -10,27 +10,23 @@ kernel keeps positions that it relies on while it runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, FLAG_OUTPUT2
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets, Table
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
-from ngraph_mxnet.targets.cpu.params.record import MOST
+from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, MOST, SLACK
 from ngraph_mxnet.targets.cpu.program.instruction import Space
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 
 _SYMBOL = re.compile(r"ng_(\w+?)__([a-z0-9]+)")
-_SLACK = 64
-"""Bytes after a buffer of our own that may be touched: a kernel's last vector."""
 _CALLERS = (Space.INPUT, Space.OUTPUT)
 """Memory of others: it ends where it ends."""
 _FIXED = (Space.INPUT, Space.CONSTANT)
-_ALIGNED = ("weights", "bias", "scale2", "shift2")
-_ALIGNMENT = 64
 _ONE_EACH = (Space.ARENA, Space.PREPARED)
 
 
@@ -107,16 +103,15 @@ class Validator:
         if type(tasks) is not int or tasks != wanted or wanted > MOST:
             raise ValueError(f"{tasks} tasks, its ints make {wanted}")
         room = dict(zip(record.tensors, ((_place(operand, spaces), operand[0]) for operand in operands), strict=True))
-        if record is CONTRACTION:
-            for operand in _ALIGNED if params.flags & FLAG_OUTPUT2 else _ALIGNED[:2]:
-                (offset, _), space = room[operand]
-                if offset % _ALIGNMENT or space in _CALLERS:
-                    raise ValueError(f"operand {operand}: offset {offset} is not aligned to {_ALIGNMENT}")
+        for operand in record.aligned(params) if record.aligned else ():
+            (offset, _), space = room[operand]
+            if offset % ALIGNMENT or space in _CALLERS:
+                raise ValueError(f"operand {operand}: offset {offset} is not aligned to {ALIGNMENT}")
         told = (variant, _table(operands, constants)) if variant is not None else record.element_bytes[name]
         written = []
         for operand, first, last in record.reach(params, told):
             (offset, size), space = room[operand]
-            if offset + first < 0 or offset + last > size + (_SLACK if space not in _CALLERS else 0):
+            if offset + first < 0 or offset + last > size + (SLACK if space not in _CALLERS else 0):
                 raise ValueError(f"operand {operand}: bytes {offset + first} to {offset + last} of {size}")
             if operand in record.written:
                 if space in _FIXED:
@@ -187,14 +182,14 @@ def _place(operand: Sequence[Any], spaces: dict[int, Sequence[int]]) -> tuple[in
     return offset, sizes[index]
 
 
-def _table(operands: Sequence[Sequence[int]], constants: Sequence[np.ndarray]) -> Callable[[str, int], np.ndarray]:
-    def table(operand: str, count: int) -> np.ndarray:
+def _table(operands: Sequence[Sequence[int]], constants: Sequence[np.ndarray]) -> Table:
+    def table(operand: str, count: int) -> Offsets:
         space, index, offset = operands[CONTRACTION.tensors.index(operand)]
         if space != Space.CONSTANT:
             raise ValueError(f"operand {operand}: a table must be a constant")
         memory = constants[index].reshape(-1).view(np.uint8)
         if offset % 4 or offset + 4 * count > memory.size:
             raise ValueError(f"operand {operand}: a table of {count} entries at {offset} of {memory.size} bytes")
-        return memory[offset:offset + 4 * count].view(np.int32)
+        return Offsets(memory[offset:offset + 4 * count].view(np.int32))
 
     return table

@@ -1,0 +1,166 @@
+"""Numbers that are not known yet: what is computed with them is written down.
+
+A condition on a symbol has no truth, so the function that asks for one is run once for each answer; see `Trace`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import Any
+
+MOST_SLOTS = 256
+"""A step names slots in a byte."""
+
+
+class Op(IntEnum):
+    """What a step of a check does; `csrc/checks.cc` has the same numbers, from the table that the build writes."""
+
+    END = 0
+    NUMBER = 1
+    """Operands: the place of a number in the pool."""
+    ADD = 2
+    SUBTRACT = 3
+    MULTIPLY = 4
+    DIVIDE = 5
+    MODULO = 6
+    """Both round as in Python, and refuse 0."""
+    AND = 7
+    LESS = 8
+    AT_MOST = 9
+    EQUAL = 10
+    TABLE = 11
+    """Operands: a tensor, the slot of a count. Refuses unless it is a constant with so many entries."""
+    EXTREMES = 12
+    """Operands: a tensor, the slots of the first entry and a count. Two results."""
+    TILES = 13
+    """Operands: a tensor, the slots of the arguments of `Offsets.of_tiles`. Two results."""
+    TASKS = 14
+    """Operands: the slot of the number of tasks."""
+    MORE = 15
+    """Operands: the slots of how many ints and floats there must be beyond those with names."""
+    ALIGNED = 16
+    """Operands: a tensor."""
+    SPAN = 17
+    """Operands: a tensor, the slots of its first byte and of one past its last."""
+    REFUSE_IF = 18
+    REFUSE_UNLESS = 19
+    SKIP_UNLESS = 20
+    """Operands: the slot of a condition, and how many bytes to skip, in two bytes, the lower one first."""
+
+
+class Fork(Exception):  # noqa: N818  (it is no error)
+    """The truth of a condition is asked for that has none yet."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__(slot)
+        self.slot = slot
+
+
+class Symbol:
+    """A number in a slot."""
+
+    __slots__ = ("_trace", "slot")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, trace: Trace, slot: int) -> None:
+        self._trace, self.slot = trace, slot
+
+    def __bool__(self) -> bool:
+        return self._trace.truth(self.slot)
+
+    def __add__(self, other: Any) -> Any:
+        return self._made(Op.ADD, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._made(Op.SUBTRACT, self, other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._made(Op.SUBTRACT, other, self)
+
+    def __neg__(self) -> Any:
+        return self._made(Op.SUBTRACT, 0, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._made(Op.MULTIPLY, self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._made(Op.DIVIDE, self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._made(Op.DIVIDE, other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._made(Op.MODULO, self, other)
+
+    def __and__(self, other: Any) -> Any:
+        return self._made(Op.AND, self, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._made(Op.LESS, self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._made(Op.LESS, other, self)
+
+    def __le__(self, other: Any) -> Any:
+        return self._made(Op.AT_MOST, self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._made(Op.AT_MOST, other, self)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._made(Op.EQUAL, self, other)
+
+    def _made(self, op: Op, left: Any, right: Any) -> Any:
+        return self._trace.computed(op, left, right)
+
+
+class Trace:
+    """One way through a function of symbols: its steps since the last condition whose truth is given in `truths`.
+
+    Slots are numbered in the order in which they are filled, so that each run fills the same ones alike; what was
+    computed once is not computed again.
+    """
+
+    def __init__(self, ints: int, truths: Sequence[bool], place: Callable[[int], int]) -> None:
+        """The first slots hold the ints. `place` gives the place of a number in the pool."""
+        self.steps: list[bytes] = []
+        self.symbols = [Symbol(self, slot) for slot in range(ints)]
+        self._truths, self._place = list(truths), place
+        self._slots, self._known = ints, dict[tuple[Any, ...], int]()
+        self._answered: dict[int, bool] = {}
+
+    def truth(self, slot: int) -> bool:
+        if slot not in self._answered:
+            if not self._truths:
+                raise Fork(slot)
+            self._answered[slot] = self._truths.pop(0)
+            self.steps.clear()
+        return self._answered[slot]
+
+    def computed(self, op: Op, left: Any, right: Any) -> Any:
+        """What a step gives. What sums and products begin with, and a flag that is none, take no step."""
+        if isinstance(right, int) and (op, right) in ((Op.ADD, 0), (Op.MULTIPLY, 1)):
+            return left
+        if op is Op.AND and isinstance(right, int) and right == 0:
+            return 0
+        return self.step(op, (self.slot(left), self.slot(right)), 1)[0]
+
+    def step(self, op: Op, operands: Iterable[int], results: int = 0) -> list[Symbol]:
+        """Do a step, if it was not done before."""
+        key = (op, *operands)
+        if key not in self._known:
+            self._known[key] = self._slots
+            self._slots += results
+            self.steps.append(bytes(key))
+        return [Symbol(self, self._known[key] + number) for number in range(results)]
+
+    def slot(self, value: Any) -> int:
+        """That of a symbol, or of a number."""
+        if isinstance(value, Symbol):
+            return value.slot
+        return self.step(Op.NUMBER, (self._place(int(value)),), 1)[0].slot

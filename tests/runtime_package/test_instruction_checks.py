@@ -1,0 +1,170 @@
+"""What the library takes of instructions, and what the package's validator takes: the same, from the same records."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ngraph_mxnet", reason="the other Pythons have the runtime alone")
+_ROOT = Path(__file__).resolve().parents[2]
+sys.path += [str(_ROOT / "scripts"), str(_ROOT / "tests" / "targets" / "cpu")]
+
+import guarded  # noqa: E402
+from fuzzing.programs import GRAPHS, artefact  # noqa: E402
+
+from ngraph_mxnet import _core  # noqa: E402
+from ngraph_mxnet.ir.types import TensorType, element_type  # noqa: E402
+from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram  # noqa: E402
+from ngraph_mxnet.package.artefact_reader import read  # noqa: E402
+from ngraph_mxnet.targets.cpu.machine.isa import supported  # noqa: E402
+from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels  # noqa: E402
+from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK  # noqa: E402
+from ngraph_mxnet.targets.cpu.program.instruction import Space  # noqa: E402
+from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode  # noqa: E402
+from ngraph_mxnet.targets.cpu.program.validate import Validator  # noqa: E402
+from ngraph_runtime import ModelError  # noqa: E402
+from ngraph_runtime.library import library  # noqa: E402
+
+CALLS = int(os.environ.get("CHECKED_CALLS", "6"))
+"""So many for each kernel on each instruction set, and mutants of each instruction of a program."""
+ISA = supported(_core.cpu_features())[0]
+_NUMBERS = (0, 1, -1, 2, 3, 16, 64, 1 << 20, 1 << 40, -(1 << 20), 1 << 46, (1 << 46) + 1, -(1 << 46), 1 << 62,
+            -(1 << 63))
+
+
+class Memory(NamedTuple):
+    """What a program may point to: bytes of inputs and outputs, and of its own."""
+
+    inputs: list[int]
+    outputs: list[int]
+    arena: int
+    constants: list[np.ndarray]
+
+
+def refusals(memory: Memory, levels: Sequence[Sequence[Any]], path: Path) -> list[str]:
+    """Those of the validator and of the library, each empty where it takes the program."""
+    found = []
+    try:
+        Validator(memory.inputs, memory.outputs, 0).check(ProgramCode(list(levels), memory.arena, memory.constants))
+        found.append("")
+    except ValueError as error:
+        found.append(str(error))
+    inputs, outputs = ([(f"{kind}{i}", TensorType(element_type("u8"), (size,))) for i, size in enumerate(sizes)]
+                       for kind, sizes in (("x", memory.inputs), ("y", memory.outputs)))
+    program = ArtefactProgram(ISA, 0, tuple(inputs), tuple(outputs), memory.arena, memory.constants, levels)
+    path.write_bytes(Artefact("one", [program]).to_bytes())
+    try:
+        library().free(library().load(path))
+        found.append("")
+    except ModelError as error:
+        found.append(str(error))
+    return found
+
+
+def placed(call: guarded.Call, random: Random, less: str = "") -> tuple[Memory, list[Any]]:
+    """A call as an instruction, whose operands have memory that ends where they do: of `less` a byte before."""
+    memory, places, record = Memory([], [], 0, []), [], call.record
+    aligned = record.aligned(record.read(call.ints)) if record.aligned else ()
+    in_arena = record.keeps[0] if record.keeps else random.choice(record.tensors)
+    for name in record.tensors:
+        reached = [(first, last) for at, first, last in call.spans if at == name] or [(0, 0)]
+        first, last = min(first for first, _ in reached), max(last for _, last in reached) - (name == less)
+        offset = max(-first, 0)
+        offset += -offset % ALIGNMENT if name in aligned else 0
+        if name in call.tables:
+            content = np.frombuffer(call.tables[name], np.uint8)[:max(last, 0)]
+            space, index = Space.CONSTANT, len(memory.constants)
+            memory.constants.append(content)
+        elif name == in_arena:
+            space, index, memory = Space.ARENA, 0, memory._replace(arena=max(offset + last - SLACK, offset))
+        elif name in aligned:
+            space, index = Space.CONSTANT, len(memory.constants)
+            memory.constants.append(np.zeros(max(offset + last - SLACK, offset), np.uint8))
+        else:
+            space, sizes = (Space.OUTPUT, memory.outputs) if name in record.written else (Space.INPUT, memory.inputs)
+            index = len(sizes)
+            sizes.append(max(offset + last, offset))
+        places.append((int(space), index, offset))
+    return memory, [call.kernel, places, call.ints, call.floats, record.tasks_of(call.ints), "", 0.0, 0]
+
+
+def mutant(instruction: Sequence[Any], random: Random) -> list[Any]:
+    """With something else changed than what makes a call the right one."""
+    kernel, operands, ints, floats, tasks, *rest = json.loads(json.dumps(instruction))
+    for _ in range(random.choice((1, 1, 2))):
+        kind = random.random()
+        if kind < 0.6:
+            at = random.randrange(len(ints))
+            ints[at] = random.choice((*_NUMBERS, ints[at] + 1, ints[at] - 1, ints[at] * 2, -ints[at]))
+        elif kind < 0.8:
+            operand = random.choice(operands)
+            at = random.randrange(3)
+            operand[at] = random.choice((0, 1, 2, 3, operand[at] + 1, max(operand[at] - 1, 0), operand[at] + 64))
+            operand[0] = min(operand[0], 3)
+        elif kind < 0.9:
+            held = random.choice((operands, ints, floats))
+            held[:] = random.choice((held[:-1], [*held, *held[:1]]))
+        else:
+            tasks += random.choice((-1, 1))
+    try:
+        if random.random() < 0.8:
+            tasks = KERNELS[kernel.removeprefix("ng_").rpartition("__")[0]].tasks_of(ints)
+    except (ArithmeticError, IndexError, TypeError, ValueError):
+        pass
+    return [kernel, operands, ints, floats, max(min(tasks, 1 << 62), 0), *rest]
+
+
+def fits(instruction: Sequence[Any]) -> bool:
+    """Whether a file can hold it."""
+    return all(-(1 << 63) <= number < 1 << 63 for number in instruction[2])
+
+
+@pytest.mark.timeout(100 + 20 * CALLS)
+def test_both_take_and_refuse_the_same_calls(real_library: str, tmp_path: Path) -> None:
+    """Random ones of every record, in memory that ends where they do; a byte less is refused by both."""
+    random, taken, refused = Random(1), Counter[Kernels](), 0
+    for _, call in guarded.calls(1, CALLS):
+        memory, instruction = placed(call, random)
+        assert refusals(memory, [[instruction]], tmp_path / "one") == ["", ""], (instruction, memory)
+        taken[call.record] += 1
+        for name in {name for name, _, last in call.spans if last > SLACK}:
+            memory, shorter = placed(call, random, name)
+            found = refusals(memory, [[shorter]], tmp_path / "one")
+            assert all(found), (name, found, shorter, memory)
+        for _ in range(2):
+            changed = mutant(instruction, random)
+            if fits(changed):
+                found = refusals(memory, [[changed]], tmp_path / "one")
+                assert bool(found[0]) == bool(found[1]), (found, changed, memory)
+                refused += bool(found[0])
+    assert [name for name, record in KERNELS.items() if taken[record] < CALLS] == [] and refused > 50
+
+
+@pytest.mark.timeout(200 + 20 * CALLS)
+def test_both_take_and_refuse_the_same_programs(real_library: str, tmp_path: Path) -> None:
+    """Mutants of programs that together hold every family."""
+    random, counts = Random(2), Counter[bool]()
+    for make in GRAPHS:
+        for program in read(artefact(make, [ISA]).to_bytes()).programs:
+            memory = Memory(*([type_.bytes for _, type_ in ports] for ports in (program.inputs, program.outputs)),
+                            program.arena_bytes, list(program.constants))
+            instructions = [[*each[:7], 0] for level in program.levels for each in level]
+            assert refusals(memory, [instructions[:1]], tmp_path / "one") == ["", ""]
+            for instruction in instructions:
+                for _ in range(CALLS // 2):
+                    changed = mutant(instruction, random)
+                    level = [changed, random.choice(instructions)]
+                    if fits(changed):
+                        found = refusals(memory, [level], tmp_path / "one")
+                        assert bool(found[0]) == bool(found[1]), (found, level)
+                        counts[bool(found[0])] += 1
+    assert min(counts[True], counts[False]) > 50
