@@ -120,6 +120,21 @@ def test_references_of_a_file_that_was_replaced(real_library: str, small_model: 
         references(model)
 
 
+def test_a_file_that_is_replaced_or_removed_stays_what_it_was(real_library: str, small_model: Path,
+                                                               tmp_path: Path) -> None:
+    path, x = tmp_path / "m.ngraph", np.ones((3, 40), np.float32)
+    shutil.copy(small_model, path)
+    model = ngraph_runtime.load(path)
+    expected = model(x)[0]
+    (tmp_path / "new").write_bytes(bytes(path.stat().st_size))
+    (tmp_path / "new").replace(path)
+    np.testing.assert_array_equal(model(x)[0], expected)
+    path.unlink()
+    np.testing.assert_array_equal(model(x)[0], expected)
+    with pytest.raises(ModelError, match="No such file"):
+        ngraph_runtime.load(path)
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_child_runs_its_parents_models(real_library: str, small_model: Path) -> None:
     model, x = ngraph_runtime.load(small_model), np.ones((3, 40), np.float32)
