@@ -2,7 +2,8 @@
 # Run all checks against the installed package, set-up included: ruff, mypy, shellcheck where there is one, pytest.
 #     scripts/test.sh [--slow-lane] [pytest's options and paths]        scripts/test.sh tests/ir -k parse
 # The first run takes about 15 minutes on two quiet cores, of which six compile the package; later ones nine.
-# --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, another Python.
+# --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, another Python,
+# and the runtime's wheel in fresh environments of all Pythons from 3.8 on that are at hand.
 # The batch of the zoo and the other Python change from day to day; SLOW_LANE_TURN=N runs those of day N of the year.
 # Needs Python 3.10 to 3.12 (PYTHON overrides the choice) and g++. Everything is installed into .venv-test: nothing
 # outside the checkout is written but pip's cache of downloads.
@@ -66,7 +67,7 @@ say "slow lane of SLOW_LANE_TURN=$turn: the zoo at batch $batch; the next turn r
 # The emulator has no wheel for every Linux; its tests are skipped without it.
 "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[emulate]' ||
     say "slow lane: no emulator, so AVX-512 is tested only if this CPU has it"
-run_pytest -m slow bridges/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py
+run_pytest -m slow bridges/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package
 run_pytest -m slow bridges/mxnet/test_zoo.py -k "test_every_model and -$batch]"
 
 mapfile -t others < <(other_pythons "$venv/bin/python")
