@@ -21,7 +21,7 @@
 #include "direct_runs.h"
 #include "engine.h"
 #include "executor.h"
-#include "kernel_table.h"
+#include "kernel_library.h"
 #include "mxnet_writers.h"
 #include "numpy_arrays.h"
 #include "pushes.h"
@@ -192,9 +192,11 @@ py::dict features() {
 }
 
 std::uintptr_t address(const std::string& symbol) {
-  const Kernel kernel = find_kernel(symbol.c_str()).kernel;
-  if (kernel == nullptr) throw py::key_error("no kernel '" + symbol + "' in the kernel library");
-  return reinterpret_cast<std::uintptr_t>(kernel);
+  try {
+    return kernel_address(symbol);
+  } catch (const std::out_of_range& error) {
+    throw py::key_error(error.what());
+  }
 }
 
 ContentHasher::Key hash_key(const py::bytes& key) {
