@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "content_hash.h"
+#include "format_reader.h"
 #include "program.h"
 #include "tensor_spec.h"
 
@@ -30,12 +30,6 @@ struct Artefact {
   std::vector<ShapeSet> shape_sets;
 };
 
-// It is none, damaged, cut off, or newer than this library.
-class FormatError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 // It has nothing that this CPU runs.
 class CpuError : public std::runtime_error {
  public:
@@ -45,8 +39,5 @@ class CpuError : public std::runtime_error {
 // The weights stay in the file, which is mapped as long as one of the programs lives.
 // Throws std::system_error where the file can't be read, FormatError and CpuError.
 Artefact load_artefact(const std::string& path);
-
-// The check of a content, as the file has it of its sections, and of the weights it was made of.
-Hash128 check_of(const void* data, std::size_t bytes);
 
 }  // namespace ngraph_mxnet

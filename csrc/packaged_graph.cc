@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "artefact.h"
+#include "artefact_file.h"
 
 namespace ngraph_mxnet {
 namespace {

@@ -1,5 +1,5 @@
-// Whether a Program's instructions are such as their kernels' records declare: for what comes from a file, before it runs.
-// As ngraph_mxnet/targets/cpu/program/validate.py, which lists what is checked.
+// Whether a Program's instructions are such as their kernels' records declare: for what comes from a file, before it
+// runs. As ngraph_mxnet/targets/cpu/program/validate.py, which lists what is checked.
 #pragma once
 
 #include "program.h"

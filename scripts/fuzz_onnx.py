@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Try mutants of ONNX models, and of what the cache keeps, and keep those that break something.
+"""Try mutants of ONNX models, of what the cache keeps and of compiled models; keep those that break something.
 
-`fuzz_onnx.py model FOLDER --runs 200000`. Needs `pip install '.[fuzz]'`. A process that dies is started anew, with the
+`fuzz_onnx.py model FOLDER --runs 200000`. Needs `pip install '.[fuzz]'`, and for compiled models ngraph-runtime or its
+library in NGRAPH_RUNTIME_LIBRARY. A process that dies is started anew, with the
 mutants that it found so far. FOLDER gets `error-*` (an exception that is none of ours, with its traceback), and
 `killed-*` (a crash; SIGPROF: more than the seconds allowed); `corpus` in it is read again by the next run.
 Exit status: 0; 1 when there is a finding; 2 for a wrong command line.
@@ -22,7 +23,7 @@ _SCRIPTS = Path(__file__).resolve().parent
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
-@click.argument("target", type=click.Choice(["model", "package", "store"]))
+@click.argument("target", type=click.Choice(["model", "package", "store", "artefact"]))
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path, resolve_path=True))
 @click.option("--runs", default=200_000, show_default=True, help="Mutants to try.")
 @click.option("--seconds", default=10, show_default=True, help="Of the CPU, for one mutant.")

@@ -197,7 +197,7 @@ def _named_type(reader: _Reader) -> NamedType:
     if rank > _MOST_RANK:
         raise ValueError(f"{name!r} has rank {rank}")
     type_ = TensorType(ELEMENT_TYPES[element], reader.numbers(f"{rank}Q"))
-    if prod(map(float, type_.shape)) * type_.element.size > _MOST:
+    if prod(max(float(size), 1) for size in type_.shape) * type_.element.size > _MOST:
         raise ValueError(f"{name!r} is {type_}, which is too large")
     return name, type_
 

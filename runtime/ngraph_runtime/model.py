@@ -81,7 +81,7 @@ class Model:
             self.name, self.made_by, self.precision = (str(meta.get(key, "")) for key in
                                                        ("name", "made_by", "precision"))
             self.metadata: dict[str, str] = dict(meta.get("metadata", {}))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ModelError(f"{self.path}: its metadata is no JSON object as expected: {error}") from error
 
     def __repr__(self) -> str:

@@ -126,12 +126,18 @@ def kept(make: Callable[[], Graph], held: dict[str, np.ndarray] = HELD) -> bytes
         return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).package().to_bytes(HELD)
 
 
-def artefact(make: Callable[[], Graph], isas: Sequence[str] = ()) -> Artefact:
+def artefact(make: Callable[[], Graph], isas: Sequence[str] = (), precision: str = "f32") -> Artefact:
     """The compiled model of a graph, with the weights `HELD`."""
     graph = make()
     with _as_if_larger(make):
         weights = {p.name: HELD[p.name] for p in graph.parameters if p.name in HELD}
-        return make_artefact(make.__name__, [lambda: (graph, weights)], "CPU", isas=isas, with_references=False)
+        return make_artefact(make.__name__, [lambda: (graph, weights)], "CPU", isas=isas, precision=precision)
+
+
+def whole_artefact() -> Artefact:
+    """A small model for two sets of shapes and all instruction sets, with references."""
+    graphs = [lambda: (convolutions(), HELD), lambda: (batches(), HELD)]
+    return make_artefact("whole", graphs, "CPU", metadata={"key": "value"}, with_references=True)
 
 
 def others() -> list[bytes]:

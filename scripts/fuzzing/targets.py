@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 
 import ngraph_mxnet
-from fuzzing import entries, mutants, programs
+from fuzzing import artefacts, entries, guarded_runs, mutants, programs
 from ngraph_mxnet.bridges.onnx.executable import ModelPort
 from ngraph_mxnet.cache import open_store
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.errors import NGraphError, PackageError
 from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.artefact_reader import read
 from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.executable import NativeExecutable
 
@@ -42,11 +44,12 @@ class WrongError(Exception):
 @dataclass(frozen=True)
 class Target:
     """`seeds` are made once; `mutate` makes a mutant of bytes, with parts of seeds where that makes sense; `attempt`
-    raises for a finding, and tells whether the mutant was taken."""
+    raises for a finding, and tells whether the mutant was taken. Mutants are cut off behind `most_bytes`."""
 
     seeds: Callable[[], list[bytes]]
     mutate: Callable[[bytes, Sequence[bytes], Random], bytes]
     attempt: Callable[[bytes], bool]
+    most_bytes: int = 1 << 16
 
 
 def try_model(content: bytes) -> bool:
@@ -97,6 +100,13 @@ def try_package(content: bytes) -> bool:
     return True
 
 
+def try_artefact(content: bytes) -> bool:
+    """Read the file of a compiled model as the package does, then load it in the runtime, and run it if it loads."""
+    with suppress(PackageError):
+        read(content)
+    return guarded_runs.load_and_run(content)
+
+
 _KIND, _KEY, _CONTENT = "program", "fuzzed", bytes(range(256)) * 8
 
 
@@ -129,5 +139,6 @@ def _stored() -> list[bytes]:
 TARGETS: dict[str, Target] = {
     "model": Target(mutants.seeds, mutants.mutate, try_model),
     "package": Target(programs.seeds, entries.mutate, try_package),
+    "artefact": Target(artefacts.seeds, artefacts.mutate, try_artefact, 1 << 18),
     "store": Target(_stored, entries.mutate_bytes, try_store),
 }

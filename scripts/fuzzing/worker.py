@@ -30,7 +30,6 @@ with atheris.instrument_imports(include=_READERS):
     import ngraph_mxnet.bridges.onnx.rules  # noqa: F401  (both are imported late, and would not be measured)
     from fuzzing.targets import TARGETS
 
-_MOST_BYTES = 1 << 16
 _DIGITS = 12
 _WALL_FACTOR = 100
 """The limit of real time over that of the CPU's: what waits for ever takes none, and a busy machine gives few."""
@@ -75,7 +74,7 @@ def main(name: str, folder: Path, runs: int, seed: int, mib: int, seconds: int) 
         if tried >= last:
             os._exit(0)  # libFuzzer would count what it reads of the corpus, too
 
-    bound = [f"-seed={seed}", f"-max_len={_MOST_BYTES}", f"-timeout={seconds * _WALL_FACTOR}", "-rss_limit_mb=0",
+    bound = [f"-seed={seed}", f"-max_len={target.most_bytes}", f"-timeout={seconds * _WALL_FACTOR}", "-rss_limit_mb=0",
              f"-report_slow_units={seconds * _WALL_FACTOR}", "-exact_artifact_path=/dev/null", "-reload=0",
              "-handle_segv=0", "-handle_abrt=0", "-handle_bus=0", "-handle_fpe=0", "-handle_ill=0"]
     atheris.Setup([sys.argv[0], *bound, str(corpus)], attempt, custom_mutator=mutator)

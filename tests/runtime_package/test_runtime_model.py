@@ -187,6 +187,7 @@ def test_threads_of_the_model_and_of_a_call(fake):
     ("other-cpu", "it has nothing that this CPU runs"),
     ("newer", "x has elements i4 of 1 bytes, which this version of ngraph-runtime does not know"),
     ("no-json", "its metadata is no JSON object"),
+    ("deep-json", "its metadata is no JSON object"),
 ])
 def test_files_that_are_refused(fake, word, text):
     path = fake(word)

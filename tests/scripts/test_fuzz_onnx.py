@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,12 @@ from random import Random
 
 import onnx.parser
 import pytest
-from fuzzing import entries, mutants
+from fuzzing import artefacts, entries, mutants
 from fuzzing.targets import TARGETS, WrongError, try_model, try_store
 
 import ngraph_mxnet.bridges.onnx.model
 from ngraph_mxnet.bridges.onnx import budget
+from ngraph_mxnet.package.artefact import Kind
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "fuzz_onnx.py"
 MODELS = (
@@ -91,6 +93,39 @@ def test_mutants_of_a_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("ngraph_mxnet.cache.Store.get", lambda *given: b"other")
     with pytest.raises(WrongError):
         try_store(seed)
+
+
+@pytest.mark.timeout(300)
+def test_mutants_of_compiled_models() -> None:
+    """In a process of their own, as one that reads or writes where it may not ends it."""
+    if not os.environ.get("NGRAPH_RUNTIME_LIBRARY"):
+        pytest.skip("NGRAPH_RUNTIME_LIBRARY names no built library")
+    program = f"""
+import sys; sys.path.insert(0, {str(SCRIPT.parent)!r})
+from random import Random
+from fuzzing import artefacts, guarded_runs, targets
+seeds = artefacts.seeds()
+assert all(guarded_runs._is_short(seed) and targets.try_artefact(seed) for seed in seeds)
+print(sum(targets.try_artefact(artefacts.mutate(seeds[i % len(seeds)], seeds, Random(i))) for i in range(500)))"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 50 < int(done.stdout) < 450
+
+
+def test_a_compiled_model_is_put_together_as_it_was() -> None:
+    for seed in artefacts.seeds()[::5]:
+        sections = artefacts.sections(seed)
+        assert artefacts.assembled(sections) == seed
+        found = [section.content for section in sections if section.kind == Kind.PROGRAM]
+        assert [artefacts.Program(content).packed() for content in found] == found
+
+
+def test_what_is_hardly_a_compiled_model_has_mutants_too() -> None:
+    seeds = artefacts.seeds()[::6]
+    for number in range(100):
+        mutant = b"ngraph artefact\n" * number
+        for _ in range(4):
+            mutant = artefacts.mutate(mutant, seeds, Random(number))
 
 
 @pytest.mark.slow
