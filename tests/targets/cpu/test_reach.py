@@ -19,6 +19,7 @@ from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.pooling import POOLS
 from ngraph_mxnet.targets.cpu.params.strided import STRIDED
 
+SCRIPTS = Path(__file__).resolve().parents[3] / "scripts"
 CALLS = int(os.environ.get("REACH_CALLS", "12"))
 """So many for each kernel on each instruction set; twice as many mutants of each instruction."""
 SECONDS = 100 + 2 * CALLS
@@ -28,7 +29,7 @@ def outcome(tmp_path: Path, call: str) -> subprocess.CompletedProcess[str]:
     """How a process ends that calls `guarded`; `stderr` also has what was called last."""
     journal = tmp_path / "journal"
     text = f"""
-import sys; sys.path[:0] = {[str(Path(__file__).parent), sys.path[-1]]!r}
+import sys; sys.path[:0] = {[str(Path(__file__).parent), str(SCRIPTS)]!r}
 import guarded
 from fuzzing.programs import HELD
 guarded.{call.replace("PATH", repr(str(journal)))}"""
