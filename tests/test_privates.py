@@ -31,6 +31,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "bridges/onnx/test_executable.py": {"_programs": BOUNDED},
     "targets/cpu/test_codegen.py": {"_loaded": "as a new process finds it, with nothing loaded"},
     "scripts/test_bench_peers.py": {"_fitting": "the script's own"},
+    "runtime_package/test_instruction_checks.py": {"_replace": "a named tuple's own"},
     "runtime/test_forks.py": {"_lock": "forked while it is held"},
 }
 """Private names by test file, each with its reason."""
