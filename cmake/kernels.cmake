@@ -56,8 +56,8 @@ endfunction()
 # A source with the table of these objects' kernels (csrc/kernel_table.h).
 function(add_kernel_table result)
   file(GLOB_RECURSE records CONFIGURE_DEPENDS ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/checks/*.py
-       ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/params/*.py
-       ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/microkernels/*params.py)
+       ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/params/*.py ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/*params.py
+       ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/*variants.py)
   set(table "${CMAKE_CURRENT_BINARY_DIR}/kernel_names.cc")
   add_custom_command(
     OUTPUT "${table}"
@@ -65,7 +65,7 @@ function(add_kernel_table result)
             ${ARGN}
     DEPENDS ${ARGN} ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/kernel_table.py
             ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/machine/isa.py
-            ${NGRAPH_ROOT}/ngraph_mxnet/targets/cpu/microkernels/variants.py ${records}
+            ${records}
     WORKING_DIRECTORY "${NGRAPH_ROOT}"
     COMMENT "Writing the table of kernels"
     VERBATIM)
