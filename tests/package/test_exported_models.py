@@ -131,6 +131,25 @@ def test_a_model_that_can_not_be_compiled_whole_names_all_nodes(tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+def test_all_refusals_of_an_onnx_model_are_listed(tmp_path: Path) -> None:
+    """Also behind a node that is refused, where ONNX tells its type; else how many were not looked at."""
+    model = network(1)
+    nodes = model.graph.node
+    nodes[1].attribute.append(helper.make_attribute("strange", 1))
+    nodes[3].attribute.append(helper.make_attribute("odd", 1))
+    nodes[4].domain, nodes[4].op_type = "here", "Mystery"
+    model.opset_import.append(helper.make_opsetid("here", 1))
+    nodes.append(helper.make_node("Relu", ["y"], ["z"], name="behind"))
+    model.graph.output[0].name = "z"
+    with pytest.raises(UnsupportedError) as caught:
+        exported(model, tmp_path)
+    title, *lines = str(caught.value).split("\n  ")
+    assert title == "the model can't be compiled as a whole:"
+    assert [line.split(":")[0] for line in lines[:3]] == ["node relu Relu", "node flat Flatten", "node dense Mystery"]
+    assert "strange" in lines[0] and "odd" in lines[1] and "no rule for the operator here Mystery" in lines[2]
+    assert lines[3:] == ["not looked at, since they read what these compute, of unknown types: 1 nodes"]
+
+
 @pytest.mark.parametrize(("arguments", "error", "message"), [
     ({}, ModelError, "the shapes of the inputs are missing"),
     ({"data": 3}, ConfigError, "data=3: expected a shape"),

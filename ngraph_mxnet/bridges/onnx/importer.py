@@ -8,6 +8,7 @@ models are; the others, which are shapes, axes and indices mostly, become consta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,12 +19,12 @@ from ngraph_mxnet.bridges.onnx.attributes import Attributes
 from ngraph_mxnet.bridges.onnx.branches import unfold
 from ngraph_mxnet.bridges.onnx.budget import BoundedBuilder
 from ngraph_mxnet.bridges.onnx.functions import function_of
-from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, element_name
+from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, dimensions, element_name
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.rest import names_read, rest_of, tensor_type
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, find_rule
 from ngraph_mxnet.bridges.onnx.static import FEW_ELEMENTS, MOST_ELEMENTS, Statics
-from ngraph_mxnet.bridges.onnx.tensors import to_array
+from ngraph_mxnet.bridges.onnx.tensors import element_of, to_array
 from ngraph_mxnet.bridges.onnx.values import (
     DataDependentError,
     EmptyOptional,
@@ -72,6 +73,19 @@ def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str
     return _Importer(model).run(bind_shapes(model, shapes or {}), values or {}, partly=partly)
 
 
+def find_refusals(model: Model, shapes: Shapes | None = None) -> list[str]:
+    """A line for each node of the model's graph that can't be lowered, before there are data, with the reason.
+
+    Behind one that is refused it goes on with what ONNX says of the node's outputs; where that says too little, the
+    nodes that read them are not looked at, and the last line says how many.
+
+    Raises:
+        ModelError: as `import_model`.
+        UnsupportedError: an input or initialiser is refused; the text names it.
+    """
+    return _Importer(model).refusals(bind_shapes(model, shapes or {}))
+
+
 class _Importer:
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -89,10 +103,7 @@ class _Importer:
     def run(self, types: Mapping[str, TensorType | list[TensorType] | None], values: Mapping[str, np.ndarray], *,
             partly: bool) -> Imported:
         graph, b = self._model.proto.graph, self._b
-        scope: Scope = {"": None}
-        for name, type_ in types.items():
-            b.origin = f"onnx:{name}"
-            scope[name] = self._input(name, type_, values)
+        scope = self._inputs(types, values)
         inputs = set(b.graph.parameters)
         self._may_end = partly
         left = self._lower_graph(graph, scope, partly=partly)
@@ -114,6 +125,52 @@ class _Importer:
         return Imported(done, {name: array for name, array in self._weights.items() if name in kept},
                         [value.name for value in done.parameters if value in self._statics.used], outputs, rest,
                         self._reason)
+
+    def refusals(self, types: Mapping[str, TensorType | list[TensorType] | None]) -> list[str]:
+        scope, found, unknown, passed_over = self._inputs(types, {}), list[str](), set[str](), 0
+        nodes, produced = self._enter(self._model.proto.graph, scope)
+        for position, node in enumerate(nodes):
+            if unknown.intersection(names_read([node])):
+                passed_over += 1
+                unknown.update(node.output)
+                continue
+            try:
+                self._lower_named(node, position, scope, produced)
+            except UnsupportedError as error:
+                found.append(str(error))
+                stand_ins = self._stand_ins(node, scope)
+                scope.update(stand_ins)
+                unknown.update(name for name in node.output if name and name not in stand_ins)
+        more = f"not looked at, since they read what these compute, of unknown types: {passed_over} nodes"
+        return [*found, more] if passed_over else found
+
+    def _stand_ins(self, node: onnx.NodeProto, scope: Scope) -> dict[str, Value]:
+        """Parameters in place of a refused node's outputs, as far as ONNX tells their types."""
+        types = {name: _proto_type(item) for name in node.input if isinstance(item := scope[name], Value)}
+        known = {tensor.name: tensor for tensor in self._model.proto.graph.initializer if tensor.name in types}
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self._model.opsets[domain], domain)
+            plain = helper.make_node(node.op_type, node.input, node.output, domain=domain)
+            plain.attribute.extend(each for each in node.attribute if each.name in schema.attributes)
+            told = onnx.shape_inference.infer_node_outputs(schema, plain, types, known)
+        except Exception:  # ONNX knows no such operator, or can't tell; what is raised is not documented
+            return {}
+        found = {}
+        for name, type_ in told.items():
+            shape = dimensions(type_.tensor_type)
+            if type_.HasField("tensor_type") and shape is not None and all(isinstance(size, int) for size in shape):
+                with suppress(UnsupportedError):  # the IR has no such elements
+                    found[name] = self._b.parameter(name, shape, element_of(type_.tensor_type.elem_type))  # type: ignore[arg-type]
+        return found
+
+    def _inputs(self, types: Mapping[str, TensorType | list[TensorType] | None],
+                values: Mapping[str, np.ndarray]) -> Scope:
+        scope: Scope = {"": None}
+        for name, type_ in types.items():
+            self._b.origin = f"onnx:{name}"
+            scope[name] = self._input(name, type_, values)
+        return scope
 
     def _input(self, name: str, type_: TensorType | list[TensorType] | None, values: Mapping[str, np.ndarray]) -> Item:
         if type_ is None:
@@ -139,14 +196,7 @@ class _Importer:
         Returns:
             The nodes that are left: with `partly` those from one on that asks for data, else none.
         """
-        if graph.sparse_initializer:
-            raise UnsupportedError("sparse initialisers")
-        nodes = list(graph.node)
-        produced = {name for node in nodes for name in node.output if name}
-        for tensor in graph.initializer:
-            if tensor.name in produced:
-                raise ModelError(f"{tensor.name!r} is an initialiser and the output of a node")
-            scope[tensor.name] = self._initializer(tensor)
+        nodes, produced = self._enter(graph, scope)
         position = 0
         while position < len(nodes):
             self._statics.most_computed = FEW_ELEMENTS if partly and position else MOST_ELEMENTS
@@ -166,6 +216,18 @@ class _Importer:
         if missing:
             raise ModelError(f"graph {graph.name!r}: no node computes its outputs {missing}")
         return []
+
+    def _enter(self, graph: onnx.GraphProto, scope: Scope) -> tuple[list[onnx.NodeProto], set[str]]:
+        """The nodes and what they compute; `scope` gets the initialisers."""
+        if graph.sparse_initializer:
+            raise UnsupportedError("sparse initialisers")
+        nodes = list(graph.node)
+        produced = {name for node in nodes for name in node.output if name}
+        for tensor in graph.initializer:
+            if tensor.name in produced:
+                raise ModelError(f"{tensor.name!r} is an initialiser and the output of a node")
+            scope[tensor.name] = self._initializer(tensor)
+        return nodes, produced
 
     def _lower_named(self, node: onnx.NodeProto, position: int, scope: Scope, produced: set[str]) -> None:
         """`_lower_node`, with the node's name in what is raised."""

@@ -23,17 +23,19 @@ def import_whole(model: Model, shapes: Shapes) -> tuple[Graph, dict[str, np.ndar
 
     Raises:
         ModelError: the model is damaged, or a shape is missing or does not fit.
-        UnsupportedError: it can't be lowered before there are data, or not at all; of operators without a rule all
-            nodes are named.
+        UnsupportedError: it can't be lowered before there are data, or not at all; the text names all such nodes.
     """
-    from ngraph_mxnet.bridges.onnx.importer import import_model
+    from ngraph_mxnet.bridges.onnx.importer import find_refusals, import_model
 
     try:
         imported = import_model(model, shapes)
     except UnsupportedError as error:
-        lines = [f"node {node.name or '?'} {node.op_type}: no rule for the operator" for node in _without_rule(model)]
+        refused = find_refusals(model, shapes) if str(error).startswith("node ") else []
+        named = "\n".join(refused)
+        within = [f"node {node.name or '?'} {node.op_type}: no rule for the operator" for node in _without_rule(model)
+                  if not node.name or f"node {node.name} " not in named]
         raise UnsupportedError("\n  ".join(dict.fromkeys(
-            ["the model can't be compiled as a whole:", str(error), *lines]))) from None
+            ["the model can't be compiled as a whole:", *(refused or [str(error)]), *within]))) from None
     others = [name for name, item in imported.outputs if not isinstance(item, Value)]
     if others:
         raise UnsupportedError(f"outputs {listed(others)} are no tensors whose shapes are known before there are data")
