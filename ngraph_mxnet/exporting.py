@@ -12,8 +12,8 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
-from ngraph_mxnet.package.artefact import Artefact
-from ngraph_mxnet.runtime.artefact import Weighted, make_artefact
+from ngraph_mxnet.package.artefact import Summary
+from ngraph_mxnet.runtime.artefact import Weighted, compile_to_file
 from ngraph_mxnet.runtime.backend import canonical_name
 
 ShapeSet = Mapping[str, Sequence[int]]
@@ -47,9 +47,8 @@ def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = 
         PackageError, OSError: the file can't be written.
     """
     sets = shape_sets({**(shapes or {}), **inputs})
-    artefact = model_artefact(model, Path(path).stem, sets, weights=weights, dtypes=dtypes, isas=isas,
-                              precision=precision, metadata=metadata, with_references=with_references)
-    artefact.save(path)
+    export_sets(model, path, sets, weights=weights, dtypes=dtypes, isas=isas, precision=precision, metadata=metadata,
+                with_references=with_references)
 
 
 def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:
@@ -73,18 +72,18 @@ def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:
             for number in range(max(counts, default=1))]
 
 
-def model_artefact(model: Any, name: str, sets: Sequence[ShapeSet], *, weights: Any = None,
-                   dtypes: Mapping[str, str] | None = None, isas: Sequence[str] = (), precision: str | None = None,
-                   metadata: Mapping[str, str] | None = None, with_references: bool = False,
-                   on_program: Callable[[], None] = lambda: None) -> Artefact:
-    """What `export` writes; see there and `make_artefact`."""
+def export_sets(model: Any, path: str | Path, sets: Sequence[ShapeSet], *, weights: Any = None,
+                dtypes: Mapping[str, str] | None = None, isas: Sequence[str] = (), precision: str | None = None,
+                metadata: Mapping[str, str] | None = None, with_references: bool = False,
+                on_program: Callable[[], None] = lambda: None) -> Summary:
+    """As `export`, for these sets of shapes; see there and `compile_to_file`."""
     for number, one in enumerate(sets):
         if one in sets[:number]:
             raise ConfigError(f"two sets of shapes are the same: {one}")
     backend = canonical_name(config.get("NGRAPH_BACKEND"))
     graphs, prepares = _graphs(model, sets, weights, dtypes or {}, backend)
-    return make_artefact(name, graphs, backend, isas=isas, precision=precision, metadata=metadata,
-                         with_references=with_references, prepares=prepares, on_program=on_program)
+    return compile_to_file(path, graphs, backend, isas=isas, precision=precision, metadata=metadata,
+                           with_references=with_references, prepares=prepares, on_program=on_program)
 
 
 def _graphs(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],

@@ -14,8 +14,8 @@ from rich.table import Table
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.exporting import model_artefact
-from ngraph_mxnet.package.artefact import ISAS, Artefact
+from ngraph_mxnet.exporting import export_sets
+from ngraph_mxnet.package.artefact import ISAS, Summary
 from ngraph_mxnet.progress import progress
 
 _Sets = list[dict[str, tuple[int, ...]]]
@@ -78,35 +78,34 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
     """
     if params and not options.is_symbol(model):
         raise ConfigError("--params is for symbols; other models hold their weights")
-    with progress("compiling", len(sets) * (len(isas) or len(ISAS))) as advance:
-        artefact = model_artefact(model, output.stem, sets, weights=params, dtypes=dtypes, isas=isas,
-                                  precision=precision, metadata=metadata, with_references=with_reference,
-                                  on_program=advance)
     try:
-        artefact.save(output)
+        with progress("compiling", len(sets) * (len(isas) or len(ISAS))) as advance:
+            summary = export_sets(model, output, sets, weights=params, dtypes=dtypes, isas=isas, precision=precision,
+                                  metadata=metadata, with_references=with_reference, on_program=advance)
         size = output.stat().st_size
     except OSError as error:
         raise click.ClickException(f"{output}: {error.strerror}") from None
-    show_artefact(artefact, output, size, as_json)
+    show_artefact(summary, output, size, as_json)
 
 
-def described(artefact: Artefact, path: Path, size: int) -> dict[str, Any]:
+def described(summary: Summary, path: Path, size: int) -> dict[str, Any]:
     """What is told of an artefact: of `memory`, the arena belongs to one call, the constants to all."""
+    meta = summary.meta
     return {
-        "file": str(path), "bytes": size, "name": artefact.name, "made_by": artefact.made_by,
-        "precision": artefact.precision, "metadata": dict(artefact.metadata), "references": len(artefact.references),
+        "file": str(path), "bytes": size, "name": meta.name, "made_by": meta.made_by,
+        "precision": meta.precision, "metadata": dict(meta.metadata), "references": summary.references,
         "programs": [{
             "shapes": program.shapes, "isa": program.isa,
             "inputs": {name: str(type_) for name, type_ in program.inputs},
             "outputs": {name: str(type_) for name, type_ in program.outputs},
-            "instructions": program.instructions, "levels": len(program.levels), "arena_bytes": program.arena_bytes,
-            "constant_bytes": sum(array.nbytes for array in program.constants),
-        } for program in artefact.programs],
+            "instructions": program.instructions, "levels": program.levels, "arena_bytes": program.arena_bytes,
+            "constant_bytes": program.constant_bytes,
+        } for program in summary.programs],
     }
 
 
-def show_artefact(artefact: Artefact, path: Path, size: int, as_json: bool) -> None:
-    found = described(artefact, path, size)
+def show_artefact(summary: Summary, path: Path, size: int, as_json: bool) -> None:
+    found = described(summary, path, size)
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
@@ -117,9 +116,9 @@ def show_artefact(artefact: Artefact, path: Path, size: int, as_json: bool) -> N
                       f"{program['arena_bytes'] / 1e6:.3f}", f"{program['constant_bytes'] / 1e6:.3f}")
     shown = console()
     shown.print(table)
-    shown.print(f"{path}: {size / 1e6:.2f} MB, {artefact.precision}, made by {artefact.made_by}", markup=False,
+    shown.print(f"{path}: {size / 1e6:.2f} MB, {found['precision']}, made by {found['made_by']}", markup=False,
                 highlight=False, soft_wrap=True)
-    for key, value in artefact.metadata.items():
+    for key, value in summary.meta.metadata.items():
         shown.print(f"{key}: {value}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -72,7 +72,7 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
     if trace is not None and stage != "lowered":
         raise click.UsageError("--trace shows what was lowered: --stage lowered")
     if _is_artefact(model):
-        show_artefact(load_artefact(model), Path(model), Path(model).stat().st_size, as_json=False)
+        show_artefact(load_artefact(model).summary(), Path(model), Path(model).stat().st_size, as_json=False)
         return
     stage = stage or "optimised"
     if svg is not None and stage == "lowered":

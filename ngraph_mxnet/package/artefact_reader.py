@@ -27,6 +27,7 @@ from ngraph_mxnet.package.artefact import (
     ArtefactProgram,
     Instruction,
     Kind,
+    Meta,
     NamedType,
     Origin,
     Reference,
@@ -68,14 +69,13 @@ def read(content: bytes) -> Artefact:
     metas = [section for section in sections if section.kind == Kind.META]
     if len(data) != 1 or len(metas) != 1:
         raise PackageError(f"found {len(data)} sections DATA and {len(metas)} META, expected one of each")
-    meta = _meta(metas[0])
+    meta, origins = _meta(metas[0])
     programs = [_named(section, _program, section, data[0].content)
                 for section in sections if section.kind == Kind.PROGRAM]
     references = [_named(section, _reference, section, programs)
                   for section in sections if section.kind == Kind.REFERENCE]
     _check_sets(programs)
-    return Artefact(meta["name"], programs, meta["precision"], meta["metadata"], references, meta["origins"],
-                    meta["made_by"])
+    return Artefact(meta, programs, references, origins)
 
 
 class _Section(NamedTuple):
@@ -111,7 +111,7 @@ def _sections(content: bytes) -> list[_Section]:
         raise PackageError("the section table is damaged")
     found, last = [], end
     rows = [SECTION.unpack_from(content, HEADER.size + number * SECTION.size) for number in range(count)]
-    for number in sorted(range(count), key=lambda number: rows[number][2]):
+    for number in sorted(range(count), key=lambda number: rows[number][2:4]):  # an empty one may begin with another
         kind, flags, offset, length, content_check, isa, shapes = rows[number]
         section = _Section(kind, number, whole[offset:offset + length], isa, shapes)
         if offset % (DATA_ALIGNMENT if kind == Kind.DATA else ALIGNMENT):
@@ -138,16 +138,16 @@ def _named(section: _Section, function: Any, *arguments: Any) -> Any:
         raise PackageError(f"{section}: {error}") from error
 
 
-def _meta(section: _Section) -> dict[str, Any]:
+def _meta(section: _Section) -> tuple[Meta, list[Origin]]:
     try:
         found = json.loads(bytes(section.content))
         texts = [found[key] for key in ("name", "made_by", "precision")]
         if not {str}.issuperset(map(type, [*texts, *found["metadata"].values()])):
             raise ValueError("what should be a text is none")
-        found["origins"] = origins_of(found)
+        origins = origins_of(found)
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise PackageError(f"{section} is not as it should be: {error!r}") from error
-    return dict(found)
+    return Meta(found["name"], found["precision"], found["metadata"], found["made_by"]), origins
 
 
 def origins_of(meta: Mapping[str, Any]) -> list[Origin]:

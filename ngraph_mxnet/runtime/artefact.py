@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ir.verify import verify
-from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram, EqualArrays, Origin, Reference, check
+from ngraph_mxnet.package.artefact import ISAS, ArtefactProgram, Meta, Origin, Reference, Summary, check
+from ngraph_mxnet.package.artefact_writer import Item, write_artefact
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -27,13 +29,16 @@ _MOST_NAMED = 40
 _SEED = 7
 
 
-def make_artefact(name: str, graphs: Sequence[Weighted], backend: str, *, isas: Sequence[str] = (),
-                  precision: str | None = None, metadata: Mapping[str, str] | None = None,
-                  with_references: bool = False, prepares: bool = False,
-                  on_program: Callable[[], None] = lambda: None) -> Artefact:
-    """The model as the runtime runs it. Parameters of a graph that have no weights are its inputs.
+def compile_to_file(path: str | Path, graphs: Sequence[Weighted], backend: str, *, isas: Sequence[str] = (),
+                    precision: str | None = None, metadata: Mapping[str, str] | None = None,
+                    with_references: bool = False, prepares: bool = False,
+                    on_program: Callable[[], None] = lambda: None) -> Summary:
+    """Write the model as the runtime runs it. Parameters of a graph that have no weights are its inputs.
+
+    Each program goes to the file when it is made, so that the memory is that of one.
 
     Args:
+        path: of the file; its stem is the model's name.
         graphs: one for each set of shapes.
         prepares: its results are, bit for bit, those of a graph whose weights are parameters, as MXNet's are; else of
             one whose weights are constants, which passes may compute with.
@@ -44,31 +49,40 @@ def make_artefact(name: str, graphs: Sequence[Weighted], backend: str, *, isas: 
     Raises:
         UnsupportedError: naming all nodes that the backend does not run, with the reasons.
         ConfigError, PackageError: as `Backend.artefact_programs`.
+        OSError: it can't be written.
     """
     chosen = get_backend(backend)
     options = {} if precision is None else {"precision": precision}
     chosen.check_options(options)
     precision = precision or config.get("NGRAPH_PRECISION")
-    equal, programs, references = EqualArrays(), list[ArtefactProgram](), list[Reference]()
-    origins = []
+    meta = Meta(Path(path).stem, "bf16" if precision == "bf16" else "f32", metadata or {})
+    count = len(graphs) * (len(set(isas) or ISAS) + with_references)
+    items = _items(graphs, chosen, options, isas, with_references, prepares, on_program)
+    return write_artefact(path, meta, items, count)
+
+
+def _items(graphs: Sequence[Weighted], backend: Backend, options: Mapping[str, Any], isas: Sequence[str],
+           with_references: bool, prepares: bool, on_program: Callable[[], None]) -> Iterator[Item]:
+    """Keeps no program that it has given away."""
     for number, weighted in enumerate(graphs):
         graph, weights = weighted()
         verify(graph)
-        origins.append(_origin(graph, weights))
+        yield _origin(graph, weights)
         bound, rest = (graph.clone(), weights) if prepares else (bind_weights(graph, weights), {})
         for parameter in bound.parameters:
             if parameter.name not in rest:
                 parameter.role = Role.INPUT
-        _require_support(chosen, bound)
+        _require_support(backend, bound)
         names = result_names(bound)  # passes need not keep them
         if with_references:
-            references.append(_reference(bound, chosen, options, number, rest))
-        for program in chosen.artefact_programs(bound, options, isas, rest):
-            outputs = tuple((name, type_) for name, (_, type_) in zip(names, program.outputs, strict=True))
-            programs.append(replace(equal.of_program(program, number), outputs=outputs))
+            yield _reference(bound, backend, options, number, rest)
+
+        def finished(program: ArtefactProgram, names: Sequence[str] = names, number: int = number) -> ArtefactProgram:
             on_program()
-    return Artefact(name, programs, "bf16" if precision == "bf16" else "f32", metadata or {}, references,
-                    origins)
+            outputs = tuple((name, type_) for name, (_, type_) in zip(names, program.outputs, strict=True))
+            return replace(program, shapes=number, outputs=outputs)
+
+        yield from map(finished, backend.artefact_programs(bound, options, isas, rest))
 
 
 def _origin(graph: Graph, weights: Mapping[str, Any]) -> Origin:

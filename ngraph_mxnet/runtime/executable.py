@@ -17,7 +17,8 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import Flow, result_names
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram, EqualArrays
+from ngraph_mxnet.package.artefact import ISAS, ArtefactProgram, Meta
+from ngraph_mxnet.package.artefact_writer import write_artefact
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,8 @@ class Executable(Submitting, ABC):
             ConfigError: there is no such instruction set.
             OSError: it can't be written.
         """
-        equal = EqualArrays()
-        programs = [equal.of_program(program) for program in self.artefact_programs(isas)]
-        Artefact(Path(path).stem, programs, self.precision, metadata or {}).save(path)
+        meta = Meta(Path(path).stem, self.precision, metadata or {})
+        write_artefact(path, meta, self.artefact_programs(isas), len(set(isas) or ISAS))
 
     precision = "f32"
 

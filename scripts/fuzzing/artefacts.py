@@ -164,10 +164,10 @@ def sections(content: bytes) -> list[Section]:
 def seeds() -> list[bytes]:
     """Models of every family, of the instruction sets one by one; some in bf16; one with all instruction sets, two sets
     of shapes and references."""
-    made = [programs.artefact(make, [isa]).to_bytes() for make in programs.GRAPHS for isa in ("avx512", "avx2")]
-    return [*made, *(programs.artefact(make, ["baseline"]).to_bytes() for make in programs.GRAPHS[:2]),
-            *(programs.artefact(make, ["avx512"], "bf16").to_bytes() for make in programs.GRAPHS[:4]),
-            programs.whole_artefact().to_bytes()]
+    made = [programs.artefact(make, [isa]) for make in programs.GRAPHS for isa in ("avx512", "avx2")]
+    return [*made, *(programs.artefact(make, ["baseline"]) for make in programs.GRAPHS[:2]),
+            *(programs.artefact(make, ["avx512"], "bf16") for make in programs.GRAPHS[:4]),
+            programs.whole_artefact()]
 
 
 def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
@@ -203,13 +203,15 @@ def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
 def assembled(found: Sequence[Section], row_change: tuple[int, int, int] | None = None, fitting: bool = True) -> bytes:
     """The file, with a number of its table changed: which row, which number, the new one. Its checks are `fitting`."""
     data = next((section.content for section in found if section.kind == Kind.DATA), b"")
-    position, rows, parts = HEADER.size + SECTION.size * len(found), [], []
-    for section in found:
+    position, parts = HEADER.size + SECTION.size * len(found), []
+    rows: list[list[Any]] = [[] for _ in found]
+    for number in sorted(range(len(found)), key=lambda number: found[number].kind != Kind.DATA):
+        section = found[number]
         content = checks(data) if section.kind == Kind.CHECKS and fitting else section.content
         alignment = DATA_ALIGNMENT if section.kind == Kind.DATA else ALIGNMENT
         offset = -(-position // alignment) * alignment
-        rows.append([section.kind, section.flags, offset, len(content), check(content) if fitting else b"", section.isa,
-                     section.shapes])
+        rows[number] = [section.kind, section.flags, offset, len(content), check(content) if fitting else b"",
+                        section.isa, section.shapes]
         parts += [bytes(offset - position), content]
         position = offset + len(content)
     body = b"".join(parts)

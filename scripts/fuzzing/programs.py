@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
 import ngraph_mxnet
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.package.artefact import Artefact
-from ngraph_mxnet.runtime.artefact import make_artefact
+from ngraph_mxnet.runtime.artefact import Weighted, compile_to_file
 from ngraph_mxnet.targets.cpu.planning import algorithm
 from ngraph_mxnet.targets.cpu.program import program
 
@@ -126,18 +128,25 @@ def kept(make: Callable[[], Graph], held: dict[str, np.ndarray] = HELD) -> bytes
         return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).package().to_bytes(HELD)
 
 
-def artefact(make: Callable[[], Graph], isas: Sequence[str] = (), precision: str = "f32") -> Artefact:
-    """The compiled model of a graph, with the weights `HELD`."""
+def artefact(make: Callable[[], Graph], isas: Sequence[str] = (), precision: str = "f32") -> bytes:
+    """The file of the compiled model of a graph, with the weights `HELD`."""
     graph = make()
     with _as_if_larger(make):
         weights = {p.name: HELD[p.name] for p in graph.parameters if p.name in HELD}
-        return make_artefact(make.__name__, [lambda: (graph, weights)], "CPU", isas=isas, precision=precision)
+        return _file([lambda: (graph, weights)], isas=isas, precision=precision)
 
 
-def whole_artefact() -> Artefact:
-    """A small model for two sets of shapes and all instruction sets, with references."""
+def whole_artefact() -> bytes:
+    """The file of a small model for two sets of shapes and all instruction sets, with references."""
     graphs = [lambda: (convolutions(), HELD), lambda: (batches(), HELD)]
-    return make_artefact("whole", graphs, "CPU", metadata={"key": "value"}, with_references=True)
+    return _file(graphs, metadata={"key": "value"}, with_references=True)
+
+
+def _file(graphs: Sequence[Weighted], **options: Any) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "fuzzed.ngraph"
+        compile_to_file(path, graphs, "CPU", **options)
+        return path.read_bytes()
 
 
 def others() -> list[bytes]:

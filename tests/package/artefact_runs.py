@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram
+from ngraph_mxnet.runtime.artefact import Weighted, compile_to_file
 from ngraph_mxnet.targets.cpu.machine.isa import supported
+
+
+def made(*graphs: Weighted, backend: str = "CPU", **options: Any) -> bytes:
+    """The file of a model `net` with these graphs, one for each set of shapes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "net.ngraph"
+        compile_to_file(path, graphs, backend, **options)
+        return path.read_bytes()
 
 
 def run(program: ArtefactProgram, inputs: Sequence[np.ndarray], threads: int = 2) -> list[np.ndarray]:

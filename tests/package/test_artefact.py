@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from artefact_runs import isas_here, of, random_inputs, run
+from artefact_runs import isas_here, made, of, random_inputs, run
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -26,6 +29,7 @@ from ngraph_mxnet.package.artefact import (
     Artefact,
     ArtefactProgram,
     Kind,
+    Meta,
     check,
     check_key,
 )
@@ -33,9 +37,12 @@ from ngraph_mxnet.package.artefact import (
     checks as checks_of,
 )
 from ngraph_mxnet.package.artefact_reader import is_artefact, load, read
-from ngraph_mxnet.runtime.artefact import make_artefact
+from ngraph_mxnet.package.artefact_writer import to_bytes, write_artefact
+from ngraph_mxnet.passes.prepare import split_prepare
+from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.targets.cpu import artefact as cpu_artefact
+from ngraph_mxnet.version import __version__
 
 
 def conv_net(batch: int) -> tuple[Graph, dict[str, np.ndarray]]:
@@ -53,14 +60,13 @@ def conv_net(batch: int) -> tuple[Graph, dict[str, np.ndarray]]:
     return b.results(value), weights
 
 
-def small() -> Artefact:
+def small() -> bytes:
     b = Builder(name="small")
     graph = b.results(b.matmul(b.parameter("x", (2, 3)), b.weight("w", (3, 4))))
-    return make_artefact("small", [lambda: (graph, {"w": np.ones((3, 4), np.float32)})], "CPU",
-                         metadata={"key": "välue"}, with_references=True)
+    return made(lambda: (graph, {"w": np.ones((3, 4), np.float32)}), metadata={"key": "välue"}, with_references=True)
 
 
-SMALL = small().to_bytes()
+SMALL = small()
 
 
 def rows_of(content: bytes) -> list[tuple[Any, ...]]:
@@ -70,22 +76,53 @@ def rows_of(content: bytes) -> list[tuple[Any, ...]]:
 
 
 def test_what_is_written_comes_back(tmp_path: Path) -> None:
-    written = small()
-    written.save(tmp_path / "m.ngraph")
-    assert is_artefact(tmp_path / "m.ngraph") and [path.name for path in tmp_path.iterdir()] == ["m.ngraph"]
-    found = load(tmp_path / "m.ngraph")
-    assert (found.name, found.made_by, dict(found.metadata), found.precision) == (
-        written.name, written.made_by, {"key": "välue"}, "f32")
+    path = tmp_path / "net.ngraph"
+    path.write_bytes(SMALL)
+    assert is_artefact(path)
+    found = load(path)
+    assert (found.meta.name, dict(found.meta.metadata), found.meta.precision) == ("net", {"key": "välue"}, "f32")
+    assert found.meta.made_by == f"ngraph_mxnet {__version__}"
     assert [(one.isa, one.shapes) for one in found.programs] == [(isa, 0) for isa in reversed(ISAS)]
-    for one, other in zip(found.programs, written.programs, strict=True):
-        assert (one.inputs, one.outputs, one.arena_bytes) == (other.inputs, other.outputs, other.arena_bytes)
-        assert [[(kernel, list(places), *rest) for kernel, places, *rest in level] for level in other.levels] == [
+    graph, weights = conv_net(1)
+    module = split_prepare(bind_weights(graph, weights))
+    for written in cpu_artefact.artefact_programs(module, ["baseline"], {}):
+        content = to_bytes(Artefact(found.meta, [written]))
+        (one,) = read(content).programs
+        assert (one.inputs, one.outputs, one.arena_bytes) == (written.inputs, written.outputs, written.arena_bytes)
+        assert [[(kernel, list(places), *rest) for kernel, places, *rest in level] for level in written.levels] == [
             list(level) for level in one.levels]
-        for array, expected in zip(one.constants, other.constants, strict=True):
+        for array, expected in zip(one.constants, written.constants, strict=True):
             assert array.tobytes() == expected.tobytes()
+        assert one.summary() == written.summary() and written.summary().constant_bytes > 100_000
     (reference,) = found.references
     np.testing.assert_array_equal(reference.outputs[0], run(of(found, isas_here()[0]), reference.inputs)[0])
-    assert found.to_bytes() == (tmp_path / "m.ngraph").read_bytes()
+    assert to_bytes(found) == SMALL
+
+
+def test_a_file_is_written_while_its_programs_are_made(tmp_path: Path) -> None:
+    """None of them is kept, and a file that is not finished is none."""
+    alive: list[weakref.ref[ArtefactProgram]] = []
+    path, (program, *_) = tmp_path / "net.ngraph", read(SMALL).programs
+
+    def programs(count: int) -> Iterator[ArtefactProgram]:
+        for shapes in range(count):
+            assert all(each() is None for each in alive) and not path.exists()
+            array = np.full(3 << 20, shapes, np.uint8)
+            one = replace(program, shapes=shapes, constants=[array, array], levels=[])
+            alive.append(weakref.ref(one))
+            yield one
+            del one
+
+    written = write_artefact(path, Meta("net"), programs(5), 5)
+    assert [one.constant_bytes for one in written.programs] == [6 << 20] * 5 and len(alive) == 5
+    found = load(path)  # with checks of pieces that arrays share
+    assert [int(one.constants[1][-1]) for one in found.programs] == list(range(5)) and path.stat().st_size < 16 << 20
+    with pytest.raises(PackageError, match="4099 sections, at most 4096"):
+        write_artefact(path, Meta("net"), programs(0), 4096)
+    broken = replace(program, arena_bytes=-1)
+    with pytest.raises(PackageError, match="model other can't be written"):
+        write_artefact(tmp_path / "other", Meta("other"), iter([broken]), 1)
+    assert [each.name for each in tmp_path.iterdir()] == ["net.ngraph"]
 
 
 def test_bytes_are_as_documented() -> None:
@@ -95,7 +132,7 @@ def test_bytes_are_as_documented() -> None:
     assert all(row[1] == (0 if row[0] in (Kind.REFERENCE, Kind.CHECKS) else REQUIRED) for row in rows)
     checks, data = rows[-2:]
     assert SMALL[checks[2]:checks[2] + checks[3]] == checks_of(SMALL[data[2]:data[2] + data[3]])
-    assert data[2] % 4096 == 0 and data[2] + data[3] == len(SMALL) and not data[3] % ALIGNMENT
+    assert data[2] == 4096 and not data[3] % ALIGNMENT and checks[2] + checks[3] == len(SMALL)
     for program in read(SMALL).programs:
         for array in program.constants:
             at = SMALL.index(array.tobytes(), data[2]) - data[2]
@@ -117,17 +154,17 @@ def same(program: ArtefactProgram, graph: Graph, weights: dict[str, np.ndarray])
 def test_a_net_gives_the_same_bits() -> None:
     graph, weights = conv_net(2)
     for isa in isas_here():
-        artefact = read(make_artefact("net", [lambda: (graph, weights)], "CPU", isas=[isa]).to_bytes())
+        artefact = read(made(lambda: (graph, weights), isas=[isa]))
         same(of(artefact, isa), graph, weights)
 
 
 def test_baseline_shares_the_weights_of_avx2(monkeypatch: pytest.MonkeyPatch) -> None:
-    both = make_artefact("net", [lambda: conv_net(1)], "CPU", isas=["avx2", "baseline"])
+    both = read(made(lambda: conv_net(1), isas=["avx2", "baseline"]))
     avx2, baseline = ({kernel for level in of(both, isa).levels for kernel, *_ in level}
                       for isa in ("avx2", "baseline"))
     assert any("winograd" in kernel for kernel in avx2) and not any("winograd" in kernel for kernel in baseline)
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
-    sizes = [len(make_artefact("net", [lambda: conv_net(1)], "CPU", isas=isas).to_bytes())
+    sizes = [len(made(lambda: conv_net(1), isas=isas))
              for isas in (["avx2"], ["avx2", "baseline"])]
     assert sizes[1] < 1.1 * sizes[0]
 
@@ -135,8 +172,8 @@ def test_baseline_shares_the_weights_of_avx2(monkeypatch: pytest.MonkeyPatch) ->
 def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """But for those that Winograd's algorithm transforms, which it is not chosen for every batch."""
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
-    one = make_artefact("net", [lambda: conv_net(1)], "CPU").to_bytes()
-    both = make_artefact("net", [lambda: conv_net(1), lambda: conv_net(2)], "CPU").to_bytes()
+    one = made(lambda: conv_net(1))
+    both = made(lambda: conv_net(1), lambda: conv_net(2))
     assert len(both) < 1.2 * len(one)
     found = read(both)
     assert [program.shapes for program in found.programs] == [0, 0, 0, 1, 1, 1]
@@ -146,7 +183,7 @@ def test_weights_are_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_operand_is_within_bounds() -> None:
     graph, weights = conv_net(1)
-    for program in read(make_artefact("net", [lambda: (graph, weights)], "CPU").to_bytes()).programs:
+    for program in read(made(lambda: (graph, weights))).programs:
         sizes = ([program.arena_bytes], [type_.bytes for _, type_ in program.inputs],
                  [type_.bytes for _, type_ in program.outputs], [array.nbytes for array in program.constants])
         read_from = set()
@@ -167,14 +204,14 @@ def test_an_instruction_set_that_this_cpu_lacks(monkeypatch: pytest.MonkeyPatch)
     artefacts = []
     for here in (isas_here(), ["baseline"]):
         monkeypatch.setattr(cpu_artefact, "supported", lambda features, here=here: here)
-        artefacts.append(make_artefact("net", [lambda: conv_net(1)], "CPU", isas=["avx2"]).to_bytes())
+        artefacts.append(made(lambda: conv_net(1), isas=["avx2"]))
     assert artefacts[0] == artefacts[1]
 
 
 def test_what_no_other_instruction_set_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_artefact, "supported", lambda features: ["none"])
     with pytest.raises(PackageError, match=r"which this CPU does not run, and there is no ng_.*__none"):
-        make_artefact("net", [lambda: conv_net(1)], "CPU", isas=["avx2"])
+        made(lambda: conv_net(1), isas=["avx2"])
 
 
 def test_an_executable_is_saved(tmp_path: Path) -> None:
@@ -184,7 +221,7 @@ def test_an_executable_is_saved(tmp_path: Path) -> None:
     found = load(tmp_path / "net.ngraph")
     inputs = random_inputs(found.programs[0])
     np.testing.assert_array_equal(run(found.programs[0], inputs)[0], executable(*inputs)[0])
-    assert (found.name, dict(found.metadata), len(found.programs)) == ("net", {"a": "b"}, 1)
+    assert (found.meta.name, dict(found.meta.metadata), len(found.programs)) == ("net", {"a": "b"}, 1)
 
 
 @pytest.mark.parametrize(("options", "message"), [
@@ -204,9 +241,9 @@ def test_what_can_not_be_saved(options: dict[str, Any], message: str, tmp_path: 
 def test_wrong_wishes(tmp_path: Path) -> None:
     graph, weights = conv_net(1)
     with pytest.raises(ConfigError, match="no instruction set sse9; there are avx512, avx2, baseline"):
-        make_artefact("net", [lambda: (graph, weights)], "CPU", isas=["sse9"])
+        made(lambda: (graph, weights), isas=["sse9"])
     with pytest.raises(ConfigError, match="INTERPRETER makes no programs that the runtime could run; such as do: CPU"):
-        make_artefact("net", [lambda: (graph, weights)], "INTERPRETER")
+        made(lambda: (graph, weights), backend="INTERPRETER")
     with pytest.raises(ConfigError, match="option isa: found 'sse9'"):
         compile_graph(graph, "CPU", isa="sse9")
 

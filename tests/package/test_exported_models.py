@@ -66,7 +66,7 @@ def test_a_block(name: str, tmp_path: Path) -> None:
 def test_an_onnx_model_for_several_shapes(tmp_path: Path) -> None:
     found = exported(network(channels=16), tmp_path, x=[(1, 3, 8, 8), (4, 3, 8, 8)], metadata={"version": "3"},
                      with_references=True)
-    assert [name for name, _ in found.programs[0].outputs] == ["y"] and found.metadata == {"version": "3"}
+    assert [name for name, _ in found.programs[0].outputs] == ["y"] and found.meta.metadata == {"version": "3"}
     model = ngraph_mxnet.compile(network(channels=16), "CPU")
     for shapes in (0, 1):
         program = of(found, isas_here()[0], shapes)
@@ -110,7 +110,7 @@ def test_bf16_is_for_avx512(here: list[str] | None, tmp_path: Path, monkeypatch:
     if here is not None:
         monkeypatch.setattr("ngraph_mxnet.targets.cpu.artefact.supported", lambda features: here)
     found = exported(network(8, channels=16), tmp_path, precision="bf16")
-    assert found.precision == "bf16"
+    assert found.meta.precision == "bf16"
     names = {program.isa: {kernel for level in program.levels for kernel, *_ in level} for program in found.programs}
     assert any("bf16" in kernel for kernel in names["avx512"])
     assert not any("bf16" in kernel for isa in ("avx2", "baseline") for kernel in names[isa])

@@ -19,7 +19,8 @@ from fuzzing import artefacts
 
 import ngraph_runtime
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.package.artefact import HEADER, SECTION, Artefact, ArtefactProgram, Kind, check
+from ngraph_mxnet.package.artefact import HEADER, SECTION, Artefact, ArtefactProgram, Kind, Meta, check
+from ngraph_mxnet.package.artefact_writer import to_bytes
 from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_runtime import ModelError
 
@@ -45,7 +46,7 @@ def with_call(**changes: Any) -> ArtefactProgram:
 def load(real_library: str, tmp_path: Path) -> Callable[[ArtefactProgram | bytes], ngraph_runtime.Model]:
     def made(content: ArtefactProgram | bytes) -> ngraph_runtime.Model:
         path = tmp_path / "model.ngraph"
-        path.write_bytes(content if isinstance(content, bytes) else Artefact("m", [content]).to_bytes())
+        path.write_bytes(content if isinstance(content, bytes) else to_bytes(Artefact(Meta("m"), [content])))
         return ngraph_runtime.load(path)
 
     return made
@@ -109,7 +110,7 @@ def test_shapes_that_are_none(load, shape):
 @pytest.mark.parametrize("value", [1 << 20, (1 << 32) - 1])
 def test_counts_beyond_the_file(load, value):
     """Whatever is counted: inputs, constants, texts, levels, instructions, operands, numbers."""
-    content = Artefact("m", [program()]).to_bytes()
+    content = to_bytes(Artefact(Meta("m"), [program()]))
     number = next(i for i, section in enumerate(artefacts.sections(content)) if section.kind == Kind.PROGRAM)
     counts = [at for at, field in enumerate(artefacts.Program(artefacts.sections(content)[number].content).fields)
               if field.format == "I"]
@@ -125,7 +126,7 @@ def test_counts_beyond_the_file(load, value):
 
 def test_sections_that_lie_in_each_other(load):
     """One program could be read thousands of times."""
-    content = bytearray(Artefact("m", [program()]).to_bytes())
+    content = bytearray(to_bytes(Artefact(Meta("m"), [program()])))
     count = HEADER.unpack_from(content)[2]
     rows = [list(SECTION.unpack_from(content, HEADER.size + i * SECTION.size)) for i in range(count)]
     meta = next(row for row in rows if row[0] == Kind.META)

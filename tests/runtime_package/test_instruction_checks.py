@@ -23,8 +23,9 @@ from fuzzing.programs import GRAPHS, artefact  # noqa: E402
 
 from ngraph_mxnet import _core  # noqa: E402
 from ngraph_mxnet.ir.types import TensorType, element_type  # noqa: E402
-from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram  # noqa: E402
+from ngraph_mxnet.package.artefact import Artefact, ArtefactProgram, Meta  # noqa: E402
 from ngraph_mxnet.package.artefact_reader import read  # noqa: E402
+from ngraph_mxnet.package.artefact_writer import to_bytes  # noqa: E402
 from ngraph_mxnet.targets.cpu.machine.isa import supported  # noqa: E402
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels  # noqa: E402
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, SLACK  # noqa: E402
@@ -64,7 +65,7 @@ def refusals(memory: Memory, levels: Sequence[Sequence[Any]], path: Path) -> lis
     inputs, outputs = ([(f"{kind}{i}", TensorType(element_type("u8"), (size,))) for i, size in enumerate(sizes)]
                        for kind, sizes in (("x", memory.inputs), ("y", memory.outputs)))
     program = ArtefactProgram(ISA, 0, tuple(inputs), tuple(outputs), memory.arena, memory.constants, levels)
-    path.write_bytes(Artefact("one", [program]).to_bytes())
+    path.write_bytes(to_bytes(Artefact(Meta("one"), [program])))
     try:
         library().free(library().load(path))
         found.append("")
@@ -166,7 +167,7 @@ def test_both_take_and_refuse_the_same_programs(real_library: str, tmp_path: Pat
     """Mutants of programs that together hold every family."""
     random, counts = Random(2), Counter[bool]()
     for make in GRAPHS:
-        for program in read(artefact(make, [ISA]).to_bytes()).programs:
+        for program in read(artefact(make, [ISA])).programs:
             memory = Memory(*([type_.bytes for _, type_ in ports] for ports in (program.inputs, program.outputs)),
                             program.arena_bytes, list(program.constants))
             instructions = [[*each[:7], 0] for level in program.levels for each in level]

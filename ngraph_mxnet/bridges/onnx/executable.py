@@ -160,7 +160,7 @@ class ModelExecutable(Submitting):
             PackageError, ConfigError, OSError: as `Executable.save`.
         """
         from ngraph_mxnet.bridges.onnx.whole import import_whole
-        from ngraph_mxnet.runtime.artefact import make_artefact
+        from ngraph_mxnet.runtime.artefact import compile_to_file
 
         with self._lock:
             called = [dict(zip((port.name for port in self.inputs), shaped, strict=True)) for shaped, _ in
@@ -169,8 +169,7 @@ class ModelExecutable(Submitting):
         sets: Sequence[Shapes] = shapes or called or fixed
         graphs = [partial(import_whole, self._model, each) for each in sets]
         precision = self._options.get("precision")
-        make_artefact(Path(path).stem, graphs, self._backend, isas=isas, precision=precision,
-                      metadata=metadata).save(path)
+        compile_to_file(path, graphs, self._backend, isas=isas, precision=precision, metadata=metadata)
 
     def program(self, inputs: Mapping[str, Any]) -> Executable:
         """What would run for arrays of these shapes, compiled now; of a model in parts, the first."""

@@ -13,6 +13,7 @@ from native_runs import mx
 import ngraph_mxnet
 from ngraph_mxnet import _core, config
 from ngraph_mxnet.bridges.mxnet import packaged
+from ngraph_mxnet.package.artefact import DATA_ALIGNMENT
 from ngraph_mxnet.runtime import compile as compile_module
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 
@@ -277,7 +278,8 @@ def test_a_file_that_is_none(damage: str, monkeypatch: pytest.MonkeyPatch, tmp_p
     elif damage == "other":
         path.write_text("nonsense")
     else:
-        content[len(content) - 5000] ^= 1
+        for at in range(DATA_ALIGNMENT, len(content), 64):  # DATA comes first
+            content[at] ^= 1
         path.write_bytes(content)
     use(monkeypatch, str(path))
     np.testing.assert_array_equal(forward(bound(net, weights), x), wanted)
