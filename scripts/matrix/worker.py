@@ -68,7 +68,8 @@ def work(library: str, name: str, steps: list[str], known: dict[str, str], send:
         native = bind(symbol, model, "NONE")
         if "file" in rest:
             send(step="file")
-            send(**as_file.facts(symbol, model, native))
+            ours = bind(symbol, model, "NGRAPH", native)
+            send(**as_file.facts(symbol, model, ours, outputs(ours)))
         if rest - {"file"}:
             run(symbol, model, native, steps, send)
 

@@ -49,7 +49,8 @@ def net() -> Any:
 
 def facts(monkeypatch: pytest.MonkeyPatch, symbol: Any) -> dict[str, Any]:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    return as_file.facts(symbol, MODEL, weights.bind(symbol, MODEL, "NONE"))
+    ours = weights.bind(symbol, MODEL, "NGRAPH")
+    return as_file.facts(symbol, MODEL, ours, worker.outputs(ours))
 
 
 @pytest.mark.usefixtures("real_library")
