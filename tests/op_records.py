@@ -261,6 +261,15 @@ def _convolution(draw: Draw, elements: tuple[str, ...] = ("f32", "f16", "f64", "
     return [data, _type(element, [outputs, per_group, *kernel])], attrs
 
 
+def _weight_gradient(draw: Draw) -> Case:
+    from ngraph_mxnet.ir import get_op
+
+    (data, weights), attrs = _convolution(draw, FLOATS)
+    convolution = get_op("convolution")
+    (head,) = convolution.infer([data, weights], convolution.complete([data], convolution.check_attrs(attrs)))
+    return [data, head], {**attrs, "kernel": weights.shape[2:]}
+
+
 def _fused_convolution(*extra: str) -> Callable[[Draw], Case]:
     """Convolution and more operands: `channels` is a vector, `result` is as the convolution's result."""
 
@@ -300,6 +309,14 @@ def _pool(elements: tuple[str, ...], *, average: bool) -> Callable[[Draw], Case]
         return [_type(_element(draw, elements), [draw(st.integers(1, 2)), channels, *spatial])], attrs
 
     return case
+
+
+def _max_pool_gradient(draw: Draw) -> Case:
+    from ngraph_mxnet.ir import get_op
+
+    (data,), attrs = _pool(FLOATS, average=False)(draw)
+    pool = get_op("max_pool")
+    return [data, *pool.infer([data], pool.complete([data], pool.check_attrs(attrs)))], attrs
 
 
 # ---- images at other places, boxes ----------------------------------------------------------------------
@@ -502,6 +519,8 @@ _RECORDS = [
     Record("roi_max_pool", lambda draw: _regions(draw, align=False)),
     Record("box_nms", _box_nms),
     Record("max_pool", _pool(NUMBERS, average=False)),
+    Record("convolution_weight_gradient", _weight_gradient),
+    Record("max_pool_gradient", _max_pool_gradient),
     Record("avg_pool", _pool(FLOATS, average=True)),
     Record("batch_norm", _channel_vectors(4, epsilon=st.sampled_from([1e-5, 1e-3])), low=0.3),
     Record("batch_norm_factors", _factors, low=0.3),

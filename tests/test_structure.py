@@ -62,8 +62,8 @@ ALLOWED: dict[str, set[str]] = {
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "runtime", *_BASE},
     "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "package", "runtime", *_BASE},
     "cli": {
-        "api", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package", "passes", "placement",
-        "progress", "runtime", *_BASE,
+        "api", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package", "passes",
+        "placement", "progress", "runtime", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

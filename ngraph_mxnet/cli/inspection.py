@@ -65,13 +65,15 @@ def _ops_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _op(name: str) -> dict[str, Any] | None:
+    from ngraph_mxnet.autodiff.describe import described
     from ngraph_mxnet.ir import all_ops
 
     op = all_ops().get(name)
     if op is None:
         return None
     attributes = {f"attribute {key}": f"{kind.expects}; default {kind.default!r}" for key, kind in op.schema.items()}
-    return {"definition": op.doc, **attributes, "reference": op.has_reference, "CPU kernel": _cpu().implements(op)}
+    return {"definition": op.doc, **attributes, "reference": op.has_reference, "CPU kernel": _cpu().implements(op),
+            "adjoint": described(op)}
 
 
 def _mxnet_rule(name: str) -> dict[str, Any] | None:

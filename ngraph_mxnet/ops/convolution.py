@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Attribute, Int, PerAxis
-from ngraph_mxnet.ir.facts import Work
+from ngraph_mxnet.ir.attributes import Attribute, Int, Ints, PerAxis
+from ngraph_mxnet.ir.facts import Rates, Shapes, Work
 from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
+    FLOAT,
     NUMBER,
     Arrays,
     Types,
@@ -23,6 +24,7 @@ from ngraph_mxnet.ops.common import (
     require_domain,
     require_per_axis,
     require_rank,
+    require_shape,
 )
 
 CONVOLUTION_ATTRS: dict[str, Attribute] = {
@@ -93,30 +95,27 @@ def _dilated(data: np.ndarray, dilations: Sequence[int]) -> np.ndarray:
 
 def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     """The reference of `convolution` on wide operands: a matrix product for each of the kernel's taps."""
-    data, weights = _dilated(inputs[0], attrs["data_dilations"]), inputs[1]
-    pads = zip(attrs["pads_begin"], attrs["pads_end"], strict=True)
-    padded = np.pad(data, [(0, 0), (0, 0), *pads])
+    data, weights = inputs[:2]
     kernel, groups = weights.shape[2:], attrs["groups"]
-    batch, outputs = data.shape[0], weights.shape[0]
-    steps = list(zip(attrs["strides"], attrs["dilations"], strict=True))
-    sizes = [
-        (size - d * (k - 1) - 1) // s + 1
-        for size, k, (s, d) in zip(padded.shape[2:], kernel, steps, strict=True)
-    ]
-    grouped = weights.reshape(groups, outputs // groups, data.shape[1] // groups, *kernel)
-    total = np.zeros((batch, groups, outputs // groups, int(np.prod(sizes))), data.dtype)
-    for tap in np.ndindex(*kernel):
-        window: Any = (
-            ...,
-            *(
-                slice(t * d, t * d + (size - 1) * s + 1, s)
-                for t, (s, d), size in zip(tap, steps, sizes, strict=True)
-            ),
-        )
+    batch, outputs, channels = data.shape[0], weights.shape[0], data.shape[1] // groups
+    sizes = convolution_shape(data.shape, weights.shape, *(attrs[name] for name in CONVOLUTION_ATTRS))[2:]
+    grouped = weights.reshape(groups, outputs // groups, channels, *kernel)
+    total = np.zeros((batch, groups, outputs // groups, prod(sizes)), data.dtype)
+    for tap, met in _met(data, kernel, sizes, attrs):
         matrix: Any = (..., *tap)
-        columns = padded[window].reshape(batch, groups, data.shape[1] // groups, total.shape[-1])
-        total += np.matmul(grouped[matrix], columns)
+        total += np.matmul(grouped[matrix], met.reshape(batch, groups, channels, total.shape[-1]))
     return total.reshape(batch, outputs, *sizes)
+
+
+def _met(data: np.ndarray, kernel: Shape, sizes: Shape, attrs: Attrs) -> Iterator[tuple[Shape, np.ndarray]]:
+    """Each tap of the kernel, and the data that it meets at the result's places: [N, C, *sizes]."""
+    data = _dilated(data, attrs["data_dilations"])
+    padded = np.pad(data, [(0, 0), (0, 0), *zip(attrs["pads_begin"], attrs["pads_end"], strict=True)])
+    steps = list(zip(attrs["strides"], attrs["dilations"], sizes, strict=True))
+    for tap in np.ndindex(*kernel):
+        window: Any = (..., *(slice(t * d, t * d + (size - 1) * s + 1, s)
+                              for t, (s, d, size) in zip(tap, steps, strict=True)))
+        yield tap, padded[window]
 
 
 def convolution_work(extra: int) -> Work:
@@ -142,3 +141,42 @@ def convolution(types, attrs):
 @in_f32
 def _(inputs, attrs):
     return convolution_array(inputs, attrs)
+
+
+def _weight_gradient_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    return {"simple": prod(operands[1]) * prod(results[0][1:])}
+
+
+@register_op("convolution_weight_gradient", operands=2, attrs={**CONVOLUTION_ATTRS, "kernel": Ints()},
+             work=_weight_gradient_work)
+def convolution_weight_gradient(types, attrs):
+    """data T[N, C, *S], head T[N, O, *R] -> T[O, C/groups, *K]: of a convolution's result, by its weights.
+
+    K is `kernel`, the other attributes are the convolution's: out[o, c, k] is the sum over n, r of head[n, o, r] times
+    the data that tap k meets at r.
+    """
+    data, head = types
+    require_rank(data, 3, 5)
+    require_per_axis("kernel", attrs["kernel"], data.rank - 2, 1)
+    require_rank(head, data.rank, data.rank, position=1)
+    groups = attrs["groups"]
+    require(groups >= 1 and data.shape[1] % groups == 0, "groups", groups, f"a divisor of {data.shape[1]} channels")
+    weights = data.with_shape((head.shape[1], data.shape[1] // groups, *attrs["kernel"]))
+    require_shape(head, convolution_type([data, weights], attrs).shape, position=1)
+    common_element(types)
+    require_domain(types, FLOAT)
+    return weights
+
+
+@convolution_weight_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    data, head = inputs
+    groups, kernel, (batch, outputs, *sizes) = attrs["groups"], attrs["kernel"], head.shape
+    shape = batch, groups, -1, prod(sizes)
+    result = np.zeros((groups, outputs // groups, data.shape[1] // groups, *kernel), data.dtype)
+    if head.size and data.size:
+        for tap, met in _met(data, kernel, tuple(sizes), attrs):
+            matrix: Any = (..., *tap)
+            result[matrix] = np.matmul(head.reshape(shape), met.reshape(shape).swapaxes(-1, -2)).sum(axis=0)
+    return result.reshape(outputs, data.shape[1] // groups, *kernel)

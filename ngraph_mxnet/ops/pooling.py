@@ -23,11 +23,13 @@ from ngraph_mxnet.ops.common import (
     FLOAT,
     NUMBER,
     Types,
+    common_element,
     in_f32,
     require,
     require_domain,
     require_per_axis,
     require_rank,
+    require_shape,
 )
 
 POOL_ATTRS: dict[str, Attribute] = {
@@ -112,6 +114,10 @@ def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
     return {"simple": prod(results[0]) * prod(attrs["kernel"])}
 
 
+def _gradient_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    return {"simple": prod(operands[1]) * (prod(attrs["kernel"]) + 1)}
+
+
 @register_op("max_pool", operands=1, attrs=POOL_ATTRS, kind="pool", work=_work, selects=True, ordinal=True)
 def max_pool(types, attrs):
     """T[N, C, *S] -> T[N, C, *R]: the greatest element of each window, padding aside; NaN if one is."""
@@ -141,3 +147,32 @@ def _(inputs, attrs):
     (data,) = inputs
     total = reduce(np.add, _taps(data, attrs, 0))
     return total / divisors(data.shape[2:], attrs).astype(data.dtype)
+
+
+@register_op("max_pool_gradient", operands=2, attrs=POOL_ATTRS, work=_gradient_work)
+def max_pool_gradient(types, attrs):
+    """data T[N, C, *S], head T[N, C, *R] -> T[N, C, *S]: of a max_pool's result, by its data.
+
+    A window's share goes to the first of its greatest elements in row-major order, as in MXNet
+    (unpool_max_*d in src/operator/nn/pool.h); that of a window with NaN is lost.
+    """
+    data, head = types
+    require_domain(types, FLOAT)
+    common_element(types)
+    require_shape(head, _pool_type([data], attrs).shape, position=1)
+    return data
+
+
+@max_pool_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    data, head = inputs
+    sizes = data.shape[2:]
+    places = np.broadcast_to(np.arange(prod(sizes)).reshape(sizes), data.shape)
+    greatest, winner = reduce(np.maximum, _taps(data, attrs, -np.inf)), np.full(head.shape, -1)
+    for met, place in zip(_taps(data, attrs, 0), _taps(places, attrs, -1), strict=True):
+        winner = np.where((winner < 0) & (place >= 0) & (met == greatest), place, winner)
+    lines, spare = prod(data.shape[:2]), prod(sizes)
+    result = np.zeros((lines, spare + 1), data.dtype)
+    np.add.at(result, (np.arange(lines)[:, None], winner.reshape(lines, -1)), head.reshape(lines, -1))
+    return result[:, :spare].reshape(data.shape)

@@ -8,16 +8,17 @@ import operator
 import os
 import weakref
 from collections.abc import Mapping
-from concurrent.futures import Future
-from typing import Any, NamedTuple, Sequence, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, Union
 
 import numpy as np
 
 from ngraph_runtime.arrays import address, as_input, check_outputs
 from ngraph_runtime.errors import InputError, ModelError
 from ngraph_runtime.library import library
-from ngraph_runtime.pool import shared_pool
 from ngraph_runtime.ports import Port, ShapeSet, joined, shown
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Array = np.ndarray
 Values = Union["Mapping[str, Any]", Sequence[Any], Any]
@@ -110,6 +111,8 @@ class Model:
 
         With `threads=1` calls share the cores without being in each other's way.
         """
+        from ngraph_runtime.pool import shared_pool  # a thread pool takes longer to import than all else here
+
         return shared_pool().submit(self.run, inputs, threads=threads, out=out)
 
     def reference(self, shape_set: int = 0) -> tuple[list[Array[Any, Any]], list[Array[Any, Any]]] | None:

@@ -27,7 +27,7 @@ NO_PASSES = {
     "prepare": "makes two graphs of one: its goldens are the models' *.prepare.ngraph",
 }
 """Modules of `passes` that have no pass."""
-OF_THE_CPU = {"inline_bodies", "widening"}
+OF_THE_CPU = {"gradients", "inline_bodies", "widening"}
 SEPARATOR = "after\n"
 
 

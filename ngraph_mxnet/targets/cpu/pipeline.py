@@ -7,6 +7,7 @@ from ngraph_mxnet.passes.base import FixedPoint, Pass
 from ngraph_mxnet.passes.clusters import InlineBodies
 from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.pipelines import fusing, simplifying
+from ngraph_mxnet.targets.cpu.planning.gradients import gradients
 from ngraph_mxnet.targets.cpu.planning.widening import widening
 
 
@@ -16,6 +17,7 @@ def pipeline() -> list[Pass | FixedPoint]:
     return [
         InlineBodies(),
         widening(),
+        gradients(),
         *simplifying(),
         # Before the products get biases: afterwards its parts are neighbours no more.
         attention_fusion(),

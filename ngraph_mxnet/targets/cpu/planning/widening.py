@@ -11,6 +11,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f16, f32, f64, i8, i16, u8, u16
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 from ngraph_mxnet.targets.cpu.lower import RULES
+from ngraph_mxnet.targets.cpu.planning.gradients import GRADIENTS, becomes_others
 
 _EXACT_IN_F32 = frozenset({i8, i16, u8, u16})
 _BECOMES = {"batch_norm": "scale_shift"}
@@ -19,13 +20,15 @@ _BECOMES = {"batch_norm": "scale_shift"}
 
 def unlowered(node: Node) -> str | None:
     """Why the node has no kernel as it stands."""
+    if becomes_others(node):
+        return None
     rule = RULES.get(_BECOMES.get(node.op.name, node.op.name))
     return f"{node.op.name} has no CPU kernel" if rule is None else rule.check(node)
 
 
 def widening() -> RewritePass:
     """The pass."""
-    return RewritePass("widening", dict.fromkeys((*RULES, *_BECOMES), (_widened, _taken_apart)))
+    return RewritePass("widening", dict.fromkeys((*RULES, *_BECOMES, *GRADIENTS), (_widened, _taken_apart)))
 
 
 def runs_widened(node: Node) -> bool:

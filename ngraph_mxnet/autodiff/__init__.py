@@ -1,0 +1,20 @@
+"""Reverse-mode differentiation of graphs: `differentiate`, and an adjoint for each op in `autodiff/<family>.py`."""
+
+from ngraph_mxnet.autodiff import (  # noqa: F401
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    normalization,
+    others,
+    pooling,
+    recurrent,
+    reduction,
+    unary,
+)
+from ngraph_mxnet.autodiff.adjoints import why_not
+from ngraph_mxnet.autodiff.reverse import Joint, differentiate
+
+__all__ = ["Joint", "differentiate", "why_not"]

@@ -1,0 +1,134 @@
+"""Reverse-mode differentiation: a graph that goes on to its gradients.
+
+Griewank and Walther, Evaluating Derivatives, 2nd edition, chapter 3: each node's adjoint, from the last to the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ngraph_mxnet.autodiff.adjoints import ADJOINTS, NO_DERIVATIVE, Gradients, Reverse, why_not
+from ngraph_mxnet.autodiff.expression import Expression
+from ngraph_mxnet.errors import GraphError, UnsupportedError
+from ngraph_mxnet.ir.builder import Builder
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+
+HEAD = "head."
+"""Before a result's number: the parameter that has its head gradient."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A graph that computes results and gradients.
+
+    Attributes:
+        graph: its parameters are those of the graph that was differentiated, then a head gradient for each result that
+            takes one, called `head.<number>`; its results are that graph's, then the gradients.
+        forward: the nodes of the graph that was differentiated.
+        wanted: the parameters that the gradients are of, in their order.
+    """
+
+    graph: Graph
+    forward: frozenset[Node]
+    wanted: tuple[str, ...]
+
+    @property
+    def results(self) -> list[Value]:
+        """Those of the graph that was differentiated."""
+        return self.graph.results[:-len(self.wanted)]
+
+    @property
+    def gradients(self) -> list[Value]:
+        return self.graph.results[-len(self.wanted):]
+
+
+def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] | None = None) -> Joint:
+    """The graph with the gradients of these parameters. The graph stays as it is.
+
+    Args:
+        wanted: names of parameters of float types.
+        heads: numbers of the results that get head gradients, each of its result's type; by default of all of float
+            types. Nothing goes back from the others.
+
+    Raises:
+        GraphError: there is no such parameter or result, or it is of integers.
+        UnsupportedError: naming all nodes that a gradient must go through and can't, with the reasons.
+    """
+    copy = graph.clone()
+    targets = _wanted(copy, wanted)
+    numbers = sorted(_heads(copy, heads))
+    forward = list(copy.nodes)
+    active = _depending(forward, targets)
+    refused = {f"{node}: {why}": None for node in _on_the_way(forward, active, [copy.results[i] for i in numbers])
+               if (why := why_not(node.op.name, node.attrs)) is not None}
+    if refused:
+        raise UnsupportedError("there is no gradient through\n" + "\n".join(f"  {line}" for line in refused))
+
+    builder = Builder(copy)
+    found: dict[Value, Value] = {}
+    for number in numbers:
+        result = copy.results[number]
+        _add(builder, found, result, builder.parameter(f"{HEAD}{number}", result.type.shape, result.type.element))
+    for node in reversed(forward):
+        if any(value in found for value in node.outputs) and any(value in active for value in node.inputs):
+            builder.origin = node.origin
+            _go_back(builder, node, active, found)
+    builder.origin = ""
+    copy.results += [found[target] if target in found else _zeros(builder, target) for target in targets]
+    copy.remove_dead()
+    return Joint(copy, frozenset(forward) & frozenset(copy.nodes), tuple(target.name for target in targets))
+
+
+def _wanted(graph: Graph, wanted: Collection[str]) -> list[Value]:
+    parameters = {parameter.name: parameter for parameter in graph.parameters}
+    for name in wanted:
+        if name not in parameters:
+            raise GraphError(f"graph {graph.name} has no parameter {name!r}; it has {', '.join(parameters)}")
+        if not parameters[name].type.element.is_float:
+            raise GraphError(f"parameter {name!r} is {parameters[name].type}: only floats have gradients")
+    return [parameters[name] for name in wanted]
+
+
+def _heads(graph: Graph, heads: Collection[int] | None) -> Collection[int]:
+    floats = [number for number, value in enumerate(graph.results) if value.type.element.is_float]
+    for number in heads or ():
+        if number not in floats:
+            raise GraphError(f"result {number} of graph {graph.name} takes no head gradient: of floats are {floats}")
+    return floats if heads is None else heads
+
+
+def _depending(nodes: Sequence[Node], targets: Sequence[Value]) -> set[Value]:
+    """Floats that depend on the targets through ops that gradients go back through."""
+    active = set(targets)
+    for node in nodes:
+        if node.op.name not in NO_DERIVATIVE and any(value in active for value in node.inputs):
+            active.update(value for value in node.outputs if value.type.element.is_float)
+    return active
+
+
+def _on_the_way(nodes: Sequence[Node], active: set[Value], ends: Sequence[Value]) -> list[Node]:
+    """The nodes that a gradient from these results comes through."""
+    reached, met = set(ends) & active, []
+    for node in reversed(nodes):
+        if any(value in reached for value in node.outputs):
+            met.append(node)
+            reached.update(value for value in node.inputs if value in active)
+    return met[::-1]
+
+
+def _go_back(builder: Builder, node: Node, active: set[Value], found: dict[Value, Value]) -> None:
+    gradients: Gradients = ADJOINTS[node.op.name](Reverse(builder, node, [found.get(v) for v in node.outputs]))
+    for operand, gradient in zip(node.inputs, gradients, strict=True):
+        if gradient is not None and operand in active:
+            _add(builder, found, operand, gradient.summed_to(operand.type.shape).value)
+
+
+def _add(builder: Builder, found: dict[Value, Value], value: Value, gradient: Value) -> None:
+    if gradient.type != value.type:
+        raise GraphError(f"the gradient of {value} is {gradient.type}, expected {value.type}")
+    found[value] = builder.apply("add", found[value], gradient) if value in found else gradient
+
+
+def _zeros(builder: Builder, value: Value) -> Value:
+    return Expression(builder, value).full(0.0).value

@@ -1,0 +1,118 @@
+"""Adjoints of elementwise ops of one operand: the head gradient times the derivative at each element.
+
+At kinks they are MXNet's (src/operator/mshadow_op.h): relu, abs and the like have 0 there, clip has 1 at its bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ngraph_mxnet.autodiff.adjoints import ADJOINTS, Adjoint, Gradients, Reverse, adjoint, no_derivative, refuse
+from ngraph_mxnet.autodiff.expression import Expression
+
+Derivative = Callable[[Expression, Expression], Expression]
+_GAUSS = 2 / math.sqrt(math.pi)
+
+
+def _gelu(x: Expression, y: Expression) -> Expression:
+    return ((x * math.sqrt(0.5)).erf() + 1.0) * 0.5 + x * (x * x * -0.5).exp() * (_GAUSS * math.sqrt(0.125))
+
+
+# name: the derivative, of the operand x and the result y
+DERIVATIVES: dict[str, Derivative] = {
+    "abs": lambda x, y: x.sign(),
+    "acos": lambda x, y: -(1.0 - x * x).rsqrt(),
+    "acosh": lambda x, y: (x * x - 1.0).rsqrt(),
+    "asin": lambda x, y: (1.0 - x * x).rsqrt(),
+    "asinh": lambda x, y: (x * x + 1.0).rsqrt(),
+    "atan": lambda x, y: (x * x + 1.0).reciprocal(),
+    "atanh": lambda x, y: (1.0 - x * x).reciprocal(),
+    "cbrt": lambda x, y: (y * y * 3.0).reciprocal(),
+    "cos": lambda x, y: -x.sin(),
+    "cosh": lambda x, y: x.sinh(),
+    "erf": lambda x, y: (-(x * x)).exp() * _GAUSS,
+    "erfinv": lambda x, y: (y * y).exp() * (1 / _GAUSS),
+    "exp": lambda x, y: y,
+    "expm1": lambda x, y: x.exp(),
+    "gelu": _gelu,
+    "log": lambda x, y: x.reciprocal(),
+    "log10": lambda x, y: x.reciprocal() * (1 / math.log(10)),
+    "log1p": lambda x, y: (x + 1.0).reciprocal(),
+    "log2": lambda x, y: x.reciprocal() * (1 / math.log(2)),
+    "reciprocal": lambda x, y: -(y * y),
+    "rsqrt": lambda x, y: y / x * -0.5,
+    "sigmoid": lambda x, y: y * (1.0 - y),
+    "sin": lambda x, y: x.cos(),
+    "sinh": lambda x, y: x.cosh(),
+    "softplus": lambda x, y: 1.0 - (-y).exp(),
+    "softsign": lambda x, y: (x.abs() + 1.0).square().reciprocal(),
+    "sqrt": lambda x, y: 0.5 / y,
+    "square": lambda x, y: x * 2.0,
+    "tan": lambda x, y: y * y + 1.0,
+    "tanh": lambda x, y: 1.0 - y * y,
+}
+
+
+def _of(derivative: Derivative) -> Adjoint:
+    return lambda at: [at.head * derivative(at.operands[0], at.result)]
+
+
+for _name, _derivative in DERIVATIVES.items():
+    adjoint(_name)(_of(_derivative))
+
+no_derivative("it is 0 wherever there is one", "ceiling", "floor", "round", "sign", "trunc")
+no_derivative("its operand is no float", "bitwise_not", "logical_not")
+refuse("it needs the digamma function, which no op computes", "gamma", "lgamma")
+
+
+@adjoint("negative")
+def _(at: Reverse) -> Gradients:
+    return [-at.head]
+
+
+@adjoint("identity", "dropout")
+def _(at: Reverse) -> Gradients:
+    return [at.head]
+
+
+@adjoint("relu")
+def _(at: Reverse) -> Gradients:
+    return [at.head.where(at.result > 0.0)]
+
+
+@adjoint("clamp")
+def _(at: Reverse) -> Gradients:
+    (x,) = at.operands
+    return [at.head.where((x >= at.attrs["lower"]) & (x <= at.attrs["upper"]))]
+
+
+@adjoint("leaky_relu")
+def _(at: Reverse) -> Gradients:
+    return [_choice(at.operands[0] > 0.0, at.head, at.head * at.attrs["slope"])]
+
+
+@adjoint("elu")
+def _(at: Reverse) -> Gradients:
+    return [_choice(at.operands[0] > 0.0, at.head, at.head * (at.result + at.attrs["alpha"]))]
+
+
+@adjoint("hard_swish")
+def _(at: Reverse) -> Gradients:
+    (x,), (slope, offset, scale) = at.operands, (at.attrs[name] for name in ("slope", "offset", "scale"))
+    gate = x * slope + offset
+    inside = (gate > 0.0) & (gate < 1.0)
+    return [at.head * (gate.clamp(lower=0.0, upper=1.0) + (x * slope).where(inside)) * scale]
+
+
+@adjoint("convert")
+def _(at: Reverse) -> Gradients:
+    return [at.head.to_element(at.operands[0].element) if at.head.element.is_float else None]
+
+
+def _choice(condition: Expression, first: Expression, second: Expression) -> Expression:
+    chosen = first.builder.apply("select", condition.value, first.value, second.value)
+    return Expression(first.builder, chosen)
+
+
+assert not DERIVATIVES.keys() - ADJOINTS.keys()

@@ -1,0 +1,108 @@
+"""Gradient ops that have no kernel of their own yet, as ops that have one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import ElementType, f32, f64
+from ngraph_mxnet.ops.convolution import dilated_size
+from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter
+
+
+def gradients() -> RewritePass:
+    """The pass. It comes after `widening`: float16 is float32 by then."""
+    return RewritePass("gradients", {name: [rewrite] for name, (rewrite, _) in GRADIENTS.items()})
+
+
+def becomes_others(node: Node) -> bool:
+    """Whether the pass makes something of the node that runs."""
+    return node.op.name in GRADIENTS and node.inputs[0].type.element in GRADIENTS[node.op.name][1]
+
+
+def _weight_gradient(node: Node, rw: Rewriter) -> Answer:
+    """For each tap of the kernel the product of the head gradient with the data that the tap meets."""
+    (data, head), attrs = node.inputs, node.attrs
+    groups, kernel, rank = attrs["groups"], attrs["kernel"], data.type.rank
+    sizes = head.type.shape[2:]
+    for axis, step in enumerate(attrs["data_dilations"], 2):
+        data = _spread(rw, data, axis, step)
+    data = rw.make("pad", data, pads_begin=(0, 0, *attrs["pads_begin"]), pads_end=(0, 0, *attrs["pads_end"]))
+    data = rw.make("transpose", data, order=(1, 0, *range(2, rank)))
+    head = rw.make("transpose", head, order=(1, 0, *range(2, rank)))
+    rows = head.type.size // max(head.type.shape[0], 1)
+    head = rw.make("reshape", head, shape=(groups, head.type.shape[0] // groups, rows))
+    parts = []
+    for tap in product(*map(range, kernel)):
+        begin = [place * dilation for place, dilation in zip(tap, attrs["dilations"], strict=True)]
+        met = _window(rw, data, begin, sizes, attrs["strides"])
+        met = rw.make("reshape", met, shape=(groups, data.type.shape[0] // groups, rows))
+        part = rw.make("matmul", head, met, transpose_b=True)
+        parts.append(rw.make("reshape", part, shape=(*node.output.type.shape[:2], 1)))
+    whole = rw.make("concat", *parts, axis=2) if len(parts) > 1 else parts[0]
+    return rw.make("reshape", whole, shape=node.output.type.shape)
+
+
+def _max_pool_gradient(node: Node, rw: Rewriter) -> Answer:
+    """For each tap the shares of the windows whose greatest element it meets, and no tap before it."""
+    (data, head), attrs = node.inputs, node.attrs
+    greatest = rw.make("max_pool", data, **attrs)
+    needed = [(count - 1) * stride + taps for count, stride, taps
+              in zip(head.type.shape[2:], attrs["strides"], attrs["kernel"], strict=True)]
+    before = attrs["pads_begin"]
+    after = [max(size - first - own, 0) for size, first, own in zip(needed, before, data.type.shape[2:], strict=True)]
+    wide = rw.make("pad", data, pads_begin=(0, 0, *before), pads_end=(0, 0, *after), value=-inf)
+    nothing = rw.constant(np.zeros((), head.type.element.numpy))
+    found: Value | None = None
+    total: Value | None = None
+    for tap in product(*map(range, attrs["kernel"])):
+        met = _window(rw, wide, tap, head.type.shape[2:], attrs["strides"])
+        hit = rw.make("equal", met, greatest)
+        if found is not None:
+            hit = rw.make("logical_and", hit, rw.make("logical_not", found))
+        found = hit if found is None else rw.make("logical_or", found, hit)
+        share = rw.make("select", hit, head, nothing)
+        for axis, stride in enumerate(attrs["strides"], 2):
+            share = _spread(rw, share, axis, stride)
+        rest = [size - first - own for size, first, own
+                in zip(wide.type.shape[2:], tap, share.type.shape[2:], strict=True)]
+        share = rw.make("pad", share, pads_begin=(0, 0, *tap), pads_end=(0, 0, *rest))
+        total = share if total is None else rw.make("add", total, share)
+    assert total is not None
+    begin = (0, 0, *before)
+    end = [first + size for first, size in zip(begin, data.type.shape, strict=True)]
+    return rw.make("slice", total, begin=begin, end=end)
+
+
+def _window(rw: Rewriter, data: Value, begin: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> Value:
+    """What the windows meet at one tap: so many places from `begin` on, in steps."""
+    lead = data.type.shape[:2]
+    ends = [first + max(size - 1, 0) * step + min(size, 1)
+            for first, size, step in zip(begin, sizes, strides, strict=True)]
+    return rw.make("slice", data, begin=(0, 0, *begin), end=(*lead, *ends), strides=(1, 1, *strides))
+
+
+def _spread(rw: Rewriter, data: Value, axis: int, step: int) -> Value:
+    """With `step - 1` zeros between neighbours along `axis`."""
+    shape: Any = data.type.shape
+    if step == 1 or shape[axis] < 2:
+        return data
+    count, size = shape[axis], dilated_size(shape[axis], step)
+    columns = rw.make("reshape", data, shape=(*shape[:axis + 1], 1, *shape[axis + 1:]))
+    ends = [step - 1 if own == axis + 1 else 0 for own in range(len(shape) + 1)]
+    columns = rw.make("pad", columns, pads_begin=[0] * len(ends), pads_end=ends)
+    whole = rw.make("reshape", columns, shape=(*shape[:axis], count * step, *shape[axis + 1:]))
+    return rw.make("slice", whole, begin=[0] * len(shape),
+                   end=[size if own == axis else other for own, other in enumerate(whole.type.shape)])
+
+
+# op: (rewrite, the element types whose parts have kernels)
+GRADIENTS: dict[str, tuple[Rewrite, Sequence[ElementType]]] = {
+    "convolution_weight_gradient": (_weight_gradient, (f32, f64)),
+    "max_pool_gradient": (_max_pool_gradient, (f32,)),
+}

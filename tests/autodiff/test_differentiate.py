@@ -1,0 +1,131 @@
+"""Graphs with gradients: what goes in, what comes out, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from test_adjoints import check_gradients
+
+from ngraph_mxnet.autodiff import differentiate
+from ngraph_mxnet.autodiff.describe import described
+from ngraph_mxnet.errors import GraphError, UnsupportedError
+from ngraph_mxnet.ir import Builder, Graph, all_ops
+from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+
+def mlp(element: str) -> Graph:
+    b = Builder(name="mlp")
+    x = b.parameter("x", (5, 7), element)
+    first, second = b.weight("first", (4, 7), element), b.weight("second", (4, 3), element)
+    hidden = b.tanh(b.matmul(x, first, transpose_b=True))
+    return b.results(b.log_softmax(b.matmul(hidden, second)), b.reduce_sum(b.square(second), axes=[0, 1]))
+
+
+def convolutions(element: str) -> Graph:
+    """A residual block with strides, pools, a normalization and groups."""
+    b = Builder(name="convolutions")
+    x, w, v, u = (b.parameter(name, shape, element) for name, shape in (
+        ("x", (2, 4, 9, 8)), ("w", (6, 4, 3, 3)), ("v", (6, 3, 3, 2)), ("u", (6, 6, 1, 1))))
+    gamma, beta, mean, variance = (b.parameter(name, (6,), element) for name in ("gamma", "beta", "mean", "variance"))
+    y = b.convolution(x, w, strides=(2, 1), pads_begin=(1, 1), pads_end=(1, 1))
+    y = b.relu(b.batch_norm(y, gamma, beta, mean, variance))
+    y = b.max_pool(y, kernel=(3, 3), pads_begin=(1, 1), pads_end=(1, 1))
+    z = b.convolution(y, v, groups=2, pads_begin=(1, 0), pads_end=(1, 1), dilations=(1, 1))
+    y = b.add(b.convolution(y, u), z)
+    return b.results(b.avg_pool(y, kernel=(2, 3), strides=(2, 2), rounding="ceil", include_pad=False))
+
+
+def shared(element: str) -> Graph:
+    """A weight that is read thrice, and a value that is read by two branches."""
+    b = Builder(name="shared")
+    x, w = b.parameter("x", (3, 3), element), b.parameter("w", (3, 3), element)
+    y = b.sigmoid(b.matmul(x, w))
+    z = b.multiply(b.matmul(y, w), b.reduce_mean(y, axes=[1], keep_dims=True))
+    return b.results(b.add(z, w), y)
+
+
+GRAPHS: list[Callable[[str], Graph]] = [mlp, convolutions, shared]
+
+
+def arrays_for(graph: Graph, rng: np.random.Generator) -> list[np.ndarray]:
+    return [rng.uniform(0.5, 1.5, p.type.shape).astype(p.type.element.numpy) if p.name in ("variance", "gamma")
+            else rng.standard_normal(p.type.shape).astype(p.type.element.numpy) for p in graph.parameters]
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_are_derivatives(make: Callable[[str], Graph], seed: int) -> None:
+    rng, graph = np.random.default_rng(seed), make("f64")
+    check_gradients(graph, arrays_for(graph, rng), rng)
+
+
+@pytest.mark.parametrize("make", GRAPHS)
+def test_the_cpu_computes_what_the_interpreter_does(make: Callable[[str], Graph]) -> None:
+    rng, graph = np.random.default_rng(5), make("f32")
+    joint = differentiate(graph, [p.name for p in graph.parameters]).graph
+    verify(joint)
+    arrays = [*arrays_for(graph, rng), *(rng.standard_normal(r.type.shape).astype("f") for r in graph.results)]
+    expected = compile_graph(joint.clone(), "INTERPRETER")(*arrays)
+    for one, other in zip(compile_graph(joint, "CPU")(*arrays), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * float(np.abs(other).max()))
+
+
+def test_parameters_heads_and_results_have_their_places() -> None:
+    joint = differentiate(mlp("f32"), ["second", "x"])
+    assert [p.name for p in joint.graph.parameters] == ["x", "first", "second", "head.0", "head.1"]
+    assert [str(r.type) for r in joint.results] == ["f32[5,3]", "f32[]"]
+    assert [str(g.type) for g in joint.gradients] == ["f32[4,3]", "f32[5,7]"]
+    assert {node.op.name for node in joint.forward} == {node.op.name for node in mlp("f32").nodes}
+
+
+def test_only_chosen_heads_give_something_back() -> None:
+    graph = mlp("f64")
+    arrays = arrays_for(graph, np.random.default_rng(1))
+    joint = differentiate(graph, ["x", "second"], heads=[1])
+    assert [p.name for p in joint.graph.parameters][3:] == ["head.1"]
+    *_, of_x, of_second = compile_graph(joint.graph, "INTERPRETER")(*arrays, np.asarray(3.0))
+    np.testing.assert_array_equal(of_x, np.zeros((5, 7)))
+    np.testing.assert_allclose(of_second, 6 * arrays[2])
+
+
+def test_what_is_differentiated_stays() -> None:
+    graph = mlp("f32")
+    before = str(graph)
+    differentiate(graph, ["x"])
+    assert str(graph) == before
+
+
+def test_what_has_no_gradient_is_refused() -> None:
+    b = Builder(name="wrong")
+    x, n = b.parameter("x", (3,)), b.parameter("n", (3,), "i32")
+    graph = b.results(b.lgamma(b.gamma(x)), b.argmax(x, axis=0))
+    with pytest.raises(GraphError, match=r"no parameter 'y'; it has x, n"):
+        differentiate(graph, ["y"])
+    with pytest.raises(GraphError, match=r"parameter 'n' is i32.*only floats have gradients"):
+        differentiate(graph, ["n"])
+    with pytest.raises(GraphError, match="result 1 of graph wrong takes no head gradient"):
+        differentiate(graph, ["x"], heads=[1])
+    with pytest.raises(UnsupportedError, match=r"(?s)no gradient through.*gamma.*digamma.*lgamma.*digamma"):
+        differentiate(graph, ["x"])
+    assert n.name == "n"
+
+
+def test_nothing_is_asked_of_nodes_that_no_gradient_comes_by() -> None:
+    b = Builder()
+    x, y = b.parameter("x", (3,)), b.parameter("y", (3,))
+    graph = b.results(b.multiply(b.lgamma(x), y), b.gamma(y))
+    (gradient,) = differentiate(graph, ["y"], heads=[0]).gradients
+    assert gradient.type == y.type
+    with pytest.raises(UnsupportedError, match="lgamma"):
+        differentiate(graph, ["x"], heads=[0])
+
+
+def test_every_op_says_how_gradients_go_back() -> None:
+    said = {name: described(op) for name, op in all_ops().items()}
+    assert "multiply(%head.0, %x1)" in said["multiply"]
+    assert said["convolution"] == "in ngraph_mxnet.autodiff.convolution"
+    assert said["floor"].startswith("nothing goes back: ")
+    assert said["rnn"].startswith("none: ")
