@@ -418,6 +418,16 @@ def _fused(draw: Draw) -> Case:
 # ---- recurrent ------------------------------------------------------------------------------------------
 
 
+def _batch_norm_gradient(draw: Draw) -> Case:
+    types, attrs = _channel_vectors(3, epsilon=st.just(1e-3))(draw)
+    return [*types, types[0]], attrs
+
+
+def _own_gradient(draw: Draw) -> Case:
+    x, scaled = _type(_element(draw, FLOATS), _dims(draw)), draw(st.booleans())
+    return [x if scaled else _type(x.element.name, _dims(draw)), x, x], {"scaled": scaled}
+
+
 def _cell(gates: int) -> Callable[[Draw], Case]:
     def case(draw: Draw) -> Case:
         element, rows, units = _element(draw, FLOATS), draw(st.integers(1, 5)), _pick(draw, 1, 5, 16, 17, 130)
@@ -525,6 +535,10 @@ _RECORDS = [
     Record("batch_norm", _channel_vectors(4, epsilon=st.sampled_from([1e-5, 1e-3])), low=0.3),
     Record("batch_norm_factors", _factors, low=0.3),
     Record("scale_shift", _scale_shift),
+    Record("batch_norm_training", _channel_vectors(2, epsilon=st.just(1e-3))),
+    Record("batch_norm_gradient", _batch_norm_gradient, low=0.3),
+    Record("stop_gradient", _unary(ANY)),
+    Record("own_gradient", _own_gradient),
     Record("lrn", _channel_vectors(0, **_LRN)),
     Record("softmax", _one_axis(FLOATS)),
     Record("log_softmax", _one_axis(FLOATS)),

@@ -71,7 +71,7 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
         result = copy.results[number]
         _add(builder, found, result, builder.parameter(f"{HEAD}{number}", result.type.shape, result.type.element))
     for node in reversed(forward):
-        if any(value in found for value in node.outputs) and any(value in active for value in node.inputs):
+        if any(v in found and v in active for v in node.outputs) and any(v in active for v in node.inputs):
             builder.origin = node.origin
             _go_back(builder, node, active, found)
     builder.origin = ""

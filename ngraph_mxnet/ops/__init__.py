@@ -16,5 +16,6 @@ from ngraph_mxnet.ops import (  # noqa: F401
     recurrent,
     reduction,
     resize,
+    training,
     unary,
 )

@@ -129,3 +129,25 @@ def test_every_op_says_how_gradients_go_back() -> None:
     assert said["convolution"] == "in ngraph_mxnet.autodiff.convolution"
     assert said["floor"].startswith("nothing goes back: ")
     assert said["rnn"].startswith("none: ")
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_an_own_gradient_is_what_goes_back(scaled: bool) -> None:
+    b = Builder()
+    x, g = b.parameter("x", (2, 3), "f64"), b.parameter("g", (2, 3), "f64")
+    graph = b.results(b.own_gradient(b.exp(x), x, b.square(g), scaled=scaled))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal((2, 3)) for _ in range(3)]
+    found = compile_graph(differentiate(graph, ["x", "g"]).graph, "INTERPRETER")(*arrays)
+    own = np.square(arrays[1])
+    expected = [np.exp(arrays[0]), own * arrays[2] if scaled else own, np.zeros((2, 3))]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other)
+
+
+def test_nothing_goes_back_where_it_is_stopped() -> None:
+    b = Builder()
+    x = b.parameter("x", (3,), "f64")
+    graph = b.results(b.multiply(b.stop_gradient(x), x))
+    found = compile_graph(differentiate(graph, ["x"]).graph, "INTERPRETER")(np.arange(3.0), np.ones(3))
+    np.testing.assert_array_equal(found[1], np.arange(3.0))

@@ -34,15 +34,15 @@ REFUSALS: dict[str, dict[str, str]] = {
     "NNP": {
         "the device has no float64": """
             abs acos acosh adaptive_avg_pool add argmax argmin argsort asin asinh atan atan2 atanh attention avg_pool
-            batch_norm batch_norm_factors bilinear_sample bitcast box_nms broadcast cbrt ceiling clamp concat convert
-            convolution convolution_bias convolution_bias_add convolution_bias_add_scale_shift
-            convolution_weight_gradient cos cosh cumsum divide dropout elu equal erf erfinv exp expm1 floor gamma
-            gather gather_elements gather_nd gelu greater greater_equal gru_cell hard_swish identity layer_norm
-            leaky_relu less less_equal lgamma log log10 log1p log2 log_softmax lrn lstm_cell matmul matmul_bias
-            max_pool max_pool_gradient maximum minimum mod multiply negative not_equal pad power reciprocal
-            reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu reshape resize rnn roi_align roi_max_pool
-            round rsqrt scale_shift scatter_nd select sigmoid sign sin sinh slice softmax softplus softsign sqrt
-            square subtract tan tanh transpose trunc
+            batch_norm batch_norm_factors batch_norm_gradient batch_norm_training bilinear_sample bitcast box_nms
+            broadcast cbrt ceiling clamp concat convert convolution convolution_bias convolution_bias_add
+            convolution_bias_add_scale_shift convolution_weight_gradient cos cosh cumsum divide dropout elu equal erf
+            erfinv exp expm1 floor gamma gather gather_elements gather_nd gelu greater greater_equal gru_cell
+            hard_swish identity layer_norm leaky_relu less less_equal lgamma log log10 log1p log2 log_softmax lrn
+            lstm_cell matmul matmul_bias max_pool max_pool_gradient maximum minimum mod multiply negative not_equal
+            own_gradient pad power reciprocal reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu reshape
+            resize rnn roi_align roi_max_pool round rsqrt scale_shift scatter_nd select sigmoid sign sin sinh slice
+            softmax softplus softsign sqrt square subtract tan tanh transpose trunc
         """,
         "the device computes with integers of at most 32 bits; those of 64 are positions": """
             abs add bitcast bitwise_and bitwise_not bitwise_or bitwise_xor ceiling clamp cumsum divide floor matmul

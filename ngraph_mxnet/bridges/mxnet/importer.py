@@ -8,7 +8,7 @@ around it are made here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ngraph_mxnet.bridges.mxnet.rules.left import why_left
 from ngraph_mxnet.bridges.mxnet.rules.registry import EXACT, Rule, find_rule
@@ -20,6 +20,8 @@ from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, ElementType, Graph, TensorType, Value, element_type
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import f16, f32
+
+FindRule = Callable[[str], "Rule | None"]
 
 # Between a weight and the operator that it is a parameter of: elements only move.
 _REARRANGING = frozenset({
@@ -63,13 +65,22 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
     Raises:
         UnsupportedError, ModelError: as `import_symbol`.
     """
+    b, halves = Builder(name=name), Halves()
+    values = lower_values(b, symbol, types, halves, data=data)
+    graph = b.results(*own_results(b, [_read(symbol, values, head) for head in symbol.heads]))
+    if halves.used:
+        graph.remove_dead()
+    return graph
+
+
+def lower_values(b: Builder, symbol: SymbolGraph, types: Sequence[TensorType], halves: Halves, *,
+                 data: Collection[int] = (), rules: FindRule = find_rule) -> dict[Edge, Value]:
+    """Append the IR of all operators, by these rules, and return all values. Errors and `data` as in `lower_graph`."""
     arguments = symbol.arguments()
     if len(types) != len(arguments):
         raise ModelError(f"found {len(types)} input types, expected {len(arguments)}: one for each argument")
-    b = Builder(name=name)
     weights = weights_of(symbol)
     values: dict[Edge, Value] = {}
-    halves = Halves()
     names = _distinct([node.argument for node in arguments])
     for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):
         b.origin = node.origin
@@ -78,17 +89,15 @@ def lower_graph(symbol: SymbolGraph, types: Sequence[TensorType], *, name: str =
                                                   Role.WEIGHT if is_weight else Role.INPUT)
     for node in symbol.operators():
         try:
-            outputs = lower_node(b, node, [_read(symbol, values, edge) for edge in node.inputs], halves)
+            outputs = lower_node(b, node, [_read(symbol, values, edge) for edge in node.inputs], halves, rules)
         except UnsupportedError as error:
             raise UnsupportedError(f"{node.origin}: {error}") from None
         values.update((Edge(node.index, i), value) for i, value in enumerate(outputs))
-    graph = b.results(*_own_results(b, [_read(symbol, values, head) for head in symbol.heads]))
-    if halves.used:
-        graph.remove_dead()
-    return graph
+    return values
 
 
-def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves | None = None) -> list[Value]:
+def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves | None = None,
+               rules: FindRule = find_rule) -> list[Value]:
     """Append one operator's IR and return its outputs: without those of MXNet's that no rule computes.
 
     `halves` is shared by the nodes of a graph.
@@ -99,13 +108,12 @@ def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves
     """
     b.origin = node.origin
     try:
-        return _apply(b, node, inputs, halves or Halves())
+        return _apply(b, node, inputs, halves or Halves(), _rule(node, rules))
     except TypeRuleError as error:
         raise UnsupportedError(str(error)) from None
 
 
-def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves) -> list[Value]:
-    rule = _rule(node)
+def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, rule: Rule) -> list[Value]:
     least, most = rule.operands
     if not least <= len(inputs) <= most:
         wanted = str(least) if least == most else f"{least} to {most}"
@@ -160,8 +168,8 @@ def _as_named(b: Builder, result: Value, element: ElementType, halves: Halves) -
     return halves.narrowed(b, result) if (own, element) == (f32, f16) else b.convert(result, element=element)
 
 
-def _rule(node: SymbolNode) -> Rule:
-    rule = find_rule(node.op)
+def _rule(node: SymbolNode, rules: FindRule) -> Rule:
+    rule = rules(node.op)
     if rule is None:
         reason = why_left(node.op) or ("it runs subgraphs of its own" if node.bodies else None)
         raise UnsupportedError(f"{node.op} stays with MXNet: {reason}" if reason
@@ -224,7 +232,7 @@ def _distinct(names: list[str]) -> list[str]:
     return result
 
 
-def _own_results(b: Builder, results: list[Value]) -> list[Value]:
+def own_results(b: Builder, results: list[Value]) -> list[Value]:
     """MXNet gives every output a buffer of its own: no result is a parameter, or returned twice."""
     seen: set[Value] = set()
     b.origin = ""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import ElementType, f32, f64
+from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType, f32, f64
 from ngraph_mxnet.ops.convolution import dilated_size
 from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter
 
@@ -79,6 +79,54 @@ def _max_pool_gradient(node: Node, rw: Rewriter) -> Answer:
     return rw.make("slice", total, begin=begin, end=end)
 
 
+def _same(node: Node, rw: Rewriter) -> Answer:
+    return node.inputs[0]
+
+
+def _batch_norm_training(node: Node, rw: Rewriter) -> Answer:
+    x, gamma, beta = node.inputs
+    axes, wide = _all_but_channels(x)
+    mean = rw.make("reduce_mean", x, axes=axes)
+    centred = rw.make("subtract", x, rw.reshape(mean, wide))
+    variance = rw.make("reduce_mean", rw.make("square", centred), axes=axes)
+    scale = rw.make("multiply", gamma, _spread_of(node, variance, rw))
+    normal = rw.make("multiply", centred, rw.reshape(scale, wide))
+    y = rw.make("add", normal, rw.reshape(beta, wide))
+    return dict(zip(node.outputs, (y, mean, variance), strict=True))
+
+
+def _batch_norm_gradient(node: Node, rw: Rewriter) -> Answer:
+    x, gamma, mean, variance, head = node.inputs
+    axes, wide = _all_but_channels(x)
+    share = np.asarray(x.type.shape[1] / max(x.type.size, 1), x.type.element.numpy)
+    spread = _spread_of(node, variance, rw)
+    centred = rw.make("subtract", x, rw.reshape(mean, wide))
+    of_beta = rw.make("reduce_sum", head, axes=axes)
+    weighted = rw.make("reduce_sum", rw.make("multiply", head, centred), axes=axes)
+    of_gamma = rw.make("multiply", weighted, spread)
+    # gamma s (head - of_beta / n - (x - mean) s of_gamma / n) as a head + b (x - mean) + c for each channel
+    scale = rw.make("multiply", gamma, spread)
+    part = rw.make("multiply", rw.make("multiply", of_gamma, spread), rw.constant(share))
+    drift = rw.make("multiply", of_beta, rw.constant(share))
+    moved = rw.make("subtract", head, rw.make("multiply", centred, rw.reshape(part, wide)))
+    moved = rw.make("subtract", moved, rw.reshape(drift, wide))
+    by_x = rw.make("multiply", moved, rw.reshape(scale, wide))
+    return dict(zip(node.outputs, (by_x, of_gamma, of_beta), strict=True))
+
+
+def _all_but_channels(x: Value) -> tuple[list[int], list[int]]:
+    """The axes beside the channels', and the shape of a vector of channels that broadcasts."""
+    rank = x.type.rank
+    return ([axis for axis in range(rank) if axis != 1], [size if axis == 1 else 1 for axis, size in
+                                                          enumerate(x.type.shape)])
+
+
+def _spread_of(node: Node, variance: Value, rw: Rewriter) -> Value:
+    """1 / sqrt(variance + epsilon)."""
+    epsilon = np.asarray(node.attrs["epsilon"], variance.type.element.numpy)
+    return rw.make("rsqrt", rw.make("add", variance, rw.constant(epsilon)))
+
+
 def _window(rw: Rewriter, data: Value, begin: Sequence[int], sizes: Sequence[int], strides: Sequence[int]) -> Value:
     """What the windows meet at one tap: so many places from `begin` on, in steps."""
     lead = data.type.shape[:2]
@@ -105,4 +153,8 @@ def _spread(rw: Rewriter, data: Value, axis: int, step: int) -> Value:
 GRADIENTS: dict[str, tuple[Rewrite, Sequence[ElementType]]] = {
     "convolution_weight_gradient": (_weight_gradient, (f32, f64)),
     "max_pool_gradient": (_max_pool_gradient, (f32,)),
+    "batch_norm_training": (_batch_norm_training, (f32, f64)),
+    "batch_norm_gradient": (_batch_norm_gradient, (f32, f64)),
+    "stop_gradient": (_same, tuple(ELEMENT_TYPES.values())),
+    "own_gradient": (_same, tuple(ELEMENT_TYPES.values())),
 }

@@ -1,0 +1,254 @@
+"""How operators lower that do something else in training than at inference, or whose gradient is no derivative.
+
+The sources are MXNet's: softmax_output-inl.h, regression_output-inl.h, make_loss-inl.h, svm_output-inl.h and
+nn/batch_norm.cc in src/operator. All other operators lower as at inference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis
+from ngraph_mxnet.bridges.mxnet.rules.loss import over_axis
+from ngraph_mxnet.bridges.mxnet.rules.registry import Lowering, Rule, find_rule
+from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.bridges.mxnet.training.left import why_not_trained
+from ngraph_mxnet.compositions.tensors import converted, reshaped, scalar
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Value
+
+_TRAINING: dict[str, Rule] = {}
+_STATISTICS = ("BatchNorm", "_contrib_BatchNormWithReLU")
+"""Operators whose outputs 1 and 2 are the batch's mean and biased variance; inputs 3 and 4 are the moving ones."""
+
+
+def find_training_rule(op: str) -> Rule | None:
+    """The rule of an operator for training, if there is one.
+
+    Raises:
+        UnsupportedError: it is not trained here, though it runs at inference.
+    """
+    why = why_not_trained(op)
+    if why is not None:
+        raise UnsupportedError(f"{op} is not trained: {why}")
+    return _TRAINING.get(canonical(op)) or find_rule(op)
+
+
+def updates_statistics(node: SymbolNode, attrs: Attrs) -> bool:
+    """Whether a training step moves the node's moving mean and variance."""
+    return canonical(node.op) in _STATISTICS and not attrs.bool("use_global_stats", False)
+
+
+def _in_training(*names: str, ignored: Sequence[str] = ()) -> Callable[[Lowering], Lowering]:
+    """Decorator: the lowering for training of operators that have a rule for inference."""
+
+    def declare(lower: Lowering) -> Lowering:
+        for name in names:
+            own = find_rule(name)
+            assert own is not None, name
+            _TRAINING[canonical(name)] = replace(own, lower=lower, ignored=tuple(ignored))
+        return lower
+
+    return declare
+
+
+@_in_training("SoftmaxActivation")
+def _softmax_activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    if inputs[0].type.rank != 2:
+        raise UnsupportedError(f"{inputs[0].type}: MXNet's gradient is that of rows of a matrix")
+    return _same(node.op, b, inputs, attrs, node)
+
+
+def _same(op: str, b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """As at inference."""
+    rule = find_rule(op)
+    assert rule is not None
+    attrs.ignore(*rule.ignored)
+    lowered = rule.lower(b, inputs, attrs, node)
+    assert isinstance(lowered, Value)
+    return lowered
+
+
+@_in_training("BatchNorm", ignored=["momentum", "cudnn_off", "min_calib_range", "max_calib_range"])
+def _batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """With the batch's statistics, which the outputs behind it are; with the moving ones where `use_global_stats`."""
+    return _normalized(b, inputs, attrs)
+
+
+def _normalized(b: Builder, inputs: list[Value], attrs: Attrs) -> list[Value]:
+    x, gamma, beta, mean, variance = inputs
+    if attrs.bool("output_mean_var", False):
+        raise UnsupportedError("output_mean_var in training")
+    if attrs.bool("fix_gamma", True):
+        gamma = b.constant(np.ones(gamma.shape, gamma.type.element.numpy))
+    axis, epsilon = normal_axis(attrs.int("axis", 1), len(x.shape)), attrs.float("eps", 1e-3)
+    order = list(range(len(x.shape)))
+    order.insert(1, order.pop(axis))
+    wide = x if axis == 1 else b.transpose(x, order=order)
+    made: list[Value]
+    if attrs.bool("use_global_stats", False):
+        made = [b.batch_norm(wide, gamma, beta, b.stop_gradient(mean), b.stop_gradient(variance), epsilon=epsilon)]
+    else:
+        made = list(b.node("batch_norm_training", [wide, gamma, beta], {"epsilon": epsilon}).outputs)
+    back = tuple(int(i) for i in np.argsort(order))
+    return [made[0] if axis == 1 else b.transpose(made[0], order=back), *made[1:]]
+
+
+@_in_training("_contrib_BatchNormWithReLU", ignored=["momentum", "cudnn_off", "min_calib_range", "max_calib_range"])
+def _batch_norm_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    normal, *statistics = _normalized(b, inputs, attrs)
+    return [b.relu(normal), *statistics]
+
+
+@_in_training("LayerNorm", "GroupNorm")
+def _with_statistics(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """Nothing goes back from the statistics."""
+    rule = find_rule(node.op)
+    assert rule is not None
+    lowered = rule.lower(b, inputs, attrs, node)
+    assert not isinstance(lowered, Value)
+    return [lowered[0], *(b.stop_gradient(value) for value in lowered[1:])]
+
+
+@_in_training("LeakyReLU")
+def _leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    if node.attrs.get("act_type") == "rrelu":
+        raise UnsupportedError("rrelu draws random numbers when it trains")
+    return _same(node.op, b, inputs, attrs, node)
+
+
+@_in_training("Dropout", ignored=["axes", "cudnn_off"])
+def _dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    attrs.choice("mode", "training", ("training", "always"))
+    if attrs.float("p", 0.5) > 0:
+        raise UnsupportedError("it draws random numbers when it trains")
+    return inputs[0]
+
+
+@_in_training("BlockGrad")
+def _block_grad(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    return b.stop_gradient(inputs[0])
+
+
+@_in_training("_contrib_box_iou", "_contrib_box_decode", "_ravel_multi_index", "_unravel_index")
+def _nothing_back(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """MXNet's gradients are zeros."""
+    return _same(node.op, b, [b.stop_gradient(value) for value in inputs], attrs, node)
+
+
+@_in_training("_contrib_round_ste", "_contrib_sign_ste")
+def _straight_through(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    (x,) = inputs
+    ones = b.broadcast(scalar(b, 1, x), shape=x.shape)
+    return b.own_gradient(_same(node.op, b, inputs, attrs, node), x, ones, scaled=True)
+
+
+@_in_training("_contrib_gradientmultiplier")
+def _multiplied(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    (x,) = inputs
+    factor = b.broadcast(scalar(b, attrs.float("scalar", 0.0), x), shape=x.shape)
+    return b.own_gradient(x, x, factor, scaled=True)
+
+
+@_in_training("SoftmaxOutput")
+def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The softmax less the label's one-hot row, or less a label of the data's shape."""
+    x, label = inputs
+    multiple, preserve = attrs.bool("multi_output", False), attrs.bool("preserve_shape", False)
+    y = _same("SoftmaxOutput", b, inputs, attrs, node)
+    scale = attrs.float("grad_scale", 1.0)
+    if label.shape == x.shape:
+        gradient = b.multiply(b.subtract(y, converted(b, label, y)), scalar(b, scale, y))
+        return b.own_gradient(y, x, gradient, scaled=attrs.bool("out_grad", False))
+    axis = 1 if multiple else len(x.shape) - 1
+    classes, places = x.shape[axis], [size for own, size in enumerate(x.shape) if own != axis]
+    if label.type.size != prod(places):
+        raise UnsupportedError(f"labels {label.type} for {x.type}")
+    wanted = [1 if own == axis else size for own, size in enumerate(x.shape)]
+    labels = reshaped(b, converted(b, label, y), wanted)
+    numbers = b.constant(np.arange(classes).reshape([-1 if own == axis else 1 for own in range(len(x.shape))]),
+                         y.type.element)
+    alpha = attrs.float("smooth_alpha", 0.0)
+    chosen = b.equal(b.trunc(labels), numbers)
+    target = b.select(chosen, scalar(b, 1 - alpha, y), scalar(b, alpha / max(classes - 1, 1), y))
+    gradient = b.subtract(y, target)
+    kept = b.not_equal(b.trunc(labels), scalar(b, float(int(attrs.float("ignore_label", -1.0))), y))
+    if attrs.bool("use_ignore", False):
+        gradient = b.select(kept, gradient, scalar(b, 0, y))
+    normalization = attrs.choice("normalization", "null", ("null", "batch", "valid"))
+    inner = prod(x.shape[2:]) if multiple and not preserve else 1
+    if normalization == "valid":
+        count = b.maximum(b.reduce_sum(b.convert(kept, element=y.type.element), axes=range(len(x.shape))),
+                          scalar(b, 1, y))
+        gradient = b.divide(b.multiply(gradient, scalar(b, scale, y)), count)
+    else:
+        share = inner * (label.shape[0] if normalization == "batch" else 1)
+        gradient = b.multiply(gradient, scalar(b, scale / share, y))
+    return b.own_gradient(y, x, gradient, scaled=attrs.bool("out_grad", False))
+
+
+@_in_training("softmax_cross_entropy")
+def _softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The value has a least probability, the gradient has none."""
+    x, label = inputs
+    y = _same(node.op, b, inputs, attrs, node)
+    places = b.constant(np.arange(x.shape[1], dtype=x.type.element.numpy))
+    chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), places)
+    logs = b.select(chosen, over_axis(b, "log_softmax", x, 1), scalar(b, 0, x))
+    free = b.reshape(b.negative(b.reduce_sum(logs, axes=(0, 1))), shape=y.shape)
+    return b.add(free, b.stop_gradient(b.subtract(y, free)))
+
+
+@_in_training("LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput")
+def _regression(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The output less the label, or its sign, over the label's elements of one row."""
+    x, label = inputs
+    y = b.sigmoid(x) if canonical(node.op) == "LogisticRegressionOutput" else x
+    difference = b.subtract(y, reshaped(b, converted(b, label, y), y.shape))
+    if canonical(node.op) == "MAERegressionOutput":
+        difference = b.sign(difference)
+    share = attrs.float("grad_scale", 1.0) / max(label.type.size // max(label.shape[0], 1), 1)
+    return b.own_gradient(y, x, b.multiply(difference, scalar(b, share, y)))
+
+
+@_in_training("MakeLoss")
+def _make_loss(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """A constant for each element."""
+    (x,) = inputs
+    scale = attrs.float("grad_scale", 1.0)
+    normalization, threshold = attrs.choice("normalization", "null", ("null", "batch", "valid")), attrs.float(
+        "valid_thresh", 0.0)
+    share = scalar(b, scale / (x.shape[0] if normalization == "batch" else 1), x)
+    if normalization == "valid":
+        valid = b.convert(b.greater(x, scalar(b, threshold, x)), element=x.type.element)
+        share = b.divide(share, b.maximum(b.reduce_sum(valid, axes=range(x.type.rank)), scalar(b, 1, x)))
+    return b.own_gradient(x, x, b.broadcast(share, shape=x.shape))
+
+
+@_in_training("make_loss")
+def _ones(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    (x,) = inputs
+    return b.own_gradient(x, x, b.broadcast(scalar(b, 1, x), shape=x.shape))
+
+
+@_in_training("SVMOutput")
+def _svm_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Hinge losses of one class against the rest, linear or squared."""
+    x, label = inputs
+    margin = attrs.float("margin", 1.0)
+    factor, linear = attrs.float("regularization_coefficient", 1.0), attrs.bool("use_linear", False)
+    if x.type.rank != 2 or label.shape != x.shape[:1]:
+        raise UnsupportedError(f"found {x.type} and {label.type}, expected a matrix and a label for each row")
+    columns = b.constant(np.arange(x.shape[1]), x.type.element)
+    chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), columns)
+    signed = b.select(chosen, x, b.negative(x))
+    missed, zero = b.subtract(scalar(b, margin, x), signed), scalar(b, 0, x)
+    size = scalar(b, factor, x) if linear else b.multiply(missed, scalar(b, 2 * factor, x))
+    hinge = b.select(b.greater(missed, zero), b.broadcast(size, shape=x.shape), zero)
+    return b.own_gradient(x, x, b.select(chosen, b.negative(hinge), hinge))

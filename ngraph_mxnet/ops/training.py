@@ -1,0 +1,103 @@
+"""Ops that only a graph that is differentiated needs: where a framework's gradients are no derivatives, and what a
+layer computes of its batch when it trains."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import Bool, Float
+from ngraph_mxnet.ir.facts import by_operand, by_result
+from ngraph_mxnet.ir.opdef import register_op
+from ngraph_mxnet.ops.common import (
+    ANY,
+    FLOAT,
+    along_axis,
+    common_element,
+    in_f32,
+    require_domain,
+    require_rank,
+    require_shape,
+    same_type,
+)
+from ngraph_mxnet.ops.normalization import require_channel_vectors
+
+
+@register_op("stop_gradient", operands=1, kind="copy", work=by_result(move=1), selects=True, same_bytes=True)
+def stop_gradient(types, attrs):
+    """x; nothing goes back through it."""
+    return same_type(ANY)(types, attrs)
+
+
+@stop_gradient.reference
+def _(inputs, attrs):
+    return inputs[0]
+
+
+@register_op("own_gradient", operands=3, attrs={"scaled": Bool(False)}, work=by_result(move=1))
+def own_gradient(types, attrs):
+    """y T[S], x T[R], g T[R] -> y: what goes back to x is g, whatever the gradient of y is.
+
+    With `scaled`, S is R and g is multiplied by the gradient of y. Nothing goes back to y and g.
+    """
+    require_domain(types, FLOAT)
+    common_element(types)
+    require_shape(types[2], types[1].shape, position=2)
+    if attrs["scaled"]:
+        require_shape(types[0], types[1].shape, position=0)
+    return types[0]
+
+
+@own_gradient.reference
+def _(inputs, attrs):
+    return inputs[0]
+
+
+@register_op("batch_norm_training", operands=3, attrs={"epsilon": Float(1e-5)}, work=by_operand(simple=5))
+def batch_norm_training(types, attrs):
+    """x T[N, C, ...], gamma T[C], beta T[C] -> y T[N, C, ...], mean T[C], variance T[C].
+
+    batch_norm with the statistics of x itself, over all axes but 1; the variance is the biased one.
+    """
+    require_rank(types[0], 2)
+    require_channel_vectors(types, 1)
+    return [types[0], types[1], types[1]]
+
+
+@batch_norm_training.reference
+@in_f32
+def _(inputs, attrs):
+    x = inputs[0].astype(np.float64)
+    gamma, beta = (along_axis(v, 1, x.ndim) for v in inputs[1:])
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    mean, variance = x.mean(axis=axes), x.var(axis=axes)
+    spread = along_axis(1 / np.sqrt(variance + attrs["epsilon"]), 1, x.ndim)
+    y = (x - along_axis(mean, 1, x.ndim)) * spread * gamma + beta
+    return [array.astype(inputs[0].dtype) for array in (y, mean, variance)]
+
+
+@register_op("batch_norm_gradient", operands=5, attrs={"epsilon": Float(1e-5)}, work=by_operand(simple=8))
+def batch_norm_gradient(types, attrs):
+    """x T[N, C, ...], gamma, mean, variance T[C], head T[N, C, ...] -> T[N, C, ...], T[C], T[C]: of the first result of
+    batch_norm_training by x, gamma and beta.
+
+    With s = 1 / sqrt(variance + epsilon), z = (x - mean) s and m the mean over all axes but 1, by x it is
+    gamma s (head - m(head) - z m(head z)).
+    """
+    require_rank(types[0], 2)
+    require_channel_vectors(types[:4], 1)
+    require_shape(types[4], types[0].shape, position=4)
+    return [types[0], types[1], types[1]]
+
+
+@batch_norm_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    x, head = inputs[0].astype(np.float64), inputs[4].astype(np.float64)
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    gamma, mean, variance = (along_axis(v.astype(np.float64), 1, x.ndim) for v in inputs[1:4])
+    spread = 1 / np.sqrt(variance + attrs["epsilon"])
+    normal = (x - mean) * spread
+    of_beta, of_gamma = head.sum(axis=axes), (head * normal).sum(axis=axes)
+    count = max(x.size // max(x.shape[1], 1), 1)
+    drift = along_axis(of_beta, 1, x.ndim) + normal * along_axis(of_gamma, 1, x.ndim)
+    return [array.astype(inputs[0].dtype) for array in (gamma * spread * (head - drift / count), of_gamma, of_beta)]
