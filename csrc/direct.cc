@@ -15,27 +15,11 @@
 #include "fork_safety.h"
 
 namespace ngraph_mxnet {
-namespace {
 
 using direct_runs::all_plain;
 using direct_runs::apart;
 using engine::Device;
 using engine::Handle;
-using Callback = void*;
-
-struct {
-  int (*is_recording)(bool*);
-  int (*is_training)(bool*);
-  int (*free_executor)(Handle);
-  int (*free_cached_op)(Handle);
-  int (*monitor)(Handle, Callback, void*);
-  int (*monitor_all)(Handle, Callback, void*, bool);
-  int (*hook)(Handle, Callback, bool);
-  int (*profile)(int);
-  int (*profile_process)(int, int, void*);
-} mxnet;
-
-std::atomic<bool> profiling{false};
 
 class DirectExecutor {
  public:
@@ -70,6 +54,24 @@ class DirectExecutor {
   std::vector<Handle> read_;
   Device device_;
 };
+
+namespace {
+
+using Callback = void*;
+
+struct {
+  int (*is_recording)(bool*);
+  int (*is_training)(bool*);
+  int (*free_executor)(Handle);
+  int (*free_cached_op)(Handle);
+  int (*monitor)(Handle, Callback, void*);
+  int (*monitor_all)(Handle, Callback, void*, bool);
+  int (*hook)(Handle, Callback, bool);
+  int (*profile)(int);
+  int (*profile_process)(int, int, void*);
+} mxnet;
+
+std::atomic<bool> profiling{false};
 
 class DirectCachedOp {
  public:
@@ -240,6 +242,17 @@ void direct::add_executor(std::uintptr_t executor, const std::shared_ptr<ArrayHo
   if (graph == nullptr || !graph->runs_anywhere() || outputs.empty() || !possible()) return;
   const auto direct = std::make_shared<DirectExecutor>(graph, holder);
   if (direct->take(inputs, outputs)) executors().add(reinterpret_cast<Handle>(executor), direct);
+}
+
+BoundGraph::BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<std::uintptr_t>& inputs,
+                       const std::vector<std::uintptr_t>& outputs) {
+  if (!graph->runs_anywhere() || outputs.empty() || !::ngraph_mxnet::possible()) return;
+  auto bound = std::make_shared<DirectExecutor>(std::move(graph), std::make_shared<ArrayHolder>());
+  if (bound->take(inputs, outputs)) bound_ = std::move(bound);
+}
+
+bool BoundGraph::run() const {
+  return bound_ != nullptr && !profiling.load(std::memory_order_relaxed) && bound_->forward();
 }
 
 bool direct::add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>& holder,

@@ -19,6 +19,25 @@ namespace ngraph_mxnet {
 //   and a longer one on a thread of ours: to wake up a thread takes MXNet 50 microseconds and more;
 // * nothing is written to that all operators of extensions write to, so that calls of several threads overlap.
 // Where something is under way, it runs behind that; where an array is none of the plain ones, the call is MXNet's own.
+class DirectExecutor;
+
+// A graph on arrays of MXNet's, of which it keeps handles: a step of training.
+class BoundGraph {
+ public:
+  BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<std::uintptr_t>& inputs,
+             const std::vector<std::uintptr_t>& outputs);
+
+  // Whether it can run on these arrays: they are dense, of the graph's types, and no output shares memory with another
+  // array.
+  bool possible() const { return bound_ != nullptr; }
+
+  // Pushes a run to MXNet's engine. False: nothing was done, for the profiler runs or an array has no memory.
+  bool run() const;
+
+ private:
+  std::shared_ptr<DirectExecutor> bound_;
+};
+
 namespace direct {
 
 using engine::Handle;

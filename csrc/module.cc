@@ -347,6 +347,13 @@ void define(py::module_& m) {
       .def("call", &DirectCall::call,
            "Takes handles of arrays. Handles of the outputs, which are the caller's to free; None: nothing was done.");
 
+  py::class_<BoundGraph>(m, "BoundGraph", "A graph on NDArrays, which runs as an operator of MXNet's engine.")
+      .def(py::init<std::shared_ptr<CompiledGraph>, const std::vector<std::uintptr_t>&, const std::vector<std::uintptr_t>&>(),
+           py::arg("graph"), py::arg("inputs"), py::arg("outputs"), "Handles of arrays, in the graph's order.")
+      .def_property_readonly("possible", &BoundGraph::possible, "Whether it can run on these arrays.")
+      .def("run", &BoundGraph::run, py::call_guard<py::gil_scoped_release>(),
+           "Returns at once; MXNet's engine orders it among others. False: nothing was done.");
+
   m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
   m.def("mxnet_replacements", &mxnet_replacements,
         "[(name, address)]: the functions of libmxnet's C interface that are to be called by way of ours.");

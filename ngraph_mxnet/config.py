@@ -191,6 +191,13 @@ _VARIABLES = (
         compiles=True,
     ),
     _switch(
+        "NGRAPH_TRAINING",
+        "1: executors of graphs that are ours as a whole train compiled, too, where all of it is supported "
+        "(docs/training.md; most are still slower than MXNet's own); 0: MXNet trains.",
+        default=False,
+        compiles=False,
+    ),
+    _switch(
         "NGRAPH_DIRECT",
         "0: MXNet runs every graph as an operator; 1: a graph that is ours as a whole runs past it, at once if nothing "
         "has to be awaited.",

@@ -17,5 +17,6 @@ from ngraph_mxnet.autodiff import (  # noqa: F401
 )
 from ngraph_mxnet.autodiff.adjoints import why_not
 from ngraph_mxnet.autodiff.reverse import Joint, differentiate
+from ngraph_mxnet.autodiff.split import Split, split
 
-__all__ = ["Joint", "differentiate", "why_not"]
+__all__ = ["Joint", "Split", "differentiate", "split", "why_not"]

@@ -2,8 +2,8 @@
 
 Inference runs the compiled graph, training runs MXNet's own. The one that the bind made is the *primary*; the
 *twin* is bound over the same arrays when first needed. Cases:
-* forward(is_train=False): compiled; forward(is_train=True): native;
-* backward() after a training forward: native; after an inference forward: the native one runs that forward
+* forward(is_train=False): compiled; forward(is_train=True): native, or compiled with NGRAPH_TRAINING=1 (`training`);
+* backward() after a training forward: what ran that; after an inference forward: the native one runs that forward
   again first, for it holds the intermediate results;
 * a monitor is set: always native, because the monitor wants to see every operator's output;
 * no region can be compiled: always native.
@@ -26,7 +26,7 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, fallbacks
+from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, fallbacks, training
 from ngraph_mxnet.bridges.mxnet.binding.siblings import Siblings
 from ngraph_mxnet.bridges.mxnet.binding.stock_executor import bind_natively
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
@@ -44,6 +44,7 @@ class NGraphExecutor(Executor):
     monitor: tuple[Any, bool] | None
     _native_is_stale: bool
     siblings: Siblings
+    training: training.Training
 
     @classmethod
     def adopt(cls, executor: Executor, is_compiled: bool, refused: bool = False) -> NGraphExecutor:
@@ -58,9 +59,19 @@ class NGraphExecutor(Executor):
         executor.monitor = None
         executor._native_is_stale = False
         executor.siblings = Siblings()
+        executor.training = training.Training()
         return executor
 
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
+        self.training.forget()
+        if is_train and self.monitor is None and self.training.wanted(self):
+            self._set(kwargs)
+            computed = self.training.forward()
+            if computed is not None:
+                self._native_is_stale = True
+                self._publish(computed)
+                return self.outputs
+            kwargs = {}
         twin = self._twin_for(is_train)
         self._native_is_stale = self.is_compiled == (twin is None)
         # The twin is bound over the same arrays.
@@ -82,7 +93,23 @@ class NGraphExecutor(Executor):
         states = aux_params if aux_params is None else left(aux_params, self.aux_dict)
         super().copy_params_from(left(arg_params, self.arg_dict), states, allow_extra_params)
 
+    def _set(self, given: Mapping[str, Any]) -> None:
+        """MXNet's way with what `forward` is given: its errors come from there."""
+        known = self.arg_dict
+        for name, array in given.items():
+            if name not in known:
+                raise TypeError(f"Unknown argument {name}")
+            if not isinstance(array, NDArray):
+                raise ValueError("only accept keyword argument of NDArrays")
+            if known[name].shape != array.shape:
+                raise ValueError(f"Shape not match! Argument {name}, need: {known[name].shape}, "
+                                 f"received: {array.shape}")
+            if not _set_quickly(known[name], array):
+                known[name][:] = array
+
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
+        if is_train and self.training.backward(self, out_grads):
+            return
         twin = self._twin_for(is_train=True)
         native: Any = super() if twin is None else twin
         if self._native_is_stale:

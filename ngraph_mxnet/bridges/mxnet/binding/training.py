@@ -1,0 +1,103 @@
+"""Training steps of an executor, compiled, with NGRAPH_TRAINING=1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mxnet.executor import Executor
+from mxnet.ndarray import NDArray
+
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, fallbacks
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
+
+
+class Training:
+    """Belongs to one executor. What it can't run, MXNet does, and the log says why."""
+
+    def __init__(self) -> None:
+        self._step: TrainingStep | None = None
+        self._tried = False
+        self.ran = False
+        """Whether the last forward was one of ours."""
+
+    def wanted(self, executor: Executor) -> bool:
+        """Whether the next forward is to be tried; the step is compiled when it is first wanted."""
+        if not config.get("NGRAPH_TRAINING"):
+            return False
+        if not self._tried:
+            self._tried = True
+            found = _step_of(executor)
+            if isinstance(found, Refusal):
+                fallbacks.log.add(found)
+            else:
+                self._step = found
+        return self._step is not None
+
+    def forward(self) -> list[NDArray] | None:
+        """The outputs; None: nothing was done."""
+        assert self._step is not None
+        self.ran = self._step.forward()
+        return self._step.outputs if self.ran else None
+
+    def backward(self, executor: Executor, heads: Any) -> bool:
+        """Whether it was done: the last forward was one of `forward`."""
+        if not self.ran or self._step is None:
+            return False
+        if isinstance(heads, NDArray):
+            heads = [heads]
+        none = heads is None or (isinstance(heads, (list, tuple)) and not heads)
+        return self._step.backward(None if none else _checked(executor, heads))
+
+    def forget(self) -> None:
+        """Another forward has begun."""
+        self.ran = False
+
+
+def _checked(executor: Executor, heads: Any) -> list[NDArray]:
+    """Raises TypeError or ValueError, as MXNet does for what it can't read."""
+    given = [heads[name] for name in executor._symbol.list_outputs()] if isinstance(heads, dict) else list(heads)
+    if len(given) != len(executor.outputs):
+        raise ValueError(f"found {len(given)} head gradients, expected one for each of {len(executor.outputs)} outputs")
+    for number, (head, output) in enumerate(zip(given, executor.outputs, strict=True)):
+        if not isinstance(head, NDArray):
+            raise TypeError(f"head gradient {number}: found {type(head).__name__}, expected an NDArray")
+        if head.shape != output.shape:
+            raise ValueError(f"head gradient {number}: found shape {head.shape}, expected {output.shape}")
+    return given
+
+
+def _step_of(executor: Executor) -> TrainingStep | Refusal:
+    from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
+
+    symbol = executor._symbol
+    title = f"training of {compiled_bind.title(symbol)}"
+    arrays = {**executor.arg_dict, **executor.aux_dict}
+    names = symbol.list_arguments()
+    requests = _requests(executor._grad_req, names)
+    grads = dict(zip(names, executor.grad_arrays or [None] * len(names), strict=True))
+    wanted = {name: grad for name, grad in grads.items() if grad is not None and requests[name] != "null"}
+    if not wanted:
+        return Refusal(title, "no gradient is wanted", quiet=True)
+    try:
+        return TrainingStep(partitioner.json_of(symbol), arrays, wanted,
+                            [name for name in wanted if requests[name] == "add"])
+    except UnsupportedError as error:
+        return Refusal(title, brief(error))
+    except Exception as error:
+        return Refusal(title, f"compiling it failed: {brief(error)}")
+
+
+def _requests(requests: Any, names: Sequence[str]) -> dict[str, str]:
+    """What is wanted of each argument's gradient."""
+    if isinstance(requests, str):
+        return dict.fromkeys(names, requests)
+    if isinstance(requests, dict):
+        return {name: requests.get(name, "null") for name in names}
+    return dict(zip(names, requests, strict=True))

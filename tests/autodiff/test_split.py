@@ -1,0 +1,63 @@
+"""The halves of a joint graph give what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from test_differentiate import GRAPHS, arrays_for
+
+from ngraph_mxnet.autodiff import differentiate, split
+from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.ir.verify import verify
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+
+def whole_and_halves(graph: Graph, wanted: list[str], early: int, backend: str) -> tuple[list[np.ndarray], ...]:
+    rng = np.random.default_rng(3)
+    joint = differentiate(graph, wanted)
+    halves = split(joint, early)
+    for half in (halves.forward, halves.backward):
+        verify(half)
+    arrays = dict(zip([p.name for p in graph.parameters], arrays_for(graph, rng), strict=True))
+    for parameter in joint.graph.parameters[len(arrays):]:
+        arrays[parameter.name] = rng.standard_normal(parameter.type.shape).astype(parameter.type.element.numpy)
+
+    def run(one: Graph) -> list[np.ndarray]:
+        return list(compile_graph(one.clone(), backend)(*(arrays[p.name] for p in one.parameters)))
+
+    expected = run(joint.graph)
+    first = run(halves.forward)
+    arrays.update(zip(halves.saved, first[early:], strict=True))
+    assert halves.saved_bytes == sum(arrays[name].nbytes for name in halves.saved)
+    assert all(arrays[name].ndim for name in halves.saved)
+    return expected, [*first[:early], *run(halves.backward)]
+
+
+@pytest.mark.parametrize("backend", ["INTERPRETER", "CPU"])
+@pytest.mark.parametrize("make", GRAPHS)
+def test_halves_give_what_the_whole_gives(make: Callable[[str], Graph], backend: str) -> None:
+    graph = make("f32")
+    for early in {1, len(graph.results)}:
+        expected, found = whole_and_halves(graph, [p.name for p in graph.parameters], early, backend)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * max(1.0, float(np.abs(other).max())))
+
+
+def test_a_number_is_saved_as_one_element() -> None:
+    b = Builder()
+    x = b.parameter("x", (4,))
+    total = b.reduce_sum(b.square(x), axes=[0])
+    graph = b.results(b.exp(b.multiply(total, b.constant(0.1))))
+    expected, found = whole_and_halves(graph, ["x"], 1, "INTERPRETER")
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_constants_and_parameters_are_not_saved() -> None:
+    b = Builder()
+    x = b.parameter("x", (4,))
+    graph = b.results(b.multiply(x, b.constant(np.arange(4, dtype="f"))))
+    halves = split(differentiate(graph, ["x"]), 1)
+    assert not halves.saved and [p.name for p in halves.backward.parameters] == ["head.0"]

@@ -1,0 +1,179 @@
+"""Executors whose training steps are compiled (NGRAPH_TRAINING=1), against MXNet's own."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from mxnet_helpers import backend, close, mx, needs_library
+
+pytestmark = needs_library
+
+
+@pytest.fixture(autouse=True)
+def trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_TRAINING", "1")
+
+
+def conv_net() -> mx.sym.Symbol:
+    x = mx.sym.Variable("data")
+    y = mx.sym.Convolution(x, kernel=(3, 3), stride=(2, 2), pad=(1, 1), num_filter=16, no_bias=True, name="first")
+    y = mx.sym.Activation(mx.sym.BatchNorm(y, fix_gamma=False, name="norm"), act_type="relu")
+    y = mx.sym.Pooling(y, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max")
+    y = y + mx.sym.Convolution(y, kernel=(1, 1), num_filter=16, name="second")
+    y = mx.sym.Pooling(y, global_pool=True, pool_type="avg", kernel=(1, 1))
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(y, num_hidden=5, name="last"), name="softmax")
+
+
+def executor(symbol: mx.sym.Symbol, value: str | None, grad_req: str | dict[str, str] = "write",
+             **shapes: tuple[int, ...]) -> mx.executor.Executor:
+    with backend(value):
+        made = symbol.simple_bind(mx.cpu(), grad_req=grad_req, **shapes)
+    rng = np.random.default_rng(0)
+    for name, array in {**made.arg_dict, **made.aux_dict}.items():
+        label = name.endswith("label")
+        drawn = rng.integers(0, 5, array.shape) if label else rng.uniform(-0.5, 0.5, array.shape)
+        array[:] = drawn + 1 if name.endswith(("var", "gamma")) else drawn
+    for grad in made.grad_arrays:
+        if grad is not None:
+            grad[:] = 0
+    return made
+
+
+def both(symbol: mx.sym.Symbol, **options: object) -> list[mx.executor.Executor]:
+    return [executor(symbol, value, **options) for value in ("NGRAPH", None)]  # type: ignore[arg-type]
+
+
+def same_state(ours: mx.executor.Executor, theirs: mx.executor.Executor, rtol: float = 1e-3) -> None:
+    for one, other in zip(ours.outputs, theirs.outputs, strict=True):
+        close(one, other)
+    for name in theirs.grad_dict:
+        if theirs.grad_dict[name] is not None:
+            close(ours.grad_dict[name], theirs.grad_dict[name], rtol=rtol, atol=1e-5)
+    for name in theirs.aux_dict:
+        close(ours.aux_dict[name], theirs.aux_dict[name])
+
+
+def ran(made: mx.executor.Executor) -> bool:
+    return made.training.ran
+
+
+def test_a_step_gives_what_mxnet_gives() -> None:
+    made = both(conv_net(), data=(4, 3, 24, 24))
+    for number in range(3):
+        for each in made:
+            each.forward(is_train=True, data=mx.nd.array(np.random.default_rng(number).normal(size=(4, 3, 24, 24))))
+            each.backward()
+        assert ran(made[0])
+        same_state(*made)
+        for each in made:  # as an optimizer does
+            for name, grad in each.grad_dict.items():
+                if name != "data" and not name.endswith("label"):
+                    each.arg_dict[name][:] -= 0.1 * grad
+    for each in made:
+        each.forward(is_train=False)
+    close(made[0].outputs[0], made[1].outputs[0])
+
+
+def test_gradients_are_added_or_left_out_as_asked() -> None:
+    asked = {"data": "add", "first_weight": "add", "last_weight": "write", "norm_beta": "null"}
+    made = both(conv_net(), data=(2, 3, 16, 16), grad_req=asked)
+    for _ in range(3):
+        for each in made:
+            each.forward(is_train=True)
+            each.backward()
+    assert ran(made[0])
+    same_state(*made)
+
+
+def test_head_gradients_of_several_outputs() -> None:
+    x, y = mx.sym.Variable("x"), mx.sym.Variable("y")
+    symbol = mx.sym.Group([x * y, mx.sym.BlockGrad(mx.sym.exp(x)), mx.sym.tanh(x + y)])
+    made = both(symbol, x=(3, 4), y=(3, 4))
+    rng = np.random.default_rng(1)
+    heads = [mx.nd.array(rng.normal(size=(3, 4))) for _ in range(3)]
+    for each in made:
+        each.forward(is_train=True)
+        each.backward(heads)
+    assert ran(made[0])
+    same_state(*made)
+    for each in made:
+        each.forward(is_train=True)
+        with pytest.raises(mx.MXNetError, match="head_gradient is required"):
+            each.backward()
+    with pytest.raises(ValueError, match=r"head gradient 1: found shape \(4, 3\), expected \(3, 4\)"):
+        made[0].backward([heads[0], heads[1].reshape((4, 3)), heads[2]])
+    with pytest.raises(ValueError, match="found 1 head gradients, expected one for each of 3"):
+        made[0].backward(heads[:1])
+
+
+def test_inference_and_training_take_turns() -> None:
+    made = both(conv_net(), data=(2, 3, 16, 16))
+    for each in made:
+        each.forward(is_train=True)
+        each.forward(is_train=False)
+        each.forward(is_train=True)
+        each.backward()
+    same_state(*made)
+    for each in made:
+        each.forward(is_train=False)
+        each.backward()  # of the inference forward
+    assert not ran(made[0])
+    close(made[0].outputs[0], made[1].outputs[0])
+
+
+def test_what_is_not_trained_is_told_and_left_to_mxnet(caplog: pytest.LogCaptureFixture) -> None:
+    symbol = mx.sym.Dropout(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=4, name="one"), name="drop")
+    made = executor(symbol, "NGRAPH", data=(2, 3))
+    with caplog.at_level(logging.WARNING):
+        made.forward(is_train=True)
+        made.backward([mx.nd.ones((2, 4))])
+    assert not ran(made)
+    assert "training of drop_output: " in caplog.text and "draws random numbers when it trains" in caplog.text
+
+
+def test_unset_mxnet_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NGRAPH_TRAINING")
+    made = executor(conv_net(), "NGRAPH", data=(2, 3, 16, 16))
+    made.forward(is_train=True)
+    made.backward()
+    assert not ran(made)
+
+
+def test_wrong_arguments_are_refused_as_by_mxnet() -> None:
+    for each in both(conv_net(), data=(2, 3, 16, 16)):
+        with pytest.raises(TypeError, match="Unknown argument other"):
+            each.forward(is_train=True, other=mx.nd.ones((1,)))
+        with pytest.raises(ValueError, match="Shape not match"):
+            each.forward(is_train=True, data=mx.nd.ones((2, 3, 8, 8)))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_a_module_learns_the_same(optimizer: str) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(32, 3, 12, 12)).astype("f")
+    y = (x[:, 0].mean(axis=(1, 2)) > 0.5).astype("f")
+    found = []
+    for value in ("NGRAPH", None):
+        with backend(value):
+            mx.random.seed(5)
+            np.random.seed(5)
+            module = mx.mod.Module(conv_net())
+            module.fit(mx.io.NDArrayIter(x, y, batch_size=8, label_name="softmax_label"), num_epoch=3,
+                       optimizer=optimizer, initializer=mx.init.Xavier(), optimizer_params={"learning_rate": 0.01})
+            found.append(module)
+    assert ran(found[0]._exec_group.execs[0])
+    for mine, theirs in zip(found[0].get_params(), found[1].get_params(), strict=True):
+        for name in theirs:
+            close(mine[name], theirs[name], rtol=1e-2, atol=1e-3)
+
+
+def test_bits_are_the_same_again() -> None:
+    results = []
+    for _ in range(2):
+        made = executor(conv_net(), "NGRAPH", data=(4, 3, 24, 24))
+        made.forward(is_train=True)
+        made.backward()
+        results.append([grad.asnumpy().tobytes() for grad in made.grad_arrays if grad is not None])
+    assert results[0] == results[1]
