@@ -164,7 +164,6 @@ Artefact load_artefact(const std::string& path) {
     if (section.kind == kData && std::exchange(data, &section) != nullptr) fail("there are two DATA");
     if (section.kind == kMeta && std::exchange(meta, &section) != nullptr) fail("there are two META");
     if (section.kind == kChecks) checks = &section;
-    if (section.kind == kReference) file->check(section);
   }
   if (data == nullptr || meta == nullptr) fail("a section is missing");
   file->check(*meta);
@@ -176,7 +175,7 @@ Artefact load_artefact(const std::string& path) {
       if (found.empty()) continue;
       check_data(*file, *data, checks, found);
       check_programs(found);
-      return {std::string(file->content(*meta), meta->bytes), set->name, std::move(found)};
+      return {file, std::string(file->content(*meta), meta->bytes), set->name, std::move(found)};
     } catch (const CpuError&) {  // a more modest one may do
     }
   }

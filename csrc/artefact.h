@@ -13,6 +13,8 @@
 
 namespace ngraph_mxnet {
 
+class ArtefactFile;
+
 struct NamedSpec {
   std::string name;
   TensorSpec spec;
@@ -25,6 +27,7 @@ struct ShapeSet {
 };
 
 struct Artefact {
+  std::shared_ptr<const ArtefactFile> file;
   std::string metadata;         // JSON
   std::string instruction_set;  // whose instructions the programs are
   std::vector<ShapeSet> shape_sets;
@@ -36,7 +39,7 @@ class CpuError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The weights stay in the file, which is mapped as long as one of the programs lives.
+// The weights stay in the file, which is mapped as long as the artefact or one of the programs lives.
 // Throws std::system_error where the file can't be read, FormatError and CpuError.
 Artefact load_artefact(const std::string& path);
 

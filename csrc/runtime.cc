@@ -67,20 +67,18 @@ std::vector<ngraph_port> ports(const std::vector<NamedSpec>& specs) {
   return made;
 }
 
-using Arrays = std::vector<std::unique_ptr<char[]>>;
-
-std::vector<const void*> pointers(const Arrays& arrays) {
+std::vector<const void*> pointers(const std::vector<std::vector<char>>& arrays) {
   std::vector<const void*> found;
-  for (const auto& each : arrays) found.push_back(each.get());
+  for (const std::vector<char>& each : arrays) found.push_back(each.data());
   return found;
 }
 
 // A reference as the C interface gives it.
 struct KeptReference {
-  explicit KeptReference(std::unique_ptr<const Reference> read)
-      : arrays(std::move(read)), inputs(pointers(arrays->inputs)), outputs(pointers(arrays->outputs)) {}
+  explicit KeptReference(Reference read)
+      : arrays(std::move(read)), inputs(pointers(arrays.inputs)), outputs(pointers(arrays.outputs)) {}
 
-  std::unique_ptr<const Reference> arrays;
+  const Reference arrays;
   std::vector<const void*> inputs, outputs;
 };
 
@@ -138,7 +136,7 @@ class Runs {
 }  // namespace
 
 struct ngraph_model {
-  explicit ngraph_model(const char* file) : path(file), artefact(ngraph_mxnet::load_artefact(path)) {
+  explicit ngraph_model(const char* path) : artefact(ngraph_mxnet::load_artefact(path)) {
     for (const ShapeSet& set : artefact.shape_sets) runs.push_back(std::make_unique<Runs>(set));
   }
 
@@ -153,11 +151,10 @@ struct ngraph_model {
     const std::lock_guard<ForkSafeMutex> lock(references_mutex);
     const auto known = references.find(set);
     if (known != references.end()) return &known->second;
-    auto read = ngraph_mxnet::read_reference(path, artefact, set);
-    return read == nullptr ? nullptr : &references.emplace(set, std::move(read)).first->second;
+    auto read = ngraph_mxnet::read_reference(artefact, set);
+    return read ? &references.emplace(set, *std::move(read)).first->second : nullptr;
   }
 
-  const std::string path;
   const Artefact artefact;
   std::vector<std::unique_ptr<Runs>> runs;
   ForkSafeMutex references_mutex;

@@ -93,7 +93,8 @@ NGRAPH_API ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const
 
 /* To verify a machine with, what `--with-reference` added to the file: inputs for a set of shapes, and the outputs expected
  * from them, as arrays of the ports' sizes; `outputs` null if the file has none. The writer's instruction set computed the
- * outputs: others may round differently. Read from the file at the first call, so it must still be there. */
+ * outputs: others may round differently. Read from the mapped file at the first call: NGRAPH_ERROR_FORMAT where it is damaged,
+ * which ngraph_load does not look at; the model runs nevertheless. */
 NGRAPH_API ngraph_status ngraph_reference(ngraph_model* model, size_t shape_set, const void* const** inputs,
                                           const void* const** outputs);
 

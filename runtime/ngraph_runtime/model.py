@@ -119,9 +119,12 @@ class Model:
         """Inputs for a set of shapes, and what the compiler's machine computed of them, if the file holds any.
 
         Raises:
-            ModelError: the file, which is read again, is no longer there, or another.
+            ModelError: it is damaged. Loading does not look at it, and the model runs nevertheless.
         """
-        found = self._library.reference(self._handle, shape_set)
+        try:
+            found = self._library.reference(self._handle, shape_set)
+        except ModelError as error:
+            raise ModelError(f"{self.path}: {error}") from None
         if found is None:
             return None
         inputs, outputs = ([np.frombuffer(content, port.dtype).reshape(port.shapes[shape_set])

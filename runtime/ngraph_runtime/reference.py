@@ -34,7 +34,7 @@ def references(model: Model) -> list[Reference]:
     """What the model's file holds, which may be nothing.
 
     Raises:
-        ModelError: the file is no longer there, or another.
+        ModelError: a reference is damaged.
     """
     found = ((number, model.reference(number)) for number in range(len(model.shape_sets)))
     return [Reference(number, *arrays) for number, arrays in found if arrays is not None]

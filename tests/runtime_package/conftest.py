@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -59,12 +60,21 @@ def real_library(built_library: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="session")
-def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """x: f32 [3,40] times a weight, with references."""
+def export_small() -> Callable[[Path, int], None]:
+    """Writes the file of x: f32 [3,40] times a weight of this seed, with references."""
     ngraph_mxnet = pytest.importorskip("ngraph_mxnet", reason="the other Pythons have the runtime alone")
-    folder = tmp_path_factory.mktemp("small")
-    builder = ngraph_mxnet.Builder(name="small")
-    weight = np.random.default_rng(0).standard_normal((40, 5), np.float32)
-    graph = builder.results(builder.matmul(builder.parameter("x", (3, 40)), builder.constant(weight)))
-    ngraph_mxnet.export(graph, folder / "small.ngraph", with_references=True)
-    return folder / "small.ngraph"
+
+    def export(path: Path, seed: int) -> None:
+        builder = ngraph_mxnet.Builder(name="small")
+        weight = np.random.default_rng(seed).standard_normal((40, 5), np.float32)
+        graph = builder.results(builder.matmul(builder.parameter("x", (3, 40)), builder.constant(weight)))
+        ngraph_mxnet.export(graph, path, with_references=True)
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory, export_small: Callable[[Path, int], None]) -> Path:
+    path = tmp_path_factory.mktemp("small") / "small.ngraph"
+    export_small(path, 0)
+    return path

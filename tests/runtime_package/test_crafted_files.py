@@ -19,7 +19,7 @@ from fuzzing import artefacts
 
 import ngraph_runtime
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.package.artefact import HEADER, SECTION, Artefact, ArtefactProgram, Kind, Meta, check
+from ngraph_mxnet.package.artefact import HEADER, SECTION, Artefact, ArtefactProgram, Kind, Meta, Reference, check
 from ngraph_mxnet.package.artefact_writer import to_bytes
 from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_runtime import ModelError
@@ -150,3 +150,29 @@ def test_where_positions_are_kept_nothing_else_of_the_level_writes(load):
         load(program(arena_bytes=128, levels=[[sort, writes]]))
     with pytest.raises(ModelError, match="it must be of the arena"):
         load(program(levels=[[(sort[0], [(INPUT, 0, 0), (OUTPUT, 0, 0)], [1, 2, 1, 0, 0], *sort[3:])]]))
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "text"), [
+    ([8], [8, 8], "has 1 inputs and 2 outputs, expected 1 and 1"),
+    ([7], [8], "has 28 bytes for x, expected 32"),
+    ([8], [9], "has 36 bytes for y, expected 32"),
+])
+def test_references_that_do_not_fit(load, inputs, outputs, text):
+    """They are looked at when they are asked for."""
+    arrays = [[np.zeros(size, np.float32) for size in sizes] for sizes in (inputs, outputs)]
+    model = load(to_bytes(Artefact(Meta("m"), [program()], [Reference(0, *arrays)])))
+    with pytest.raises(ModelError, match=rf"model\.ngraph: REFERENCE at \d+ {text}"):
+        model.reference()
+    assert not model(np.zeros(8, np.float32))[0].any()
+
+
+def test_references_that_are_cut_off(load):
+    zeros = [np.zeros(8, np.float32)]
+    content = to_bytes(Artefact(Meta("m"), [program()], [Reference(0, zeros, zeros)]))
+    size = next(len(one.content) for one in artefacts.sections(content) if one.kind == Kind.REFERENCE)
+    for kept in range(size):
+        found = artefacts.sections(content)
+        reference = next(one for one in found if one.kind == Kind.REFERENCE)
+        reference.content = reference.content[:kept]
+        with pytest.raises(ModelError, match=r"REFERENCE at \d+ is cut off"):
+            load(artefacts.assembled(found)).reference()
