@@ -83,8 +83,8 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
             summary = export_sets(model, output, sets, weights=params, dtypes=dtypes, isas=isas, precision=precision,
                                   metadata=metadata, with_references=with_reference, on_program=advance)
         size = output.stat().st_size
-    except OSError as error:
-        raise click.ClickException(f"{output}: {error.strerror}") from None
+    except OSError as error:  # of the output, or of whatever else it names
+        raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
     show_artefact(summary, output, size, as_json)
 
 

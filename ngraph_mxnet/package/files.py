@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _TEMPORARY = ".tmp"
 
@@ -17,18 +19,43 @@ def new_file(path: str | Path) -> Iterator[BinaryIO]:
     """A new file to write, which takes the place of an older one when the block ends, and is removed if that fails.
 
     Raises:
-        OSError: it can't be written.
+        OSError: it can't be written; `filename` is the path, so that it isn't taken for another file's error.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():  # a device would be replaced by a file
+        raise FileExistsError(errno.EEXIST, "expected a file or nothing there, found neither", str(path))
     temporary = path.with_name(f"{path.name}-{secrets.token_hex(8)}{_TEMPORARY}")
     try:
-        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+        with _errors_of(path):
+            raw = _File(temporary, path)
+        with io.BufferedWriter(raw) as file:
             yield file
-        os.replace(temporary, path)
+        with _errors_of(path):
+            os.replace(temporary, path)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+class _File(io.FileIO):
+    """A new file, whose errors name another path: the one that it is to have."""
+
+    def __init__(self, path: Path, named: Path) -> None:
+        super().__init__(path, "x")
+        self._named = named
+
+    def write(self, data: Any, /) -> int:
+        with _errors_of(self._named):
+            return super().write(data)
 
 
 def write_file(path: str | Path, parts: Iterable[bytes]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +103,54 @@ def test_a_graph(tmp_path: Path, out: str) -> None:
 
 def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "graph.ngraph").write_text(GRAPH)
-    assert "No such file" in fails(str(tmp_path / "graph.ngraph"), "-o", str(tmp_path / "none" / "out.ngraph"))
+    output = tmp_path / "none" / "out.ngraph"
+    assert f"{output}: No such file or directory" in fails(str(tmp_path / "graph.ngraph"), "-o", str(output))
+
+
+def test_a_disk_that_is_full(model: str, out: str) -> None:
+    """Of the output, as no other file is written; the limit of a file's size stands for the disk's end."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        text = fails(model, "-o", out, "--shape", "x=1,3", "--shape", "b=1,4")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"Error: {out}: File too large" in text
+    assert sorted(path.name for path in Path(out).parent.iterdir()) == ["model.onnx"]
+
+
+def test_what_is_no_file_is_not_replaced(model: str, tmp_path: Path) -> None:
+    """Such as /dev/null, by root."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text = fails(model, "-o", str(pipe), "--shape", "x=1,3", "--shape", "b=1,4")
+    assert f"{pipe}: expected a file or nothing there, found neither" in text and pipe.is_fifo()
+
+
+@pytest.mark.parametrize(("name", "further"), [
+    ("x.onnx", ""), ("x.ngraph", ""), ("x-symbol.json", "--params PARAMS --shape data=2,3"),
+    ("SYMBOL", "--params x.params --shape data=2,3")])
+def test_a_file_that_can_not_be_read_is_named(name: str, further: str, symbol: list[str], out: str,
+                                              tmp_path: Path) -> None:
+    """/proc/self/mem is there and gives an error to who reads it, root too."""
+    unreadable = tmp_path / (name if name != "SYMBOL" else "x.params")
+    unreadable.symlink_to("/proc/self/mem")
+    model = symbol[0] if name == "SYMBOL" else str(unreadable)
+    given = further.replace("PARAMS", symbol[2]).replace("x.params", str(unreadable))
+    text = fails(model, "-o", out, *given.split())
+    assert str(unreadable) in text and out not in text
+
+
+def test_external_data_that_can_not_be_read_are_named(model: str, out: str, tmp_path: Path,
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(onnx.load(model), model, save_as_external_data=True, location="w.bin", size_threshold=0)
+
+    def denied(path: Path, *_: object) -> None:  # root is denied nothing
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(np, "memmap", denied)
+    text = fails(model, "-o", out, "--shape", "x=1,3", "--shape", "b=1,4")
+    assert f"'w': its external data can't be read, {tmp_path / 'w.bin'}: Permission denied" in text and out not in text
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

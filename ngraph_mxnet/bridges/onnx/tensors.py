@@ -46,7 +46,7 @@ def to_array(tensor: TensorProto, folder: Path | None) -> np.ndarray:
         folder: the model file's, in which external data must lie; None for a model that came as bytes.
 
     Raises:
-        ModelError: the tensor is damaged, or its external data are missing or outside `folder`.
+        ModelError: the tensor is damaged, or its external data can't be read, or are outside `folder`.
         UnsupportedError: its element type, or its shape.
     """
     element = element_of(tensor.data_type)
@@ -84,13 +84,17 @@ def _external(tensor: TensorProto, element: ElementType, shape: tuple[int, ...],
     if length != size:
         raise ModelError(f"tensor {tensor.name!r}: found {length} bytes of external data, expected {size} for shape "
                          f"{shape}")
-    held = path.stat().st_size
-    if offset < 0 or offset + length > held:
-        raise ModelError(f"tensor {tensor.name!r}: bytes {offset} to {offset + length} of {path.name}, "
-                         f"which has {held}")
-    if not size:
-        return np.zeros(shape, element.numpy)
-    stored = np.memmap(path, element.numpy.newbyteorder("<"), "r", offset, (math.prod(shape),))
+    try:
+        held = path.stat().st_size
+        if offset < 0 or offset + length > held:
+            raise ModelError(f"tensor {tensor.name!r}: bytes {offset} to {offset + length} of {path.name}, "
+                             f"which has {held}")
+        if not size:
+            return np.zeros(shape, element.numpy)
+        stored = np.memmap(path, element.numpy.newbyteorder("<"), "r", offset, (math.prod(shape),))
+    except OSError as error:
+        raise ModelError(f"tensor {tensor.name!r}: its external data can't be read, {path}: "
+                         f"{error.strerror or error}") from None
     return np.asarray(stored).astype(element.numpy, copy=False).reshape(shape)
 
 
