@@ -450,6 +450,14 @@ def _rnn(draw: Draw) -> Case:
     return [_type(element, shape) for shape in shapes], {"cell": cell, "reverse": draw(st.booleans())}
 
 
+def _rnn_gradient(draw: Draw) -> Case:
+    from ngraph_mxnet.ir import get_op
+
+    types, attrs = _rnn(draw)
+    results = get_op("rnn").infer(types, attrs)
+    return [*types, results[0], *results], attrs
+
+
 # ---- the table ------------------------------------------------------------------------------------------
 
 _LRN = {
@@ -548,6 +556,7 @@ _RECORDS = [
     Record("gru_cell", _cell(3)),
     # What a step rounds, the steps after it amplify.
     Record("rnn", _rnn, low=-0.6, high=0.6, tolerance=1e-4),
+    Record("rnn_gradient", _rnn_gradient, low=-0.6, high=0.6, tolerance=1e-4),
     Record("fused", _fused),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]

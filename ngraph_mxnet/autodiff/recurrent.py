@@ -1,11 +1,16 @@
-"""Adjoints of recurrent cells, from the gates computed anew."""
+"""Adjoints of recurrent layers, an op of their own, and of cells, from the gates computed anew."""
 
 from __future__ import annotations
 
-from ngraph_mxnet.autodiff.adjoints import Gradients, Reverse, adjoint, refuse
+from ngraph_mxnet.autodiff.adjoints import Gradients, Reverse, adjoint
 from ngraph_mxnet.autodiff.expression import Expression
 
-refuse("no op goes back through the time of a recurrent layer yet", "rnn")
+
+@adjoint("rnn")
+def _(at: Reverse) -> Gradients:
+    first, *others = at.operands
+    heads = [at.head_of(number) for number in range(len(at.results))]
+    return first.nodes("rnn_gradient", *others, at.result, *heads, **at.attrs)
 
 
 def _parts(x: Expression, count: int) -> list[Expression]:

@@ -100,6 +100,87 @@ def _gru(x, product, h):
     return (1 - z) * np.tanh(xn + _sigmoid(xr + pr) * pn) + z * h
 
 
+def _split(operands):
+    """Operands of `rnn_gradient`: those of the layer, the states, the head gradients."""
+    own = {7: 4, 9: 5, 10: 6}[len(operands)]
+    return operands[:own], operands[own], operands[own + 1:]
+
+
+def _gradient_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    rates = _work(results, (), attrs)
+    return {"simple": 3 * rates["simple"], "transcendental": rates["transcendental"]}
+
+
+@register_op("rnn_gradient", operands=(7, 10), attrs=rnn.schema, work=_gradient_work)
+def rnn_gradient(types, attrs):
+    """Operands of an `rnn`, its hidden states T[S, N, R], head gradients of its results -> gradients of the operands.
+
+    The gates are computed anew, each step's from the state before it; where a relu gives 0, nothing goes back.
+    """
+    lstm = attrs["cell"] == "lstm"
+    require(len(types) in ((9, 10) if lstm else (7,)), f"operands of {attrs['cell']}", len(types),
+            "9 or 10" if lstm else "7")
+    own, states, heads = _split(types)
+    results = rnn.infer(own, attrs)
+    common_element(types)
+    for position, (type_, result) in enumerate(zip((states, *heads), (results[0], *results), strict=True), len(own)):
+        require_shape(type_, result.shape, position=position)
+    return own
+
+
+@rnn_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    (x, weights, bias, h, *rest), states, (of_states, of_h, *of_rest) = _split(inputs)
+    cell, c, of_c = attrs["cell"], rest[0] if rest else None, of_rest[0] if rest else None
+    befores, cells = [], []
+    for t in range(len(x))[:: -1 if attrs["reverse"] else 1]:  # forth, for the cell states
+        product = h @ weights.T + bias
+        befores.append((t, h, c, product))
+        if cell == "lstm":
+            hidden, c = _lstm(x[t], product, c)
+            cells.append(hidden)
+        h = states[t]
+    of_x, of_weights, of_bias = np.empty_like(x), np.zeros_like(weights), np.zeros_like(bias)
+    of_projection = [np.zeros_like(projection) for projection in rest[1:]]
+    for t, h, c, product in befores[::-1]:
+        of_h, direct = of_h + of_states[t], 0
+        if of_projection:
+            of_projection[0] += of_h.T @ cells.pop()
+            of_h = of_h @ rest[1]
+        if cell == "lstm":
+            of_x[t], of_c = _lstm_back(x[t] + product, c, of_h, of_c)
+            of_product = of_x[t]
+        elif cell == "gru":
+            of_x[t], of_product, direct = _gru_back(x[t], product, h, of_h)
+        else:
+            of_product = of_x[t] = of_h * (states[t] > 0 if cell == "relu" else 1 - states[t] ** 2)
+        of_weights += of_product.T @ h
+        of_bias += of_product.sum(axis=0)
+        of_h = of_product @ weights + direct
+    return [of_x, of_weights, of_bias, of_h, *([] if of_c is None else [of_c]), *of_projection]
+
+
+def _lstm_back(gates, c, of_h, of_c):
+    """Gradients of the gates' sums and of the cell state before the step."""
+    i, f, g, o = np.split(gates, 4, axis=-1)
+    i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
+    after = np.tanh(f * c + i * g)
+    of_c = of_c + of_h * o * (1 - after**2)
+    parts = of_c * g * i * (1 - i), of_c * c * f * (1 - f), of_c * i * (1 - g**2), of_h * after * o * (1 - o)
+    return np.concatenate(parts, axis=-1), of_c * f
+
+
+def _gru_back(x, product, h, of_h):
+    """Gradients of both addends of the gates, and what goes to the hidden state before past them."""
+    (xr, xz, xn), (pr, pz, pn) = np.split(x, 3, axis=-1), np.split(product, 3, axis=-1)
+    r, z = _sigmoid(xr + pr), _sigmoid(xz + pz)
+    n = np.tanh(xn + r * pn)
+    of_n = of_h * (1 - z) * (1 - n**2)
+    of_r, of_z = of_n * pn * r * (1 - r), of_h * (h - n) * z * (1 - z)
+    return np.concatenate([of_r, of_z, of_n], axis=-1), np.concatenate([of_r, of_z, of_n * r], axis=-1), of_h * z
+
+
 def _cell_types(types, cell):
     require_domain(types, FLOAT)
     common_element(types)
