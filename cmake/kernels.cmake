@@ -15,6 +15,9 @@ function(add_kernel_objects result)
   ask_python("import sys, llvmlite, numba; print(sys.version, 'numba', numba.__version__, 'llvmlite', llvmlite.__version__)"
              KERNEL_COMPILER)
   file(CONFIGURE OUTPUT kernel_compiler.txt CONTENT "@KERNEL_COMPILER@\n" @ONLY)
+  # ninja compiles anew when a command changes; so Python's path, which does from one environment to the next, is not in it.
+  file(CONFIGURE OUTPUT compile_kernels.sh CONTENT [[exec "@Python_EXECUTABLE@" -m ngraph_mxnet.targets.cpu.aot "$@"
+]] @ONLY)
   # Python says which families there are and the files that each is made of; when one of these changes, or a module
   # comes or goes, it is asked again.
   execute_process(COMMAND "${Python_EXECUTABLE}" -m ngraph_mxnet.targets.cpu.aot --list OUTPUT_VARIABLE KERNEL_FAMILIES
@@ -42,7 +45,7 @@ function(add_kernel_objects result)
       endif()
       add_custom_command(
         OUTPUT "${object}"
-        COMMAND "${Python_EXECUTABLE}" -m ngraph_mxnet.targets.cpu.aot --isa ${isa} --family ${family} --output "${object}"
+        COMMAND sh "${CMAKE_CURRENT_BINARY_DIR}/compile_kernels.sh" --isa ${isa} --family ${family} --output "${object}"
         DEPENDS ${sources} "${CMAKE_CURRENT_BINARY_DIR}/kernel_compiler.txt"
         WORKING_DIRECTORY "${NGRAPH_ROOT}"
         COMMENT "Compiling the ${family} kernels for ${isa}"
