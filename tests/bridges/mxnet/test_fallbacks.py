@@ -217,6 +217,7 @@ def test_known_options_and_mxnets_own_are_taken():
     for options in ({"ngraph_threads": 1, "ngraph_codegen": False}, {"ngraph_backend": "interpreter"},
                     {"dedup_subgraph": True}):
         net.hybridize(backend="NGRAPH", **options)
+        mx.nd.waitall()  # for calls of tests before
         before = _core.op_calls()
         close(net(x), expected)
         mx.nd.waitall()
