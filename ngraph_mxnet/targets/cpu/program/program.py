@@ -51,7 +51,7 @@ class ProgramBuilder:
     """Those of the prepared buffer, in order."""
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
     _arena: list[Buffer] = field(default_factory=list)
-    _constants: dict[tuple[str, bytes], Buffer] = field(default_factory=dict)
+    _constants: dict[tuple[str, int, bytes], Buffer] = field(default_factory=dict)
     _seen: dict[int, tuple[np.ndarray, Buffer]] = field(default_factory=dict)
     """Arrays that never change, by identity."""
 
