@@ -5,6 +5,12 @@
 Each row is the best time of one layer within a chain of equal layers (C -> K -> C -> ...), with bias and ReLU,
 run by the executor. The chain's weights do not fit into cache together, as those of a network do not, and the
 three algorithms take turns.
+
+    python scripts/bench_convolutions.py --gradients [--threads 1] [--isa avx2] [--batch 16] [--only 3x3]
+
+Convolutions of ResNet-50 and MobileNet 1.0 with their two gradients: milliseconds, and the share of the peak that the
+same run measures. Data and head gradients come blocked, as in a network; what prepares weights counts. The sum over a
+network weighs each layer by how often the network has it.
 """
 
 from __future__ import annotations
@@ -12,14 +18,19 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from ngraph_mxnet import compile
-from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet import _core, compile
+from ngraph_mxnet.autodiff import differentiate
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
+from ngraph_mxnet.targets.cpu.machine.peak import measure_peak
 from ngraph_mxnet.targets.cpu.planning import algorithm
 
 NAMES = {0: "direct", 2: "F(2x2)", 4: "F(4x4)"}
@@ -69,6 +80,110 @@ LAYERS = (
 )
 
 
+@dataclass(frozen=True)
+class Training:
+    """A convolution that `network` has `count` times: padded to keep the image's size, but for the stride."""
+
+    network: str
+    count: int
+    inputs: int
+    outputs: int
+    size: int
+    kernel: int = 1
+    stride: int = 1
+    depthwise: bool = False
+
+    @property
+    def name(self) -> str:
+        """Kind, channels and size of the input."""
+        kind = f"{'depthwise ' * self.depthwise}{self.kernel}x{self.kernel}{f'/{self.stride}' * (self.stride > 1)}"
+        channels = self.inputs if self.depthwise else f"{self.inputs} to {self.outputs}"
+        return f"{kind}, {channels} @{self.size}"
+
+    def flops(self, batch: int) -> int:
+        """Of the convolution, and of each of its gradients."""
+        places = batch * (-(-self.size // self.stride)) ** 2
+        return 2 * places * self.outputs * self.kernel**2 * (1 if self.depthwise else self.inputs)
+
+    def graphs(self, batch: int) -> dict[str, Graph]:
+        """The convolution and its gradients, of operands that a scale and shift of their own writes."""
+        shape = self.outputs, 1 if self.depthwise else self.inputs, self.kernel, self.kernel
+        pads = (self.kernel // 2,) * 2
+        b = Builder()
+        x, w = b.parameter("x", (batch, self.inputs, self.size, self.size)), b.parameter("w", shape)
+        forward = b.results(b.convolution(x, w, strides=(self.stride,) * 2, pads_begin=pads, pads_end=pads,
+                                          groups=self.inputs if self.depthwise else 1))
+        found = {"forward": forward}
+        for name, wanted in (("by data", "x"), ("by weights", "w")):
+            joint = differentiate(forward, [wanted]).graph
+            del joint.results[0]
+            joint.remove_dead()
+            found[name] = joint
+        for graph in found.values():
+            _behind_producers(graph)
+        return found
+
+
+def _behind_producers(graph: Graph) -> None:
+    """The parameters of images become results of scale and shift, which are blocked as those of other layers are."""
+    b = Builder(graph)
+    made = {}
+    for value in [value for value in graph.parameters if value.name != "w"]:
+        if any(value in node.inputs for node in graph.nodes):
+            ones, zeros = (b.constant(np.full(value.shape[1], number, np.float32)) for number in (1, 0))
+            made[value] = b.scale_shift(value, ones, zeros)
+    for node in graph.nodes:
+        if node.op.name != "scale_shift":
+            node.inputs[:] = [made.get(value, value) for value in node.inputs]
+    graph.sort()
+
+
+TRAINING = (
+    Training("ResNet-50", 1, 3, 64, 224, 7, 2),
+    Training("ResNet-50", 1, 64, 64, 56),
+    Training("ResNet-50", 3, 64, 64, 56, 3),
+    Training("ResNet-50", 4, 64, 256, 56),
+    Training("ResNet-50", 2, 256, 64, 56),
+    Training("ResNet-50", 1, 256, 128, 56),
+    Training("ResNet-50", 1, 128, 128, 56, 3, 2),
+    Training("ResNet-50", 1, 256, 512, 56, 1, 2),
+    Training("ResNet-50", 4, 128, 512, 28),
+    Training("ResNet-50", 3, 512, 128, 28),
+    Training("ResNet-50", 3, 128, 128, 28, 3),
+    Training("ResNet-50", 1, 512, 256, 28),
+    Training("ResNet-50", 1, 256, 256, 28, 3, 2),
+    Training("ResNet-50", 1, 512, 1024, 28, 1, 2),
+    Training("ResNet-50", 6, 256, 1024, 14),
+    Training("ResNet-50", 5, 1024, 256, 14),
+    Training("ResNet-50", 5, 256, 256, 14, 3),
+    Training("ResNet-50", 1, 1024, 512, 14),
+    Training("ResNet-50", 1, 512, 512, 14, 3, 2),
+    Training("ResNet-50", 1, 1024, 2048, 14, 1, 2),
+    Training("ResNet-50", 3, 512, 2048, 7),
+    Training("ResNet-50", 2, 2048, 512, 7),
+    Training("ResNet-50", 2, 512, 512, 7, 3),
+    Training("MobileNet", 1, 3, 32, 224, 3, 2),
+    Training("MobileNet", 1, 32, 32, 112, 3, 1, True),
+    Training("MobileNet", 1, 32, 64, 112),
+    Training("MobileNet", 1, 64, 64, 112, 3, 2, True),
+    Training("MobileNet", 1, 64, 128, 56),
+    Training("MobileNet", 1, 128, 128, 56, 3, 1, True),
+    Training("MobileNet", 1, 128, 128, 56),
+    Training("MobileNet", 1, 128, 128, 56, 3, 2, True),
+    Training("MobileNet", 1, 128, 256, 28),
+    Training("MobileNet", 1, 256, 256, 28, 3, 1, True),
+    Training("MobileNet", 1, 256, 256, 28),
+    Training("MobileNet", 1, 256, 256, 28, 3, 2, True),
+    Training("MobileNet", 1, 256, 512, 14),
+    Training("MobileNet", 5, 512, 512, 14, 3, 1, True),
+    Training("MobileNet", 5, 512, 512, 14),
+    Training("MobileNet", 1, 512, 512, 14, 3, 2, True),
+    Training("MobileNet", 1, 512, 1024, 7),
+    Training("MobileNet", 1, 1024, 1024, 7, 3, 1, True),
+    Training("MobileNet", 1, 1024, 1024, 7),
+)
+
+
 def chain_length(layer: Layer) -> int:
     """Layers in a chain; even, so that the result has the input's channels."""
     wanted = -(-_WEIGHTS // (layer.inputs * layer.outputs * 9 * 4))
@@ -114,16 +229,67 @@ def measure(layer: Layer, batch: int, threads: int, repeats: int) -> dict[int, f
     return best
 
 
+def milliseconds(graph: Graph, threads: int, repeats: int, *, images: bool) -> float:
+    """The least time of the instructions behind the producers, each on the whole team. A result that is `images` stays
+    blocked. NaN if the backend does not run the graph."""
+    try:
+        exe = compile(graph, "CPU", threads=threads)
+    except UnsupportedError:
+        return float("nan")
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(port.type.shape, dtype=np.float32) for port in exe.inputs]
+    outs = [np.empty(port.type.shape, np.float32) for port in exe.outputs]
+    ordered = sorted(exe.main.instructions, key=lambda instruction: instruction.level)
+    ends = {"from_blocked"} if images else set()
+    counts = ["scale_shift" not in instruction.origin and instruction.name not in ends for instruction in ordered]
+    best = [float("inf")] * len(ordered)
+    for _ in range(repeats):
+        rows = exe.native.profile(arrays, outs)
+        if [name for name, _ in rows] != [instruction.kernel for instruction in ordered]:
+            raise RuntimeError(f"the profile has {[name for name, _ in rows]}, the Program {list(map(str, ordered))}")
+        best = [min(least, seconds) for least, (_, seconds) in zip(best, rows, strict=True)]
+    return 1e3 * sum(seconds for seconds, counted in zip(best, counts, strict=True) if counted)
+
+
+def gradients(isa: str, batch: int, threads: int, repeats: int, only: Sequence[str]) -> None:
+    """Prints a Markdown table: a row for each layer whose name has one of the texts of `only`, and each network."""
+    peak = measure_peak(choose_isa(_core.cpu_features(), isa), threads).gflops
+    print(f"{isa}, {threads} thread(s), batch {batch}, peak {peak:.0f} GFLOP/s; milliseconds (percent of peak)\n")
+    print("| layer | forward | by data | by weights |\n|---|---|---|---|")
+    sums: dict[str, list[float]] = {}
+    for layer in TRAINING:
+        if only and not any(text in layer.name for text in only):
+            continue
+        floor = layer.flops(batch) / peak / 1e6
+        times = [milliseconds(graph, threads, repeats, images=name != "by weights")
+                 for name, graph in layer.graphs(batch).items()]
+        print(f"| {layer.name} | {' | '.join(_share(each, floor) for each in times)} |", flush=True)
+        row = sums.setdefault(layer.network, [0.0] * (1 + len(times)))
+        row[:] = [total + layer.count * each for total, each in zip(row, (floor, *times), strict=True)]
+    for network, (floor, *times) in sums.items():
+        print(f"| {network} | {' | '.join(_share(each, floor) for each in times)} |")
+
+
+def _share(taken: float, floor: float) -> str:
+    return f"{taken:.2f} ({100 * floor / taken:.0f})" if taken == taken else "none"
+
+
 def main() -> None:
     """Prints one row of a Markdown table per layer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--isa", default="auto")
-    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--batch", type=int, help="1 by default, 16 for gradients")
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--layer", action="append", help="C,K,size in place of the list")
+    parser.add_argument("--gradients", action="store_true")
+    parser.add_argument("--only", action="append", default=[], help="a text in the names of layers to take")
     options = parser.parse_args()
     os.environ["NGRAPH_CPU_ISA"] = options.isa
+    options.batch = options.batch or (16 if options.gradients else 1)
+    if options.gradients:
+        gradients(options.isa, options.batch, options.threads, options.repeats, options.only)
+        return
     layers = [Layer("", *map(int, text.split(","))) for text in options.layer or ()] or LAYERS
     print(f"{options.isa}, {options.threads} thread(s), batch {options.batch}; microseconds\n")
     print("| layer | direct | F(2x2) | F(4x4) | F(2x2) gains | F(4x4) gains |\n|---|---|---|---|---|---|")

@@ -265,6 +265,11 @@ def _weight_gradient(draw: Draw) -> Case:
     from ngraph_mxnet.ir import get_op
 
     (data, weights), attrs = _convolution(draw, FLOATS)
+    if draw(st.booleans()):  # blocks of channels, whole and not, and depthwise
+        channels, outputs = (_pick(draw, 16, 17, 32, 64) for _ in range(2))
+        attrs["groups"], outputs = (channels, channels) if draw(st.booleans()) else (1, outputs)
+        data = data.with_shape((data.shape[0], channels, *data.shape[2:]))
+        weights = data.with_shape((outputs, channels // attrs["groups"], *weights.shape[2:]))
     convolution = get_op("convolution")
     (head,) = convolution.infer([data, weights], convolution.complete([data], convolution.check_attrs(attrs)))
     return [data, head], {**attrs, "kernel": weights.shape[2:]}

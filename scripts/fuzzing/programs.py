@@ -108,7 +108,19 @@ def sequences() -> Graph:
     return b.results(*found, b.layer_norm(q, vector, vector), b.softmax(k, axis=2))
 
 
-GRAPHS: tuple[Callable[[], Graph], ...] = (convolutions, batches, depthwise, winograd, images, positions, sequences)
+def gradients() -> Graph:
+    """By the weights of a convolution, of a depthwise one and of a stem."""
+    b = Builder()
+    x, head, picture = (b.parameter(name, (1, channels, 5, 4)) for name, channels in (
+        ("x", 17), ("head", 17), ("picture", 3)))
+    taps = {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}
+    return b.results(b.convolution_weight_gradient(x, head, kernel=(1, 2), pads_end=(0, 1)),
+                     b.convolution_weight_gradient(x, head, **taps, groups=17),
+                     b.convolution_weight_gradient(picture, head, **taps))
+
+
+GRAPHS: tuple[Callable[[], Graph], ...] = (convolutions, batches, depthwise, winograd, images, positions, sequences,
+                                           gradients)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ngraph_mxnet.targets.cpu.lower import (  # noqa: F401
     recurrent,
     reduction,
     spatial,
+    weight_gradient,
 )
 from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, Settings
 

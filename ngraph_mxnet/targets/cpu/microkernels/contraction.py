@@ -28,6 +28,7 @@ from ngraph_mxnet.targets.cpu.microkernels.peak import build_peak
 from ngraph_mxnet.targets.cpu.microkernels.tables import PIXEL_TENSORS
 from ngraph_mxnet.targets.cpu.microkernels.tile import TileValues, emit_tile, prefetch_bytes
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Variant, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient import build_weight_gradients
 
 __all__ = ["build_module"]
 
@@ -43,6 +44,7 @@ def build_module(isa: Isa, *, native_bf16: bool) -> ir.Module:
     for variant in variants(isa):
         _build_kernel(module, variant, isa, native_bf16)
     build_depthwise(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
+    build_weight_gradients(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
     build_peak(module, isa, _MULTIPLY_ADD[isa])
     return module
 

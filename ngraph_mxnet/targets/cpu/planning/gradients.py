@@ -1,4 +1,4 @@
-"""Gradient ops that have no kernel of their own yet, as ops that have one."""
+"""Gradient ops without a kernel of their own, as ops that have one."""
 
 from __future__ import annotations
 
@@ -26,8 +26,31 @@ def becomes_others(node: Node) -> bool:
     return node.op.name in GRADIENTS and node.inputs[0].type.element in GRADIENTS[node.op.name][1]
 
 
+def without_kernel(node: Node) -> str | None:
+    """Why a weight gradient is made of other ops; None if kernels compute it."""
+    (data, head), attrs, name = node.inputs, node.attrs, node.op.name
+    groups, channels = attrs["groups"], data.shape[1]
+    if data.type.element is not f32:
+        return f"{name} of {data.type.element} has no CPU kernel, only of f32"
+    if data.type.rank > 4:
+        return f"{name} over more than two spatial axes has no CPU kernel"
+    if data.type.size == 0 or head.type.size == 0:
+        return f"{name} over no elements has no CPU kernel"
+    if any(step > 1 for step in attrs["data_dilations"]):
+        return f"{name} with data_dilations={list(attrs['data_dilations'])} has no CPU kernel"
+    if groups == 1:
+        return None
+    if not groups == channels == head.shape[1]:
+        return f"{name} of {groups} groups for {channels} and {head.shape[1]} channels has no CPU kernel"
+    if (attrs["kernel"], attrs["dilations"]) != ((3, 3), (1, 1)):
+        return f"{name} of depthwise kernels has a CPU kernel only for 3x3 without dilation"
+    return None
+
+
 def _weight_gradient(node: Node, rw: Rewriter) -> Answer:
     """For each tap of the kernel the product of the head gradient with the data that the tap meets."""
+    if without_kernel(node) is None:
+        return None
     (data, head), attrs = node.inputs, node.attrs
     groups, kernel, rank = attrs["groups"], attrs["kernel"], data.type.rank
     sizes = head.type.shape[2:]

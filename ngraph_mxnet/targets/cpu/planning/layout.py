@@ -29,6 +29,9 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
         if node.op.kind == "convolution":
             data = node.inputs[0]
             halo[data] = halo.get(data, Halo()).cover(convolution_halo(node))
+        if node.op.name == "convolution_weight_gradient":
+            data = node.inputs[0]
+            halo[data] = halo.get(data, Halo()).cover(gradient_halo(node))
         if is_blocked_concat(node):
             first = 0
             for operand in node.inputs:
@@ -65,6 +68,11 @@ def convolution_halo(node: Node) -> Halo:
     phases = phases_of(node)
     if phases:
         return phases.halo
+    return gradient_halo(node)
+
+
+def gradient_halo(node: Node) -> Halo:
+    """What a weight gradient wants around its data: the convolution's padding."""
     begin, end = (0, *node.attrs["pads_begin"])[-2:], (0, *node.attrs["pads_end"])[-2:]
     return Halo(begin[0], end[0], begin[1], end[1])
 

@@ -1,0 +1,167 @@
+"""The gradient of a convolution by its weights, on kernels of its own: how its sums are cut, and where they read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENT, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.params import Params
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.weight_gradient import GATHER_WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.planning.gradients import without_kernel
+from ngraph_mxnet.targets.cpu.planning.layout import gradient_halo
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, plain_view, spatial
+
+_CHUNK_PIXELS = 128
+"""Of a chunk, about: 8 KB a block. Two blocks of the head gradient stay in L1 with one of the data."""
+_MOST_BLOCKS = 8
+"""Of a task: what it reads of a chunk stays in L2 while each block of one side meets each of the other."""
+_SUMS = 128 * 1024
+"""Bytes of a task's sums, which stay in L2 too."""
+_LEAST_TASKS = 32
+"""Below so many, the pixels are cut into copies: a number that does not depend on the threads, as the sums do not."""
+_COPIES_SHARE = 4
+"""All copies together take at most the bytes of both operands by this."""
+_PIXEL = 4 * BLOCK
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The data as a kernel reads it, and what its sums are.
+
+    `first` is where the first tap begins. `lanes` are the channels of a block times the taps that follow them in
+    memory, of which `taps` are the others.
+    """
+
+    view: View
+    plane: Plane
+    first: int
+    block_stride: int
+    blocks: int
+    lanes: int
+    last_lanes: int
+    inner: int
+    taps: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Chunks and copies; see `microkernels/weight_gradient_params.py`. Of rows without gaps an image may be one."""
+
+    images: int
+    height: int
+    width: int
+    image_chunk: int
+    row_chunk: int
+    data_group: int
+    head_group: int
+    copies: int
+    copy_chunks: int
+
+    @staticmethod
+    def of(head: BlockedView, source: _Source, strides: tuple[int, int], size: int) -> _Cut:
+        """`size`: bytes of both operands."""
+        images, height, width = head.images, head.height, head.width
+        gaps = head.row != width * BLOCK or strides[0] * source.plane.row != width * strides[1] * source.plane.pixel
+        if not gaps and height * width <= _CHUNK_PIXELS:
+            height, width = 1, height * width
+        rows = max(1, min(height, _CHUNK_PIXELS // width))
+        rows = _even(height, rows)
+        together = max(1, min(images, _CHUNK_PIXELS // (height * width))) if rows == height else 1
+        pair = prod(source.taps) * source.lanes * _PIXEL
+        if source.inner == 1:
+            head_group = data_group = 1
+        else:
+            head_group = _even(head.blocks, _MOST_BLOCKS)
+            data_group = _even(source.blocks, max(1, min(_MOST_BLOCKS, _SUMS // (head_group * pair))))
+        tasks = -(-head.blocks // head_group) * -(-source.blocks // data_group)
+        chunks = -(-images // together) * -(-height // rows)
+        most = size // _COPIES_SHARE // (head.blocks * source.blocks * pair)
+        copy_chunks = -(-chunks // max(1, min(chunks, most, -(-_LEAST_TASKS // tasks))))
+        return _Cut(images, height, width, together, rows, data_group, head_group, -(-chunks // copy_chunks),
+                    copy_chunks)
+
+
+def _even(count: int, most: int) -> int:
+    """The size of parts that differ little, none above `most`."""
+    return -(-count // -(-count // most))
+
+
+@lowers("convolution_weight_gradient", check=without_kernel)
+def weight_gradient(ctx: Lowering, node: Node) -> None:
+    """2-D, and 1-D as rows of height 1; groups are 1, or 3x3 depthwise."""
+    data, head_value = node.inputs
+    strides, dilations = _pair(node, "strides"), _pair(node, "dilations")
+    depthwise, head = node.attrs["groups"] > 1, ctx.blocked(head_value)
+    few = data.shape[1] < BLOCK and dilations[1] == 1 and not depthwise and not ctx.has_blocked(data)
+    source = _packed_pixels(ctx, node) if few else _blocked_source(ctx, node)
+    cut = _Cut.of(head, source, strides, data.type.bytes + head_value.type.bytes)
+    numbers = {
+        **{name: getattr(cut, name) for name in "copies copy_chunks images height width image_chunk row_chunk".split()},
+        "first": source.first, "data_image": source.plane.image, "data_block": source.block_stride,
+        "data_row": strides[0] * source.plane.row, "data_pixel": strides[1] * source.plane.pixel,
+        "head_image": byte_plane(head).image, "head_block": block_bytes(head), "head_row": byte_plane(head).row,
+        "tap_row": dilations[0] * source.plane.row,
+    }
+    sums = cut.copies * head.blocks * source.blocks * prod(source.taps) * source.lanes * BLOCK
+    made = ctx.new_plain(TensorType(f32, (sums,)))
+    if depthwise:
+        kernel, params = "weight_gradient_depthwise", DEPTHWISE_GRADIENT(**numbers, blocks=head.blocks)
+    else:
+        kernel, params = "weight_gradient", WEIGHT_GRADIENT(
+            **numbers, data_blocks=source.blocks, head_blocks=head.blocks, data_group=cut.data_group,
+            head_group=cut.head_group, **by_name("taps_h taps_w", source.taps), lanes=source.lanes,
+            last_lanes=source.last_lanes, tap_column=dilations[1] * source.plane.pixel)
+    ctx.emit(kernel, params, data=source.view, head=head, sums=made,
+             operations=2 * head_value.type.size * prod(node.output.type.shape[1:]),
+             bytes=data.type.bytes + head_value.type.bytes + made.type.bytes)
+    out = ctx.new_plain(node.output.type)
+    ctx.emit("gather_weight_gradient", _gather(node, cut, head, source), sums=made, output=out, exact=True)
+    ctx.set_plain(node.output, out)
+
+
+def _gather(node: Node, cut: _Cut, head: BlockedView, source: _Source) -> Params:
+    return GATHER_WEIGHT_GRADIENT(
+        copies=cut.copies, head_blocks=head.blocks, data_blocks=source.blocks, taps=prod(source.taps),
+        lanes=source.lanes, inner=source.inner, outputs=node.output.shape[0], channels=node.output.shape[1])
+
+
+def _blocked_source(ctx: Lowering, node: Node) -> _Source:
+    data, pads = ctx.blocked(node.inputs[0]), gradient_halo(node)
+    channels = node.output.shape[1]
+    lanes = min(channels, BLOCK)  # of a depthwise convolution each channel has one
+    blocks = -(-channels // BLOCK)
+    plane = byte_plane(data)
+    return _Source(data, plane, -(pads.top * plane.row + pads.left * plane.pixel), block_bytes(data), blocks, lanes,
+                   channels - (blocks - 1) * lanes, lanes, _pair(node, "kernel"))
+
+
+def _packed_pixels(ctx: Lowering, node: Node) -> _Source:
+    """Few channels (the stem): a copy inside a zero border, in which the channels of the taps of a row are neighbours.
+
+    See `_plain_input` of convolutions for the border.
+    """
+    value, halo, (rows, columns) = node.inputs[0], gradient_halo(node), _pair(node, "kernel")
+    source = ctx.contiguous(value)
+    (images, channels), (height, width) = value.shape[:2], spatial(value.shape)
+    pitch = width + halo.left + halo.right
+    image = (height + halo.top + halo.bottom) * pitch * channels
+    type_ = TensorType(f32, (images * image,))
+    border = plain_view(type_, ctx.builder.arena(type_.bytes, ("pixels", value.shape, halo)))
+    shape, strides = (images, height, width, channels), (image, pitch * channels, channels, 1)
+    inside = PlainView(TensorType(f32, shape), border.buffer, (halo.top * pitch + halo.left) * channels * 4,
+                       border.writers, strides)
+    ctx.strided("copy_4", shape, [(source, (channels * height * width, width, 1, height * width))], (inside, strides))
+    return _Source(border, Plane(pitch * channels * 4, channels * 4, image * 4), 0, 0, 1, columns * channels,
+                   columns * channels, channels, (rows, 1))
+
+
+def _pair(node: Node, name: str) -> tuple[int, int]:
+    """An attribute in two dimensions."""
+    return (1, *node.attrs[name])[-2:]

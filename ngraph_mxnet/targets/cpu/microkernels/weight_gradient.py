@@ -1,0 +1,289 @@
+"""IR of the weight gradient kernels, which `weight_gradient_params.py` describes.
+
+`ng_weight_gradient__<isa>` keeps a tile of sums in registers: some input channels by one or two blocks of output
+channels, of one tap. For each pixel it loads the head gradient's blocks and multiplies them with each channel's number
+in all lanes. A tap is nothing but another place to begin in the data, so that all kernels, strides and dilations run
+the same loop.
+
+`ng_weight_gradient_depthwise__<isa>` keeps the nine taps' sums of a register of channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from ngraph_mxnet.targets.cpu.microkernels.emit import F32, I1, I64, PTR, Emitter
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import (
+    DEPTHWISE_GRADIENT,
+    TAPS,
+    WEIGHT_GRADIENT,
+    gradient_symbol,
+)
+from ngraph_mxnet.targets.cpu.params.record import Kernels
+
+__all__ = ["build_weight_gradients"]
+
+_PIXEL = 64
+"""Bytes of a block's pixel."""
+_TILES: dict[Isa, tuple[int, int]] = {"avx512": (8, 2), "avx2": (6, 1), "baseline": (3, 1)}
+"""Input channels and output blocks of a tile: 16 sums of 32 registers, 12 of 16."""
+
+Body = Callable[[Sequence[ir.Value]], Sequence[ir.Value]]
+
+
+def build_weight_gradients(module: ir.Module, isa: Isa, vectors: int, multiply_add: str) -> None:
+    """Add the kernels to `module`; a block of 16 channels is `vectors` registers."""
+    _Dense(module, isa, WEIGHT_GRADIENT, multiply_add, lanes=16).build()
+    _Depthwise(module, isa, DEPTHWISE_GRADIENT, multiply_add, lanes=16 // vectors).build()
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Pointers to its first pixel of the first block, how much there is of it, and whether no chunk came before."""
+
+    data: ir.Value
+    head: ir.Value
+    images: ir.Value
+    rows: ir.Value
+    is_first: ir.Value
+
+
+class _Kernel:
+    """The loops over tasks, chunks and pixels."""
+
+    def __init__(self, module: ir.Module, isa: Isa, record: Kernels, multiply_add: str, lanes: int) -> None:
+        signature = ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64, I64])
+        (name,) = record.element_bytes
+        function = ir.Function(module, signature, name=gradient_symbol(name, isa))
+        function.attributes.add("nounwind")
+        self.isa = isa
+        self.e = e = Emitter(function, multiply_add, lanes=lanes)
+        tensors, ints = function.args[:2]
+        self.n = {name: e.load(e.at(ints, 8 * i), I64, 8) for i, name in enumerate(record.ints)}
+        self.data, self.head, self.sums = (e.load(e.at(tensors, 8 * i), PTR, 8) for i in range(3))
+
+    def build(self) -> None:
+        n, b = self.n, self.e.builder
+        self.row_chunks = self.ceiling(n["height"], n["row_chunk"])
+        self.chunks = b.mul(self.row_chunks, self.ceiling(n["images"], n["image_chunk"]))
+        begin, end = self.e.function.args[3:]
+        self.loop(begin, end, self.task)
+        b.ret_void()
+
+    def task(self, number: ir.Value) -> None:
+        """Everything that belongs to a task; `each_chunk` calls back for its chunks."""
+        raise NotImplementedError
+
+    def each_chunk(self, copy: ir.Value, body: Callable[[_Chunk], None]) -> None:
+        n, b, e = self.n, self.e.builder, self.e
+        first = b.mul(copy, n["copy_chunks"])
+        stop = self.least(b.add(first, n["copy_chunks"]), self.chunks)
+
+        def chunk(number: ir.Value) -> None:
+            image = b.mul(b.udiv(number, self.row_chunks), n["image_chunk"])
+            row = b.mul(b.urem(number, self.row_chunks), n["row_chunk"])
+            data, head = (e.at(e.at(start, b.mul(image, n[f"{name}_image"])), b.mul(row, n[f"{name}_row"]))
+                          for name, start in (("data", e.at(self.data, n["first"])), ("head", self.head)))
+            body(_Chunk(data, head, self.least(n["image_chunk"], b.sub(n["images"], image)),
+                        self.least(n["row_chunk"], b.sub(n["height"], row)), b.icmp_signed("==", number, first)))
+
+        self.loop(first, stop, chunk)
+
+    def each_pixel(self, chunk: _Chunk, sums: Sequence[ir.Value], body: Body) -> Sequence[ir.Value]:
+        """The sums after `body(data, head, *sums)` for each pixel of the chunk."""
+        n, e = self.n, self.e
+
+        def pixel(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            return [e.at(values[0], n["data_pixel"]), e.at(values[1], _PIXEL), *body(values)]
+
+        def row(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            after = self.repeat(n["width"], values, pixel)
+            return [e.at(values[0], n["data_row"]), e.at(values[1], n["head_row"]), *after[2:]]
+
+        def image(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            after = self.repeat(chunk.rows, values, row)
+            return [e.at(values[0], n["data_image"]), e.at(values[1], n["head_image"]), *after[2:]]
+
+        return self.repeat(chunk.images, [chunk.data, chunk.head, *sums], image)[2:]
+
+    def add(self, chunk: _Chunk, sums: Sequence[ir.Value], places: Sequence[ir.Value]) -> None:
+        """Add the sums to those of the chunks before."""
+        b, e = self.e.builder, self.e
+        later = b.xor(chunk.is_first, ir.Constant(I1, 1))
+        total = e.when(later, sums, lambda: [b.fadd(value, e.load(place, e.vector))
+                                             for value, place in zip(sums, places, strict=True)])
+        for value, place in zip(total, places, strict=True):
+            b.store(value, place, align=4)
+
+    # ---- loops and numbers ------------------------------------------------------------------------------
+
+    def repeat(self, count: ir.Value, values: Sequence[ir.Value], body: Body) -> Sequence[ir.Value]:
+        """`values = body(values)`, `count` times, at least once."""
+        b = self.e.builder
+        before, inside, after = b.block, self.e.block("repeat"), self.e.block("repeated")
+        b.branch(inside)
+        b.position_at_end(inside)
+        left, *carried = [b.phi(value.type) for value in (count, *values)]
+        results = [b.sub(left, _int(1)), *body(carried)]
+        for phi, start, later in zip((left, *carried), (count, *values), results, strict=True):
+            phi.add_incoming(start, before)
+            phi.add_incoming(later, b.block)
+        b.cbranch(b.icmp_signed(">", results[0], _int(0)), inside, after)
+        b.position_at_end(after)
+        return results[1:]
+
+    def loop(self, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None], step: int = 1) -> None:
+        """`body(number)` for the numbers from `begin` on, below `end`."""
+        b = self.e.builder
+        before, head, inside, after = b.block, *(self.e.block(name) for name in ("head", "body", "after"))
+        b.branch(head)
+        b.position_at_end(head)
+        number = b.phi(I64)
+        number.add_incoming(begin, before)
+        b.cbranch(b.icmp_signed("<", number, end), inside, after)
+        b.position_at_end(inside)
+        body(number)
+        number.add_incoming(b.add(number, _int(step)), b.block)
+        b.branch(head)
+        b.position_at_end(after)
+
+    def ceiling(self, count: ir.Value, size: ir.Value) -> ir.Value:
+        b = self.e.builder
+        return b.udiv(b.add(count, b.sub(size, _int(1))), size)
+
+    def least(self, one: ir.Value, other: ir.Value) -> ir.Value:
+        return self.e.builder.select(self.e.builder.icmp_signed("<", one, other), one, other)
+
+
+class _Dense(_Kernel):
+    """All pairs of an input channel and an output channel."""
+
+    def task(self, number: ir.Value) -> None:
+        n, b = self.n, self.e.builder
+        groups = {name: self.ceiling(n[f"{name}_blocks"], n[f"{name}_group"]) for name in ("data", "head")}
+        rest = b.udiv(number, groups["data"])
+        copy = b.udiv(rest, groups["head"])
+        ranges = []
+        for name, digit in (("head", b.urem(rest, groups["head"])), ("data", b.urem(number, groups["data"]))):
+            first = b.mul(digit, n[f"{name}_group"])
+            ranges.append((first, self.least(b.add(first, n[f"{name}_group"]), n[f"{name}_blocks"])))
+        taps = b.mul(n["taps_h"], n["taps_w"])
+        tap_bytes = b.mul(n["lanes"], _int(_PIXEL))
+        block_bytes = b.mul(taps, tap_bytes)
+        head_bytes = b.mul(block_bytes, n["data_blocks"])
+        sums = self.e.at(self.sums, b.mul(copy, b.mul(head_bytes, n["head_blocks"])))
+        wide = _TILES[self.isa][1]
+
+        def chunk(part: _Chunk) -> None:
+            def heads(block: ir.Value) -> None:
+                head = self.e.at(part.head, b.mul(block, n["head_block"]))
+                target = self.e.at(sums, b.mul(block, head_bytes))
+                left = b.sub(ranges[0][1], block)
+
+                def datas(other: ir.Value) -> None:
+                    data = self.e.at(part.data, b.mul(other, n["data_block"]))
+                    is_last = b.icmp_signed("==", b.add(other, _int(1)), n["data_blocks"])
+                    lanes = b.select(is_last, n["last_lanes"], n["lanes"])
+                    inner = self.e.at(target, b.mul(other, block_bytes))
+
+                    def tap(tap: ir.Value) -> None:
+                        place = b.add(b.mul(b.udiv(tap, n["taps_w"]), n["tap_row"]),
+                                      b.mul(b.urem(tap, n["taps_w"]), n["tap_column"]))
+                        here = _Chunk(self.e.at(data, place), head, part.images, part.rows, part.is_first)
+                        self.tiles(here, lanes, left, self.e.at(inner, b.mul(tap, tap_bytes)), head_bytes)
+
+                    self.loop(_int(0), taps, tap)
+
+                self.loop(*ranges[1], datas)
+
+            self.loop(*ranges[0], heads, wide)
+
+        self.each_chunk(copy, chunk)
+
+    def tiles(self, chunk: _Chunk, lanes: ir.Value, blocks: ir.Value, sums: ir.Value, head_bytes: ir.Value) -> None:
+        """The lanes of a block, in tiles whose sizes differ by at most one, by as many output blocks as there are."""
+        e, b = self.e, self.e.builder
+        most, wide = _TILES[self.isa]
+        parts = self.ceiling(lanes, _int(most))
+        size, larger = b.udiv(lanes, parts), b.urem(lanes, parts)
+
+        def part(number: ir.Value) -> None:
+            first = b.add(b.mul(number, size), self.least(number, larger))
+            count = b.add(size, b.zext(b.icmp_signed("<", number, larger), I64))
+            here = _Chunk(e.at(chunk.data, b.mul(first, _int(4))), chunk.head, chunk.images, chunk.rows,
+                          chunk.is_first)
+            target = e.at(sums, b.mul(first, _int(_PIXEL)))
+            done = e.block("tile_done")
+            invalid = e.block("no_such_tile")
+            case = b.mul(count, _int(wide))
+            if wide > 1:
+                case = b.add(case, b.zext(b.icmp_signed(">=", blocks, _int(wide)), I64))
+            switch = b.switch(case, invalid)
+            for channels in range(1, most + 1):
+                for present in sorted({1, wide}):
+                    block = e.block(f"tile{channels}x{present}")
+                    switch.add_case(_int(channels * wide + (present > 1)), block)
+                    b.position_at_end(block)
+                    self.tile(here, channels, present, target, head_bytes)
+                    b.branch(done)
+            b.position_at_end(invalid)
+            b.unreachable()
+            b.position_at_end(done)
+
+        self.loop(_int(0), parts, part)
+
+    def tile(self, chunk: _Chunk, channels: int, blocks: int, target: ir.Value, head_bytes: ir.Value) -> None:
+        e = self.e
+        between = self.n["head_block"]
+
+        def pixel(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
+            data, head, *sums = values
+            vectors = [e.load(e.at(head, between) if block else head, e.vector) for block in range(blocks)]
+            results = []
+            for channel in range(channels):
+                number = e.splat(e.load(e.at(data, 4 * channel), F32))
+                for block, vector in enumerate(vectors):
+                    results.append(e.multiply_add(number, vector, sums[channel * blocks + block]))
+            return results
+
+        sums = self.each_pixel(chunk, [ir.Constant(e.vector, None)] * (channels * blocks), pixel)
+        places = [e.at(e.at(target, head_bytes) if block else target, channel * _PIXEL)
+                  for channel in range(channels) for block in range(blocks)]
+        self.add(chunk, sums, places)
+
+
+class _Depthwise(_Kernel):
+    """Each channel with itself."""
+
+    def task(self, number: ir.Value) -> None:
+        n, b, e = self.n, self.e.builder, self.e
+        copy, block = b.udiv(number, n["blocks"]), b.urem(number, n["blocks"])
+        target = e.at(self.sums, b.mul(number, _int(TAPS * TAPS * _PIXEL)))
+        data, head = b.mul(block, n["data_block"]), b.mul(block, n["head_block"])
+
+        def chunk(part: _Chunk) -> None:
+            for shift in range(0, _PIXEL, 4 * e.vector.count):
+                here = _Chunk(e.at(e.at(part.data, data), shift), e.at(e.at(part.head, head), shift), part.images,
+                              part.rows, part.is_first)
+                sums = self.each_pixel(here, [ir.Constant(e.vector, None)] * TAPS**2, self.pixel)
+                self.add(here, sums, [e.at(target, tap * _PIXEL + shift) for tap in range(TAPS**2)])
+
+        self.each_chunk(copy, chunk)
+
+    def pixel(self, values: Sequence[ir.Value]) -> Sequence[ir.Value]:
+        e = self.e
+        data, head, *sums = values
+        vector = e.load(head, e.vector)
+        rows = [data]
+        while len(rows) < TAPS:
+            rows.append(e.at(rows[-1], self.n["tap_row"]))
+        met = [e.load(e.at(row, column * _PIXEL), e.vector) for row in rows for column in range(TAPS)]
+        return [e.multiply_add(value, vector, total) for value, total in zip(met, sums, strict=True)]
+
+
+def _int(value: int) -> ir.Constant:
+    return ir.Constant(I64, value)

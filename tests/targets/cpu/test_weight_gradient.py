@@ -1,0 +1,181 @@
+"""Weight gradients: the kernels by themselves on every instruction set, and whole nodes against the interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernel_library import SEEDS, SPLITS, Blocked, aligned, close, every_isa, images, run
+
+from ngraph_mxnet import compile
+from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENT, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.params.weight_gradient import GATHER_WEIGHT_GRADIENT
+
+SIZES = st.integers(1, 9)
+CHANNELS = st.sampled_from([1, 3, 8, 16, 17, 32, 40, 64])
+
+
+def reference(padded: np.ndarray, head: np.ndarray, kernel: tuple[int, int], strides: tuple[int, int],
+              dilations: tuple[int, int]) -> np.ndarray:
+    """[O, C, KH, KW] in float64, of data that have their padding."""
+    height, width = head.shape[2:]
+    result = np.zeros((head.shape[1], padded.shape[1], *kernel))
+    for i, j in np.ndindex(*kernel):
+        met = padded[:, :, i * dilations[0]:, j * dilations[1]:][:, :, ::strides[0], ::strides[1]]
+        result[:, :, i, j] = np.einsum("nohw,nchw->oc", head.astype(np.float64),
+                                       met[:, :, :height, :width].astype(np.float64))
+    return result
+
+
+def gathered(isa: str, sums: np.ndarray, splits: list[int], **numbers: int) -> np.ndarray:
+    out = np.full((numbers["outputs"], numbers["channels"], numbers["taps"]), np.nan, np.float32)
+    run(isa, "gather_weight_gradient", [sums, out], GATHER_WEIGHT_GRADIENT(**numbers), (), splits)
+    return out
+
+
+def cuts(n: int, height: int, image_chunk: int, row_chunk: int, copies: int) -> dict[str, int]:
+    chunks = -(-n // image_chunk) * -(-height // row_chunk)
+    copy_chunks = -(-chunks // copies)
+    return {"copies": -(-chunks // copy_chunks), "copy_chunks": copy_chunks, "images": n, "height": height,
+            "image_chunk": image_chunk, "row_chunk": row_chunk}
+
+
+def operands(seed: int, n: int, c: int, o: int, size: tuple[int, int], kernel: tuple[int, int],
+             strides: tuple[int, int], dilations: tuple[int, int]) -> tuple[Blocked, np.ndarray, Blocked, np.ndarray]:
+    """Data inside a halo of zeros and NaN, padded by 1; the head gradient inside one of NaN."""
+    each = zip(size, strides, kernel, dilations, strict=True)
+    h, w = (max((count - 1) * stride + (taps - 1) * step - 1, 1) for count, stride, taps, step in each)
+    x, head = images(seed, n, c, h, w), images(seed + 1, n, o, *size)
+    source, gradient = Blocked(n, c, h, w, halo=(2, 3)), Blocked(n, o, *size, halo=(1, 2))
+    source.whole[:, :, 1 : 3 + h, 2 : 4 + w] = 0
+    source.fill(x)
+    gradient.fill(head)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    return source, padded, gradient, head
+
+
+def strides_of(data: Blocked, head: Blocked, strides: tuple[int, int]) -> dict[str, int]:
+    image, block, row, pixel = (4 * step for step in data.strides)
+    own = [4 * step for step in head.strides]
+    return {"first": -row - pixel, "data_image": image, "data_block": block, "data_row": strides[0] * row,
+            "data_pixel": strides[1] * pixel, "tap_row": row, "head_image": own[0], "head_block": own[1],
+            "head_row": own[2]}
+
+
+@every_isa
+def test_the_kernel(isa: str) -> None:
+    pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
+
+    @settings(max_examples=30, deadline=None)
+    @given(SEEDS, st.integers(1, 4), CHANNELS, CHANNELS, st.tuples(SIZES, SIZES), pairs, pairs,
+           st.tuples(*[st.integers(1, 3)] * 5), SPLITS)
+    def check(seed: int, n: int, c: int, o: int, size: tuple[int, int], kernel: tuple[int, int],
+              strides: tuple[int, int], cut: tuple[int, ...], splits: list[int]) -> None:
+        dilations = (1, 2) if kernel[1] > 1 else (1, 1)
+        data, padded, head, values = operands(seed, n, c, o, size, kernel, strides, dilations)
+        numbers = cuts(n, size[0], *cut[:3])
+        places = strides_of(data, head, strides)
+        blocks, lanes = -(-c // 16), min(c, 16)
+        params = WEIGHT_GRADIENT(
+            **numbers, **places, width=size[1], data_blocks=blocks, head_blocks=-(-o // 16), data_group=cut[3],
+            head_group=cut[4], taps_h=kernel[0], taps_w=kernel[1], lanes=lanes, last_lanes=c - (blocks - 1) * lanes,
+            tap_column=dilations[1] * 4 * data.strides[3])
+        shape = (numbers["copies"], -(-o // 16), blocks, kernel[0] * kernel[1], lanes, 16)
+        sums = aligned(np.full(shape, np.nan, np.float32))
+        run(isa, "weight_gradient", [data.inner, head.inner, sums], params, (), splits)
+        found = gathered(isa, sums, splits, copies=shape[0], head_blocks=shape[1], data_blocks=blocks,
+                         taps=shape[3], lanes=lanes, inner=lanes, outputs=o, channels=c)
+        close(found.reshape(o, c, *kernel), reference(padded, values, kernel, strides, dilations),
+              relative=1e-5, absolute=1e-4)
+
+    check()
+
+
+@every_isa
+def test_the_depthwise_kernel(isa: str) -> None:
+    @settings(max_examples=30, deadline=None)
+    @given(SEEDS, st.integers(1, 4), CHANNELS, st.tuples(SIZES, SIZES), st.tuples(*[st.integers(1, 2)] * 2),
+           st.tuples(*[st.integers(1, 3)] * 3), SPLITS)
+    def check(seed: int, n: int, c: int, size: tuple[int, int], strides: tuple[int, int], cut: tuple[int, ...],
+              splits: list[int]) -> None:
+        data, padded, head, values = operands(seed, n, c, c, size, (3, 3), strides, (1, 1))
+        numbers, blocks = cuts(n, size[0], *cut), -(-c // 16)
+        params = DEPTHWISE_GRADIENT(**numbers, **strides_of(data, head, strides), width=size[1], blocks=blocks)
+        sums = aligned(np.full((numbers["copies"], blocks, 9, 16), np.nan, np.float32))
+        run(isa, "weight_gradient_depthwise", [data.inner, head.inner, sums], params, (), splits)
+        found = gathered(isa, sums, splits, copies=len(sums), head_blocks=blocks, data_blocks=1, taps=9, lanes=1,
+                         inner=1, outputs=c, channels=1)
+        every = reference(padded, values, (3, 3), strides, (1, 1))
+        close(found.reshape(c, 3, 3), every[range(c), range(c)], relative=1e-5, absolute=1e-4)
+
+    check()
+
+
+def gradient_graph(data: tuple[int, ...], outputs: int, **attrs: Any) -> Graph:
+    """Of a convolution of `data`."""
+    b = Builder()
+    x = b.parameter("x", data)
+    weights = b.parameter("w", (outputs, data[1] // attrs.get("groups", 1), *attrs["kernel"]))
+    others = {name: value for name, value in attrs.items() if name != "kernel"}
+    head = b.convolution(x, weights, **others).shape
+    b = Builder()
+    return b.results(b.convolution_weight_gradient(b.parameter("x", data), b.parameter("head", head), **attrs))
+
+
+LAYERS = {
+    "1x1": ((3, 32, 7, 7), 64, {"kernel": (1, 1)}),
+    "1x1, uneven": ((2, 17, 9, 11), 33, {"kernel": (1, 1)}),
+    "1x1, stride 2": ((2, 64, 14, 14), 32, {"kernel": (1, 1), "strides": (2, 2)}),
+    "3x3": ((2, 64, 14, 14), 64, {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}),
+    "3x3, many pixels": ((2, 16, 60, 50), 17, {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}),
+    "3x3, stride 2": ((2, 17, 15, 14), 32, {"kernel": (3, 3), "strides": (2, 2), "pads_begin": (1, 1),
+                                            "pads_end": (0, 1)}),
+    "dilated": ((1, 32, 20, 20), 16, {"kernel": (3, 2), "dilations": (2, 3), "pads_begin": (2, 0)}),
+    "a wide row": ((1, 16, 3, 300), 16, {"kernel": (2, 3)}),
+    "one axis": ((2, 32, 40), 17, {"kernel": (5,), "pads_begin": (2,), "pads_end": (2,)}),
+    "stem": ((2, 3, 40, 37), 32, {"kernel": (7, 7), "strides": (2, 2), "pads_begin": (3, 3), "pads_end": (3, 3)}),
+    "one channel": ((2, 1, 28, 28), 20, {"kernel": (5, 5)}),
+    "depthwise": ((2, 40, 20, 19), 40, {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1), "groups": 40}),
+    "depthwise, stride 2": ((3, 32, 16, 16), 32, {"kernel": (3, 3), "strides": (2, 2), "pads_begin": (1, 1),
+                                                 "pads_end": (1, 1), "groups": 32}),
+}
+OTHERS = {
+    "groups": ((2, 32, 8, 8), 32, {"kernel": (3, 3), "groups": 2}),
+    "depthwise 5x5": ((1, 16, 9, 9), 16, {"kernel": (5, 5), "groups": 16}),
+    "three axes": ((1, 16, 4, 5, 6), 16, {"kernel": (2, 2, 2)}),
+    "transposed": ((1, 16, 5, 5), 16, {"kernel": (3, 3), "data_dilations": (2, 2)}),
+}
+"""What is made of other ops."""
+
+
+@every_isa
+@pytest.mark.parametrize("layer", [*LAYERS, *OTHERS])
+def test_layers(isa: str, layer: str) -> None:
+    """Any number of threads gives the same bits."""
+    data, outputs, attrs = {**LAYERS, **OTHERS}[layer]
+    graph = gradient_graph(data, outputs, **attrs)
+    arrays = [images(seed, 1, 1, 1, parameter.type.size).reshape(parameter.shape)
+              for seed, parameter in enumerate(graph.parameters)]
+    (wanted,) = compile(graph, "INTERPRETER")(*arrays)
+    found = []
+    for threads in (1, 2, 5):
+        executable = compile(graph, "CPU", threads=threads, isa=isa)
+        kernels = {instruction.name for instruction in executable.main.instructions}
+        assert any(name.startswith("weight_gradient") for name in kernels) == (layer in LAYERS), kernels
+        found += executable(*arrays)
+    np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-4)
+    for other in found[1:]:
+        np.testing.assert_array_equal(found[0], other)
+
+
+def test_float64_is_made_of_other_ops() -> None:
+    b = Builder()
+    x, head = b.parameter("x", (2, 16, 5, 5), "f64"), b.parameter("head", (2, 16, 5, 5), "f64")
+    graph = b.results(b.convolution_weight_gradient(x, head, kernel=(1, 1)))
+    arrays = [images(seed, 2, 16, 5, 5).astype(np.float64) for seed in (0, 1)]
+    (found,), (wanted,) = compile(graph, "CPU")(*arrays), compile(graph, "INTERPRETER")(*arrays)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
