@@ -35,7 +35,7 @@ def _head(p: Any, blocks: int) -> Span:
                 last=_PIXEL)
 
 
-def _data(p: Any, blocks: int, taps: tuple[tuple[int, int], tuple[int, int]], lanes: int) -> Span:
+def _data_span(p: Any, blocks: int, taps: tuple[tuple[int, int], tuple[int, int]], lanes: int) -> Span:
     places = ((p.images, p.data_image), (blocks, p.data_block), (p.height, p.data_row), (p.width, p.data_pixel))
     operand, low, high = span("data", 1, *places, *taps, last=4 * lanes)
     return operand, low + p.first, high + p.first
@@ -46,14 +46,14 @@ def _reach(p: Any, _: int) -> list[Span]:
     if p.last_lanes > p.lanes:
         raise ValueError(f"{p.last_lanes} of {p.lanes} lanes")
     taps = (p.taps_h, p.tap_row), (p.taps_w, p.tap_column)
-    return [_data(p, p.data_blocks, taps, p.lanes), _head(p, p.head_blocks),
+    return [_data_span(p, p.data_blocks, taps, p.lanes), _head(p, p.head_blocks),
             ("sums", 0, p.copies * p.head_blocks * p.data_blocks * p.taps_h * p.taps_w * p.lanes * _PIXEL)]
 
 
 def _depthwise_reach(p: Any, _: int) -> list[Span]:
     _checked(p)
     taps = (TAPS, p.tap_row), (TAPS, _PIXEL)
-    return [_data(p, p.blocks, taps, BLOCK), _head(p, p.blocks), ("sums", 0, p.copies * p.blocks * TAPS**2 * _PIXEL)]
+    return [_data_span(p, p.blocks, taps, BLOCK), _head(p, p.blocks), ("sums", 0, p.copies * p.blocks * TAPS**2 * _PIXEL)]
 
 
 _CHUNKS = "copies copy_chunks images height width image_chunk row_chunk"
