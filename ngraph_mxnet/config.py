@@ -193,7 +193,7 @@ _VARIABLES = (
     _switch(
         "NGRAPH_TRAINING",
         "1: executors of graphs that are ours as a whole train compiled, too, where all of it is supported "
-        "(docs/training.md; most are still slower than MXNet's own); 0: MXNet trains.",
+        "(docs/training.md: some nets are slower than in MXNet); 0: MXNet trains.",
         default=False,
         compiles=False,
     ),

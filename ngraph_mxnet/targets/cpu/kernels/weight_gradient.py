@@ -24,20 +24,33 @@ def gather_weight_gradient(tensors, ints, floats, begin, end):
     copy_size = p.head_blocks * p.data_blocks * block_size
     after = lanes // inner
     per_channel = taps * after
-    room = scratch(256)
+    room, rows = scratch(256), scratch(4096)
     for task in range(begin, end):
         head, data = task // p.data_blocks, task % p.data_blocks
         source = shift(pointer(tensors, 0, float32), task * block_size)
         first = data * inner
         target = shift(pointer(tensors, 1, float32), (head * 16 * channels + first) * per_channel)
         valid_outputs, valid = min(16, outputs - head * 16), min(inner, channels - first)
-        if per_channel == 1 and valid == 16 and valid_outputs == 16:
-            for lane in range(16):
-                total = load_lanes(source, lane * 16)
-                for copy in range(1, copies):
-                    total = total + load_lanes(source, copy * copy_size + lane * 16)
-                store_lanes(room, lane * 16, total)
-            transpose_lanes(room, 16, target, channels)
+        if after == 1 and valid == 16:
+            # Up to 16 taps at once: their tiles [channel][output] are transposed, then written channel by channel.
+            for first_tap in range(0, taps, 16):
+                count = min(16, taps - first_tap)
+                for tap in range(count):
+                    tile = shift(source, (first_tap + tap) * lanes * 16)
+                    for lane in range(16):
+                        total = load_lanes(tile, lane * 16)
+                        for copy in range(1, copies):
+                            total = total + load_lanes(tile, copy * copy_size + lane * 16)
+                        store_lanes(room, lane * 16, total)
+                    transpose_lanes(room, 16, shift(rows, tap * 16), 256)
+                for o in range(valid_outputs):
+                    row = shift(target, o * channels * taps + first_tap)
+                    if taps == 1:
+                        store_lanes(row, 0, load_lanes(rows, o * 256))
+                        continue
+                    for i in range(16):
+                        for tap in range(count):
+                            row[i * taps + tap] = rows[o * 256 + tap * 16 + i]
             continue
         for o in range(valid_outputs):
             row = shift(target, o * channels * per_channel)

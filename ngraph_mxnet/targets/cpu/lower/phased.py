@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Input, Packing, contract
+from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
+from ngraph_mxnet.targets.cpu.microkernels.variants import Kind
 from ngraph_mxnet.targets.cpu.planning.phases import AxisPhase, Phases
-from ngraph_mxnet.targets.cpu.planning.view import BlockedView, Halo
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, Halo, View
 
 
 def convolution(ctx: Lowering, phases: Phases, source: Input, packing: Packing, geometry: Geometry,
@@ -16,9 +20,29 @@ def convolution(ctx: Lowering, phases: Phases, source: Input, packing: Packing, 
     for rows, columns in phases.pairs:
         outs = [_places(view, rows, columns, phases.steps) for view in outputs]
         kept = _places(residual, rows, columns, phases.steps) if residual is not None else None
+        if not rows.taps * columns.taps:
+            none = _NoWeights(packing.value, (packing.shape[0], 0, 1, 1), packing.strides, packing.groups)
+            part = Geometry((1, 1), (1, 1), (1, 1), geometry.groups, Halo())
+            contract(ctx, _zeros(ctx, source), none, part, outs, epilogue, kept)
+            continue
         part = Geometry((rows.taps, columns.taps), (1, 1), (rows.dilation, columns.dilation), geometry.groups,
                         Halo(rows.pad, 0, columns.pad, 0))
         contract(ctx, source, _taps(packing, rows, columns), part, outs, epilogue, kept)
+
+
+class _NoWeights(Packing):
+    """Zeros, for places that meet no data: with one step of zeros as their sum, the epilogue is everyone's."""
+
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int) -> View:
+        tiles = source.groups * -(-self.shape[0] // source.groups // oc_tile)
+        return ctx.table(np.zeros(tiles * BLOCK * oc_tile, np.float32))
+
+
+def _zeros(ctx: Lowering, source: Input) -> Input:
+    """A block of channels that is zero at every pixel."""
+    view = ctx.table(np.zeros(BLOCK, np.float32))
+    kind: Kind = "depthwise" if source.kind == "depthwise" else "k16"
+    return Input(kind, view, Plane(0, 0, 0), 1, 0, 0, source.groups)
 
 
 def _taps(packing: Packing, rows: AxisPhase, columns: AxisPhase) -> Packing:

@@ -18,11 +18,11 @@ from ngraph_mxnet.targets.cpu.planning.gradients import without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import gradient_halo
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, plain_view, spatial
 
-_CHUNK_PIXELS = 128
-"""Of a chunk, about: 8 KB a block. Two blocks of the head gradient stay in L1 with one of the data."""
-_MOST_BLOCKS = 8
+_CHUNK_PIXELS = 96
+"""Of a chunk, about: 6 KB a block. Four blocks of the head gradient stay in L1 with one of the data."""
+_MOST_BLOCKS = 16
 """Of a task: what it reads of a chunk stays in L2 while each block of one side meets each of the other."""
-_SUMS = 128 * 1024
+_SUMS = 256 * 1024
 """Bytes of a task's sums, which stay in L2 too."""
 _LEAST_TASKS = 32
 """Below so many, the pixels are cut into copies: a number that does not depend on the threads, as the sums do not."""

@@ -11,7 +11,7 @@ the same loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
@@ -29,8 +29,9 @@ __all__ = ["build_weight_gradients"]
 
 _PIXEL = 64
 """Bytes of a block's pixel."""
-_TILES: dict[Isa, tuple[int, int]] = {"avx512": (8, 2), "avx2": (6, 1), "baseline": (3, 1)}
-"""Input channels and output blocks of a tile: 16 sums of 32 registers, 12 of 16."""
+_TILES: dict[Isa, tuple[int, ...]] = {"avx512": (16, 8, 8, 6), "avx2": (6,), "baseline": (3,)}
+"""The most input channels of a tile by one, two, ... output blocks. On AVX-512 24 sums leave registers for 4 vectors of
+the head gradient and a broadcast; of 16 registers 12 are sums."""
 
 Body = Callable[[Sequence[ir.Value]], Sequence[ir.Value]]
 
@@ -43,13 +44,18 @@ def build_weight_gradients(module: ir.Module, isa: Isa, vectors: int, multiply_a
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Pointers to its first pixel of the first block, how much there is of it, and whether no chunk came before."""
+    """Pointers to its first pixel of the first block, how much there is of it, and whether no chunk came before.
+
+    `data_ahead` and `head_ahead`: how far away what is prefetched lies.
+    """
 
     data: ir.Value
     head: ir.Value
     images: ir.Value
     rows: ir.Value
     is_first: ir.Value
+    data_ahead: ir.Value
+    head_ahead: ir.Value
 
 
 class _Kernel:
@@ -82,6 +88,9 @@ class _Kernel:
         n, b, e = self.n, self.e.builder, self.e
         first = b.mul(copy, n["copy_chunks"])
         stop = self.least(b.add(first, n["copy_chunks"]), self.chunks)
+        by_rows = b.icmp_signed("<", n["row_chunk"], n["height"])
+        data_ahead, head_ahead = (b.select(by_rows, b.mul(n["row_chunk"], n[f"{name}_row"]),
+                                           b.mul(n["image_chunk"], n[f"{name}_image"])) for name in ("data", "head"))
 
         def chunk(number: ir.Value) -> None:
             image = b.mul(b.udiv(number, self.row_chunks), n["image_chunk"])
@@ -89,7 +98,8 @@ class _Kernel:
             data, head = (e.at(e.at(start, b.mul(image, n[f"{name}_image"])), b.mul(row, n[f"{name}_row"]))
                           for name, start in (("data", e.at(self.data, n["first"])), ("head", self.head)))
             body(_Chunk(data, head, self.least(n["image_chunk"], b.sub(n["images"], image)),
-                        self.least(n["row_chunk"], b.sub(n["height"], row)), b.icmp_signed("==", number, first)))
+                        self.least(n["row_chunk"], b.sub(n["height"], row)), b.icmp_signed("==", number, first),
+                        data_ahead, head_ahead))
 
         self.loop(first, stop, chunk)
 
@@ -176,7 +186,7 @@ class _Dense(_Kernel):
         block_bytes = b.mul(taps, tap_bytes)
         head_bytes = b.mul(block_bytes, n["data_blocks"])
         sums = self.e.at(self.sums, b.mul(copy, b.mul(head_bytes, n["head_blocks"])))
-        wide = _TILES[self.isa][1]
+        wide = len(_TILES[self.isa])
 
         def chunk(part: _Chunk) -> None:
             def heads(block: ir.Value) -> None:
@@ -193,8 +203,19 @@ class _Dense(_Kernel):
                     def tap(tap: ir.Value) -> None:
                         place = b.add(b.mul(b.udiv(tap, n["taps_w"]), n["tap_row"]),
                                       b.mul(b.urem(tap, n["taps_w"]), n["tap_column"]))
-                        here = _Chunk(self.e.at(data, place), head, part.images, part.rows, part.is_first)
-                        self.tiles(here, lanes, left, self.e.at(inner, b.mul(tap, tap_bytes)), head_bytes)
+                        here = replace(part, data=self.e.at(data, place), head=head)
+                        own = b.sub(block, ranges[0][0]), b.sub(other, ranges[1][0])
+                        counts = [b.sub(stop, first) for first, stop in ranges]
+                        before = b.add(b.mul(b.add(b.mul(b.udiv(own[0], _int(wide)), counts[1]), own[1]), taps), tap)
+
+                        def ahead(visit: ir.Value) -> _Chunk:
+                            distances = [self.distance(name, visit, mine, count, step) for name, mine, count, step in
+                                         zip(("head", "data"), own, counts, (part.head_ahead, part.data_ahead),
+                                             strict=True)]
+                            return replace(here, head_ahead=distances[0], data_ahead=distances[1])
+
+                        target = self.e.at(inner, b.mul(tap, tap_bytes))
+                        self.tiles(ahead, before, lanes, left, target, head_bytes)
 
                     self.loop(_int(0), taps, tap)
 
@@ -204,32 +225,56 @@ class _Dense(_Kernel):
 
         self.each_chunk(copy, chunk)
 
-    def tiles(self, chunk: _Chunk, lanes: ir.Value, blocks: ir.Value, sums: ir.Value, head_bytes: ir.Value) -> None:
-        """The lanes of a block, in tiles whose sizes differ by at most one, by as many output blocks as there are."""
+    def distance(self, name: str, visit: ir.Value, own: ir.Value, count: ir.Value, step: ir.Value) -> ir.Value:
+        """From an operand's block to what tile number `visit` of a chunk prefetches while it reads the block.
+
+        Each of the first tiles prefetches a block of the next chunk, the others what is there already.
+        """
+        b = self.e.builder
+        there = b.add(b.mul(b.sub(visit, own), self.n[f"{name}_block"]), step)
+        return b.select(b.icmp_signed("<", visit, count), there, _int(0))
+
+    def tiles(self, chunk: Callable[[ir.Value], _Chunk], before: ir.Value, lanes: ir.Value, blocks: ir.Value,
+              sums: ir.Value, head_bytes: ir.Value) -> None:
+        """The lanes of a block, in tiles whose sizes differ by at most one, by as many output blocks as there are.
+
+        `chunk` gives the chunk for the number of a tile in it; as many as `before` taps were cut into tiles before.
+        """
         e, b = self.e, self.e.builder
-        most, wide = _TILES[self.isa]
+        tiles = _TILES[self.isa]
+        done, invalid = e.block("tiles_done"), e.block("no_such_tile")
+        switch = b.switch(self.least(blocks, _int(len(tiles))), invalid)
+        for present, most in enumerate(tiles, 1):
+            case = e.block(f"blocks{present}")
+            switch.add_case(_int(present), case)
+            b.position_at_end(case)
+            self.parts(chunk, before, lanes, most, present, sums, head_bytes)
+            b.branch(done)
+        b.position_at_end(invalid)
+        b.unreachable()
+        b.position_at_end(done)
+
+    def parts(self, chunk: Callable[[ir.Value], _Chunk], before: ir.Value, lanes: ir.Value, most: int, blocks: int,
+              sums: ir.Value, head_bytes: ir.Value) -> None:
+        """Tiles of at most so many lanes by `blocks` output blocks."""
+        e, b = self.e, self.e.builder
         parts = self.ceiling(lanes, _int(most))
         size, larger = b.udiv(lanes, parts), b.urem(lanes, parts)
 
         def part(number: ir.Value) -> None:
             first = b.add(b.mul(number, size), self.least(number, larger))
             count = b.add(size, b.zext(b.icmp_signed("<", number, larger), I64))
-            here = _Chunk(e.at(chunk.data, b.mul(first, _int(4))), chunk.head, chunk.images, chunk.rows,
-                          chunk.is_first)
+            here = chunk(b.add(b.mul(before, parts), number))
+            here = replace(here, data=e.at(here.data, b.mul(first, _int(4))))
             target = e.at(sums, b.mul(first, _int(_PIXEL)))
-            done = e.block("tile_done")
-            invalid = e.block("no_such_tile")
-            case = b.mul(count, _int(wide))
-            if wide > 1:
-                case = b.add(case, b.zext(b.icmp_signed(">=", blocks, _int(wide)), I64))
-            switch = b.switch(case, invalid)
+            done, invalid = e.block("tile_done"), e.block("no_such_tile")
+            switch = b.switch(count, invalid)
             for channels in range(1, most + 1):
-                for present in sorted({1, wide}):
-                    block = e.block(f"tile{channels}x{present}")
-                    switch.add_case(_int(channels * wide + (present > 1)), block)
-                    b.position_at_end(block)
-                    self.tile(here, channels, present, target, head_bytes)
-                    b.branch(done)
+                case = e.block(f"tile{channels}x{blocks}")
+                switch.add_case(_int(channels), case)
+                b.position_at_end(case)
+                self.tile(here, channels, blocks, target, head_bytes)
+                b.branch(done)
             b.position_at_end(invalid)
             b.unreachable()
             b.position_at_end(done)
@@ -238,11 +283,13 @@ class _Dense(_Kernel):
 
     def tile(self, chunk: _Chunk, channels: int, blocks: int, target: ir.Value, head_bytes: ir.Value) -> None:
         e = self.e
-        between = self.n["head_block"]
+        distances = self.multiples(self.n["head_block"], blocks)
 
         def pixel(values: Sequence[ir.Value]) -> Sequence[ir.Value]:
             data, head, *sums = values
-            vectors = [e.load(e.at(head, between) if block else head, e.vector) for block in range(blocks)]
+            e.prefetch(e.at(data, chunk.data_ahead), 2)
+            e.prefetch(e.at(head, chunk.head_ahead), 2)
+            vectors = [e.load(e.at(head, distance), e.vector) for distance in distances]
             results = []
             for channel in range(channels):
                 number = e.splat(e.load(e.at(data, 4 * channel), F32))
@@ -251,9 +298,12 @@ class _Dense(_Kernel):
             return results
 
         sums = self.each_pixel(chunk, [ir.Constant(e.vector, None)] * (channels * blocks), pixel)
-        places = [e.at(e.at(target, head_bytes) if block else target, channel * _PIXEL)
-                  for channel in range(channels) for block in range(blocks)]
-        self.add(chunk, sums, places)
+        rows = [e.at(target, distance) for distance in self.multiples(head_bytes, blocks)]
+        self.add(chunk, sums, [e.at(row, channel * _PIXEL) for channel in range(channels) for row in rows])
+
+    def multiples(self, number: ir.Value, count: int) -> list[ir.Value | int]:
+        """0, 1, 2, ... times the number."""
+        return [self.e.builder.mul(number, _int(i)) if i else 0 for i in range(count)]
 
 
 class _Depthwise(_Kernel):
@@ -267,8 +317,7 @@ class _Depthwise(_Kernel):
 
         def chunk(part: _Chunk) -> None:
             for shift in range(0, _PIXEL, 4 * e.vector.count):
-                here = _Chunk(e.at(e.at(part.data, data), shift), e.at(e.at(part.head, head), shift), part.images,
-                              part.rows, part.is_first)
+                here = replace(part, data=e.at(e.at(part.data, data), shift), head=e.at(e.at(part.head, head), shift))
                 sums = self.each_pixel(here, [ir.Constant(e.vector, None)] * TAPS**2, self.pixel)
                 self.add(here, sums, [e.at(target, tap * _PIXEL + shift) for tap in range(TAPS**2)])
 

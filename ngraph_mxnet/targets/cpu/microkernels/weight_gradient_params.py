@@ -53,7 +53,8 @@ def _reach(p: Any, _: int) -> list[Span]:
 def _depthwise_reach(p: Any, _: int) -> list[Span]:
     _checked(p)
     taps = (TAPS, p.tap_row), (TAPS, _PIXEL)
-    return [_data_span(p, p.blocks, taps, BLOCK), _head(p, p.blocks), ("sums", 0, p.copies * p.blocks * TAPS**2 * _PIXEL)]
+    return [_data_span(p, p.blocks, taps, BLOCK), _head(p, p.blocks),
+            ("sums", 0, p.copies * p.blocks * TAPS**2 * _PIXEL)]
 
 
 _CHUNKS = "copies copy_chunks images height width image_chunk row_chunk"

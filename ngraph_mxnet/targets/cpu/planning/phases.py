@@ -19,7 +19,8 @@ class AxisPhase:
     """Outputs `first`, `first + s`, ... (`count` of them) on one axis.
 
     They are the convolution with the `taps` taps `tap`, `tap + tap_step`, ... that lie `dilation` elements apart in the
-    data, padded with `pad` elements at the beginning; a negative `pad` skips elements.
+    data, padded with `pad` elements at the beginning; a negative `pad` skips elements. Where strides leave out places
+    that no tap reaches, as those of 1x1 do, there are 0 taps.
     """
 
     first: int
@@ -32,6 +33,8 @@ class AxisPhase:
 
     def reach(self) -> int:
         """One past the last element that is read."""
+        if self.taps == 0:
+            return 0
         return self.count + (self.taps - 1) * self.dilation - self.pad
 
 
@@ -44,26 +47,25 @@ class Phases:
     steps: tuple[int, int]
 
 
-def axis_phases(out: int, kernel: int, dilation: int, step: int, pad: int) -> list[AxisPhase] | None:
-    """The phases of an axis of `out` outputs; None if one of them meets no tap at all."""
+def axis_phases(out: int, kernel: int, dilation: int, step: int, pad: int) -> list[AxisPhase]:
+    """The phases of an axis of `out` outputs."""
     result = []
     tap_step = step // gcd(step, dilation)
     for first in range(min(step, out)):
         met = [tap for tap in range(kernel) if (first + tap * dilation - pad) % step == 0]
+        count = -(-(out - first) // step)
         if not met:
-            return None
-        result.append(AxisPhase(first, -(-(out - first) // step), met[0], tap_step, len(met),
-                                tap_step * dilation // step, -((first + met[0] * dilation - pad) // step)))
+            result.append(AxisPhase(first, count, 0, tap_step, 0, 1, 0))
+            continue
+        result.append(AxisPhase(first, count, met[0], tap_step, len(met), tap_step * dilation // step,
+                                -((first + met[0] * dilation - pad) // step)))
     return result
 
 
 def cut(size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int], dilations: tuple[int, int],
-        steps: tuple[int, int], pads: tuple[int, int]) -> Phases | None:
+        steps: tuple[int, int], pads: tuple[int, int]) -> Phases:
     """The phases of a convolution of stride 1; each argument is of height and width."""
-    axes = [axis_phases(*row) for row in zip(out, kernel, dilations, steps, pads, strict=True)]
-    rows, columns = axes
-    if rows is None or columns is None:
-        return None
+    rows, columns = (axis_phases(*row) for row in zip(out, kernel, dilations, steps, pads, strict=True))
     before = [max(0, *(phase.pad for phase in axis)) for axis in (rows, columns)]
     after = [max(0, *(phase.reach() - length for phase in axis))
              for axis, length in zip((rows, columns), size, strict=True)]
