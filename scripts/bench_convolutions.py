@@ -6,11 +6,12 @@ Each row is the best time of one layer within a chain of equal layers (C -> K ->
 run by the executor. The chain's weights do not fit into cache together, as those of a network do not, and the
 three algorithms take turns.
 
-    python scripts/bench_convolutions.py --gradients [--threads 1] [--isa avx2] [--batch 16] [--only 3x3]
+    python scripts/bench_convolutions.py --gradients [--isa avx2] [--batch 16] [--only 3x3]
 
 Convolutions of ResNet-50 and MobileNet 1.0 with their two gradients: milliseconds, and the share of the peak that the
-same run measures. Data and head gradients come blocked, as in a network; what prepares weights counts. The sum over a
-network weighs each layer by how often the network has it.
+same run measures, on one thread: a profile can't tell the instructions of several threads apart. Data and head
+gradients come blocked, as in a network; what prepares weights counts. The sum over a network weighs each layer by how
+often the network has it.
 """
 
 from __future__ import annotations
@@ -229,11 +230,11 @@ def measure(layer: Layer, batch: int, threads: int, repeats: int) -> dict[int, f
     return best
 
 
-def milliseconds(graph: Graph, threads: int, repeats: int, *, images: bool) -> float:
-    """The least time of the instructions behind the producers, each on the whole team. A result that is `images` stays
-    blocked. NaN if the backend does not run the graph."""
+def milliseconds(graph: Graph, repeats: int, *, images: bool) -> float:
+    """The least times of the instructions behind the producers, added. A result that is `images` stays blocked. NaN if
+    the backend does not run the graph."""
     try:
-        exe = compile(graph, "CPU", threads=threads)
+        exe = compile(graph, "CPU", threads=1)
     except UnsupportedError:
         return float("nan")
     rng = np.random.default_rng(0)
@@ -251,17 +252,17 @@ def milliseconds(graph: Graph, threads: int, repeats: int, *, images: bool) -> f
     return 1e3 * sum(seconds for seconds, counted in zip(best, counts, strict=True) if counted)
 
 
-def gradients(isa: str, batch: int, threads: int, repeats: int, only: Sequence[str]) -> None:
+def gradients(isa: str, batch: int, repeats: int, only: Sequence[str]) -> None:
     """Prints a Markdown table: a row for each layer whose name has one of the texts of `only`, and each network."""
-    peak = measure_peak(choose_isa(_core.cpu_features(), isa), threads).gflops
-    print(f"{isa}, {threads} thread(s), batch {batch}, peak {peak:.0f} GFLOP/s; milliseconds (percent of peak)\n")
+    peak = measure_peak(choose_isa(_core.cpu_features(), isa), 1).gflops
+    print(f"{isa}, 1 thread, batch {batch}, peak {peak:.0f} GFLOP/s; milliseconds (percent of peak)\n")
     print("| layer | forward | by data | by weights |\n|---|---|---|---|")
     sums: dict[str, list[float]] = {}
     for layer in TRAINING:
         if only and not any(text in layer.name for text in only):
             continue
         floor = layer.flops(batch) / peak / 1e6
-        times = [milliseconds(graph, threads, repeats, images=name != "by weights")
+        times = [milliseconds(graph, repeats, images=name != "by weights")
                  for name, graph in layer.graphs(batch).items()]
         print(f"| {layer.name} | {' | '.join(_share(each, floor) for each in times)} |", flush=True)
         row = sums.setdefault(layer.network, [0.0] * (1 + len(times)))
@@ -288,7 +289,9 @@ def main() -> None:
     os.environ["NGRAPH_CPU_ISA"] = options.isa
     options.batch = options.batch or (16 if options.gradients else 1)
     if options.gradients:
-        gradients(options.isa, options.batch, options.threads, options.repeats, options.only)
+        if options.threads != 1:
+            parser.error(f"--threads {options.threads}: gradients are measured on one thread")
+        gradients(options.isa, options.batch, options.repeats, options.only)
         return
     layers = [Layer("", *map(int, text.split(","))) for text in options.layer or ()] or LAYERS
     print(f"{options.isa}, {options.threads} thread(s), batch {options.batch}; microseconds\n")
