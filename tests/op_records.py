@@ -428,6 +428,11 @@ def _batch_norm_gradient(draw: Draw) -> Case:
     return [*types, types[0]], attrs
 
 
+def _batch_norm_relu_gradient(draw: Draw) -> Case:
+    types, attrs = _batch_norm_gradient(draw)
+    return [*types, types[0]], attrs
+
+
 def _own_gradient(draw: Draw) -> Case:
     x, scaled = _type(_element(draw, FLOATS), _dims(draw)), draw(st.booleans())
     return [x if scaled else _type(x.element.name, _dims(draw)), x, x], {"scaled": scaled}
@@ -550,6 +555,8 @@ _RECORDS = [
     Record("scale_shift", _scale_shift),
     Record("batch_norm_training", _channel_vectors(2, epsilon=st.just(1e-3))),
     Record("batch_norm_gradient", _batch_norm_gradient, low=0.3),
+    Record("batch_norm_relu_gradient", _batch_norm_relu_gradient, low=0.3),
+    Record("batch_norm_statistics", _channel_vectors(0)),
     Record("stop_gradient", _unary(ANY)),
     Record("own_gradient", _own_gradient),
     Record("lrn", _channel_vectors(0, **_LRN)),

@@ -6,7 +6,9 @@ from ngraph_mxnet.autodiff.adjoints import Gradients, Reverse, adjoint, no_deriv
 from ngraph_mxnet.autodiff.expression import Expression
 
 no_derivative("it is there to stop it", "stop_gradient")
-refuse("it is a gradient itself: there are none of second order yet", "batch_norm_gradient")
+refuse("it is a gradient itself: there are none of second order yet", "batch_norm_gradient",
+       "batch_norm_relu_gradient")
+refuse("it is what the CPU makes of batch_norm_training", "batch_norm_statistics")
 
 
 @adjoint("own_gradient")

@@ -75,6 +75,23 @@ def _(inputs, attrs):
     return [array.astype(inputs[0].dtype) for array in (y, mean, variance)]
 
 
+@register_op("batch_norm_statistics", operands=1, work=by_operand(simple=3))
+def batch_norm_statistics(types, attrs):
+    """x T[N, C, ...] -> mean T[C], variance T[C]: over all axes but 1; the variance is the biased one."""
+    require_rank(types[0], 2)
+    require_domain(types, FLOAT)
+    vector = types[0].with_shape(types[0].shape[1:2])
+    return [vector, vector]
+
+
+@batch_norm_statistics.reference
+@in_f32
+def _(inputs, attrs):
+    x = inputs[0].astype(np.float64)
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    return [array.astype(inputs[0].dtype) for array in (x.mean(axis=axes), x.var(axis=axes))]
+
+
 @register_op("batch_norm_gradient", operands=5, attrs={"epsilon": Float(1e-5)}, work=by_operand(simple=8))
 def batch_norm_gradient(types, attrs):
     """x T[N, C, ...], gamma, mean, variance T[C], head T[N, C, ...] -> T[N, C, ...], T[C], T[C]: of the first result of
@@ -101,3 +118,18 @@ def _(inputs, attrs):
     count = max(x.size // max(x.shape[1], 1), 1)
     drift = along_axis(of_beta, 1, x.ndim) + normal * along_axis(of_gamma, 1, x.ndim)
     return [array.astype(inputs[0].dtype) for array in (gamma * spread * (head - drift / count), of_gamma, of_beta)]
+
+
+@register_op("batch_norm_relu_gradient", operands=6, attrs={"epsilon": Float(1e-5)}, work=by_operand(simple=8))
+def batch_norm_relu_gradient(types, attrs):
+    """x T[N, C, ...], gamma, mean, variance T[C], y, head T[N, C, ...] -> T[N, C, ...], T[C], T[C]: batch_norm_gradient
+    of the head where y, the relu of batch_norm_training's first result, is above 0, and of 0 elsewhere."""
+    require_shape(types[4], types[0].shape, position=4)
+    return batch_norm_gradient.infer([*types[:4], types[5]], attrs)
+
+
+@batch_norm_relu_gradient.reference
+def _(inputs, attrs):
+    x, gamma, mean, variance, y, head = inputs
+    kept = np.where(y > 0, head, np.zeros((), head.dtype))
+    return batch_norm_gradient.evaluate([x, gamma, mean, variance, kept], attrs)

@@ -109,14 +109,18 @@ def sequences() -> Graph:
 
 
 def gradients() -> Graph:
-    """By the weights of a convolution, of a depthwise one and of a stem."""
+    """By the weights of a convolution, of a depthwise one and of a stem; of a batch norm with a relu, of a max pool."""
     b = Builder()
     x, head, picture = (b.parameter(name, (1, channels, 5, 4)) for name, channels in (
         ("x", 17), ("head", 17), ("picture", 3)))
     taps = {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1)}
+    vector = b.parameter("vector", (17,))
+    y, mean, variance = b.node("batch_norm_training", [x, vector, vector], {}).outputs
     return b.results(b.convolution_weight_gradient(x, head, kernel=(1, 2), pads_end=(0, 1)),
                      b.convolution_weight_gradient(x, head, **taps, groups=17),
-                     b.convolution_weight_gradient(picture, head, **taps))
+                     b.convolution_weight_gradient(picture, head, **taps),
+                     *b.node("batch_norm_relu_gradient", [x, vector, mean, variance, b.relu(y), head], {}).outputs,
+                     b.max_pool_gradient(x, b.slice(head, begin=(0,) * 4, end=(1, 17, 4, 3)), kernel=(2, 2)))
 
 
 GRAPHS: tuple[Callable[[], Graph], ...] = (convolutions, batches, depthwise, winograd, images, positions, sequences,

@@ -206,6 +206,37 @@ def clamp_lanes(typingctx, x, lower, upper):
 
 
 @intrinsic
+def where_positive(typingctx, mask, x):
+    """x in the lanes where the mask is above 0, else 0."""
+
+    def generate(context, builder, signature, arguments):
+        mask, x = arguments
+        zeros = ir.Constant(x.type, None)
+        return builder.select(builder.fcmp_ordered(">", mask, zeros), x, zeros)
+
+    return x(x, x), generate
+
+
+def _where(comparison: str, ordered: bool) -> Callable:
+    @intrinsic
+    def where(typingctx, a, b, x):
+        def generate(context, builder, signature, arguments):
+            a, b, x = arguments
+            compare = builder.fcmp_ordered if ordered else builder.fcmp_unordered
+            return builder.select(compare(comparison, a, b), x, ir.Constant(x.type, None))
+
+        return x(a, b, x), generate
+
+    return where
+
+
+where_equal = _where("==", ordered=True)
+"""x in the lanes where a is b, else 0."""
+where_unequal = _where("!=", ordered=False)
+"""x in the lanes where a is not b or either is NaN, else 0."""
+
+
+@intrinsic
 def widen(typingctx, x):
     """float32 lanes as float64."""
 

@@ -19,13 +19,16 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     splat,
     store_bf16_lanes,
     store_lanes,
+    where_equal,
+    where_unequal,
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.pooling import POOLS, SCALE_SHIFT
+from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT
 
 read_pool = reader(POOLS[""])
 read_scale_shift = reader(SCALE_SHIFT)
+read_max_pool_gradient = reader(MAX_POOL_GRADIENT)
 
 _LOAD = {float32: load_lanes, uint16: load_bf16_lanes}
 _STORE = {float32: store_lanes, uint16: store_bf16_lanes}
@@ -171,3 +174,40 @@ for _name, _factory in (("max_pool", _max_pool), ("avg_pool", _avg_pool), ("scal
     kernel(f"{_name}_blocked")(_factory(float32, float32))
     kernel(f"{_name}_blocked_bf16")(_factory(uint16, uint16))
 kernel("avg_pool_blocked_bf16_f32")(_avg_pool(uint16, float32))
+
+
+@kernel("max_pool_gradient_blocked")
+def max_pool_gradient_blocked(tensors, ints, floats, begin, end):
+    """Each window's share to the first of its greatest elements; that of a window with NaN is lost.
+
+    tensors: data, head, output. Tasks: (n, c16).
+    """
+    p = read_max_pool_gradient(ints, floats)
+    zeros = splat(np.float32(0))
+    for task in range(begin, end):
+        image, block = task // p.c16, task % p.c16
+        data = shift(pointer(tensors, 0, float32), image * p.data_n + block * p.data_c16)
+        heads = shift(pointer(tensors, 1, float32), image * p.head_n + block * p.head_c16)
+        target = shift(pointer(tensors, 2, float32), image * p.output_n + block * p.output_c16)
+        for row in range(p.h):
+            for w in range(p.w):
+                store_lanes(target, row * p.output_row + w * p.output_pixel, zeros)
+        for oh in range(p.out_h):
+            top = oh * p.stride_h - p.pad_top
+            kh0, kh1 = _taps(top, p.kernel_h, 1, p.h)
+            for ow in range(p.out_w):
+                left = ow * p.stride_w - p.pad_left
+                kw0, kw1 = _taps(left, p.kernel_w, 1, p.w)
+                best = splat(np.float32(-np.inf))
+                for kh in range(kh0, kh1):
+                    for kw in range(kw0, kw1):
+                        x = load_lanes(data, (top + kh) * p.data_row + (left + kw) * p.data_pixel)
+                        best = maximum_lanes(x, best)
+                left_over = load_lanes(heads, oh * p.head_row + ow * p.head_pixel)
+                for kh in range(kh0, kh1):
+                    for kw in range(kw0, kw1):
+                        x = load_lanes(data, (top + kh) * p.data_row + (left + kw) * p.data_pixel)
+                        place = (top + kh) * p.output_row + (left + kw) * p.output_pixel
+                        share = where_equal(x, best, left_over)
+                        store_lanes(target, place, load_lanes(target, place) + share)
+                        left_over = where_unequal(x, best, left_over)

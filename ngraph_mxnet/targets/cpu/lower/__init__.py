@@ -2,6 +2,7 @@
 
 from ngraph_mxnet.targets.cpu.lower import (  # noqa: F401
     attention,
+    batch_norm,
     blocked,
     boxes,
     convolution,

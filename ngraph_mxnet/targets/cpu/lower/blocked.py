@@ -12,8 +12,9 @@ from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, block
 from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks, check_rank
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
 from ngraph_mxnet.targets.cpu.params import Params
-from ngraph_mxnet.targets.cpu.params.pooling import POOLS, SCALE_SHIFT
+from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT
 from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.planning.gradients import pool_gradient_without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
 from ngraph_mxnet.targets.cpu.planning.view import (
     BF16,
@@ -51,6 +52,23 @@ def _pool_params(source: BlockedView, out: BlockedView, *, kernel: Sequence[int]
         in_n=source.image * depth, **by_name("in_c16 in_row in_pixel", blocked_strides(source)[1:4]),
         out_n=out.image * out_depth, **by_name("out_c16 out_row out_pixel", blocked_strides(out)[1:4]),
         d=depth, out_d=out_depth, in_slice=source.image, out_slice=out.image)
+
+
+@lowers("max_pool_gradient", check=pool_gradient_without_kernel)
+def max_pool_gradient(ctx: Lowering, node: Node) -> None:
+    """1-D and 2-D. A task is a plane, to which overlapping windows add."""
+    data, head = map(ctx.blocked, node.inputs)
+    out = ctx.new_blocked(node.output)
+    pairs = {name: (fill, *node.attrs[name])[-2:] for name, fill in
+             {"kernel": 1, "strides": 1, "pads_begin": 0}.items()}
+    strides = {f"{name}_{axis}": stride for name, view in (("data", data), ("head", head), ("output", out))
+               for axis, stride in zip(("n", "c16", "row", "pixel"), blocked_strides(view)[:4], strict=True)}
+    params = MAX_POOL_GRADIENT(
+        n=data.images, c16=data.blocks, h=data.height, w=data.width, out_h=head.height, out_w=head.width,
+        **by_name("kernel_h kernel_w", pairs["kernel"]), **by_name("stride_h stride_w", pairs["strides"]),
+        **by_name("pad_top pad_left", pairs["pads_begin"]), **strides)
+    ctx.emit("max_pool_gradient_blocked", params, data=data, head=head, output=out)
+    ctx.set_blocked(node.output, out)
 
 
 def _suffix(source: View, out: View) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.lower.movement import moved_strides
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_GATE,
     FLAG_OUTPUT2,
@@ -248,21 +249,27 @@ def zeros(ctx: Lowering, out: BlockedView, source: Input, oc_tile: int) -> View:
 @dataclass(frozen=True)
 class Packing:
     """Weights `value`, seen as [out channels][in channels / groups][KH][KW] at element `strides` from element `first`
-    on."""
+    on, of a contiguous copy or of the value where it lies."""
 
     value: Value
     shape: tuple[int, int, int, int]
     strides: tuple[int, int, int, int]
     groups: int
     first: int = 0
+    contiguous: bool = True
 
     @staticmethod
-    def of_convolution(weights: Value, groups: int) -> Packing:
+    def of_convolution(ctx: Lowering, weights: Value, groups: int) -> Packing:
         """A convolution's weights with all taps. In three dimensions the taps along the depth count as rows of the
-        kernel."""
+        kernel. Weights that each call packs anew (turned about for a gradient) are read where they lie."""
         outputs, inputs, *kernel = weights.shape
         shape = (outputs, inputs, prod(kernel[:-1]), kernel[-1])
-        return Packing(weights, shape, contiguous_strides(shape), groups)  # type: ignore[arg-type]
+        strides: tuple[int, ...] | None = None
+        if not ctx.is_prepared(weights):
+            view = ctx.plain(weights)
+            strides = moved_strides(weights.shape, view.strides, shape)
+        return Packing(weights, shape, strides or contiguous_strides(shape), groups,  # type: ignore[arg-type]
+                       contiguous=strides is None)
 
     def pack(self, ctx: Lowering, source: Input, oc_tile: int) -> View:
         """The packed weights: made at prepare time if they depend on weights only."""
@@ -281,4 +288,4 @@ class Packing:
             first = replace(view, offset=view.offset + 4 * self.first)
             context.emit(kernel, params, weights=first, packed=destination)
 
-        return ctx.packed(self.value, (kernel, self.first, *params.ints()), size, emit)
+        return ctx.packed(self.value, (kernel, self.first, *params.ints()), size, emit, contiguous=self.contiguous)

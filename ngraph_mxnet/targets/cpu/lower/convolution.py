@@ -67,7 +67,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
         winograd.convolution(ctx, tile, data, weights, geometry, outputs, epilogue)
     else:
         source = _input(ctx, data, weights, geometry)
-        packing = Packing.of_convolution(weights, geometry.groups)
+        packing = Packing.of_convolution(ctx, weights, geometry.groups)
         kept = ctx.stored(residual) if residual is not None else None
         if phases:
             phased.convolution(ctx, phases, source, packing, geometry, outputs, epilogue, kept)

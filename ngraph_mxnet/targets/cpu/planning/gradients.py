@@ -72,8 +72,26 @@ def _weight_gradient(node: Node, rw: Rewriter) -> Answer:
     return rw.make("reshape", whole, shape=node.output.type.shape)
 
 
+def pool_gradient_without_kernel(node: Node) -> str | None:
+    """Why a max pool's gradient is made of other ops; None if a kernel computes it."""
+    return _unlike_images(node, rank=4)
+
+
+def _unlike_images(node: Node, rank: int) -> str | None:
+    x, name = node.inputs[0], node.op.name
+    if x.type.element is not f32:
+        return f"{name} of {x.type.element} has no CPU kernel, only of f32"
+    if x.type.rank > rank:
+        return f"{name} over more than {rank - 2} spatial axes has no CPU kernel"
+    if any(value.type.size == 0 for value in node.inputs):
+        return f"{name} over no elements has no CPU kernel"
+    return None
+
+
 def _max_pool_gradient(node: Node, rw: Rewriter) -> Answer:
     """For each tap the shares of the windows whose greatest element it meets, and no tap before it."""
+    if pool_gradient_without_kernel(node) is None:
+        return None
     (data, head), attrs = node.inputs, node.attrs
     greatest = rw.make("max_pool", data, **attrs)
     needed = [(count - 1) * stride + taps for count, stride, taps
@@ -107,8 +125,21 @@ def _same(node: Node, rw: Rewriter) -> Answer:
     return node.inputs[0]
 
 
+def batch_norm_without_kernel(node: Node) -> str | None:
+    """Why a training batch norm or its gradient is made of other ops; None if kernels compute it."""
+    return _unlike_images(node, rank=5)
+
+
 def _batch_norm_training(node: Node, rw: Rewriter) -> Answer:
     x, gamma, beta = node.inputs
+    if batch_norm_without_kernel(node) is None:
+        mean = rw.make("batch_norm_statistics", x)
+        assert mean.node is not None
+        variance = mean.node.outputs[1]
+        scale = rw.make("batch_norm_factors", gamma, beta, mean, variance, epsilon=node.attrs["epsilon"])
+        assert scale.node is not None
+        y = rw.make("scale_shift", x, scale, scale.node.outputs[1])
+        return dict(zip(node.outputs, (y, mean, variance), strict=True))
     axes, wide = _all_but_channels(x)
     mean = rw.make("reduce_mean", x, axes=axes)
     centred = rw.make("subtract", x, rw.reshape(mean, wide))
@@ -119,7 +150,52 @@ def _batch_norm_training(node: Node, rw: Rewriter) -> Answer:
     return dict(zip(node.outputs, (y, mean, variance), strict=True))
 
 
+def _batch_norm_statistics(node: Node, rw: Rewriter) -> Answer:
+    if batch_norm_without_kernel(node) is None:
+        return None
+    axes, wide = _all_but_channels(node.inputs[0])
+    mean = rw.make("reduce_mean", node.inputs[0], axes=axes)
+    centred = rw.make("subtract", node.inputs[0], rw.reshape(mean, wide))
+    return dict(zip(node.outputs, (mean, rw.make("reduce_mean", rw.make("square", centred), axes=axes)), strict=True))
+
+
+def _batch_norm_relu_gradient(node: Node, rw: Rewriter) -> Answer:
+    if batch_norm_without_kernel(node) is None:
+        return None
+    *others, y, head = node.inputs
+    nothing = rw.constant(np.zeros((), head.type.element.numpy))
+    kept = rw.make("select", rw.make("greater", y, nothing), head, nothing)
+    found = rw.make("batch_norm_gradient", *others, kept, **node.attrs)
+    assert found.node is not None
+    return dict(zip(node.outputs, found.node.outputs, strict=True))
+
+
+def _of_relu(node: Node, rw: Rewriter) -> Answer:
+    """batch_norm_gradient(x, .., select(y > 0, head, 0)) -> batch_norm_relu_gradient."""
+    *others, kept = node.inputs
+    chosen = rw.producer(kept, "select")
+    mask = rw.producer(chosen.inputs[0], "greater") if chosen else None
+    if chosen is None or mask is None or not rw.single(kept):
+        return None
+    y, head = mask.inputs[0], chosen.inputs[1]
+    zeros = all(_is_zero(rw, value) for value in (mask.inputs[1], chosen.inputs[2]))
+    if not zeros or y.type != kept.type or head.type != kept.type:
+        return None
+    found = rw.make("batch_norm_relu_gradient", *others, y, head, **node.attrs)
+    assert found.node is not None
+    return dict(zip(node.outputs, found.node.outputs, strict=True))
+
+
+def _is_zero(rw: Rewriter, value: Value) -> bool:
+    node = rw.producer(value, "constant", "broadcast")
+    if node is not None and node.op.name == "broadcast":
+        node = rw.producer(node.inputs[0], "constant")
+    return node is not None and not np.any(node.attrs["value"])
+
+
 def _batch_norm_gradient(node: Node, rw: Rewriter) -> Answer:
+    if batch_norm_without_kernel(node) is None:
+        return _of_relu(node, rw)
     x, gamma, mean, variance, head = node.inputs
     axes, wide = _all_but_channels(x)
     share = np.asarray(x.type.shape[1] / max(x.type.size, 1), x.type.element.numpy)
@@ -178,7 +254,9 @@ GRADIENTS: dict[str, tuple[Rewrite, Sequence[ElementType]]] = {
     "convolution_weight_gradient": (_weight_gradient, (f32, f64)),
     "max_pool_gradient": (_max_pool_gradient, (f32,)),
     "batch_norm_training": (_batch_norm_training, (f32, f64)),
+    "batch_norm_statistics": (_batch_norm_statistics, (f32, f64)),
     "batch_norm_gradient": (_batch_norm_gradient, (f32, f64)),
+    "batch_norm_relu_gradient": (_batch_norm_relu_gradient, (f32, f64)),
     "stop_gradient": (_same, tuple(ELEMENT_TYPES.values())),
     "own_gradient": (_same, tuple(ELEMENT_TYPES.values())),
     "rnn_gradient": (rnn_gradient, (f32, f64)),
