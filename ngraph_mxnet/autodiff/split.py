@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ngraph_mxnet.autodiff.reverse import Joint
 from ngraph_mxnet.ir.builder import make_node
@@ -33,9 +34,14 @@ class Split:
         return sum(p.type.bytes for p in self.backward.parameters if p.name in self.saved)
 
 
-def split(joint: Joint, early: int) -> Split:
+def split(joint: Joint, early: int, *, blocks: int = 1) -> Split:
     """The forward graph has the first `early` results. What both halves need is saved, but for constants and
-    parameters; numbers of rank 0 as [1], which every framework's arrays can be."""
+    parameters; numbers of rank 0 as [1], which every framework's arrays can be.
+
+    Args:
+        blocks: images [N, C, *S] are saved as [N, C / blocks, *S, blocks] where blocks divide C: the layout of a
+            target that computes in such blocks of channels, which then moves nothing.
+    """
     whole = joint.graph
     first = _needed(whole.results[:early])
     made = [value for node in whole.nodes if node in first and node.op.kind != "constant" for value in node.outputs]
@@ -45,13 +51,39 @@ def split(joint: Joint, early: int) -> Split:
     saved = [(value, parameter) for value, parameter in pairs if value.node is not None]
     sooner = extract(whole, [*whole.results[:early], *(value for value, _ in saved)], whole.parameters,
                      name=f"{whole.name}.forward", label=lambda value, number: "")
-    for place, (value, _) in enumerate(saved, early):
-        if not value.type.rank:
-            sooner.graph.results[place] = _appended(sooner.graph, sooner.graph.results[place])
-    for _, parameter in saved:
-        if not parameter.type.rank:
-            _widen(later.graph, parameter)
+    images = _images(whole.nodes) if blocks > 1 else set()
+    for place, (value, parameter) in enumerate(saved, early):
+        for wide, there, back in _ways(value.type.shape, blocks if value in images else 1):
+            sooner.graph.results[place] = _appended(sooner.graph, sooner.graph.results[place], there)
+            _read_as(later.graph, parameter, wide, back)
     return Split(sooner.graph, later.graph, tuple(parameter.name for _, parameter in saved))
+
+
+Way = tuple[tuple[int, ...], list[tuple[str, dict[str, Any]]], list[tuple[str, dict[str, Any]]]]
+
+
+def _ways(shape: tuple[int, ...], blocks: int) -> list[Way]:
+    """Nothing, or how a value of this shape is saved otherwise: the shape, the ops that lead there and those back."""
+    if not shape:
+        return [((1,), [("reshape", {"shape": (1,)})], [("reshape", {"shape": ()})])]
+    if blocks == 1 or not 3 <= len(shape) <= 4 or shape[1] % blocks:
+        return []
+    cut, axes = (shape[0], shape[1] // blocks, blocks, *shape[2:]), range(3, len(shape) + 1)
+    order, back = (0, 1, *axes, 2), (0, 1, len(shape), *(axis - 1 for axis in axes))
+    return [(tuple(cut[axis] for axis in order),
+             [("reshape", {"shape": cut}), ("transpose", {"order": order})],
+             [("transpose", {"order": back}), ("reshape", {"shape": shape})])]
+
+
+def _images(nodes: list[Node]) -> set[Value]:
+    """What convolutions, pools and batch norms make, and elementwise ops and concatenations of it."""
+    found: set[Value] = set()
+    for node in nodes:
+        made = node.op.kind in ("convolution", "pool") or node.op.name == "batch_norm_training"
+        keeps = node.op.elementwise or node.op.name == "concat"
+        if made or (keeps and found & set(node.inputs)):
+            found.update(node.outputs)
+    return found
 
 
 def _needed(results: list[Value]) -> set[Node]:
@@ -65,16 +97,21 @@ def _needed(results: list[Value]) -> set[Node]:
     return found
 
 
-def _appended(graph: Graph, value: Value) -> Value:
-    node = make_node("reshape", [value], {"shape": (1,)})
-    graph.nodes.append(node)
-    return node.output
+def _appended(graph: Graph, value: Value, ops: list[tuple[str, dict[str, Any]]]) -> Value:
+    for op, attrs in ops:
+        node = make_node(op, [value], attrs)
+        graph.nodes.append(node)
+        value = node.output
+    return value
 
 
-def _widen(graph: Graph, parameter: Value) -> None:
-    """The parameter of rank 0 comes as [1]."""
-    wide = Value(TensorType(parameter.type.element, (1,)), name=parameter.name, role=parameter.role)
-    node = make_node("reshape", [wide], {"shape": ()})
-    graph.replace({parameter: node.output})
+def _read_as(graph: Graph, parameter: Value, shape: tuple[int, ...], ops: list[tuple[str, dict[str, Any]]]) -> None:
+    """The parameter comes in this shape, and these ops lead back to its own."""
+    wide = Value(TensorType(parameter.type.element, shape), name=parameter.name, role=parameter.role)
+    nodes, value = [], wide
+    for op, attrs in ops:
+        nodes.append(make_node(op, [value], attrs))
+        value = nodes[-1].output
+    graph.replace({parameter: value})
     graph.parameters[graph.parameters.index(parameter)] = wide
-    graph.nodes.insert(0, node)
+    graph.nodes[:0] = nodes

@@ -14,10 +14,11 @@ from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 
-def whole_and_halves(graph: Graph, wanted: list[str], early: int, backend: str) -> tuple[list[np.ndarray], ...]:
+def whole_and_halves(graph: Graph, wanted: list[str], early: int, backend: str,
+                     blocks: int = 1) -> tuple[list[np.ndarray], ...]:
     rng = np.random.default_rng(3)
     joint = differentiate(graph, wanted)
-    halves = split(joint, early)
+    halves = split(joint, early, blocks=blocks)
     for half in (halves.forward, halves.backward):
         verify(half)
     arrays = dict(zip([p.name for p in graph.parameters], arrays_for(graph, rng), strict=True))
@@ -35,12 +36,13 @@ def whole_and_halves(graph: Graph, wanted: list[str], early: int, backend: str) 
     return expected, [*first[:early], *run(halves.backward)]
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize("backend", ["INTERPRETER", "CPU"])
 @pytest.mark.parametrize("make", GRAPHS)
-def test_halves_give_what_the_whole_gives(make: Callable[[str], Graph], backend: str) -> None:
+def test_halves_give_what_the_whole_gives(make: Callable[[str], Graph], backend: str, blocks: int) -> None:
     graph = make("f32")
     for early in {1, len(graph.results)}:
-        expected, found = whole_and_halves(graph, [p.name for p in graph.parameters], early, backend)
+        expected, found = whole_and_halves(graph, [p.name for p in graph.parameters], early, backend, blocks)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * max(1.0, float(np.abs(other).max())))
 
@@ -61,3 +63,38 @@ def test_constants_and_parameters_are_not_saved() -> None:
     graph = b.results(b.multiply(x, b.constant(np.arange(4, dtype="f"))))
     halves = split(differentiate(graph, ["x"]), 1)
     assert not halves.saved and [p.name for p in halves.backward.parameters] == ["head.0"]
+
+
+def block(axes: int, channels: int = 32) -> Graph:
+    """A residual block: two convolutions with batch norms, of which the second pads, and a max pool."""
+    b = Builder()
+    x = b.parameter("x", (2, 16, *(7,) * axes))
+    for number, (size, pad) in enumerate(((1, 0), (3, 1))):
+        weights = b.parameter(f"weights{number}", (channels, x.shape[1], *(size,) * axes))
+        vector = b.parameter(f"vector{number}", (channels,))
+        y = b.convolution(x, weights, pads_begin=(pad,) * axes, pads_end=(pad,) * axes)
+        y = b.relu(b.node("batch_norm_training", [y, vector, vector], {"epsilon": 1e-3}).outputs[0])
+        x = y if number == 0 else b.add(x, y)
+    return b.results(b.max_pool(x, kernel=(2,) * axes, strides=(2,) * axes))
+
+
+@pytest.mark.parametrize("channels", [32, 24])
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("backend", ["INTERPRETER", "CPU"])
+def test_images_are_saved_in_blocks(axes: int, channels: int, backend: str) -> None:
+    graph = block(axes, channels)
+    expected, found = whole_and_halves(graph, [p.name for p in graph.parameters], 1, backend, blocks=16)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(other).max())))
+
+
+def test_blocks_move_nothing_on_the_cpu() -> None:
+    """Of the backward graph's operands only what is the caller's own comes in plain layout."""
+    halves = split(differentiate(block(2), ["weights0", "weights1", "vector0"]), 1, blocks=16)
+    shapes = {p.name: p.type.shape for p in halves.backward.parameters}
+    images = {name for name in halves.saved if len(shapes[name]) > 1}
+    assert images and all(len(shapes[name]) == 5 and shapes[name][-1] == 16 for name in images)
+    for half, callers in ((halves.forward, 1), (halves.backward, 2)):
+        kernels = [i.name for i in compile_graph(half, "CPU").main.instructions]
+        assert kernels.count("to_blocked") <= callers, kernels
+        assert kernels.count("from_blocked") <= 1, kernels

@@ -23,6 +23,8 @@ from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 Arrays = Mapping[str, NDArray]
 _BACKEND = canonical_name("CPU")
+_BLOCKS = 16
+"""Channels that lie together in the CPU's layout of images."""
 
 
 class TrainingStep:
@@ -50,7 +52,7 @@ class TrainingStep:
         training = import_training(text, types)
         outputs = training.graph.results[:training.outputs]
         heads = [number for number, value in enumerate(outputs) if value.type.element.is_float]
-        halves = split(differentiate(training.graph, list(gradients), heads), training.outputs)
+        halves = split(differentiate(training.graph, list(gradients), heads), training.outputs, blocks=_BLOCKS)
         self.saved_bytes = halves.saved_bytes
         self.outputs = [_new(value.type) for value in outputs]
         read = {parameter.name for parameter in halves.backward.parameters}

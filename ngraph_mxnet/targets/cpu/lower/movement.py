@@ -9,10 +9,10 @@ from operator import mul
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.types import Shape, TensorType
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.ir.types import Shape, TensorType, f32
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers, moving_kernel
 from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, merged_dims
-from ngraph_mxnet.targets.cpu.planning.view import PlainView, contiguous_strides, plain_view
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.targets.cpu.program.instruction import Space
 
 
@@ -30,12 +30,49 @@ def identity(ctx: Lowering, node: Node) -> None:
 @lowers("reshape")
 def reshape(ctx: Lowering, node: Node) -> None:
     """The same memory, if strides can say so or the operand has no gaps."""
+    if _cuts_blocks(ctx, node) or _joins_blocks(ctx, node):
+        return
     source = ctx.plain(node.inputs[0])
     strides = moved_strides(source.type.shape, source.strides, node.output.shape)
     if strides is None:
         source = ctx.contiguous(node.inputs[0])
         strides = contiguous_strides(node.output.shape)
     ctx.set_plain(node.output, _see(source, node.output.type, strides))
+
+
+def _cuts_blocks(ctx: Lowering, node: Node) -> bool:
+    """[N, C, ..] as [N, C / 16, 16, ..], of what lies in the blocked layout."""
+    value, shape = node.inputs[0], node.inputs[0].shape
+    if not ctx.has_blocked(value) or len(shape) not in (3, 4) or shape[1] % BLOCK:
+        return False
+    if node.output.shape != (shape[0], shape[1] // BLOCK, BLOCK, *shape[2:]):
+        return False
+    view = ctx.blocked(value)
+    strides = (view.image, view.block, 1, *(view.row, view.pixel)[4 - len(shape):])
+    ctx.set_plain(node.output, PlainView(node.output.type, view.buffer, view.offset, view.writers, strides))
+    return True
+
+
+def _joins_blocks(ctx: Lowering, node: Node) -> bool:
+    """The way back: [N, C / 16, 16, ..], where 16 channels are neighbours, as [N, C, ..] in the blocked layout."""
+    value, shape = node.inputs[0], node.inputs[0].shape
+    if len(shape) not in (4, 5) or node.output.shape != (shape[0], shape[1] * BLOCK, *shape[3:]):
+        return False
+    if shape[2] != BLOCK or value.type.element is not f32 or ctx.has_blocked(value):
+        return False
+    source = ctx.plain(value)
+    if source.strides[2] != 1 or source.strides[-1] != BLOCK:
+        return False
+    row = source.strides[3] if len(shape) == 5 else shape[3] * BLOCK
+    view = BlockedView(node.output.type, source.buffer, source.offset, source.writers, source.strides[0],
+                       source.strides[1], row)
+    if ctx.layout.halo.get(node.output) or node.output in ctx.layout.placement:
+        out = ctx.new_blocked(node.output)
+        ctx.strided(moving_kernel(view, out), blocked_dims(view), [(view, blocked_strides(view))],
+                    (out, blocked_strides(out)))
+        view = out
+    ctx.set_blocked(node.output, view)
+    return True
 
 
 def moved_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
