@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct {
   int (*data)(Handle, void**);
   int (*wait)(Handle);
   int (*storage_type)(Handle, int*);
+  void (*unblock)(const void* chunk);
 } mxnet;
 
 // MXNet's MKLDNNMemory, as far as it is needed.
@@ -86,6 +88,8 @@ void ArrayView::connect(const std::string& path) {
   library.find("MXNDArrayGetData", &mxnet.data);
   library.find("MXNDArrayWaitToRead", &mxnet.wait);
   library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
+  // NDArray::Chunk::Reorder2Default(), which the C interface reaches by a push and a wait only.
+  library.find("_ZN5mxnet7NDArray5Chunk15Reorder2DefaultEv", &mxnet.unblock);
 }
 
 bool ArrayView::plain() const {
@@ -129,6 +133,15 @@ engine::Device ArrayView::device() const {
 bool ArrayView::blocked() const {
   const auto* const memory = static_cast<const OneDnnMemory*>(word(chunk(), kOneDnn));
   return memory != nullptr && !memory->row_major();
+}
+
+void ArrayView::unblock() const {
+  if (!blocked()) return;
+  try {
+    mxnet.unblock(chunk());
+  } catch (const std::exception&) {
+    // It stays blocked, and so nobody is given its memory.
+  }
 }
 
 char* ArrayView::data() const {

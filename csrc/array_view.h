@@ -45,6 +45,9 @@ class ArrayView {
   // Its elements, row-major; null if there is no memory yet, or they lie in another way.
   char* data() const;
 
+  // Where the engine keeps all others out: lays it out row-major again, if it is blocked.
+  void unblock() const;
+
   // If it is blocked: all that its memory holds, row-major, into `copy`, and where in it the elements are.
   char* unblocked(AlignedBuffer* copy) const;
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <list>
 #include <mutex>
+#include <stdexcept>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -26,25 +27,28 @@ class DirectExecutor {
   DirectExecutor(std::shared_ptr<CompiledGraph> graph, std::shared_ptr<ArrayHolder> holder)
       : graph_(std::move(graph)), holder_(std::move(holder)) {}
 
-  // Whether it can run on these arrays.
-  bool take(const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs) {
+  // Whether it can run on these arrays; `in_place` and `given` as in BoundGraph.
+  bool take(const std::vector<std::uintptr_t>& inputs, const std::vector<std::uintptr_t>& outputs,
+            bool in_place = false, bool given = false) {
+    std::vector<Handle> only_read;
     for (std::uintptr_t input : inputs) {
       if (!inputs_.add_same(reinterpret_cast<Handle>(input))) return false;
+      const bool written = in_place && std::find(outputs.begin(), outputs.end(), input) != outputs.end();
+      if (!written) only_read.push_back(inputs_.handles().back());
     }
     for (std::uintptr_t output : outputs) {
       if (!outputs_.add_same(reinterpret_cast<Handle>(output))) return false;
     }
-    if (!all_plain(inputs_.handles(), graph_->inputs()) || !all_plain(outputs_.handles(), graph_->outputs())) {
-      return false;
-    }
-    read_ = apart(inputs_.handles(), outputs_.handles());
+    const std::vector<TensorSpec> arrays(graph_->inputs().begin() + given, graph_->inputs().end());
+    if (!all_plain(inputs_.handles(), arrays) || !all_plain(outputs_.handles(), graph_->outputs())) return false;
+    read_ = apart(only_read, outputs_.handles());
     const bool different = apart(outputs_.handles(), {}).size() == outputs_.handles().size();
     device_ = ArrayView(outputs_.handles().front()).device();
-    return different && (!read_.empty() || inputs_.handles().empty());
+    return different && (!read_.empty() || only_read.empty());
   }
 
-  bool forward() const {
-    return direct_runs::run(graph_, holder_, inputs_.handles(), outputs_.handles(), read_, device_);
+  bool forward(std::string given = {}) const {
+    return direct_runs::run(graph_, holder_, inputs_.handles(), outputs_.handles(), read_, device_, std::move(given));
   }
 
  private:
@@ -245,14 +249,20 @@ void direct::add_executor(std::uintptr_t executor, const std::shared_ptr<ArrayHo
 }
 
 BoundGraph::BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<std::uintptr_t>& inputs,
-                       const std::vector<std::uintptr_t>& outputs) {
+                       const std::vector<std::uintptr_t>& outputs, bool in_place, bool given)
+    : given_bytes_(given && !graph->inputs().empty() ? graph->inputs().front().bytes() : 0) {
   if (!graph->runs_anywhere() || outputs.empty() || !::ngraph_mxnet::possible()) return;
+  if (given && given_bytes_ == 0) return;
   auto bound = std::make_shared<DirectExecutor>(std::move(graph), std::make_shared<ArrayHolder>());
-  if (bound->take(inputs, outputs)) bound_ = std::move(bound);
+  if (bound->take(inputs, outputs, in_place, given)) bound_ = std::move(bound);
 }
 
-bool BoundGraph::run() const {
-  return bound_ != nullptr && !profiling.load(std::memory_order_relaxed) && bound_->forward();
+bool BoundGraph::run(std::string given) const {
+  if (given.size() != given_bytes_) {
+    throw std::invalid_argument("found " + std::to_string(given.size()) + " given bytes, expected " +
+                                std::to_string(given_bytes_));
+  }
+  return bound_ != nullptr && !profiling.load(std::memory_order_relaxed) && bound_->forward(std::move(given));
 }
 
 bool direct::add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>& holder,

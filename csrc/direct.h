@@ -24,17 +24,21 @@ class DirectExecutor;
 // A graph on arrays of MXNet's, of which it keeps handles: a step of training.
 class BoundGraph {
  public:
+  // `in_place`: the graph may write an output over an input, where both are the same handle. `given`: the graph's first
+  // input is no array; each run is given it.
   BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<std::uintptr_t>& inputs,
-             const std::vector<std::uintptr_t>& outputs);
+             const std::vector<std::uintptr_t>& outputs, bool in_place, bool given);
 
   // Whether it can run on these arrays: they are dense, of the graph's types, and no output shares memory with another
-  // array.
+  // array, but as above.
   bool possible() const { return bound_ != nullptr; }
 
-  // Pushes a run to MXNet's engine. False: nothing was done, for the profiler runs or an array has no memory.
-  bool run() const;
+  // Pushes a run to MXNet's engine. False: nothing was done, for the profiler runs or an array has no memory. Throws
+  // std::invalid_argument if `given` has not as many bytes as the graph's first input, or there is none to be given.
+  bool run(std::string given) const;
 
  private:
+  std::size_t given_bytes_;
   std::shared_ptr<DirectExecutor> bound_;
 };
 

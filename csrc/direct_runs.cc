@@ -80,13 +80,16 @@ std::atomic<bool> UnderWay::closed_{false};
 struct Run {
   std::shared_ptr<CompiledGraph> graph;
   std::shared_ptr<ArrayHolder> holder;
+  std::string given;  // the first input, where it is no array
   std::vector<InputTensor> inputs;
   std::vector<char*> outputs;
   std::vector<AlignedBuffer> copies;
 
-  // Finds the memory of the arrays; false if one has none that we could use, among them those that are blocked.
+  // Finds the memory of the arrays; false if one has none that we could use, among them inputs that are blocked.
   bool look(const std::vector<Handle>& in, const std::vector<Handle>& out, std::vector<Handle>* blocked) {
-    inputs.reserve(in.size());
+    for (Handle array : out) ArrayView(array).unblock();
+    inputs.reserve(in.size() + 1);
+    if (!given.empty()) inputs.push_back({&given[0], std::nullopt});
     for (Handle array : in) {
       const ArrayView view(array);
       inputs.push_back({view.data(), view.version()});
@@ -104,7 +107,7 @@ struct Run {
     copies.reserve(blocked.size());
     for (std::size_t i = 0; i < in.size(); ++i) {
       const ArrayView view(in[i]);
-      if (view.blocked()) inputs[i] = {view.unblocked(&copies.emplace_back()), std::nullopt};
+      if (view.blocked()) inputs[i + !given.empty()] = {view.unblocked(&copies.emplace_back()), std::nullopt};
     }
     return complete();
   }
@@ -142,7 +145,8 @@ bool run_later(const std::shared_ptr<Run>& run, const std::vector<Handle>& input
     if (!in->add_same(array)) return false;
   }
   for (Handle array : outputs) {
-    if (ArrayView(array).data() == nullptr || !out->add_same(array)) return false;
+    const ArrayView view(array);
+    if ((view.data() == nullptr && !view.blocked()) || !out->add_same(array)) return false;
   }
   const auto start = [run, in, out](const Completion& completion) {
     learn_thread();
@@ -217,7 +221,7 @@ std::vector<Handle> direct_runs::apart(const std::vector<Handle>& arrays, const 
 
 bool direct_runs::run(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
                       const std::vector<Handle>& inputs, const std::vector<Handle>& outputs,
-                      const std::vector<Handle>& read, Device device) {
+                      const std::vector<Handle>& read, Device device, std::string given) {
   std::shared_ptr<Run> run;
   std::vector<Handle> blocked;
   const auto start = [&](const Completion& completion) {
@@ -233,7 +237,7 @@ bool direct_runs::run(const std::shared_ptr<CompiledGraph>& graph, const std::sh
     return true;
   };
   const auto push = [&] {
-    run = std::make_shared<Run>(Run{graph, holder, {}, {}, {}});
+    run = std::make_shared<Run>(Run{graph, holder, given, {}, {}, {}});
     return engine::run_now(start, read, outputs, device, kName);
   };
   engine::Outcome outcome = push();

@@ -44,10 +44,11 @@ bool all_plain(const std::vector<Handle>& arrays, const std::vector<TensorSpec>&
 // The arrays among these that share no memory; none if one shares its memory with one of `others`.
 std::vector<Handle> apart(const std::vector<Handle>& arrays, const std::vector<Handle>& others);
 
-// Whether it was run, or is on its way on a thread of ours; `read` are those of the inputs that share no memory.
+// Whether it was run, or is on its way on a thread of ours; `read` are those of the inputs that share no memory. Where
+// `given` has bytes, these are the graph's first input, and `inputs` the others.
 bool run(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
          const std::vector<Handle>& inputs, const std::vector<Handle>& outputs, const std::vector<Handle>& read,
-         engine::Device device);
+         engine::Device device, std::string given = {});
 
 // How many there were in this process.
 std::size_t count();

@@ -22,7 +22,7 @@ extern const InstructionSet kInstructionSets[kInstructionSetCount];  // the best
 // What the calls of a kernel are held against, from its record.
 struct Check {
   std::uint8_t tensors, ints, sizes, floats;
-  std::uint16_t written, kept;  // sums of 1 << the tensor's number
+  std::uint32_t written, kept;  // sums of 1 << the tensor's number
   std::uint32_t code;           // its first byte in kCheckCode
 };
 

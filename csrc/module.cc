@@ -348,10 +348,18 @@ void define(py::module_& m) {
            "Takes handles of arrays. Handles of the outputs, which are the caller's to free; None: nothing was done.");
 
   py::class_<BoundGraph>(m, "BoundGraph", "A graph on NDArrays, which runs as an operator of MXNet's engine.")
-      .def(py::init<std::shared_ptr<CompiledGraph>, const std::vector<std::uintptr_t>&, const std::vector<std::uintptr_t>&>(),
-           py::arg("graph"), py::arg("inputs"), py::arg("outputs"), "Handles of arrays, in the graph's order.")
+      .def(py::init<std::shared_ptr<CompiledGraph>, const std::vector<std::uintptr_t>&,
+                    const std::vector<std::uintptr_t>&, bool, bool>(),
+           py::arg("graph"), py::arg("inputs"), py::arg("outputs"), py::arg("in_place") = false,
+           py::arg("given") = false,
+           "Handles of arrays, in the graph's order. `in_place`: it may write an output over an input of the same "
+           "handle. `given`: its first input is no array but what `run` is given.")
       .def_property_readonly("possible", &BoundGraph::possible, "Whether it can run on these arrays.")
-      .def("run", &BoundGraph::run, py::call_guard<py::gil_scoped_release>(),
+      .def("run", [](const BoundGraph& self, const py::bytes& given) {
+             std::string copied = given;
+             const py::gil_scoped_release unlocked;
+             return self.run(std::move(copied));
+           }, py::arg("given") = py::bytes(),
            "Returns at once; MXNet's engine orders it among others. False: nothing was done.");
 
   m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");

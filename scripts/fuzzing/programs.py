@@ -123,8 +123,16 @@ def gradients() -> Graph:
                      b.max_pool_gradient(x, b.slice(head, begin=(0,) * 4, end=(1, 17, 4, 3)), kernel=(2, 2)))
 
 
+def chains() -> Graph:
+    """Elementwise ops with four results, and numbers that stand for all elements."""
+    b = Builder()
+    x, y, scale = b.parameter("x", (5, 700)), b.parameter("y", (5, 700)), b.parameter("scale", (1,))
+    total = b.add(b.multiply(x, scale), y)
+    return b.results(total, b.sqrt(b.abs(total)), b.maximum(b.subtract(x, y), scale), b.divide(scale, b.square(y)))
+
+
 GRAPHS: tuple[Callable[[], Graph], ...] = (convolutions, batches, depthwise, winograd, images, positions, sequences,
-                                           gradients)
+                                           gradients, chains)
 
 
 @contextmanager
@@ -141,7 +149,8 @@ def kept(make: Callable[[], Graph], held: dict[str, np.ndarray] = HELD) -> bytes
     graph = make()
     with _as_if_larger(make):
         weights = {p.name: held[p.name] for p in graph.parameters if p.name in held}
-        return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).package().to_bytes(HELD)
+        options = {"chains": 1} if make is chains else {}
+        return ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1, **options).package().to_bytes(HELD)
 
 
 def artefact(make: Callable[[], Graph], isas: Sequence[str] = (), precision: str = "f32") -> bytes:

@@ -36,9 +36,11 @@ from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import OPTIONS, check_options, read_options
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
+from ngraph_mxnet.targets.cpu.planning.chains import chain_pass
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 from ngraph_mxnet.targets.cpu.planning.precision import precision_notice, warn_once
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
+from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.programs import Programs, load, prepared_buffer, program_flow
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
@@ -75,6 +77,14 @@ class CPUExecutable(NativeExecutable):
                             if node.op.name != "constant" and value not in main.results)
         plan = self.main.memory
         return MemoryUse(intermediates, plan.naive, plan.peak, plan.planned, self.prepare.prepared_bytes)
+
+    def in_the_way(self, over: Mapping[int, int]) -> str | None:
+        """Why some results can't be written over inputs; None if they can.
+
+        Args:
+            over: for each of these results the number of its input.
+        """
+        return in_the_way(self.main.instructions, over)
 
     def package(self) -> Package:
         if self._generated and self.settings.generator is None:
@@ -168,6 +178,8 @@ class CPUBackend(Backend):
         if settings.generator is not None:
             with span("cluster", "compile"):
                 cluster_pass().run(module.graphs[MAIN])
+        elif wanted.chains:
+            chain_pass().run(module.graphs[MAIN])
         with span("lower", "compile"):
             main, prepare = lower_module(module, settings)
         if wanted.autotune:

@@ -14,6 +14,7 @@ from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_isa
 OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
     "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
+    "chains": "1: elementwise ops that follow each other are one call, some hundred elements at a time (default: 0)",
     "precision": "f32, or bf16 for convolutions and matrix products where the CPU has it (default: NGRAPH_PRECISION)",
     "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
     "isa": "avx512, avx2 or baseline: the kernels' instruction set (default: NGRAPH_CPU_ISA)",
@@ -35,6 +36,7 @@ class Options:
     autotune: bool
     costs: str
     isa: str | None = None
+    chains: bool = False
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -43,7 +45,7 @@ def read_options(given: Mapping[str, Any]) -> Options:
     """
     require_known("CPU", given, OPTIONS)
     threads, codegen = read_count(given, "threads", MOST_THREADS), read_switch(given, "codegen")
-    autotune = read_switch(given, "autotune")
+    autotune, chains = read_switch(given, "autotune"), read_switch(given, "chains")
     precision = str(given.get("precision") or config.get("NGRAPH_PRECISION"))
     if precision not in (*PRECISIONS, *OF_THE_NNP):
         raise ConfigError(f"option precision: found {precision!r}, expected {' or '.join(PRECISIONS)}")
@@ -55,7 +57,7 @@ def read_options(given: Mapping[str, Any]) -> Options:
         raise ConfigError(f"option isa: found {isa!r}, expected {', '.join(NEEDS)}")
     return Options(config.threads() if threads is None else threads,
                    config.get("NGRAPH_CODEGEN") if codegen is None else codegen, precision,
-                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa)
+                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa, bool(chains))
 
 
 def unlike(given: Mapping[str, Any], instruction_set: str, precision: str) -> str | None:

@@ -45,7 +45,7 @@ _USUAL = {**{f"pad_{side}": (0, 0, 0, 1, 2, -1, 16) for side in ("front", "top",
           "in_place": (0, 1), "first_row": (0, 1, 5), "row_step": (1, 2, 3), "column_step": (1, 2, 3), "side": (4, 6)}
 """What to draw for numbers that records mostly refuse otherwise."""
 _SMALL = (1, 1, 2, 3)
-_CLIPPED = ("kernel_", "chunk", "columns", "rows", "points", "tile_rows")
+_CLIPPED = ("kernel_", "chunk", "columns", "rows", "points", "tile_rows", "count_")
 """The beginnings of sizes of windows and tasks, which alone make no call long."""
 _STEPS = ("stride_", "dilation_")
 _MOST_WORK = 1 << 22

@@ -1,4 +1,5 @@
-"""Clusters: one generated kernel where there is a generator for it, else one kernel for each op of the body."""
+"""Clusters: one generated kernel where there is a generator for it, else the kernel `chain`, or one kernel for each op
+of the body."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.targets.cpu.codegen.describe import Description, Read, describe
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
 from ngraph_mxnet.targets.cpu.codegen.spec import SCRATCH_BYTES, LoopKernel, Tensor, collapse, saved, tile_of
+from ngraph_mxnet.targets.cpu.lower.chain import chain
 from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, View, contiguous_strides, images_of
@@ -21,8 +23,12 @@ Placed = tuple[View, Strides]
 @lowers("fused")
 def fused(ctx: Lowering, node: Node) -> None:
     """In the blocked layout when an operand is there and the others fit, else plain."""
+    if ctx.settings.generator is None:
+        if not chain(ctx, node):
+            _expand(ctx, node)
+        return
     description = describe(node.attrs["body"])
-    if ctx.settings.generator is None or description is None:
+    if description is None:
         _expand(ctx, node)
         return
     reads = _blocked_reads(ctx, node, description)
