@@ -193,7 +193,8 @@ _VARIABLES = (
     _switch(
         "NGRAPH_TRAINING",
         "1: executors of graphs that are ours as a whole train compiled, too, where all of it is supported "
-        "(docs/training.md: some nets are slower than in MXNet); 0: MXNet trains.",
+        "(docs/training.md: some nets are slower than in MXNet), and optimizers update all parameters by one compiled "
+        "program; 0: MXNet trains.",
         default=False,
         compiles=False,
     ),

@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
+from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, updates
 from ngraph_mxnet.bridges.mxnet.judging import partition_log
 from ngraph_mxnet.bridges.mxnet.options import chosen_backend
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
@@ -47,7 +47,8 @@ class Report:
     """Prints as tables; `to_dict` is for programs.
 
     `calls`: of all regions, also those that the compile cache has dropped since. `left`: (operator, reason) and the
-    number of nodes in the last graphs that were partitioned. `problem`: why nothing is compiled at all.
+    number of nodes in the last graphs that were partitioned. `problem`: why nothing is compiled at all. `updates`: how
+    many steps of optimizers were compiled ones.
     """
 
     calls: int
@@ -55,6 +56,7 @@ class Report:
     left: dict[tuple[str, str], int]
     fallbacks: tuple[Fallback, ...]
     problem: str | None = None
+    updates: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         left = [{"op": op, "reason": reason, "nodes": count} for (op, reason), count in self.left.items()]
@@ -62,6 +64,8 @@ class Report:
 
     def __rich__(self) -> RenderableType:
         counts = f"{self.calls} calls, {len(self.regions)} compiled regions, {len(self.fallbacks)} fallbacks"
+        if self.updates:
+            counts += f", {self.updates} compiled updates"
         parts: list[RenderableType] = [Text(counts, style="bold")]
         if self.problem is not None:
             parts.append(Text(f"Nothing is compiled: {self.problem}", style="yellow"))
@@ -95,9 +99,10 @@ def report() -> Report:
     try:
         from ngraph_mxnet import _core
     except ImportError as error:
-        return Report(0, (), dict(left.most_common()), found, problem or f"the library does not load: {error}")
+        return Report(0, (), dict(left.most_common()), found, problem or f"the library does not load: {error}",
+                      updates.ran())
     regions = tuple(_region(*entry) for entry in _core.compiled_regions())
-    return Report(_core.op_calls(), regions, dict(left.most_common()), found, problem)
+    return Report(_core.op_calls(), regions, dict(left.most_common()), found, problem, updates.ran())
 
 
 def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: dict[str, str],

@@ -40,7 +40,7 @@ def activate(mxnet: ModuleType) -> None:
         if environment.activated():
             return
         from ngraph_mxnet.bridges.mxnet import onnx_export
-        from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, symbol_patch
+        from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, symbol_patch, updates
 
         for name in NEEDED_BY_BINDS:
             importlib.import_module(name)
@@ -55,6 +55,7 @@ def activate(mxnet: ModuleType) -> None:
         environment.finish_activation(problem)
         symbol_patch.install()
         gluon_patch.install()
+        updates.install()
         onnx_export.install()
     config.warn_of_misspelt()
 

@@ -213,8 +213,7 @@ def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> boo
              and buffer.bytes == destination.type.bytes and source.strides == destination.strides)
     if not whole:
         return False
-    touching = (i for i in ctx.builder.instructions if any(own is buffer for own, _ in i.operands))
-    if not all(i in source.writers and i.exact for i in touching):
+    if not all(i in source.writers and i.exact for i in ctx.builder.touching.get(buffer, ())):
         return False
     buffer.space, buffer.index = destination.buffer.space, destination.buffer.index
     return True

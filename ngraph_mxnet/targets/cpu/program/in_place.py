@@ -19,20 +19,20 @@ def in_the_way(instructions: Iterable[Instruction], over: Mapping[int, int]) -> 
         instructions: their levels are fixed.
         over: for each result that is to be written over an input the number of that.
     """
-    every = list(instructions)
+    reading: dict[int, list[Instruction]] = {}
+    writing: dict[int, list[Instruction]] = {}
+    for each in instructions:
+        record = KERNELS[each.name]
+        for name, (buffer, _) in zip(record.tensors, each.operands, strict=True):
+            if buffer.space is Space.INPUT:
+                reading.setdefault(buffer.index, []).append(each)
+            elif buffer.space is Space.OUTPUT and name in record.written:
+                writing.setdefault(buffer.index, []).append(each)
     for result, parameter in over.items():
-        readers = [each for each in every if _touches(each, Space.INPUT, parameter, written=False)]
-        writers = [each for each in every if _touches(each, Space.OUTPUT, result, written=True)]
-        for writer in writers:
-            for reader in readers:
+        for writer in writing.get(result, ()):
+            for reader in reading.get(parameter, ()):
                 same = reader is writer and reader.name in _ELEMENT_BY_ELEMENT
                 if not same and reader.level >= writer.level:
                     return (f"result {result} can't be written over input {parameter}: {reader.name} may read that "
                             f"when {writer.name} writes")
     return None
-
-
-def _touches(instruction: Instruction, space: Space, index: int, *, written: bool) -> bool:
-    record = KERNELS[instruction.name]
-    return any(buffer.space is space and buffer.index == index and (name in record.written) == written
-               for name, (buffer, _) in zip(record.tensors, instruction.operands, strict=True))

@@ -50,6 +50,8 @@ class ProgramBuilder:
     pieces: list[Buffer] = field(default_factory=list)
     """Those of the prepared buffer, in order."""
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
+    touching: dict[Buffer, list[Instruction]] = field(default_factory=dict)
+    """The instructions that have a buffer as an operand."""
     _arena: list[Buffer] = field(default_factory=list)
     _constants: dict[tuple[str, int, bytes], Buffer] = field(default_factory=dict)
     _seen: dict[int, tuple[np.ndarray, Buffer]] = field(default_factory=dict)
@@ -104,6 +106,8 @@ class ProgramBuilder:
                                   node=self.node, origin=origin, operations=operations, bytes=bytes,
                                   exact=exact)
         self.instructions.append(instruction)
+        for buffer in dict.fromkeys(buffer for buffer, _ in instruction.operands):
+            self.touching.setdefault(buffer, []).append(instruction)
         for view in writes:
             view.writers.append(instruction)
 

@@ -1,0 +1,1 @@
+"""What an optimizer does to its parameters in a step, compiled: formulae, MXNet's optimizers, and programs of both."""
