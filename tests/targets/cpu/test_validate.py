@@ -159,7 +159,7 @@ def test_strides_beyond_the_memory(name: str):
                 except PackageError:
                     refused += 1
             ints[at] = before
-    assert tried > 9
+    assert tried > 9 or name == "chains"  # whose kernel has no strides
     assert refused >= tried  # half of all: a stride along an axis of one does not matter
 
 
