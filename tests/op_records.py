@@ -336,6 +336,11 @@ def _sizes(draw: Draw) -> list[int]:
     return [draw(st.integers(1, 9)), _pick(draw, 1, 3, 17)]
 
 
+def _random_mask(draw: Draw) -> Case:
+    keep = draw(st.floats(0, 1))
+    return [_type("i32", (4,))], {"shape": _dims(draw, smallest=0), "keep": keep, "stream": draw(st.integers(0, 9))}
+
+
 def _resize(draw: Draw) -> Case:
     return [_image(draw)], {"sizes": _sizes(draw), "mode": _pick(draw, "bilinear", "nearest"),
                             "corners": draw(st.booleans())}
@@ -570,6 +575,7 @@ _RECORDS = [
     Record("rnn", _rnn, low=-0.6, high=0.6, tolerance=1e-4),
     Record("rnn_gradient", _rnn_gradient, low=-0.6, high=0.6, tolerance=1e-4),
     Record("fused", _fused),
+    Record("random_mask", _random_mask),
     Record("dropout", _unary(FLOATS, rate=st.just(0.3))),
 ]
 RECORDS: dict[str, Record] = {record.op: record for record in _RECORDS}

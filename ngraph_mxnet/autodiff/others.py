@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.autodiff.adjoints import refuse
+from ngraph_mxnet.autodiff.adjoints import no_derivative, refuse
 
+no_derivative("its result is no float", "random_mask")
 refuse("passes make it of ops that have one, after gradients are there", "convolution_bias", "convolution_bias_add",
        "convolution_bias_add_scale_shift", "matmul_bias", "scale_shift", "fused")
 refuse("no adjoint is written for it yet", "adaptive_avg_pool", "bilinear_sample", "resize", "roi_align",

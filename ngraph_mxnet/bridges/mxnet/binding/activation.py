@@ -21,6 +21,7 @@ from types import ModuleType
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment
+from ngraph_mxnet.bridges.mxnet.training import seeds
 from ngraph_mxnet.registry import TARGETS
 
 logger = logging.getLogger("ngraph_mxnet")
@@ -88,6 +89,7 @@ def _load_library(mxnet: ModuleType) -> None:
     except MXNetError as error:
         raise ActivationError(f"libmxnet refuses {path}: {error}; reinstall ngraph_mxnet") from error
     _replace_functions(_LIB, core)
+    seeds.install(_LIB)
     logger.debug("loaded %s", path)
 
 

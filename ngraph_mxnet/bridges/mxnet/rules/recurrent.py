@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis, positive
 from ngraph_mxnet.bridges.mxnet.rules.registry import rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
@@ -25,9 +27,14 @@ def rnn_param_concat(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbol
 def rnn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """Layers and directions one after the other: the inputs of all steps in one product, then step by step.
 
-    MXNet takes `use_sequence_length` and `lstm_state_clip_*` everywhere, and applies them on GPUs only: on a CPU every
-    sequence has all steps, and no state is clipped.
+    `p` is nothing at inference. MXNet takes `use_sequence_length` and `lstm_state_clip_*` everywhere, and applies them
+    on GPUs only: on a CPU every sequence has all steps, and no state is clipped.
     """
+    return recurrent_layers(b, inputs, attrs, lambda x: x)
+
+
+def recurrent_layers(b: Builder, inputs: list[Value], attrs: Attrs, between: Callable[[Value], Value]) -> list[Value]:
+    """RNN, with `between` of what a layer gives to the next one."""
     cell = _CELLS[attrs.choice("mode", "", _CELLS)]
     projection = attrs.int("projection_size", None)
     if projection is not None and cell != "lstm":
@@ -49,6 +56,7 @@ def rnn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list
     parameters.finish()
     last: list[list[Value]] = [[] for _ in states]
     for layer in range(layers):
+        x = between(x) if layer else x
         parts = []
         for direction in range(directions):
             (of_input, of_state, *project), (input_bias, state_bias) = (

@@ -9,6 +9,7 @@ from ngraph_mxnet.bridges.mxnet.importer import lower_values, own_results
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
+from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
 from ngraph_mxnet.bridges.mxnet.training.rules import find_training_rule, updates_statistics
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
@@ -19,7 +20,8 @@ _MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class TrainingGraph:
-    """`graph`: its parameters are the symbol's arguments and auxiliary states; its results are the symbol's outputs,
+    """`graph`: its parameters are the symbol's arguments and auxiliary states, and
+    `dropping.STATE` if it draws random numbers; its results are the symbol's outputs,
     then for each of the states called `updated` its content after the step. The number of outputs is `outputs`."""
 
     graph: Graph
@@ -39,6 +41,8 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
     if isinstance(symbol, str):
         symbol = parse_symbol(symbol)
     b, halves = Builder(name=name), Halves()
+    if STATE in types:
+        raise UnsupportedError(f"a variable is called {STATE}, as what random numbers follow from")
     values = lower_values(b, symbol, [types[node.name] for node in symbol.arguments()], halves,
                           rules=find_training_rule)
     for head in symbol.heads:

@@ -1,7 +1,7 @@
 """How operators lower that do something else in training than at inference, or whose gradient is no derivative.
 
 The sources are MXNet's: softmax_output-inl.h, regression_output-inl.h, make_loss-inl.h, svm_output-inl.h and
-nn/batch_norm.cc in src/operator. All other operators lower as at inference.
+nn/batch_norm.cc, nn/dropout-inl.h and rnn_impl.h in src/operator. All other operators lower as at inference.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import numpy as np
 
 from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis
 from ngraph_mxnet.bridges.mxnet.rules.loss import over_axis
+from ngraph_mxnet.bridges.mxnet.rules.recurrent import recurrent_layers
 from ngraph_mxnet.bridges.mxnet.rules.registry import Lowering, Rule, find_rule
 from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.bridges.mxnet.training.dropping import dropped
 from ngraph_mxnet.bridges.mxnet.training.left import why_not_trained
 from ngraph_mxnet.compositions.tensors import converted, reshaped, scalar
 from ngraph_mxnet.errors import UnsupportedError
@@ -123,12 +125,19 @@ def _leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
     return _same(node.op, b, inputs, attrs, node)
 
 
-@_in_training("Dropout", ignored=["axes", "cudnn_off"])
+@_in_training("Dropout", ignored=["cudnn_off"])
 def _dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Along `axes` there is one mask for all places."""
     attrs.choice("mode", "training", ("training", "always"))
-    if attrs.float("p", 0.5) > 0:
-        raise UnsupportedError("it draws random numbers when it trains")
-    return inputs[0]
+    (x,) = inputs
+    return dropped(b, x, attrs.float("p", 0.5), [normal_axis(axis, x.type.rank) for axis in attrs.ints("axes", ())])
+
+
+@_in_training("RNN", ignored=["lstm_state_clip_min", "lstm_state_clip_max", "lstm_state_clip_nan"])
+def _rnn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    """What a layer gives to the next one is dropped with probability `p`."""
+    rate = attrs.float("p", 0.0)
+    return recurrent_layers(b, inputs, attrs, lambda x: dropped(b, x, rate))
 
 
 @_in_training("BlockGrad")

@@ -14,7 +14,9 @@ from mxnet.ndarray import NDArray
 from ngraph_mxnet.autodiff import differentiate, split
 from ngraph_mxnet.autodiff.reverse import HEAD
 from ngraph_mxnet.bridges.mxnet.importer import own_results
+from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
 from ngraph_mxnet.bridges.mxnet.training.graph import import_training
+from ngraph_mxnet.bridges.mxnet.training.seeds import seeds
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, element_type
 from ngraph_mxnet.ir.roles import Role
@@ -54,10 +56,16 @@ class TrainingStep:
         heads = [number for number, value in enumerate(outputs) if value.type.element.is_float]
         halves = split(differentiate(training.graph, list(gradients), heads), training.outputs, blocks=_BLOCKS)
         self.saved_bytes = halves.saved_bytes
+        self._device = next(iter(arrays.values())).context
         self.outputs = [_new(value.type) for value in outputs]
         read = {parameter.name for parameter in halves.backward.parameters}
         self._heads = {number: _new(outputs[number].type) for number in heads if f"{HEAD}{number}" in read}
         saved = {p.name: _new(p.type) for p in halves.backward.parameters if p.name in halves.saved}
+        self._state: NDArray | None = None
+        """What random numbers follow from, if there are any."""
+        if any(p.name == STATE for p in halves.forward.parameters):
+            self._state = mx.nd.empty((4,), dtype=np.int32)
+            arrays = {**arrays, STATE: self._state}
         known = {**arrays, **saved, **{f"{HEAD}{number}": array for number, array in self._heads.items()}}
         # MXNet writes moving statistics in the backward pass, too.
         self._copies = [(_new(types[name]), arrays[name]) for name in training.updated]
@@ -69,6 +77,11 @@ class TrainingStep:
 
     def forward(self) -> bool:
         """False: nothing was done."""
+        if self._state is not None:
+            # Copied from an array of its own: an earlier step that is under way still reads the state.
+            with autograd.pause():
+                drawn = seeds.next((self._device.device_typeid, self._device.device_id))
+                mx.nd.array(np.array(drawn, np.int64).view(np.int32), dtype=np.int32).copyto(self._state)
         return bool(self._forward.run())
 
     def backward(self, heads: Sequence[NDArray] | None) -> bool:
