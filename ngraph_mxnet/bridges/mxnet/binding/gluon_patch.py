@@ -29,7 +29,7 @@ from mxnet.gluon.block import HybridBlock, _flatten
 from mxnet.ndarray import CachedOp, NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
-from ngraph_mxnet.bridges.mxnet.binding import direct, environment, fallbacks, interrupts, quick_call
+from ngraph_mxnet.bridges.mxnet.binding import direct, environment, fallbacks, gluon_training, interrupts, quick_call
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
 from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.bridges.mxnet.options import DATA, PREFIX, check_options
@@ -40,8 +40,9 @@ stock_build_cache = HybridBlock._build_cache
 stock_call_cached_op = HybridBlock._call_cached_op
 stock_export = HybridBlock.export
 
-#: Where a block keeps its bodies; not a Gluon attribute, so it is set past `Block.__setattr__`.
+#: Where a block keeps its bodies, and its training steps; not a Gluon attribute, so it is set past `Block.__setattr__`.
 BODIES = "_ngraph_bodies"
+TRAINING = "_ngraph_training"
 
 #: A model fed with shapes that never repeat must not grow without bound.
 MOST_SIGNATURES = 256
@@ -234,6 +235,8 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
         return stock_call_cached_op(self, *args)
     if self._cached_op is None:
         _build_native(self, *args)
+    if self._callback is None and gluon_training.wanted():
+        return _trained(self, args)
     if self._callback is not None or autograd.is_recording() or autograd.is_training():
         return stock_call_cached_op(self, *args)
     flat = _flat(args)
@@ -250,6 +253,19 @@ def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
     bodies.refuse(flat, found)
     fallbacks.log.add(found)
     return result
+
+
+def _trained(block: HybridBlock, args: tuple[Any, ...]) -> Any:
+    """A recorded call in training mode."""
+    training = block.__dict__.get(TRAINING)
+    if training is None or training.cached_op is not block._cached_op:
+        training = block.__dict__[TRAINING] = gluon_training.GluonTraining(block)
+    if _flatten(args, "input")[1] == block._in_format:
+        result = training.call(block, _flat(args))
+        if not isinstance(result, Refusal):
+            return result
+        fallbacks.log.add(result)
+    return stock_call_cached_op(block, *args)
 
 
 @functools.wraps(stock_export)

@@ -41,12 +41,15 @@ class TrainingStep:
         arrays: of its arguments and states, by name, which are read, and of the states written.
         gradients: those that are wanted, by the arguments' names, to be written.
         added: names of gradients that are added to what is there.
+        apart: names of arrays that the backward pass must not touch, for others may have asked to write them by then:
+            of those, what it needs is copied by the forward one, which then writes the moving statistics, too.
 
     Raises:
         UnsupportedError: it can't be trained as a whole, or not on these arrays; the text says why.
     """
 
-    def __init__(self, text: str, arrays: Arrays, gradients: Arrays, added: Sequence[str] = ()) -> None:
+    def __init__(self, text: str, arrays: Arrays, gradients: Arrays, added: Sequence[str] = (), *,
+                 apart: Sequence[str] = ()) -> None:
         types = {name: TensorType(element_type(np.dtype(array.dtype)), array.shape) for name, array in arrays.items()}
         for name, array in gradients.items():
             if not types[name].element.is_float or array.dtype != arrays[name].dtype:
@@ -54,7 +57,8 @@ class TrainingStep:
         training = import_training(text, types)
         outputs = training.graph.results[:training.outputs]
         heads = [number for number, value in enumerate(outputs) if value.type.element.is_float]
-        halves = split(differentiate(training.graph, list(gradients), heads), training.outputs, blocks=_BLOCKS)
+        early = training.outputs + (len(training.updated) if apart else 0)
+        halves = split(differentiate(training.graph, list(gradients), heads), early, blocks=_BLOCKS)
         self.saved_bytes = halves.saved_bytes
         self._device = next(iter(arrays.values())).context
         self.outputs = [_new(value.type) for value in outputs]
@@ -71,9 +75,14 @@ class TrainingStep:
         self._copies = [(_new(types[name]), arrays[name]) for name in training.updated]
         self._sums = [(_new(types[name]), gradients[name]) for name in added]
         sums = dict(zip(added, (source for source, _ in self._sums), strict=True))
-        self._forward = _bound(halves.forward, known, [*self.outputs, *(saved[name] for name in halves.saved)])
-        self._backward = _bound(halves.backward, known, [
-            *(source for source, _ in self._copies), *(sums.get(name, array) for name, array in gradients.items())])
+        states = [source for source, _ in self._copies]
+        self._early = bool(apart)
+        self._forward = _bound(halves.forward, known, [*self.outputs, *(states if apart else ()),
+                                                       *(saved[name] for name in halves.saved)])
+        kept = {name: _new(types[name]) for name in sorted(read & set(apart))}
+        self._kept = [(arrays[name], array) for name, array in kept.items()]
+        self._backward = _bound(halves.backward, {**known, **kept}, [
+            *(() if apart else states), *(sums.get(name, array) for name, array in gradients.items())])
 
     def forward(self) -> bool:
         """False: nothing was done."""
@@ -82,7 +91,12 @@ class TrainingStep:
             with autograd.pause():
                 drawn = seeds.next((self._device.device_typeid, self._device.device_id))
                 mx.nd.array(np.array(drawn, np.int64).view(np.int32), dtype=np.int32).copyto(self._state)
-        return bool(self._forward.run())
+        if not self._forward.run():
+            return False
+        with autograd.pause():
+            for source, target in (*self._kept, *(self._copies if self._early else ())):
+                source.copyto(target)
+        return True
 
     def backward(self, heads: Sequence[NDArray] | None) -> bool:
         """After a forward. False: nothing was done.
@@ -102,7 +116,7 @@ class TrainingStep:
                 heads[number].copyto(array)
             if not self._backward.run():
                 return False
-            for source, target in self._copies:
+            for source, target in () if self._early else self._copies:
                 source.copyto(target)
             for source, target in self._sums:
                 target += source

@@ -1,0 +1,173 @@
+"""Calls of hybridized blocks under `autograd.record`, compiled, with NGRAPH_TRAINING=1.
+
+A call runs the forward half of a training step and records one node, whose backward runs the other half. What a step
+saves belongs to it until that node is gone, so each call that may still be gone back through has a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd
+from mxnet.gluon.block import HybridBlock, _regroup
+from mxnet.ndarray import NDArray
+
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.forks import ForkSafeLock
+
+MOST_STEPS = 8
+"""Of one kind of call: so many may wait for their backward; those beyond are MXNet's."""
+MOST_KINDS = 16
+"""Of calls of one block: signatures and sets of parameters' arrays. Beyond, the oldest is forgotten."""
+
+
+class Step:
+    """A training step on inputs of its own, and the arrays of the gradients that it writes."""
+
+    def __init__(self, calls: Calls) -> None:
+        from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
+
+        self.inputs = {name: mx.nd.empty(array.shape, dtype=array.dtype) for name, array in calls.inputs.items()}
+        self.gradients = {name: mx.nd.empty(array.shape, dtype=array.dtype) for name, array in calls.wanted.items()}
+        arrays = {**calls.parameters, **self.inputs}
+        self.native = TrainingStep(calls.text, arrays, self.gradients, apart=list(calls.parameters))
+
+    def go_back(self, heads: list[NDArray], wanted: dict[str, tuple[NDArray, int]]) -> None:
+        """Write the gradients, by name, as requested. It runs on a thread of MXNet's, which may have been asked since
+        to write the parameters behind these gradients: nothing of them is read here."""
+        from ngraph_mxnet.bridges.mxnet.training.tape import ADD, NOTHING
+
+        with autograd.pause():
+            if not self.native.backward(heads):
+                raise UnsupportedError("the backward pass can't run while the profiler is on; turn it on between steps")
+            for name, (array, request) in wanted.items():
+                if request == ADD:
+                    array += self.gradients[name]
+                elif request != NOTHING:
+                    self.gradients[name].copyto(array)
+
+
+class Calls:
+    """The calls of a block with inputs of these shapes and types and these arrays of parameters.
+
+    Raises:
+        UnsupportedError: they can't be compiled; the text says why.
+    """
+
+    def __init__(self, block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],
+                 trained: list[str]) -> None:
+        self.text = partitioner.json_of(block._cached_graph[1])
+        self.inputs, self.parameters = inputs, parameters
+        floats = [name for name, array in inputs.items() if array.dtype in (np.float32, np.float16)]
+        self.wanted = {name: (inputs | parameters)[name] for name in (*floats, *trained)}
+        self._lock, self.made = ForkSafeLock(), 0
+        self._free: list[Step] = []
+        self._give_back(self._new())
+
+    def _new(self) -> Step:
+        self.made += 1
+        return Step(self)
+
+    def _take(self) -> Step | None:
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+            if self.made >= MOST_STEPS:
+                return None
+        return self._new()
+
+    def _give_back(self, step: Step) -> None:
+        with self._lock:
+            self._free.append(step)
+
+    def run(self, args: dict[str, NDArray]) -> list[NDArray] | None:
+        """The outputs, recorded; None: nothing was done."""
+        from ngraph_mxnet.bridges.mxnet.training import tape
+
+        step = self._take()
+        if step is None:
+            return None
+        with autograd.pause(train_mode=True):
+            for name, array in args.items():
+                array.copyto(step.inputs[name])
+            if not step.native.forward():
+                self._give_back(step)
+                return None
+            outputs = [output.copy() for output in step.native.outputs]
+        given = {**args, **self.parameters}
+
+        def backward(heads: list[NDArray], arrays: list[NDArray], requests: list[int]) -> None:
+            step.go_back(heads, dict(zip(self.wanted, zip(arrays, requests, strict=True), strict=True)))
+
+        tape.record([given[name] for name in self.wanted], outputs, backward, lambda: self._give_back(step))
+        return outputs
+
+
+class GluonTraining:
+    """Belongs to one block, as long as that keeps its cached op."""
+
+    def __init__(self, block: HybridBlock) -> None:
+        self.cached_op = block._cached_op
+        self.count = 0
+        """Calls that were compiled."""
+        self.calls: dict[tuple[Any, ...], Calls | Refusal] = {}
+
+    def call(self, block: HybridBlock, args: list[Any]) -> Any:
+        """What the block returns; a Refusal: why the call is MXNet's."""
+        if not all(type(arg) is NDArray and arg.context.device_type == "cpu" for arg in args):
+            return Refusal(_title(block), "an input is no dense array in the CPU's memory", quiet=True)
+        names = block._cached_graph[1].list_inputs()
+        inputs: dict[str, NDArray] = {}
+        parameters: dict[str, NDArray] = {}
+        trained: list[str] = []
+        for name, (is_input, found) in zip(names, block._cached_op_args, strict=True):
+            if is_input:
+                inputs[name] = args[found]
+                continue
+            if found._stype != "default" or found._grad_stype != "default":
+                return Refusal(_title(block), f"the parameter {name} or its gradient is sparse")
+            if found._data is None or len(found._data) != 1:
+                return Refusal(_title(block), f"the parameter {name} is not on one device", quiet=True)
+            parameters[name] = found._data[0]
+            if found.grad_req != "null":
+                trained.append(name)
+        key = (tuple((array.shape, array.dtype) for array in inputs.values()), tuple(trained),
+               tuple(array.handle.value for array in parameters.values()))
+        calls = self.calls.get(key)
+        if calls is None:
+            calls = self._remember(key, lambda: Calls(block, inputs, parameters, trained), block)
+        if isinstance(calls, Refusal):
+            return calls
+        outputs = calls.run(inputs)
+        if outputs is None:
+            return Refusal(_title(block), f"{MOST_STEPS} calls wait for their backward pass, or the profiler is on")
+        self.count += 1
+        return _regroup(outputs, block._out_format)
+
+    def _remember(self, key: tuple[Any, ...], make: Callable[[], Calls], block: HybridBlock) -> Calls | Refusal:
+        made: Calls | Refusal
+        try:
+            made = make()
+        except UnsupportedError as error:
+            made = Refusal(_title(block), brief(error))
+        except Exception as error:
+            made = Refusal(_title(block), f"compiling it failed: {brief(error)}")
+        while len(self.calls) >= MOST_KINDS:
+            del self.calls[next(iter(self.calls))]
+        self.calls[key] = made
+        return made
+
+
+def wanted() -> bool:
+    """Whether a call under way now is to be tried."""
+    return bool(autograd.is_recording() and autograd.is_training() and config.get("NGRAPH_TRAINING"))
+
+
+def _title(block: HybridBlock) -> str:
+    return f"training of {block.name}"

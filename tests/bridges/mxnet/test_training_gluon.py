@@ -1,0 +1,209 @@
+"""Hybridized blocks under `autograd.record` with NGRAPH_TRAINING=1, against MXNet's own."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+from mxnet.gluon import nn
+
+from ngraph_mxnet.bridges.mxnet.binding import gluon_training
+from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
+
+SHAPE = (4, 3, 8, 8)
+
+
+@pytest.fixture(autouse=True)
+def on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NGRAPH")
+    monkeypatch.setenv("NGRAPH_TRAINING", "1")
+
+
+def network(**options: Any) -> nn.HybridSequential:
+    np.random.seed(3)
+    mx.random.seed(3)
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Conv2D(16, 3, padding=1, use_bias=False, in_channels=3), nn.BatchNorm(in_channels=16), nn.Activation("relu"),
+                nn.MaxPool2D(), nn.Dense(5, in_units=256))
+    net.initialize(mx.init.Xavier())
+    net.hybridize(**options)
+    return net
+
+
+def data(seed: int = 0, batch: int = SHAPE[0]) -> mx.nd.NDArray:
+    return mx.nd.array(np.random.default_rng(seed).standard_normal((batch, *SHAPE[1:])))
+
+
+def count(net: gluon.HybridBlock) -> int:
+    """Compiled calls so far."""
+    training = net.__dict__.get(TRAINING)
+    return training.count if training is not None else 0
+
+
+def state(net: gluon.HybridBlock) -> dict[str, np.ndarray]:
+    found = {}
+    for name, parameter in net.collect_params().items():
+        found[name] = parameter.data().asnumpy()
+        if parameter.grad_req != "null":
+            found[f"{name}.grad"] = parameter.grad().asnumpy()
+    return found
+
+
+def both(monkeypatch: pytest.MonkeyPatch, script: Callable[[nn.HybridSequential], Any], compiled: int = 1,
+         **options: Any) -> None:
+    """The script gives the same and leaves the same with MXNet and compiled."""
+    results = []
+    for flag in ("0", "1"):
+        monkeypatch.setenv("NGRAPH_TRAINING", flag)
+        net = network(**options)
+        given = script(net)
+        results.append((given, state(net)))
+        assert count(net) == (compiled if flag == "1" else 0)
+    (wanted, left), (found, right) = results
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    for name in left:
+        np.testing.assert_allclose(right[name], left[name], rtol=1e-4, atol=1e-4 * max(1, np.abs(left[name]).max()))
+
+
+@pytest.mark.parametrize("options", [{}, {"static_alloc": True}, {"static_alloc": True, "static_shape": True}])
+def test_a_step(monkeypatch: pytest.MonkeyPatch, options: dict[str, bool]) -> None:
+    def script(net: nn.HybridSequential) -> np.ndarray:
+        with autograd.record():
+            y = net(data())
+            loss = (y * y).sum()
+        loss.backward()
+        return y.asnumpy()
+
+    both(monkeypatch, script, **options)
+
+
+def test_a_loop_with_a_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits between the steps; the last batch is smaller; inference in between sees the new weights."""
+    def script(net: nn.HybridSequential) -> list[float]:
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.05, "momentum": 0.9})
+        loss, losses = gluon.loss.SoftmaxCrossEntropyLoss(), []
+        for step in range(12):
+            batch = 4 if step % 3 < 2 else 2
+            with autograd.record():
+                value = loss(net(data(step, batch)), mx.nd.array(np.arange(batch) % 5))
+            value.backward()
+            trainer.step(batch)
+            losses += [value.mean(), net(data(99)).mean()]
+        return [float(one.asscalar()) for one in losses]
+
+    both(monkeypatch, script, compiled=12)
+
+
+def test_adding_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script(net: nn.HybridSequential) -> float:
+        for parameter in net.collect_params().values():
+            if parameter.grad_req != "null":
+                parameter.grad_req = "add"
+        for seed in range(3):
+            with autograd.record():
+                loss = (net(data(seed)) ** 2).mean()
+            loss.backward()
+        return float(loss.asscalar())
+
+    both(monkeypatch, script, compiled=3)
+
+
+def test_several_calls_before_one_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script(net: nn.HybridSequential) -> np.ndarray:
+        with autograd.record():
+            first, second = net(data(1)), net(data(2))
+            loss = (first * second).sum()
+        loss.backward()
+        return first.asnumpy()
+
+    both(monkeypatch, script, compiled=2)
+
+
+def test_gradients_by_data_and_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script(net: nn.HybridSequential) -> np.ndarray:
+        x = data()
+        x.attach_grad()
+        with autograd.record():
+            loss = (net(x * 2) ** 2).sum()
+        loss.backward(retain_graph=True)
+        first = x.grad.asnumpy()
+        loss.backward()
+        np.testing.assert_array_equal(x.grad.asnumpy(), first)
+        return first
+
+    for flag in ("0", "1"):  # moving statistics: MXNet moves them once more with each backward pass
+        monkeypatch.setenv("NGRAPH_TRAINING", flag)
+        net = network()
+        found = script(net)
+        if flag == "0":
+            wanted = found
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+    assert count(net) == 1
+
+
+def test_frozen_parameters_and_grad(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script(net: nn.HybridSequential) -> np.ndarray:
+        net[0].weight.grad_req = "null"
+        variables = [net[4].weight.data(), net[1].gamma.data()]
+        with autograd.record():
+            loss = (net(data()) ** 2).sum()
+        grads = autograd.grad(loss, variables)
+        return np.concatenate([grad.asnumpy().ravel() for grad in grads])
+
+    both(monkeypatch, script)
+
+
+def test_steps_are_used_again() -> None:
+    net = network()
+    for seed in range(5):
+        with autograd.record():
+            loss = net(data(seed)).sum()
+        loss.backward()
+        loss.asscalar()
+    mx.nd.waitall()
+    del loss
+    gc.collect()
+    (calls,) = net.__dict__[TRAINING].calls.values()
+    assert count(net) == 5
+    assert calls.made <= 3
+
+
+def test_too_many_calls_are_mxnets() -> None:
+    net = network()
+    most = gluon_training.MOST_STEPS
+    with autograd.record():
+        kept = [net(data(seed)) for seed in range(most + 2)]
+        loss = sum(one.sum() for one in kept)
+    loss.backward()
+    assert np.isfinite(net[0].weight.grad().asnumpy()).all()
+    assert count(net) == most
+
+
+def test_what_is_not_tried() -> None:
+    """Predict mode under record, and recording off."""
+    net = network()
+    with autograd.record(train_mode=False):
+        loss = net(data()).sum()
+    loss.backward()
+    with autograd.train_mode():
+        net(data())
+    net(data())
+    assert count(net) == 0
+
+
+def test_refused_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
+    net = nn.HybridSequential()
+    net.add(nn.Embedding(10, 4, sparse_grad=True), nn.Dense(2, in_units=8))
+    net.initialize()
+    net.hybridize()
+    with autograd.record():
+        loss = net(mx.nd.array([[1, 2], [3, 4]])).sum()
+    loss.backward()
+    assert count(net) == 0
+    assert "sparse" in caplog.text
