@@ -12,6 +12,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 from mxnet import autograd
+from mxnet.base import MXNetError
 from mxnet.gluon.block import HybridBlock, _regroup
 from mxnet.ndarray import NDArray
 
@@ -62,10 +63,10 @@ class Calls:
 
     def __init__(self, block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],
                  trained: list[str]) -> None:
+        """`trained`: the names of parameters and inputs that gradients may be wanted of."""
         self.text = partitioner.json_of(block._cached_graph[1])
         self.inputs, self.parameters = inputs, parameters
-        floats = [name for name, array in inputs.items() if array.dtype in (np.float32, np.float16)]
-        self.wanted = {name: (inputs | parameters)[name] for name in (*floats, *trained)}
+        self.wanted = {name: (inputs | parameters)[name] for name in trained}
         self._lock, self.made = ForkSafeLock(), 0
         self._free: list[Step] = []
         self._give_back(self._new())
@@ -137,6 +138,9 @@ class GluonTraining:
             parameters[name] = found._data[0]
             if found.grad_req != "null":
                 trained.append(name)
+        if not trained:  # a loss: less work than what a node on the tape costs
+            return Refusal(_title(block), "it has no parameters to train", quiet=True)
+        trained += [name for name, array in inputs.items() if _on_tape(array)]
         key = (tuple((array.shape, array.dtype) for array in inputs.values()), tuple(trained),
                tuple(array.handle.value for array in parameters.values()))
         calls = self.calls.get(key)
@@ -167,6 +171,19 @@ class GluonTraining:
 def wanted() -> bool:
     """Whether a call under way now is to be tried."""
     return bool(autograd.is_recording() and autograd.is_training() and config.get("NGRAPH_TRAINING"))
+
+
+def _on_tape(array: NDArray) -> bool:
+    """Whether a gradient by the array may be wanted: one is attached to it, or it was recorded."""
+    if array.dtype not in (np.float32, np.float16):
+        return False
+    if array.grad is not None:
+        return True
+    try:
+        autograd.get_symbol(array)
+    except MXNetError:  # it comes from nothing that was recorded
+        return False
+    return True
 
 
 def _title(block: HybridBlock) -> str:
