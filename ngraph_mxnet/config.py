@@ -192,9 +192,9 @@ _VARIABLES = (
     ),
     _switch(
         "NGRAPH_TRAINING",
-        "1: executors of graphs that are ours as a whole train compiled, too, where all of it is supported "
-        "(docs/training.md: some nets are slower than in MXNet), and optimizers update all parameters by one compiled "
-        "program; 0: MXNet trains.",
+        "1: executors and hybridized blocks that are ours as a whole train compiled, too, where all of it is supported "
+        "(docs/training.md: small blocks are slower than in MXNet), and optimizers update all parameters by one "
+        "compiled program; 0: MXNet trains.",
         default=False,
         compiles=False,
     ),

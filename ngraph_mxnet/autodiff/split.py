@@ -54,12 +54,14 @@ def split(joint: Joint, early: int, *, blocks: int = 1) -> Split:
     images = _images(whole.nodes) if blocks > 1 else set()
     for place, (value, parameter) in enumerate(saved, early):
         for wide, there, back in _ways(value.type.shape, blocks if value in images else 1):
-            sooner.graph.results[place] = _appended(sooner.graph, sooner.graph.results[place], there)
+            sooner.graph.nodes += (nodes := _chain(sooner.graph.results[place], there))
+            sooner.graph.results[place] = nodes[-1].output
             _read_as(later.graph, parameter, wide, back)
     return Split(sooner.graph, later.graph, tuple(parameter.name for _, parameter in saved))
 
 
-Way = tuple[tuple[int, ...], list[tuple[str, dict[str, Any]]], list[tuple[str, dict[str, Any]]]]
+Ops = list[tuple[str, dict[str, Any]]]
+Way = tuple[tuple[int, ...], Ops, Ops]
 
 
 def _ways(shape: tuple[int, ...], blocks: int) -> list[Way]:
@@ -97,21 +99,18 @@ def _needed(results: list[Value]) -> set[Node]:
     return found
 
 
-def _appended(graph: Graph, value: Value, ops: list[tuple[str, dict[str, Any]]]) -> Value:
+def _chain(value: Value, ops: Ops) -> list[Node]:
+    """One op behind the other."""
+    nodes: list[Node] = []
     for op, attrs in ops:
-        node = make_node(op, [value], attrs)
-        graph.nodes.append(node)
-        value = node.output
-    return value
+        nodes.append(make_node(op, [nodes[-1].output if nodes else value], attrs))
+    return nodes
 
 
-def _read_as(graph: Graph, parameter: Value, shape: tuple[int, ...], ops: list[tuple[str, dict[str, Any]]]) -> None:
+def _read_as(graph: Graph, parameter: Value, shape: tuple[int, ...], ops: Ops) -> None:
     """The parameter comes in this shape, and these ops lead back to its own."""
     wide = Value(TensorType(parameter.type.element, shape), name=parameter.name, role=parameter.role)
-    nodes, value = [], wide
-    for op, attrs in ops:
-        nodes.append(make_node(op, [value], attrs))
-        value = nodes[-1].output
-    graph.replace({parameter: value})
+    nodes = _chain(wide, ops)
+    graph.replace({parameter: nodes[-1].output})
     graph.parameters[graph.parameters.index(parameter)] = wide
     graph.nodes[:0] = nodes

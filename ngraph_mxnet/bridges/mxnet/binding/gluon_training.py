@@ -115,6 +115,7 @@ class GluonTraining:
 
     def __init__(self, block: HybridBlock) -> None:
         self.cached_op = block._cached_op
+        self._names = block._cached_graph[1].list_inputs()
         self.count = 0
         """Calls that were compiled."""
         self.calls: dict[tuple[Any, ...], Calls | Refusal] = {}
@@ -123,11 +124,10 @@ class GluonTraining:
         """What the block returns; a Refusal: why the call is MXNet's."""
         if not all(type(arg) is NDArray and arg.context.device_type == "cpu" for arg in args):
             return Refusal(_title(block), "an input is no dense array in the CPU's memory", quiet=True)
-        names = block._cached_graph[1].list_inputs()
         inputs: dict[str, NDArray] = {}
         parameters: dict[str, NDArray] = {}
         trained: list[str] = []
-        for name, (is_input, found) in zip(names, block._cached_op_args, strict=True):
+        for name, (is_input, found) in zip(self._names, block._cached_op_args, strict=True):
             if is_input:
                 inputs[name] = args[found]
                 continue

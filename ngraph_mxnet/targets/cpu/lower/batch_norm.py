@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, named_strides
 from ngraph_mxnet.targets.cpu.params.batch_norm import (
     BATCH_NORM_GRADIENT_DATA,
     BATCH_NORM_GRADIENT_SUMS,
@@ -13,12 +13,6 @@ from ngraph_mxnet.targets.cpu.params.batch_norm import (
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.gradients import batch_norm_without_kernel
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, plain_view
-
-
-def _strides(**views: BlockedView) -> dict[str, int]:
-    return {name: value for operand, view in views.items()
-            for name, value in by_name(f"{operand}_n {operand}_c16 {operand}_row {operand}_pixel",
-                                       blocked_strides(view)[:4]).items()}
 
 
 def _sizes(view: BlockedView) -> dict[str, int]:
@@ -30,7 +24,7 @@ def batch_norm_statistics(ctx: Lowering, node: Node) -> None:
     """One pass over memory."""
     x = ctx.blocked(node.inputs[0])
     mean, variance = (ctx.new_plain(value.type) for value in node.outputs)
-    params = BATCH_NORM_STATISTICS(**_sizes(x), channels=node.inputs[0].shape[1], **_strides(x=x))
+    params = BATCH_NORM_STATISTICS(**_sizes(x), channels=node.inputs[0].shape[1], **named_strides(x=x))
     ctx.emit("batch_norm_statistics", params, x=x, mean=mean, variance=variance)
     for value, view in zip(node.outputs, (mean, variance), strict=True):
         ctx.set_plain(value, view)
@@ -47,11 +41,11 @@ def batch_norm_gradient(ctx: Lowering, node: Node) -> None:
     type_ = TensorType(f32, (x.blocks * 4 * BLOCK,))
     factors = plain_view(type_, ctx.builder.arena(type_.bytes))
     sums = BATCH_NORM_GRADIENT_SUMS(**_sizes(x), channels=node.inputs[0].shape[1], masked=masked,
-                                    epsilon=node.attrs["epsilon"], **_strides(x=x, y=y, head=head))
+                                    epsilon=node.attrs["epsilon"], **named_strides(x=x, y=y, head=head))
     ctx.emit("batch_norm_gradient_sums", sums, x=x, y=y, head=head, **vectors, of_gamma=of_gamma, of_beta=of_beta,
              factors=factors)
     out = ctx.new_blocked(node.outputs[0])
-    params = BATCH_NORM_GRADIENT_DATA(**_sizes(x), masked=masked, **_strides(x=x, y=y, head=head, output=out))
+    params = BATCH_NORM_GRADIENT_DATA(**_sizes(x), masked=masked, **named_strides(x=x, y=y, head=head, output=out))
     ctx.emit("batch_norm_gradient_data", params, x=x, factors=factors, y=y, head=head, output=out)
     ctx.set_blocked(node.outputs[0], out)
     for value, view in zip(node.outputs[1:], (of_gamma, of_beta), strict=True):

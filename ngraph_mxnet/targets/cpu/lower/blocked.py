@@ -8,7 +8,7 @@ from math import inf
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers, moving_kernel
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers, named_strides
 from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks, check_rank
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
 from ngraph_mxnet.targets.cpu.params import Params
@@ -61,12 +61,11 @@ def max_pool_gradient(ctx: Lowering, node: Node) -> None:
     out = ctx.new_blocked(node.output)
     pairs = {name: (fill, *node.attrs[name])[-2:] for name, fill in
              {"kernel": 1, "strides": 1, "pads_begin": 0}.items()}
-    strides = {f"{name}_{axis}": stride for name, view in (("data", data), ("head", head), ("output", out))
-               for axis, stride in zip(("n", "c16", "row", "pixel"), blocked_strides(view)[:4], strict=True)}
     params = MAX_POOL_GRADIENT(
         n=data.images, c16=data.blocks, h=data.height, w=data.width, out_h=head.height, out_w=head.width,
         **by_name("kernel_h kernel_w", pairs["kernel"]), **by_name("stride_h stride_w", pairs["strides"]),
-        **by_name("pad_top pad_left", pairs["pads_begin"]), **strides)
+        **by_name("pad_top pad_left", pairs["pads_begin"]),
+        **named_strides(data=data, head=head, output=out))
     ctx.emit("max_pool_gradient_blocked", params, data=data, head=head, output=out)
     ctx.set_blocked(node.output, out)
 
@@ -139,8 +138,7 @@ def concat(ctx: Lowering, node: Node) -> None:
             out.writers.extend(part.writers)
         else:
             place = sub_blocks(out, value.shape, first)
-            ctx.strided(moving_kernel(part, place), blocked_dims(part), [(part, blocked_strides(part))],
-                        (place, blocked_strides(place)))
+            ctx.converted(part, place)
             out.writers.extend(place.writers)
         first += part.blocks
     ctx.set_blocked(node.output, out)

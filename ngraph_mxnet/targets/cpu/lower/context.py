@@ -142,7 +142,7 @@ class Lowering:
     def blocked(self, value: Value) -> BlockedView:
         """The value in blocked layout and float32, with the halo that the layout plan gives it."""
         if value not in self._blocked and value in self._narrow:
-            self._blocked[value] = self._converted(self._narrow[value], self._new(value, f32))
+            self._blocked[value] = self.converted(self._narrow[value], self._new(value, f32))
         elif value not in self._blocked:
             plain, halo = self.plain(value), self.layout.halo.get(value, Halo())
             alias = as_blocked(plain) if not halo and value not in self.layout.placement else None
@@ -152,7 +152,7 @@ class Lowering:
     def narrow(self, value: Value) -> BlockedView:
         """The value in blocked layout and bf16, with the same halo."""
         if value not in self._narrow:
-            self._narrow[value] = self._converted(self.blocked(value), self._new(value, BF16))
+            self._narrow[value] = self.converted(self.blocked(value), self._new(value, BF16))
         return self._narrow[value]
 
     def stored(self, value: Value) -> BlockedView:
@@ -281,7 +281,8 @@ class Lowering:
 
     # ---- layout conversions -----------------------------------------------------------------------------
 
-    def _converted(self, source: BlockedView, destination: BlockedView) -> BlockedView:
+    def converted(self, source: BlockedView, destination: BlockedView) -> BlockedView:
+        """Copy within the blocked layout, also between float32 and bf16 and between halos; returns `destination`."""
         self.strided(moving_kernel(source, destination), blocked_dims(source), [(source, blocked_strides(source))],
                      (destination, blocked_strides(destination)))
         return destination
@@ -360,6 +361,12 @@ def lowers(*ops: str, check: Check = lambda node: None) -> Callable[[Rule], Rule
 def blocked_strides(view: BlockedView) -> tuple[int, int, int, int, int]:
     """Strides over (image, block, row, pixel, lane)."""
     return view.image, view.block, view.row, BLOCK, 1
+
+
+def named_strides(**views: BlockedView) -> dict[str, int]:
+    """Strides over (image, block, row, pixel) of each view, as a kernel's record calls them: `x_n`, `x_c16`, .."""
+    return {f"{name}_{axis}": stride for name, view in views.items()
+            for axis, stride in zip(("n", "c16", "row", "pixel"), blocked_strides(view), strict=False)}
 
 
 def blocked_dims(view: BlockedView) -> tuple[int, int, int, int, int]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import Shape, TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers, moving_kernel
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, merged_dims
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, contiguous_strides, plain_view
 from ngraph_mxnet.targets.cpu.program.instruction import Space
@@ -67,10 +67,7 @@ def _joins_blocks(ctx: Lowering, node: Node) -> bool:
     view = BlockedView(node.output.type, source.buffer, source.offset, source.writers, source.strides[0],
                        source.strides[1], row)
     if ctx.layout.halo.get(node.output) or node.output in ctx.layout.placement:
-        out = ctx.new_blocked(node.output)
-        ctx.strided(moving_kernel(view, out), blocked_dims(view), [(view, blocked_strides(view))],
-                    (out, blocked_strides(out)))
-        view = out
+        view = ctx.converted(view, ctx.new_blocked(node.output))
     ctx.set_blocked(node.output, view)
     return True
 

@@ -30,12 +30,9 @@ def without_kernel(node: Node) -> str | None:
     """Why a weight gradient is made of other ops; None if kernels compute it."""
     (data, head), attrs, name = node.inputs, node.attrs, node.op.name
     groups, channels = attrs["groups"], data.shape[1]
-    if data.type.element is not f32:
-        return f"{name} of {data.type.element} has no CPU kernel, only of f32"
-    if data.type.rank > 4:
-        return f"{name} over more than two spatial axes has no CPU kernel"
-    if data.type.size == 0 or head.type.size == 0:
-        return f"{name} over no elements has no CPU kernel"
+    reason = _unlike_images(node, rank=4)
+    if reason is not None:
+        return reason
     if any(step > 1 for step in attrs["data_dilations"]):
         return f"{name} with data_dilations={list(attrs['data_dilations'])} has no CPU kernel"
     if groups == 1:
@@ -78,6 +75,7 @@ def pool_gradient_without_kernel(node: Node) -> str | None:
 
 
 def _unlike_images(node: Node, rank: int) -> str | None:
+    """Why the node's first operand is nothing for kernels of images of at most this rank."""
     x, name = node.inputs[0], node.op.name
     if x.type.element is not f32:
         return f"{name} of {x.type.element} has no CPU kernel, only of f32"
