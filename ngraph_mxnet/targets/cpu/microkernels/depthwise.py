@@ -12,7 +12,7 @@ into vectors of the machine's own width: nine weights of 16 channels would not f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from llvmlite import ir
 
@@ -91,9 +91,9 @@ class _Kernel:
                     else:
                         compute()
 
-            self.loop(first, stop, row)
+            self.e.loop(first, stop, row)
 
-        self.loop(begin, end, task)
+        self.e.loop(begin, end, task)
         b.ret_void()
 
     def row(self, rows: Sequence[ir.Value], own: Sequence[ir.Value], target: ir.Value, width: ir.Value,
@@ -150,7 +150,7 @@ class _Kernel:
             opened = self.e.gate(self.e.load(place, self.vector), parameters, fused)
             self.e.builder.store(opened, place, align=4)
 
-        self.loop(_int(0), width, pixel)
+        self.e.loop(_int(0), width, pixel)
         return []
 
     def zeros(self, target: ir.Value, width: ir.Value) -> None:
@@ -159,22 +159,7 @@ class _Kernel:
             place = self.e.at(target, self.e.builder.mul(x, _int(_PIXEL)))
             self.e.builder.store(ir.Constant(self.vector, None), place, align=4)
 
-        self.loop(_int(0), width, pixel)
-
-    def loop(self, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None]) -> None:
-        """`body(number)` for each number of [begin, end)."""
-        b = self.e.builder
-        before, head, inside, after = b.block, *(self.e.block(name) for name in ("head", "body", "after"))
-        b.branch(head)
-        b.position_at_end(head)
-        number = b.phi(I64)
-        number.add_incoming(begin, before)
-        b.cbranch(b.icmp_signed("<", number, end), inside, after)
-        b.position_at_end(inside)
-        body(number)
-        number.add_incoming(b.add(number, _int(1)), b.block)
-        b.branch(head)
-        b.position_at_end(after)
+        self.e.loop(_int(0), width, pixel)
 
     def splat(self, scalar: ir.Value) -> ir.Value:
         undefined = ir.Constant(self.vector, ir.Undefined)

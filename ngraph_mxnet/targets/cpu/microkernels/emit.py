@@ -145,6 +145,21 @@ class Emitter:
         opened = self.clamp(fused(value, slope, offset), zero, one)
         return fused(self.builder.fmul(value, opened), scale, shift)
 
+    def loop(self, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None], step: int = 1) -> None:
+        """`body(number)` for the numbers from `begin` on, below `end`."""
+        b = self.builder
+        before, head, inside, after = b.block, *(self.block(name) for name in ("head", "body", "after"))
+        b.branch(head)
+        b.position_at_end(head)
+        number = b.phi(I64)
+        number.add_incoming(begin, before)
+        b.cbranch(b.icmp_signed("<", number, end), inside, after)
+        b.position_at_end(inside)
+        body(number)
+        number.add_incoming(b.add(number, ir.Constant(I64, step)), b.block)
+        b.branch(head)
+        b.position_at_end(after)
+
     def either(
         self, condition: ir.Value, yes: Callable[[], Sequence[ir.Value]], no: Callable[[], Sequence[ir.Value]]
     ) -> list:

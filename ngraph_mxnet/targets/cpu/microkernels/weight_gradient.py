@@ -77,7 +77,7 @@ class _Kernel:
         self.row_chunks = self.ceiling(n["height"], n["row_chunk"])
         self.chunks = b.mul(self.row_chunks, self.ceiling(n["images"], n["image_chunk"]))
         begin, end = self.e.function.args[3:]
-        self.loop(begin, end, self.task)
+        self.e.loop(begin, end, self.task)
         b.ret_void()
 
     def task(self, number: ir.Value) -> None:
@@ -101,7 +101,7 @@ class _Kernel:
                         self.least(n["row_chunk"], b.sub(n["height"], row)), b.icmp_signed("==", number, first),
                         data_ahead, head_ahead))
 
-        self.loop(first, stop, chunk)
+        self.e.loop(first, stop, chunk)
 
     def each_pixel(self, chunk: _Chunk, sums: Sequence[ir.Value], body: Body) -> Sequence[ir.Value]:
         """The sums after `body(data, head, *sums)` for each pixel of the chunk."""
@@ -145,21 +145,6 @@ class _Kernel:
         b.cbranch(b.icmp_signed(">", results[0], _int(0)), inside, after)
         b.position_at_end(after)
         return results[1:]
-
-    def loop(self, begin: ir.Value, end: ir.Value, body: Callable[[ir.Value], None], step: int = 1) -> None:
-        """`body(number)` for the numbers from `begin` on, below `end`."""
-        b = self.e.builder
-        before, head, inside, after = b.block, *(self.e.block(name) for name in ("head", "body", "after"))
-        b.branch(head)
-        b.position_at_end(head)
-        number = b.phi(I64)
-        number.add_incoming(begin, before)
-        b.cbranch(b.icmp_signed("<", number, end), inside, after)
-        b.position_at_end(inside)
-        body(number)
-        number.add_incoming(b.add(number, _int(step)), b.block)
-        b.branch(head)
-        b.position_at_end(after)
 
     def ceiling(self, count: ir.Value, size: ir.Value) -> ir.Value:
         b = self.e.builder
@@ -217,11 +202,11 @@ class _Dense(_Kernel):
                         target = self.e.at(inner, b.mul(tap, tap_bytes))
                         self.tiles(ahead, before, lanes, left, target, head_bytes)
 
-                    self.loop(_int(0), taps, tap)
+                    self.e.loop(_int(0), taps, tap)
 
-                self.loop(*ranges[1], datas)
+                self.e.loop(*ranges[1], datas)
 
-            self.loop(*ranges[0], heads, wide)
+            self.e.loop(*ranges[0], heads, wide)
 
         self.each_chunk(copy, chunk)
 
@@ -279,7 +264,7 @@ class _Dense(_Kernel):
             b.unreachable()
             b.position_at_end(done)
 
-        self.loop(_int(0), parts, part)
+        self.e.loop(_int(0), parts, part)
 
     def tile(self, chunk: _Chunk, channels: int, blocks: int, target: ir.Value, head_bytes: ir.Value) -> None:
         e = self.e
