@@ -87,10 +87,8 @@ class TrainingStep:
     def forward(self) -> bool:
         """False: nothing was done."""
         if self._state is not None:
-            # Copied from an array of its own: an earlier step that is under way still reads the state.
-            with autograd.pause():
-                drawn = seeds.next((self._device.device_typeid, self._device.device_id))
-                mx.nd.array(np.array(drawn, np.int64).view(np.int32), dtype=np.int32).copyto(self._state)
+            drawn = seeds.next((self._device.device_typeid, self._device.device_id))
+            _set(self._state, np.array(drawn, np.int64).view(np.int32))
         if not self._forward.run():
             return False
         with autograd.pause():
@@ -121,6 +119,16 @@ class TrainingStep:
             for source, target in self._sums:
                 target += source
         return True
+
+
+def _set(target: NDArray, numbers: np.ndarray) -> None:
+    """By an array of its own: what is under way may still read the target, and is not awaited."""
+    from ngraph_mxnet import _core
+
+    with autograd.pause():
+        source = mx.nd.array(numbers, dtype=numbers.dtype)
+        if not _core.copy_now(source.handle.value, target.handle.value):
+            source.copyto(target)
 
 
 def _new(type_: TensorType) -> NDArray:

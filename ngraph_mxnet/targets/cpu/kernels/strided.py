@@ -142,6 +142,10 @@ def ternary_kernel(expression: Callable, in_types: tuple, out_type: object) -> C
                 if p.a4 == 1 and p.b4 == 1 and p.c4 == 1 and p.o4 == 1:
                     for i in range(columns):
                         store(ro, i, expression(load(ra, i), load(rb, i), load(rc, i)))
+                elif p.a4 == 1 and p.b4 == 1 and p.c4 == 0 and p.o4 == 1:  # what is kept of x, else a number
+                    number = load(rc, 0)
+                    for i in range(columns):
+                        store(ro, i, expression(load(ra, i), load(rb, i), number))
                 else:
                     for i in range(columns):
                         value = expression(load(ra, i * p.a4), load(rb, i * p.b4), load(rc, i * p.c4))
