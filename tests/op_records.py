@@ -547,6 +547,8 @@ _RECORDS = [
     ),
     Record("resize", _resize),
     Record("adaptive_avg_pool", lambda draw: ([_image(draw)], {"sizes": _sizes(draw)})),
+    Record("resize_gradient", _resize),
+    Record("adaptive_avg_pool_gradient", lambda draw: ([_image(draw)], {"sizes": _sizes(draw)})),
     Record("bilinear_sample", _bilinear_sample),
     Record("roi_align", lambda draw: _regions(draw, align=True)),
     Record("roi_max_pool", lambda draw: _regions(draw, align=False)),

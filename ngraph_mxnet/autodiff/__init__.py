@@ -12,6 +12,7 @@ from ngraph_mxnet.autodiff import (  # noqa: F401
     pooling,
     recurrent,
     reduction,
+    resampling,
     training,
     unary,
 )

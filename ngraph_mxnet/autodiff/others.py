@@ -7,8 +7,7 @@ from ngraph_mxnet.autodiff.adjoints import no_derivative, refuse
 no_derivative("its result is no float", "random_mask")
 refuse("passes make it of ops that have one, after gradients are there", "convolution_bias", "convolution_bias_add",
        "convolution_bias_add_scale_shift", "matmul_bias", "scale_shift", "fused")
-refuse("no adjoint is written for it yet", "adaptive_avg_pool", "bilinear_sample", "resize", "roi_align",
-       "roi_max_pool")
+refuse("no adjoint is written for it yet", "roi_align", "roi_max_pool")
 refuse("boxes are chosen by order; it has none in MXNet either", "box_nms")
 refuse("it is a gradient itself: there are none of second order yet", "convolution_weight_gradient",
        "max_pool_gradient", "rnn_gradient")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Bool, Choice, Ints
+from ngraph_mxnet.ir.attributes import Attribute, Bool, Choice, Ints
 from ngraph_mxnet.ir.facts import Rates, Shapes, by_operand, by_result
 from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.types import TensorType
@@ -23,6 +23,10 @@ from ngraph_mxnet.ops.common import (
 Taps = tuple[np.ndarray, np.ndarray]
 """What outputs read on one axis: for each the first element (int64 [R]), and the weights of that one and those that
 follow (f32 [R, taps]); a weight of 0 may lie beyond the end."""
+
+
+RESIZE_ATTRS: dict[str, Attribute] = {
+    "sizes": Ints(), "mode": Choice("bilinear", ("bilinear", "nearest")), "corners": Bool(False)}
 
 
 def resize_taps(size: int, out: int, mode: str, corners: bool) -> Taps:
@@ -48,6 +52,19 @@ def adaptive_taps(size: int, out: int) -> Taps:
     counts = stop - first
     weights = (np.arange(counts.max()) < counts[:, None]) / counts[:, None]
     return first, weights.astype(np.float32)
+
+
+def turned(taps: Taps, size: int) -> Taps:
+    """For each of `size` elements the outputs that read it: what goes back to it is the sum of their gradients, each by
+    its weight there."""
+    matrix = _dense(taps, size)
+    read = matrix != 0
+    counts = np.where(read.any(axis=0), len(matrix) - read[::-1].argmax(axis=0) - read.argmax(axis=0), 0)
+    first = np.where(counts > 0, read.argmax(axis=0), 0)
+    weights = np.zeros((size, max(counts.max(), 1)), np.float32)
+    for place, (begin, count) in enumerate(zip(first, counts, strict=True)):
+        weights[place, :count] = matrix[begin:begin + count, place]
+    return first, weights
 
 
 def _dense(taps: Taps, size: int) -> np.ndarray:
@@ -82,7 +99,7 @@ def _work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
 @register_op(
     "resize",
     operands=1,
-    attrs={"sizes": Ints(), "mode": Choice("bilinear", ("bilinear", "nearest")), "corners": Bool(False)},
+    attrs=RESIZE_ATTRS,
     kind="resampling",
     work=_work,
 )
@@ -114,6 +131,42 @@ def adaptive_avg_pool(types, attrs):
 def _(inputs, attrs):
     (data,) = inputs
     return _resampled(data, *(adaptive_taps(*pair) for pair in zip(data.shape[2:], attrs["sizes"], strict=True)))
+
+
+def gradient_taps(op: str, sizes: tuple[int, ...], attrs: Attrs) -> tuple[Taps, Taps]:
+    """What `resize_gradient` and `adaptive_avg_pool_gradient` read of a head gradient of spatial `sizes`: by rows, and
+    by columns."""
+    pairs = list(zip(attrs["sizes"], sizes, strict=True))
+    if op == "resize_gradient":
+        found = [turned(resize_taps(size, out, attrs["mode"], attrs["corners"]), size) for size, out in pairs]
+    else:
+        found = [turned(adaptive_taps(size, out), size) for size, out in pairs]
+    return found[0], found[1]
+
+
+@register_op("resize_gradient", operands=1, attrs=RESIZE_ATTRS, kind="resampling", work=by_operand(gather=4, simple=4))
+def resize_gradient(types, attrs):
+    """head T[N, C, R, Q] -> T[N, C, *sizes]: of a `resize` of data of `sizes` to [R, Q], by that data."""
+    return _image_type(types, attrs["sizes"])
+
+
+@resize_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    return _resampled(inputs[0], *gradient_taps("resize_gradient", inputs[0].shape[2:], attrs))
+
+
+@register_op("adaptive_avg_pool_gradient", operands=1, attrs={"sizes": Ints()}, kind="resampling",
+             work=by_operand(gather=4, simple=4))
+def adaptive_avg_pool_gradient(types, attrs):
+    """head T[N, C, R, Q] -> T[N, C, *sizes]: of an `adaptive_avg_pool` of data of `sizes` to [R, Q], by that data."""
+    return _image_type(types, attrs["sizes"])
+
+
+@adaptive_avg_pool_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    return _resampled(inputs[0], *gradient_taps("adaptive_avg_pool_gradient", inputs[0].shape[2:], attrs))
 
 
 @register_op("bilinear_sample", operands=2, work=by_result(gather=4, simple=8))

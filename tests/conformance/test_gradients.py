@@ -33,7 +33,9 @@ NATIVE_ENDS = {
     "sort": "MXNet's backward can't read its own attributes",
 }
 """Operators whose own backward ends the process, or can't be called."""
-RANDOM = {"rrelu"}
+LEFT_OUT = {("act_type", "rrelu"): "it draws random numbers",
+            ("mode", "like"): "MXNet's backward of BilinearResize2D writes outside its arrays"}
+"""Attributes of draws that are left out."""
 
 every_record = pytest.mark.parametrize("record", [record for record in RECORDS if record.op not in NATIVE_ENDS],
                                        ids=lambda record: record.name)
@@ -112,7 +114,7 @@ def _check(record: Record, draws: int) -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         case = record.case(data.draw)
-        if case.attrs.get("act_type") not in RANDOM:
+        if not any(case.attrs.get(name) == value for name, value in LEFT_OUT):
             compare(record, case, data.draw(st.integers(0, 2**16)))
 
     check()

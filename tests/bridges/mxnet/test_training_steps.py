@@ -108,6 +108,22 @@ def test_head_gradients_of_several_outputs() -> None:
         made[0].backward(heads[:1])
 
 
+def test_images_that_are_read_between_their_pixels() -> None:
+    x, grid = mx.sym.Variable("x"), mx.sym.Variable("grid")
+    small = mx.sym.contrib.AdaptiveAvgPooling2D(x, output_size=(3, 4))
+    grown = mx.sym.contrib.BilinearResize2D(small, height=7, width=9) + mx.sym.contrib.BilinearResize2D(
+        x, height=7, width=9, align_corners=False)
+    symbol = mx.sym.Group([mx.sym.BilinearSampler(grown, mx.sym.tanh(grid * 3) * 1.1), mx.sym.gamma(x + 1),
+                           mx.sym.UpSampling(x, scale=2, sample_type="nearest"), mx.sym.gammaln(x - 2.75)])
+    made = both(symbol, x=(2, 17, 5, 8), grid=(2, 2, 6, 5))
+    heads = [mx.nd.array(np.random.default_rng(3).normal(size=output.shape)) for output in made[0].outputs]
+    for each in made:
+        each.forward(is_train=True)
+        each.backward(heads)
+    assert ran(made[0])
+    same_state(*made)
+
+
 def test_inference_and_training_take_turns() -> None:
     made = both(conv_net(), data=(2, 3, 16, 16))
     for each in made:

@@ -151,6 +151,13 @@ def _nothing_back(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     return _same(node.op, b, [b.stop_gradient(value) for value in inputs], attrs, node)
 
 
+@_in_training("_random_pdf_poisson", "_random_pdf_negative_binomial", "_random_pdf_generalized_negative_binomial")
+def _counts(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Nothing goes back to samples that are counts (random/pdf_op.h)."""
+    sample, *parameters = inputs
+    return _same(node.op, b, [b.stop_gradient(sample), *parameters], attrs, node)
+
+
 @_in_training("_contrib_round_ste", "_contrib_sign_ste")
 def _straight_through(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     (x,) = inputs

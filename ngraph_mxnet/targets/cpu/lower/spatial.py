@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ops.resize import adaptive_taps, resize_taps
+from ngraph_mxnet.ops.resize import adaptive_taps, gradient_taps, resize_taps
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_rank
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
@@ -15,12 +15,14 @@ from ngraph_mxnet.targets.cpu.params.spatial import RESAMPLE, SAMPLE
 from ngraph_mxnet.targets.cpu.planning.view import BlockedView
 
 
-@lowers("resize", "adaptive_avg_pool", check=check_rank)
+@lowers("resize", "adaptive_avg_pool", "resize_gradient", "adaptive_avg_pool_gradient", check=check_rank)
 def resample(ctx: Lowering, node: Node) -> None:
     """One kernel: what each output row and column reads stands in constant tables."""
     (data,), attrs = node.inputs, node.attrs
     pairs = list(zip(data.shape[2:], attrs["sizes"], strict=True))
-    if node.op.name == "resize":
+    if node.op.name.endswith("_gradient"):
+        rows, columns = gradient_taps(node.op.name, data.shape[2:], attrs)
+    elif node.op.name == "resize":
         rows, columns = (resize_taps(size, out, attrs["mode"], attrs["corners"]) for size, out in pairs)
     else:
         rows, columns = (adaptive_taps(size, out) for size, out in pairs)

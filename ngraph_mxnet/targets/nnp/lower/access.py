@@ -267,7 +267,7 @@ _BY_KIND: dict[str, Rule] = {
 _BY_NAME: dict[str, Rule] = {
     **dict.fromkeys(("argmax", "argmin"), _choice),
     **dict.fromkeys(("scale_shift", "batch_norm"), _channels),
-    **dict.fromkeys(("adaptive_avg_pool", "resize"), _first_two),
+    **dict.fromkeys(("adaptive_avg_pool", "adaptive_avg_pool_gradient", "resize", "resize_gradient"), _first_two),
     **dict.fromkeys(("lstm_cell", "gru_cell", "batch_norm_factors", "bilinear_sample", "box_nms", "lrn"), _first),
     **dict.fromkeys(("argsort", "cumsum"), _except),
     "attention": _attention,
