@@ -186,6 +186,27 @@ def test_too_many_calls_are_mxnets() -> None:
     assert count(net) == most
 
 
+def test_a_step_that_fails_to_compile_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = network()
+    with autograd.record():
+        first = net(data())
+    calls = next(iter(net.__dict__[TRAINING].calls.values()))
+    assert calls.made == 1
+
+    def fails(calls: gluon_training.Calls) -> gluon_training.Step:
+        raise MemoryError("no memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gluon_training, "Step", fails)
+        with autograd.record(), pytest.raises(MemoryError):
+            net(data())
+    assert calls.made == 1
+    with autograd.record():
+        both_calls = first + net(data(1))
+    assert calls.made == 2
+    both_calls.backward()
+
+
 def test_what_is_not_tried() -> None:
     """Predict mode under record, and recording off."""
     net = network()

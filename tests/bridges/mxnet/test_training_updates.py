@@ -31,6 +31,7 @@ OPTIMIZERS: tuple[tuple[str, dict[str, Any]], ...] = (
 def compiled(yes: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NGRAPH_TRAINING", str(int(yes)))
+        patch.setenv("MXNET_SUBGRAPH_BACKEND", "NGRAPH")
         yield
 
 
@@ -111,6 +112,17 @@ def test_every_optimizer_gives_what_mxnet_gives(name: str, options: dict[str, An
     same(ours, theirs)
     if name in ("sgd", "nag", "rmsprop", "adagrad", "ftrl"):
         assert all(map(np.array_equal, leaves(ours), leaves(theirs)))
+
+
+@pytest.mark.parametrize("backend", [None, "MKLDNN"])
+def test_without_our_backend_in_the_environment_mxnet_updates(backend: str | None) -> None:
+    trainer = trainer_of("sgd", {})
+    with all_compiled(0), pytest.MonkeyPatch.context() as patch:
+        if backend is None:
+            patch.delenv("MXNET_SUBGRAPH_BACKEND")
+        else:
+            patch.setenv("MXNET_SUBGRAPH_BACKEND", backend)
+        step(trainer, 0)
 
 
 def settings_of(name: str, draw: Callable[..., Any]) -> dict[str, Any]:

@@ -34,8 +34,8 @@ class Step:
     def __init__(self, calls: Calls) -> None:
         from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
 
-        self.inputs = {name: mx.nd.empty(array.shape, dtype=array.dtype) for name, array in calls.inputs.items()}
-        self.gradients = {name: mx.nd.empty(array.shape, dtype=array.dtype) for name, array in calls.wanted.items()}
+        self.inputs = {name: mx.nd.empty(shape, dtype=dtype) for name, (shape, dtype) in calls.inputs.items()}
+        self.gradients = {name: mx.nd.empty(shape, dtype=dtype) for name, (shape, dtype) in calls.wanted.items()}
         arrays = {**calls.parameters, **self.inputs}
         self.native = TrainingStep(calls.text, arrays, self.gradients, apart=list(calls.parameters))
 
@@ -65,15 +65,11 @@ class Calls:
                  trained: list[str]) -> None:
         """`trained`: the names of parameters and inputs that gradients may be wanted of."""
         self.text = partitioner.json_of(block._cached_graph[1])
-        self.inputs, self.parameters = inputs, parameters
-        self.wanted = {name: (inputs | parameters)[name] for name in trained}
-        self._lock, self.made = ForkSafeLock(), 0
-        self._free: list[Step] = []
-        self._give_back(self._new())
-
-    def _new(self) -> Step:
-        self.made += 1
-        return Step(self)
+        kinds = {name: (array.shape, array.dtype) for name, array in (inputs | parameters).items()}
+        self.inputs, self.parameters = {name: kinds[name] for name in inputs}, parameters
+        self.wanted = {name: kinds[name] for name in trained}
+        self._lock, self.made = ForkSafeLock(), 1
+        self._free = [Step(self)]
 
     def _take(self) -> Step | None:
         with self._lock:
@@ -81,7 +77,13 @@ class Calls:
                 return self._free.pop()
             if self.made >= MOST_STEPS:
                 return None
-        return self._new()
+            self.made += 1
+        try:
+            return Step(self)
+        except BaseException:
+            with self._lock:
+                self.made -= 1
+            raise
 
     def _give_back(self, step: Step) -> None:
         with self._lock:

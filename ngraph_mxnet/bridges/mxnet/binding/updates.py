@@ -1,7 +1,8 @@
-"""Optimizers' updates, compiled, with NGRAPH_TRAINING=1: one program for all parameters of a call of MXNet's `Updater`.
+"""Optimizers' updates, compiled, with NGRAPH_TRAINING=1 where the environment names our backend.
 
-`Trainer.step` and `update` and `Module.update` end in such a call; states and counts stay where MXNet has them. What a
-kvstore updates comes key by key, and is MXNet's, as is all that there is no compiled update for; the log says why.
+One program updates all parameters of a call of MXNet's `Updater`, in which `Trainer.step` and `update` and
+`Module.update` end; states and counts stay where MXNet has them. What a kvstore updates comes key by key, and is
+MXNet's, as is all that there is no compiled update for; the log says why.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def install() -> None:
 
 @functools.wraps(stock_call)
 def _call(self: Updater, index: Any, grad: Any, weight: Any) -> Any:
-    if not config.get("NGRAPH_TRAINING") or not _updates_of(self).run(self, index, grad, weight):
+    wanted = config.get("NGRAPH_TRAINING") and environment.requested()
+    if not wanted or not _updates_of(self).run(self, index, grad, weight):
         return stock_call(self, index, grad, weight)
     return None
 
