@@ -21,6 +21,7 @@ struct {
   int (*data)(Handle, void**);
   int (*wait)(Handle);
   int (*storage_type)(Handle, int*);
+  int (*mark)(std::uint32_t count, Handle* arrays, std::uint32_t* requests, Handle* gradients);
   void (*unblock)(const void* chunk);
 } mxnet;
 
@@ -88,6 +89,7 @@ void ArrayView::connect(const std::string& path) {
   library.find("MXNDArrayGetData", &mxnet.data);
   library.find("MXNDArrayWaitToRead", &mxnet.wait);
   library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
+  library.find("MXAutogradMarkVariables", &mxnet.mark);
   // NDArray::Chunk::Reorder2Default(), which the C interface reaches by a push and a wait only.
   library.find("_ZN5mxnet7NDArray5Chunk15Reorder2DefaultEv", &mxnet.unblock);
 }
@@ -184,7 +186,7 @@ bool ArrayView::lies_as_expected() {
     }
     const ArrayView view(array);
     const auto fitting = [&] {
-      if (!reader.readable(array, kType + 1) || !reader.readable(view.chunk(), kVariable + 1)) return false;
+      if (!reader.readable(array, kNode + 1) || !reader.readable(view.chunk(), kVariable + 1)) return false;
       if (!reader.readable(view.variable(), 2)) return false;
       if (view.dimensions() != static_cast<int>(shape.size())) return false;
       if (!reader.readable(view.dims(), shape.size()) || !view.is(spec)) return false;
@@ -196,7 +198,9 @@ bool ArrayView::lies_as_expected() {
       for (std::uint64_t version = 0; version < 3; ++version) {
         if (mxnet.wait(array) != 0 || view.version() != version || !engine::touch(array)) return false;
       }
-      return true;
+      // It may be its own gradient: nobody goes back to it.
+      std::uint32_t request = 1;
+      return !view.may_be_recorded() && mxnet.mark(1, &array, &request, &array) == 0 && view.may_be_recorded();
     };
     const bool answer = fitting();
     mxnet.free(array);

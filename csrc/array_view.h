@@ -33,6 +33,8 @@ class ArrayView {
   engine::Device device() const;
   // The same for all arrays that share memory.
   const void* variable() const { return word(chunk(), kVariable); }
+  // Whether a gradient may be attached to it, or it may come from what autograd has recorded; false only if neither is so.
+  bool may_be_recorded() const { return array_[kNode] != nullptr; }
 
   // The rest only where the engine keeps writers out.
 
@@ -53,8 +55,8 @@ class ArrayView {
 
  private:
   using Word = const void*;
-  static constexpr std::size_t kDims = 3, kMoreDims = 7, kOffset = 8, kType = 9;  // words of an NDArray
-  static constexpr std::size_t kDevice = 2, kOneDnn = 7, kVariable = 9;           // words of a Chunk
+  static constexpr std::size_t kDims = 3, kMoreDims = 7, kOffset = 8, kType = 9, kNode = 11;  // words of an NDArray
+  static constexpr std::size_t kDevice = 2, kOneDnn = 7, kVariable = 9;                      // words of a Chunk
   static constexpr int kNearDims = 4;
 
   static const void* word(const void* base, std::size_t at) { return static_cast<const Word*>(base)[at]; }

@@ -47,8 +47,9 @@ class DirectExecutor {
     return different && (!read_.empty() || only_read.empty());
   }
 
-  bool forward(std::string given = {}) const {
-    return direct_runs::run(graph_, holder_, inputs_.handles(), outputs_.handles(), read_, device_, std::move(given));
+  bool forward(std::string given = {}, double longest_here = direct_runs::kShort) const {
+    return direct_runs::run(graph_, holder_, inputs_.handles(), outputs_.handles(), read_, device_, std::move(given),
+                            longest_here);
   }
 
  private:
@@ -248,21 +249,27 @@ void direct::add_executor(std::uintptr_t executor, const std::shared_ptr<ArrayHo
   if (direct->take(inputs, outputs)) executors().add(reinterpret_cast<Handle>(executor), direct);
 }
 
+constexpr double kWorthAThread = 1e-4;  // seconds
+
 BoundGraph::BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<std::uintptr_t>& inputs,
                        const std::vector<std::uintptr_t>& outputs, bool in_place, bool given)
     : given_bytes_(given && !graph->inputs().empty() ? graph->inputs().front().bytes() : 0) {
   if (!graph->runs_anywhere() || outputs.empty() || !::ngraph_mxnet::possible()) return;
   if (given && given_bytes_ == 0) return;
+  graph->choose_team();  // MXNet's own operators run between those of a training step
   auto bound = std::make_shared<DirectExecutor>(std::move(graph), std::make_shared<ArrayHolder>());
   if (bound->take(inputs, outputs, in_place, given)) bound_ = std::move(bound);
 }
 
-bool BoundGraph::run(std::string given) const {
+bool BoundGraph::run(std::string given, bool here) const {
   if (given.size() != given_bytes_) {
     throw std::invalid_argument("found " + std::to_string(given.size()) + " given bytes, expected " +
                                 std::to_string(given_bytes_));
   }
-  return bound_ != nullptr && !profiling.load(std::memory_order_relaxed) && bound_->forward(std::move(given));
+  // A training step goes on with Python of the caller's, beside which even short runs are better done elsewhere.
+  const double longest_here = here ? direct_runs::kShort : kWorthAThread;
+  return bound_ != nullptr && !profiling.load(std::memory_order_relaxed) &&
+         bound_->forward(std::move(given), longest_here);
 }
 
 bool direct::add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>& holder,

@@ -33,9 +33,10 @@ class BoundGraph {
   // array, but as above.
   bool possible() const { return bound_ != nullptr; }
 
-  // Pushes a run to MXNet's engine. False: nothing was done, for the profiler runs or an array has no memory. Throws
-  // std::invalid_argument if `given` has not as many bytes as the graph's first input, or there is none to be given.
-  bool run(std::string given) const;
+  // Pushes a run to MXNet's engine; `here`: the caller has nothing else to do, so a short run may be on its thread.
+  // False: nothing was done, for the profiler runs or an array has no memory. Throws std::invalid_argument if `given` has
+  // not as many bytes as the graph's first input, or there is none to be given.
+  bool run(std::string given, bool here) const;
 
  private:
   std::size_t given_bytes_;

@@ -30,7 +30,6 @@ struct {
   int (*data)(Handle, void**);
 } mxnet;
 
-constexpr double kShort = 1e-3;  // seconds
 constexpr const char* kName = "NGraphSubgraphOp";
 
 std::atomic<std::size_t> runs{0};
@@ -128,8 +127,6 @@ struct Run {
   }
 };
 
-bool is_long(const CompiledGraph& graph) { return graph.fastest() > kShort; }
-
 void hand_off(std::shared_ptr<Run> run, const Completion& completion) {
   workers::submit([run = std::move(run), completion] {
     (*run)(completion);
@@ -153,7 +150,7 @@ bool run_later(const std::shared_ptr<Run>& run, const std::vector<Handle>& input
     runs.fetch_add(1, std::memory_order_relaxed);
     if (!run->look_and_copy(in->handles(), out->handles())) {
       completion.fail(std::runtime_error("NGraphSubgraphOp: an array has no memory"));
-    } else if (is_long(*run->graph) && UnderWay::begin()) {
+    } else if (run->graph->fastest() > direct_runs::kShort && UnderWay::begin()) {
       hand_off(run, completion);
     } else {
       (*run)(completion);  // while the process forks, too: MXNet waits for its engine's threads
@@ -221,13 +218,13 @@ std::vector<Handle> direct_runs::apart(const std::vector<Handle>& arrays, const 
 
 bool direct_runs::run(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
                       const std::vector<Handle>& inputs, const std::vector<Handle>& outputs,
-                      const std::vector<Handle>& read, Device device, std::string given) {
+                      const std::vector<Handle>& read, Device device, std::string given, double longest_here) {
   std::shared_ptr<Run> run;
   std::vector<Handle> blocked;
   const auto start = [&](const Completion& completion) {
     if (!run->look(inputs, outputs, &blocked) || !UnderWay::begin()) return false;
     runs.fetch_add(1, std::memory_order_relaxed);
-    if (is_long(*graph)) {
+    if (graph->fastest() > longest_here) {
       hand_off(run, completion);
     } else {
       const OutOfTurn running;

@@ -44,11 +44,14 @@ bool all_plain(const std::vector<Handle>& arrays, const std::vector<TensorSpec>&
 // The arrays among these that share no memory; none if one shares its memory with one of `others`.
 std::vector<Handle> apart(const std::vector<Handle>& arrays, const std::vector<Handle>& others);
 
+// Runs that take longer, in seconds, are not on the caller's thread.
+constexpr double kShort = 1e-3;
+
 // Whether it was run, or is on its way on a thread of ours; `read` are those of the inputs that share no memory. Where
 // `given` has bytes, these are the graph's first input, and `inputs` the others.
 bool run(const std::shared_ptr<CompiledGraph>& graph, const std::shared_ptr<ArrayHolder>& holder,
          const std::vector<Handle>& inputs, const std::vector<Handle>& outputs, const std::vector<Handle>& read,
-         engine::Device device, std::string given = {});
+         engine::Device device, std::string given = {}, double longest_here = kShort);
 
 // How many there were in this process.
 std::size_t count();

@@ -39,6 +39,9 @@ class CompiledGraph {
   // keep memory for their next runs together.
   virtual void set_graph(std::uint64_t) {}
 
+  // From now on short runs are on one thread where that has been faster; results do not depend on it.
+  virtual void choose_team() {}
+
   // Whether any thread may run it, with no regard to the GIL.
   virtual bool runs_anywhere() const { return true; }
 
@@ -73,6 +76,7 @@ class Executable : public CompiledGraph {
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
   void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
+  void choose_team() override { main_.choose_team(); }
 
   // Runs the instructions one by one; the time that each took.
   std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,

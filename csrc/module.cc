@@ -355,12 +355,12 @@ void define(py::module_& m) {
            "Handles of arrays, in the graph's order. `in_place`: it may write an output over an input of the same "
            "handle. `given`: its first input is no array but what `run` is given.")
       .def_property_readonly("possible", &BoundGraph::possible, "Whether it can run on these arrays.")
-      .def("run", [](const BoundGraph& self, const py::bytes& given) {
+      .def("run", [](const BoundGraph& self, const py::bytes& given, bool here) {
              std::string copied = given;
              const py::gil_scoped_release unlocked;
-             return self.run(std::move(copied));
-           }, py::arg("given") = py::bytes(),
-           "Returns at once; MXNet's engine orders it among others. False: nothing was done.");
+             return self.run(std::move(copied), here);
+           }, py::arg("given") = py::bytes(), py::arg("here") = false,
+           "Returns at once, or with `here` when a short run is done; MXNet's engine orders it among others. False: nothing was done.");
 
   m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
   m.def("mxnet_replacements", &mxnet_replacements,
@@ -394,6 +394,10 @@ void define(py::module_& m) {
         "As `direct_executor`, for a cached op. Which of the graph's inputs each of the op's is, and which of the op's "
         "outputs each of the graph's.");
   m.def("direct_calls", &direct_runs::count, "How many calls ran without MXNet's op in this process.");
+  m.def("may_be_recorded", [](std::uintptr_t array) {
+          return !ArrayView::usable() || ArrayView(reinterpret_cast<engine::Handle>(array)).may_be_recorded();
+        }, py::arg("array"),
+        "Of an NDArray, by its handle: False only if no gradient is attached to it and autograd has not recorded it.");
   m.def("copy_now", &copies::copy_now, py::arg("source"), py::arg("target"), py::call_guard<py::gil_scoped_release>(),
         "Copies one NDArray to another, by their handles, if that can be done at once; whether it was.");
   m.def("finish_direct_calls", &direct_runs::finish, py::call_guard<py::gil_scoped_release>(), "Waits for them.");

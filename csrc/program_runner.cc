@@ -196,11 +196,15 @@ void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds) 
   give_back(std::move(frame));
 }
 
-void ProgramRunner::run_on_frame(Frame* frame, std::vector<double>* seconds) const {
+void ProgramRunner::run_on_frame(Frame* frame, std::vector<double>* seconds) {
   if (seconds != nullptr) seconds->resize(phases_.size());
   // Begins here, not on the team: its first thread may be the last to arrive.
   double last = seconds == nullptr ? 0 : now();
-  run_on_team(widest_, [&](int thread, int team) { work(frame, thread, team, seconds, &last); });
+  const bool chooses = widest_ > 1 && seconds == nullptr && chooses_.load(std::memory_order_relaxed);
+  const bool alone = chooses && choice_.alone();
+  const double begin = chooses ? now() : 0;
+  run_on_team(alone ? 1 : widest_, [&](int thread, int team) { work(frame, thread, team, seconds, &last); });
+  if (chooses) choice_.learn(alone, now() - begin);
 }
 
 std::uint32_t ProgramRunner::trace_labels() {

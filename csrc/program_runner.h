@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "program.h"
+#include "team_choice.h"
 
 namespace ngraph_mxnet {
 
@@ -32,6 +33,9 @@ class ProgramRunner {
 
   // Before the first run; see CompiledGraph.
   void set_graph(std::uint64_t graph) { graph_ = graph; }
+
+  // From now on short runs are on one thread where that has been faster.
+  void choose_team() { chooses_ = true; }
 
   // With `seconds`, adds the duration of each phase to it: with kOneByOne, of each instruction.
   void run(const Bindings& bindings, std::vector<double>* seconds = nullptr);
@@ -63,7 +67,7 @@ class ProgramRunner {
   void add_level(std::vector<Chunk> chunks, Schedule schedule);
   std::unique_ptr<Frame> take_frame();
   void give_back(std::unique_ptr<Frame> frame);
-  void run_on_frame(Frame* frame, std::vector<double>* seconds) const;
+  void run_on_frame(Frame* frame, std::vector<double>* seconds);
   std::uint32_t trace_labels();
   void bind(Frame* frame, const Bindings& bindings) const;
   void work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last) const;
@@ -80,6 +84,8 @@ class ProgramRunner {
   std::vector<Patch> fixed_;    // arena and constants: set once in a frame
   std::size_t operand_count_ = 0;
   int widest_ = 1;  // the most threads that any phase can use
+  std::atomic<bool> chooses_{false};
+  TeamChoice choice_;
   std::string name_, category_;
   std::once_flag labelled_;
   std::uint32_t first_label_ = 0;  // the whole run's; the steps' follow

@@ -7,9 +7,8 @@ saves belongs to it until that node is gone, so each call that may still be gone
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import mxnet as mx
 import numpy as np
 from mxnet import autograd
 from mxnet.base import MXNetError
@@ -22,36 +21,13 @@ from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 
+if TYPE_CHECKING:
+    from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedStep
+
 MOST_STEPS = 8
 """Of one kind of call: so many may wait for their backward; those beyond are MXNet's."""
 MOST_KINDS = 16
 """Of calls of one block: signatures and sets of parameters' arrays. Beyond, the oldest is forgotten."""
-
-
-class Step:
-    """A training step on inputs of its own, and the arrays of the gradients that it writes."""
-
-    def __init__(self, calls: Calls) -> None:
-        from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
-
-        self.inputs = {name: mx.nd.empty(shape, dtype=dtype) for name, (shape, dtype) in calls.inputs.items()}
-        self.gradients = {name: mx.nd.empty(shape, dtype=dtype) for name, (shape, dtype) in calls.wanted.items()}
-        arrays = {**calls.parameters, **self.inputs}
-        self.native = TrainingStep(calls.text, arrays, self.gradients, apart=list(calls.parameters))
-
-    def go_back(self, heads: list[NDArray], wanted: dict[str, tuple[NDArray, int]]) -> None:
-        """Write the gradients, by name, as requested. It runs on a thread of MXNet's, which may have been asked since
-        to write the parameters behind these gradients: nothing of them is read here."""
-        from ngraph_mxnet.bridges.mxnet.training.tape import ADD, NOTHING
-
-        with autograd.pause():
-            if not self.native.backward(heads):
-                raise UnsupportedError("the backward pass can't run while the profiler is on; turn it on between steps")
-            for name, (array, request) in wanted.items():
-                if request == ADD:
-                    array += self.gradients[name]
-                elif request != NOTHING:
-                    self.gradients[name].copyto(array)
 
 
 class Calls:
@@ -64,14 +40,19 @@ class Calls:
     def __init__(self, block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],
                  trained: list[str]) -> None:
         """`trained`: the names of parameters and inputs that gradients may be wanted of."""
-        self.text = partitioner.json_of(block._cached_graph[1])
-        kinds = {name: (array.shape, array.dtype) for name, array in (inputs | parameters).items()}
-        self.inputs, self.parameters = {name: kinds[name] for name in inputs}, parameters
-        self.wanted = {name: kinds[name] for name in trained}
-        self._lock, self.made = ForkSafeLock(), 1
-        self._free = [Step(self)]
+        from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+        from ngraph_mxnet.bridges.mxnet.training.step import types_of
 
-    def _take(self) -> Step | None:
+        arrays = inputs | parameters
+        self._program = TrainingProgram(partitioner.json_of(block._cached_graph[1]), types_of(arrays), trained,
+                                        apart=list(arrays))
+        self._parameters, self._trained = parameters, trained
+        self._lock, self.made = ForkSafeLock(), 0
+        self._free: list[RecordedStep] = []
+
+    def _take(self) -> RecordedStep | None:
+        from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedStep
+
         with self._lock:
             if self._free:
                 return self._free.pop()
@@ -79,13 +60,13 @@ class Calls:
                 return None
             self.made += 1
         try:
-            return Step(self)
+            return RecordedStep(self._program, self._parameters)
         except BaseException:
             with self._lock:
                 self.made -= 1
             raise
 
-    def _give_back(self, step: Step) -> None:
+    def _give_back(self, step: RecordedStep) -> None:
         with self._lock:
             self._free.append(step)
 
@@ -96,19 +77,15 @@ class Calls:
         step = self._take()
         if step is None:
             return None
-        with autograd.pause(train_mode=True):
-            for name, array in args.items():
-                array.copyto(step.inputs[name])
-            if not step.native.forward():
+        outputs = None
+        try:
+            outputs = step.forward(args)
+        finally:
+            if outputs is None:
                 self._give_back(step)
-                return None
-            outputs = [output.copy() for output in step.native.outputs]
-        given = {**args, **self.parameters}
-
-        def backward(heads: list[NDArray], arrays: list[NDArray], requests: list[int]) -> None:
-            step.go_back(heads, dict(zip(self.wanted, zip(arrays, requests, strict=True), strict=True)))
-
-        tape.record([given[name] for name in self.wanted], outputs, backward, lambda: self._give_back(step))
+        if outputs is not None:
+            given = {**args, **self._parameters}
+            tape.record([given[name] for name in self._trained], outputs, step.backward, lambda: self._give_back(step))
         return outputs
 
 
@@ -118,12 +95,17 @@ class GluonTraining:
     def __init__(self, block: HybridBlock) -> None:
         self.cached_op = block._cached_op
         self._names = block._cached_graph[1].list_inputs()
+        self._nothing = Refusal(_title(block), "it has no parameters to train", quiet=True)
+        """Of a loss, for one: less work than what a node on the tape costs."""
+        self._has_parameters = any(not is_input for is_input, _ in block._cached_op_args)
         self.count = 0
         """Calls that were compiled."""
         self.calls: dict[tuple[Any, ...], Calls | Refusal] = {}
 
     def call(self, block: HybridBlock, args: list[Any]) -> Any:
         """What the block returns; a Refusal: why the call is MXNet's."""
+        if not self._has_parameters:
+            return self._nothing
         if not all(type(arg) is NDArray and arg.context.device_type == "cpu" for arg in args):
             return Refusal(_title(block), "an input is no dense array in the CPU's memory", quiet=True)
         inputs: dict[str, NDArray] = {}
@@ -140,8 +122,8 @@ class GluonTraining:
             parameters[name] = found._data[0]
             if found.grad_req != "null":
                 trained.append(name)
-        if not trained:  # a loss: less work than what a node on the tape costs
-            return Refusal(_title(block), "it has no parameters to train", quiet=True)
+        if not trained:
+            return self._nothing
         trained += [name for name, array in inputs.items() if _on_tape(array)]
         key = (tuple((array.shape, array.dtype) for array in inputs.values()), tuple(trained),
                tuple(array.handle.value for array in parameters.values()))
@@ -178,6 +160,10 @@ def wanted() -> bool:
 def _on_tape(array: NDArray) -> bool:
     """Whether a gradient by the array may be wanted: one is attached to it, or it was recorded."""
     if array.dtype not in (np.float32, np.float16):
+        return False
+    from ngraph_mxnet import _core
+
+    if not _core.may_be_recorded(array.handle.value):
         return False
     if array.grad is not None:
         return True

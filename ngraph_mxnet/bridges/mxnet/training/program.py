@@ -1,0 +1,104 @@
+"""Forward and backward of a whole symbol, compiled, for any arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mxnet.ndarray import NDArray
+
+from ngraph_mxnet.autodiff import differentiate, split
+from ngraph_mxnet.autodiff.reverse import HEAD
+from ngraph_mxnet.bridges.mxnet.importer import own_results
+from ngraph_mxnet.bridges.mxnet.training.graph import import_training
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.runtime.backend import canonical_name
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+_BACKEND = canonical_name("CPU")
+_BLOCKS = 16
+"""Channels that lie together in the CPU's layout of images."""
+
+
+class Half:
+    """One of the two graphs.
+
+    Attributes:
+        inputs: names, in the graph's order.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        for parameter in graph.parameters:
+            parameter.role = Role.INPUT  # weights change with every step: nothing is derived from them in advance
+        graph.results = own_results(Builder(graph), graph.results)
+        self.inputs = [parameter.name for parameter in graph.parameters]
+        executable: Any = compile_graph(graph, _BACKEND)
+        self._native = executable.native
+
+    def bound(self, arrays: Mapping[str, NDArray], outputs: Sequence[NDArray]) -> Any:
+        """What runs it on these arrays as an operator of MXNet's engine: a `_core.BoundGraph`.
+
+        Raises:
+            UnsupportedError: it can't.
+        """
+        from ngraph_mxnet import _core
+
+        bound = _core.BoundGraph(self._native, [arrays[name].handle.value for name in self.inputs],
+                                 [array.handle.value for array in outputs])
+        if not bound.possible:
+            raise UnsupportedError("an array is none of MXNet's plain ones, or shares its memory with another")
+        return bound
+
+
+class TrainingProgram:
+    """Both halves of a step.
+
+    Attributes:
+        forward: its results are the symbol's outputs, with `apart` the states after the step, then what is saved.
+        backward: its results are the states after the step, unless the forward half has them, then the gradients.
+        outputs: types of the symbol's outputs.
+        heads: for each output whose gradient `backward` reads, by its number: the parameter's name.
+        updated: names of the states that a step writes.
+        saved: types of what `backward` reads of `forward`, by name, in order.
+
+    Args:
+        text: the symbol's JSON.
+        types: of its arguments and states, by name.
+        wanted: names of the arguments that gradients are wanted of.
+        apart: names of arrays that the backward half must not read, for others may have asked to write them by then:
+            of those, what it needs is saved, too, by the same name, and the forward half gives the states.
+
+    Raises:
+        UnsupportedError: it can't be trained as a whole; the text says why.
+    """
+
+    def __init__(self, text: str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
+                 apart: Sequence[str] = ()) -> None:
+        for name in wanted:
+            if not types[name].element.is_float:
+                raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
+        training = import_training(text, types)
+        results = training.graph.results[:training.outputs]
+        floats = [number for number, value in enumerate(results) if value.type.element.is_float]
+        early = training.outputs + (len(training.updated) if apart else 0)
+        halves = split(differentiate(training.graph, list(wanted), floats), early, blocks=_BLOCKS)
+        read = {parameter.name: parameter for parameter in halves.backward.parameters}
+        kept = [name for name in apart if name in read]
+        self.saved = {name: read[name].type for name in (*halves.saved, *kept)}
+        self.saved_bytes = sum(type_.bytes for type_ in self.saved.values())
+        self.outputs = [value.type for value in results]
+        self.heads = {number: f"{HEAD}{number}" for number in floats if f"{HEAD}{number}" in read}
+        self.updated = training.updated
+        halves.forward.results += [_parameter(halves.forward, read[name]) for name in kept]
+        self.forward, self.backward = Half(halves.forward), Half(halves.backward)
+
+
+def _parameter(graph: Graph, like: Value) -> Value:
+    """The graph's parameter of this name; it is added where the graph has not read it."""
+    for parameter in graph.parameters:
+        if parameter.name == like.name:
+            return parameter
+    graph.parameters.append(Value(like.type, name=like.name))
+    return graph.parameters[-1]
