@@ -12,6 +12,7 @@ from kernel_library import SEEDS, SPLITS, Blocked, every_isa, images, run
 from packing_references import pack_weights_reference
 
 from ngraph_mxnet import _core, compile
+from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.bridges.mxnet import options
 from ngraph_mxnet.ir import Builder, Graph, TensorType
 from ngraph_mxnet.ir.types import f32
@@ -70,7 +71,8 @@ def test_packed_weights(isa: str, oc_tile: int) -> None:
         wanted = [pack_weights_reference(transformed[:, :, y, x, None, None], groups=1, oc_tile=oc_tile, lanes=16)
                   for y in range(tile + 2) for x in range(tile + 2)]
         found = np.full(np.shape(wanted), np.nan, np.float32)
-        params = PACK(out_channels=weights.shape[0], in_channels=weights.shape[1], side=tile + 2, oc_tile=oc_tile)
+        params = PACK(out_channels=weights.shape[0], in_channels=weights.shape[1], side=tile + 2, oc_tile=oc_tile,
+                      oc_stride=weights[0].size, ic_stride=9, kh_stride=3, kw_stride=1)
         run(isa, "pack_winograd", [weights, found], params.followed_by(floats=g.ravel()), (), splits)
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
@@ -168,6 +170,34 @@ def test_convolutions_agree_with_the_interpreter(isa: str, tile: int, monkeypatc
     check()
 
 
+@pytest.mark.parametrize("isa", supported(_core.cpu_features()))
+@pytest.mark.parametrize("tile", [2, 4])
+def test_weights_that_change_and_gradients_by_data(isa: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both read weights where they lie, the gradient backwards and with the channels exchanged."""
+    monkeypatch.setenv("NGRAPH_CPU_ISA", isa)
+    monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+
+    @settings(max_examples=15, deadline=None)
+    @given(SEEDS, st.integers(1, 3), *[st.integers(16, 40)] * 2, *[st.integers(3, 14)] * 2, st.integers(0, 2))
+    def check(seed: int, n: int, c: int, k: int, h: int, w: int, pad: int) -> None:
+        b = Builder()
+        x, weights = b.parameter("x", (n, c, h, w)), b.parameter("w", (k, c, 3, 3))
+        joint = differentiate(b.results(b.convolution(x, weights, pads_begin=(pad, pad), pads_end=(pad, pad))), ["x"])
+        graph, rng = joint.graph, np.random.default_rng(seed)
+        inputs = [rng.standard_normal(p.shape, dtype=np.float32) for p in graph.parameters]
+        wanted = compile(graph, "INTERPRETER")(*inputs)
+        found = {}
+        for threads in (1, 3):
+            executable = compile(graph, "CPU", threads=threads)
+            assert kernels_of(executable).count("pack_winograd") == 2
+            found[threads] = executable(*inputs)
+        for one, three, expected in zip(found[1], found[3], wanted, strict=True):
+            np.testing.assert_array_equal(one, three)
+            np.testing.assert_allclose(one, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+    check()
+
+
 def deep(size: int = 14, channels: int = 256, *, weight: bool = True) -> Graph:
     b = Builder()
     x = b.parameter("x", (1, channels, size, size))
@@ -211,7 +241,7 @@ def test_the_switch_and_what_else_is_computed_directly(monkeypatch: pytest.Monke
         return not any("winograd" in kernel for kernel in kernels_of(compile(graph, "CPU", threads=1)))
 
     assert not direct(deep())
-    assert direct(deep(weight=False))
+    assert direct(deep(size=7, channels=512, weight=False))  # transforming the weights would take longer
     assert direct(deep(size=3, channels=16))
     before = options.settings_key("graph")
     monkeypatch.setenv("NGRAPH_CPU_WINOGRAD", "0")
@@ -226,6 +256,9 @@ def test_the_choice_by_layer(isa: algorithm.Isa) -> None:
 
     assert choose(1, 64, 64, 56) == choose(1, 64, 64, 56, 2) == choose(1, 256, 256, 56, 2) == 4
     assert choose(1, 512, 512, 2) == choose(1, 16, 16, 4, 2) == 0
+    # Weights that change are transformed at each call: that pays for many images or pixels only.
+    changing = [algorithm.Layer(n, c, c, size, size, prepared=False) for n, c, size in ((16, 64, 56), (1, 512, 7))]
+    assert [algorithm.choose_tile(layer, isa, 1) for layer in changing] == [4, 0]
     # With many images the weights are read once for all of them.
     assert choose(32, 512, 512, 14) == choose(32, 256, 256, 8) == 4
 

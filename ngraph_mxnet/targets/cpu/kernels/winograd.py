@@ -199,11 +199,22 @@ for _tile, _input, _output in ((2, _input_2, _output_2), (4, _input_4, _output_4
 
 
 _FILTERS = 9 * 16
+_FOUND = 6 * 6 * 16 * 16
+
+
+@inline
+def _row(filters, floats, row, x):
+    """Row `row` of 16 filters by column x of the weights' matrix."""
+    total = splat(0.0)
+    for j in range(3):
+        total = total + splat(floats[x * 3 + j]) * widen(load_lanes(filters, (row * 3 + j) * 16))
+    return total
 
 
 @kernel("pack_winograd")
 def pack_winograd(tensors, ints, floats, begin, end):
-    """Weights `[OC][IC][3][3]` to `[S * S]` packed matrices `[oc groups][ic blocks][16][oc_tile]`, computed in float64.
+    """Weights `[OC][IC][3][3]` with any strides to `[S * S]` packed matrices `[oc groups][ic blocks][16][oc_tile]`,
+    computed in float64.
 
     tensors: weights, packed. floats: `winograd.weight_matrix`, row by row.
     Tasks: (oc group, ic block).
@@ -211,26 +222,33 @@ def pack_winograd(tensors, ints, floats, begin, end):
     p = read_pack(ints, floats)
     blocks = (p.in_channels + 15) // 16
     matrix = (p.out_channels + p.oc_tile - 1) // p.oc_tile * blocks * 16 * p.oc_tile
-    filters = scratch(_FILTERS)
+    oc_stride, side = p.oc_stride, p.side
+    filters, found = scratch(_FILTERS), scratch(_FOUND)
     for task in range(begin, end):
         group, block = task // blocks, task % blocks
-        for k in range(16):
-            ic = block * 16 + k
-            for part in range(0, p.oc_tile, 16):
-                first = group * p.oc_tile + part
-                for lane in range(16):
-                    oc = first + lane
-                    source = shift(pointer(tensors, 0, float32), (oc * p.in_channels + ic) * 9)
-                    for tap in range(9):
-                        inside = oc < p.out_channels and ic < p.in_channels
-                        filters[tap * 16 + lane] = source[tap] if inside else np.float32(0)
-                target = shift(pointer(tensors, 1, float32), (task * 16 + k) * p.oc_tile + part)
-                for y in range(p.side):
-                    for x in range(p.side):
-                        total = splat(0.0)
-                        for i in range(3):
-                            row = splat(0.0)
-                            for j in range(3):
-                                row = row + splat(floats[x * 3 + j]) * widen(load_lanes(filters, (i * 3 + j) * 16))
-                            total = total + splat(floats[y * 3 + i]) * row
-                        store_lanes(target, (y * p.side + x) * matrix, narrow(total))
+        for part in range(0, p.oc_tile, 16):
+            first = group * p.oc_tile + part
+            for k in range(16):
+                ic = block * 16 + k
+                inside = min(p.out_channels - first, 16) if ic < p.in_channels else 0
+                for tap in range(9):
+                    at = ic * p.ic_stride + tap // 3 * p.kh_stride + tap % 3 * p.kw_stride
+                    source = shift(pointer(tensors, 0, float32), first * oc_stride + at)
+                    if inside == 16:
+                        for lane in range(16):
+                            filters[tap * 16 + lane] = source[lane * oc_stride]
+                    else:
+                        for lane in range(16):
+                            filters[tap * 16 + lane] = source[lane * oc_stride] if lane < inside else np.float32(0)
+                for x in range(side):
+                    top, middle, bottom = (_row(filters, floats, 0, x), _row(filters, floats, 1, x),
+                                           _row(filters, floats, 2, x))
+                    for y in range(side):
+                        total = splat(floats[y * 3]) * top + splat(floats[y * 3 + 1]) * middle
+                        total = total + splat(floats[y * 3 + 2]) * bottom
+                        store_lanes(found, ((y * side + x) * 16 + k) * 16, narrow(total))
+            # By way of the stack: matrices lie powers of two apart, where caches have few places for all at once.
+            for number in range(side * side):
+                target = shift(pointer(tensors, 1, float32), number * matrix + task * 16 * p.oc_tile + part)
+                for k in range(16):
+                    store_lanes(target, k * p.oc_tile, load_lanes(found, (number * 16 + k) * 16))

@@ -13,7 +13,7 @@ import numpy as np
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides
-from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, channel_blocks
+from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, channel_blocks
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
@@ -33,8 +33,8 @@ _FEWEST_TILES = 96
 def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
     """The output tile of the Winograd algorithm that suits the convolution `node`, 0 for none.
 
-    3x3 of stride 1 without groups, from 16 channels to 16 or more, and weights that are transformed once: at prepare
-    time.
+    3x3 of stride 1 without groups, from 16 channels to 16 or more. Weights that change with every call are transformed
+    in each, which counts; a training step has the same bits on any number of threads, so that these choose as one does.
     """
     data, weights = node.inputs[:2]
     outputs, size = node.outputs[0].shape[1], node.outputs[0].shape[-2:]
@@ -44,11 +44,10 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
         return 0
     if geometry.strides != (1, 1) or min(data.shape[1], outputs) < BLOCK:
         return 0
-    if not ctx.is_prepared(weights):
-        return 0
     phases, height, width = _phases(images_of(node.outputs[0].shape), size, geometry.dilations)
-    layer = algorithm.Layer(phases, data.shape[1], outputs, height, width)
-    return algorithm.choose_tile(layer, ctx.settings.isa, ctx.settings.threads)
+    prepared = ctx.is_prepared(weights)
+    layer = algorithm.Layer(phases, data.shape[1], outputs, height, width, prepared)
+    return algorithm.choose_tile(layer, ctx.settings.isa, ctx.settings.threads if prepared else 1)
 
 
 def _phases(images: int, size: tuple[int, ...], dilations: tuple[int, int]) -> tuple[int, int, int]:
@@ -146,11 +145,13 @@ class _Products:
 def _pack(ctx: Lowering, weights: Value, tile: int, oc_tile: int) -> View:
     """The transformed weights, one packed matrix after the other."""
     outputs, inputs = weights.shape[:2]
-    params = PACK(out_channels=outputs, in_channels=inputs, side=tile + 2, oc_tile=oc_tile)
+    packing = Packing.of_convolution(ctx, weights, 1)
+    params = PACK(out_channels=outputs, in_channels=inputs, side=tile + 2, oc_tile=oc_tile,
+                  **by_name("oc_stride ic_stride kh_stride kw_stride", packing.strides))
     params = params.followed_by(floats=weight_matrix(tile).ravel().tolist())
     size = (tile + 2) ** 2 * -(-outputs // oc_tile) * oc_tile * -(-inputs // BLOCK) * BLOCK * 4
 
     def emit(context: Lowering, source: PlainView, destination: View) -> None:
         context.emit("pack_winograd", params, weights=source, packed=destination)
 
-    return ctx.packed(weights, ("pack_winograd", *params.ints()), size, emit)
+    return ctx.packed(weights, ("pack_winograd", *params.ints()), size, emit, contiguous=packing.contiguous)

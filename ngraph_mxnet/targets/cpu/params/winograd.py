@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, Kernels, Span, blocked_span, whole
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, Kernels, Span, blocked_span, span, whole
 
 OUTPUT_FLAGS = {"residual": 1, "output2": 2}
 _SIDES = {2: 4, 4: 6}
@@ -47,7 +47,8 @@ def _packed_reach(p: Any, size: int) -> list[Span]:
     if p.oc_tile % BLOCK:
         raise ValueError(f"tiles of {p.oc_tile} channels")
     outputs, inputs = -(-p.out_channels // p.oc_tile) * p.oc_tile, -(-p.in_channels // BLOCK) * BLOCK
-    return [whole("weights", size, p.out_channels, p.in_channels, 9),
+    axes = (p.out_channels, p.oc_stride), (p.in_channels, p.ic_stride), (3, p.kh_stride), (3, p.kw_stride)
+    return [span("weights", size, *axes),
             whole("packed", size, p.side, p.side, outputs, inputs)]
 
 
@@ -70,8 +71,9 @@ OUTPUT = Kernels(
 """`flags` is a sum of `OUTPUT_FLAGS`."""
 
 PACK = Kernels(
-    "pack_winograd", tensors="weights >packed", ints="out_channels in_channels side oc_tile", sizes=4,
+    "pack_winograd", tensors="weights >packed", ints="out_channels in_channels side oc_tile oc_stride ic_stride kh_stride "
+    "kw_stride", sizes=4,
     tasks=lambda p: -(-p.out_channels // p.oc_tile) * -(-p.in_channels // BLOCK), more=lambda p: (0, 3 * p.side),
     reach=_packed_reach,
 )
-"""The floats are `winograd.weight_matrix`, row by row."""
+"""The floats are `winograd.weight_matrix`, row by row. Strides are in elements."""

@@ -33,6 +33,8 @@ _RATES: dict[Isa, _Rates] = {
     "avx2": _Rates(50e3, {2: (0.062, 0.053), 4: (0.16, 0.145)}),
     "baseline": _Rates(20e3, {2: (0.090, 0.077), 4: (0.30, 0.28)}),
 }
+_PACKED = 4e3
+"""Bytes of weights that one core packs in a microsecond, where they change with every call."""
 _BYTES = 30e3
 """Bytes of weights that one core reads in a microsecond; n cores read sqrt(n) times as much, 8 or more sqrt(8)."""
 _EXCHANGED = 8.75e3
@@ -57,6 +59,8 @@ class Layer:
     outputs: int
     height: int
     width: int
+    prepared: bool = True
+    """The weights are packed in advance, and not in each call."""
 
     @property
     def blocks(self) -> tuple[int, int]:
@@ -75,16 +79,22 @@ def estimate(layer: Layer, tile: int, isa: Isa, threads: int) -> float:
     pairs = inputs * outputs * BLOCK * BLOCK
     if not tile:
         multiply_adds: float = layer.images * layer.height * layer.width * 9 * pairs
-        return multiply_adds / rates.multiply_adds / threads + 9 * pairs * 4 / bandwidth
+        return multiply_adds / rates.multiply_adds / threads + 9 * pairs * 4 / bandwidth + _packing(layer, 9, threads)
     matrices, tiles = (tile + 2) ** 2, layer.tiles(tile)
     into, out = rates.transforms[tile]
     transforms = tiles * (inputs * into + outputs * out)
     products = tiles * matrices * pairs / (rates.multiply_adds * _PRODUCTS)
-    time = (products + transforms) / threads + matrices * pairs * 4 / bandwidth
+    time = (products + transforms) / threads + matrices * pairs * 4 / bandwidth + _packing(layer, matrices, threads)
     if threads == 1:
         return time + _CALLS
     from_others = tiles * matrices * (inputs + outputs) * BLOCK * 4 * (1 - 1 / threads) / threads
     return time + from_others / _EXCHANGED + _BARRIERS
+
+
+def _packing(layer: Layer, numbers: int, threads: int) -> float:
+    """Microseconds for packing so many numbers of each pair of channels, where that is part of a call."""
+    inputs, outputs = layer.blocks
+    return 0.0 if layer.prepared else inputs * outputs * BLOCK * BLOCK * numbers * 4 / _PACKED / threads
 
 
 def choose_tile(layer: Layer, isa: Isa, threads: int) -> int:
