@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, Blocked, aligned, close, every_isa, images, run
 
-from ngraph_mxnet import compile
+from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph
+from ngraph_mxnet.targets.cpu.lower import winograd_gradient
+from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENT, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params.weight_gradient import GATHER_WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.planning import algorithm
 
 SIZES = st.integers(1, 9)
 CHANNELS = st.sampled_from([1, 3, 8, 16, 17, 32, 40, 64])
@@ -83,7 +87,7 @@ def test_the_kernel(isa: str) -> None:
         params = WEIGHT_GRADIENT(
             **numbers, **places, width=size[1], data_blocks=blocks, head_blocks=-(-o // 16), data_group=cut[3],
             head_group=cut[4], taps_h=kernel[0], taps_w=kernel[1], lanes=lanes, last_lanes=c - (blocks - 1) * lanes,
-            tap_column=dilations[1] * 4 * data.strides[3])
+            tap_column=dilations[1] * 4 * data.strides[3], adds=0)
         shape = (numbers["copies"], -(-o // 16), blocks, kernel[0] * kernel[1], lanes, 16)
         sums = aligned(np.full(shape, np.nan, np.float32))
         run(isa, "weight_gradient", [data.inner, head.inner, sums], params, (), splits)
@@ -167,9 +171,43 @@ def test_layers(isa: str, layer: str) -> None:
         kernels = {instruction.name for instruction in executable.main.instructions}
         assert any(name.startswith("weight_gradient") for name in kernels) == (layer in LAYERS), kernels
         found += executable(*arrays)
-    np.testing.assert_allclose(found[0], wanted, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[0], wanted, rtol=0, atol=5e-6 * max(abs(wanted).max(), 1))
     for other in found[1:]:
         np.testing.assert_array_equal(found[0], other)
+
+
+@pytest.mark.parametrize("isa", supported(_core.cpu_features()))
+@pytest.mark.parametrize("tile", [2, 4])
+def test_winograd(isa: str, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips add to each other; any number of threads gives the same bits."""
+    monkeypatch.setattr(algorithm, "choose_tile", lambda *_: tile)
+
+    @settings(max_examples=20, deadline=None)
+    @given(SEEDS, st.integers(1, 3), *[st.integers(16, 40)] * 2, *[st.integers(3, 15)] * 2,
+           st.tuples(*[st.integers(0, 2)] * 4), st.sampled_from([1, 7, 1000]))
+    def check(seed: int, n: int, c: int, k: int, h: int, w: int, pads: tuple[int, ...], tiles: int) -> None:
+        graph = gradient_graph((n, c, h, w), k, kernel=(3, 3), pads_begin=pads[:2], pads_end=pads[2:])
+        arrays = [images(seed + i, *parameter.shape) for i, parameter in enumerate(graph.parameters)]
+        (wanted,), found = compile(graph, "INTERPRETER")(*arrays), []
+        with mock.patch.multiple(winograd_gradient, _CACHE=0, _FEWEST_TILES=tiles):
+            for threads in (1, 3):
+                executable = compile(graph, "CPU", threads=threads, isa=isa)
+                assert f"winograd_head_{tile}" in {instruction.name for instruction in executable.main.instructions}
+                found += [executable(*arrays)[0] for _ in range(2)]  # the arena keeps what the first call left
+        assert np.linalg.norm(found[0] - wanted) <= 5e-6 * np.linalg.norm(wanted)
+        for other in found[1:]:
+            np.testing.assert_array_equal(found[0], other)
+
+    check()
+
+
+def test_winograd_where_it_pays() -> None:
+    def kernels(channels: int, size: int) -> set[str]:
+        graph = gradient_graph((4, channels, size, size), channels, kernel=(3, 3), pads_begin=(1, 1), pads_end=(1, 1))
+        return {instruction.name for instruction in compile(graph, "CPU", threads=1).main.instructions}
+
+    assert "winograd_head_4" in kernels(64, 56)
+    assert "gather_weight_gradient" in kernels(16, 4)
 
 
 def test_float64_is_made_of_other_ops() -> None:

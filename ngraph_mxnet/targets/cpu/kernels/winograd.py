@@ -17,15 +17,24 @@ from collections.abc import Callable
 import numpy as np
 from numba import float32
 
-from ngraph_mxnet.targets.cpu.kernels.lanes import clamp_lanes, load_lanes, narrow, splat, store_lanes, widen
+from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    clamp_lanes,
+    load_lanes,
+    narrow,
+    splat,
+    store_lanes,
+    transpose_lanes,
+    widen,
+)
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.winograd import INPUT, OUTPUT, OUTPUT_FLAGS, PACK
+from ngraph_mxnet.targets.cpu.params.winograd import GATHER, INPUT, OUTPUT, OUTPUT_FLAGS, PACK
 from ngraph_mxnet.targets.cpu.planning.winograd import POINTS
 
 read_input = reader(INPUT)
 read_output = reader(OUTPUT)
 read_pack = reader(PACK)
+read_gather = reader(GATHER)
 
 _RESIDUAL, _OUTPUT2 = OUTPUT_FLAGS["residual"], OUTPUT_FLAGS["output2"]
 _A, _B = POINTS
@@ -83,6 +92,32 @@ def _output_4(source, step, target, target_step):
 
 
 @inline
+def _head_2(source, step, target, target_step):
+    """Two lanes to four: the transpose of `_output_2`."""
+    d0, d1 = load_lanes(source, 0), load_lanes(source, step)
+    store_lanes(target, 0, d0)
+    store_lanes(target, target_step, d0 + d1)
+    store_lanes(target, 2 * target_step, d0 - d1)
+    store_lanes(target, 3 * target_step, d1)
+
+
+@inline
+def _head_4(source, step, target, target_step):
+    """Four lanes to six: the transpose of `_output_4`."""
+    a, b, a2, b2 = (splat(np.float32(_A)), splat(np.float32(_B)), splat(np.float32(_A2)), splat(np.float32(_B2)))
+    d0, d1 = load_lanes(source, 0), load_lanes(source, step)
+    d2, d3 = load_lanes(source, 2 * step), load_lanes(source, 3 * step)
+    store_lanes(target, 0, d0)
+    even, odd = d0 + a2 * d2, a * (d1 + a2 * d3)
+    store_lanes(target, target_step, even + odd)
+    store_lanes(target, 2 * target_step, even - odd)
+    even, odd = d0 + b2 * d2, b * (d1 + b2 * d3)
+    store_lanes(target, 3 * target_step, even + odd)
+    store_lanes(target, 4 * target_step, even - odd)
+    store_lanes(target, 5 * target_step, d3)
+
+
+@inline
 def _phase(number, row_step, column_step):
     """The image of a phase, counted through all images, and its first pixel there."""
     image, rest = number // (row_step * column_step), number % (row_step * column_step)
@@ -95,7 +130,8 @@ def _picked(size, first, step):
     return (size - first + step - 1) // step
 
 
-def _input_kernel(tile: int, transform: Callable) -> Callable:
+def _input_kernel(tile: int, taken: int, transform: Callable) -> Callable:
+    """Squares of `taken` pixels, `tile` apart, to matrices."""
     side, pitch, room = tile + 2, (tile + 2) * 16, (tile + 2) ** 2 * 16
 
     def winograd_input(tensors, ints, floats, begin, end):
@@ -115,19 +151,19 @@ def _input_kernel(tile: int, transform: Callable) -> Callable:
             place = p.origin + image * p.in_n + block * p.in_c + phase_row * p.in_row + phase_column * 16
             source = shift(pointer(tensors, 0, float32), place + top * in_row)
             target = shift(pointer(tensors, 1, float32), block * p.out_c + strip_row * p.tile_columns * 16)
-            high = min(rows - top, side)
+            high = min(rows - top, taken)
             for column in range(p.tile_columns):
                 data, step, pixel = shift(source, column * tile * in_pixel), in_row, in_pixel
-                wide = min(columns - column * tile, side)
-                if high < side or wide < side:
-                    for y in range(side):
-                        for x in range(side):
+                wide = min(columns - column * tile, taken)
+                if high < taken or wide < taken:
+                    for y in range(taken):
+                        for x in range(taken):
                             value = splat(np.float32(0))
                             if y < high and x < wide:
                                 value = load_lanes(data, y * in_row + x * in_pixel)
                             store_lanes(edge, y * pitch + x * 16, value)
                     data, step, pixel = edge, pitch, 16
-                for x in range(side):
+                for x in range(taken):
                     transform(shift(data, x * pixel), step, shift(half, x * 16), pitch)
                 for y in range(side):
                     matrix = shift(target, y * side * p.out_matrix + column * 16)
@@ -193,8 +229,9 @@ def _output_kernel(tile: int, transform: Callable) -> Callable:
     return winograd_output
 
 
-for _tile, _input, _output in ((2, _input_2, _output_2), (4, _input_4, _output_4)):
-    kernel(f"winograd_input_{_tile}")(_input_kernel(_tile, _input))
+for _tile, _input, _head, _output in ((2, _input_2, _head_2, _output_2), (4, _input_4, _head_4, _output_4)):
+    kernel(f"winograd_input_{_tile}")(_input_kernel(_tile, _tile + 2, _input))
+    kernel(f"winograd_head_{_tile}")(_input_kernel(_tile, _tile, _head))
     kernel(f"winograd_output_{_tile}")(_output_kernel(_tile, _output))
 
 
@@ -252,3 +289,46 @@ def pack_winograd(tensors, ints, floats, begin, end):
                 target = shift(pointer(tensors, 1, float32), number * matrix + task * 16 * p.oc_tile + part)
                 for k in range(16):
                     store_lanes(target, k * p.oc_tile, load_lanes(found, (number * 16 + k) * 16))
+
+
+_ROWS = 9 * 16 * 16
+
+
+@kernel("gather_winograd")
+def gather_winograd(tensors, ints, floats, begin, end):
+    """The sums `[S * S][head blocks][data blocks][16 inputs][16 outputs]` of a weight gradient's products to weights
+    `[OC][IC][3][3]`, computed in float64.
+
+    tensors: sums, output. floats: `winograd.weight_matrix`, row by row.
+    Tasks: (head block, data block).
+    """
+    p = read_gather(ints, floats)
+    blocks, side = (p.channels + 15) // 16, p.side
+    matrix = (p.outputs + 15) // 16 * blocks * 256
+    rows = scratch(_ROWS)
+    for task in range(begin, end):
+        head, data = task // blocks, task % blocks
+        outputs, channels = min(p.outputs - head * 16, 16), min(p.channels - data * 16, 16)
+        for i in range(channels):
+            source = shift(pointer(tensors, 0, float32), task * 256 + i * 16)
+            for row in range(3):
+                left, middle, right = splat(0.0), splat(0.0), splat(0.0)
+                for x in range(side):
+                    total = splat(0.0)
+                    for y in range(side):
+                        total = total + splat(floats[y * 3 + row]) * widen(load_lanes(source, (y * side + x) * matrix))
+                    left = left + splat(floats[x * 3]) * total
+                    middle = middle + splat(floats[x * 3 + 1]) * total
+                    right = right + splat(floats[x * 3 + 2]) * total
+                place = (i * 9 + row * 3) * 16
+                store_lanes(rows, place, narrow(left))
+                store_lanes(rows, place + 16, narrow(middle))
+                store_lanes(rows, place + 32, narrow(right))
+        target = shift(pointer(tensors, 1, float32), (head * 16 * p.channels + data * 16) * 9)
+        if outputs == 16 and channels == 16:
+            for part in range(0, 144, 16):
+                transpose_lanes(shift(rows, part * 16), 16, shift(target, part), p.channels * 9)
+        else:
+            for o in range(outputs):
+                for at in range(channels * 9):
+                    target[o * p.channels * 9 + at] = rows[at * 16 + o]

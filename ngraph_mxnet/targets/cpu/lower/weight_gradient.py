@@ -7,6 +7,7 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.targets.cpu.lower import winograd_gradient
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
@@ -97,6 +98,10 @@ def _even(count: int, most: int) -> int:
 def weight_gradient(ctx: Lowering, node: Node) -> None:
     """2-D, and 1-D as rows of height 1; groups are 1, or 3x3 depthwise."""
     data, head_value = node.inputs
+    tile = winograd_gradient.choose_tile(ctx, node)
+    if tile:
+        winograd_gradient.weight_gradient(ctx, tile, node)
+        return
     strides, dilations = _pair(node, "strides"), _pair(node, "dilations")
     depthwise, head = node.attrs["groups"] > 1, ctx.blocked(head_value)
     few = data.shape[1] < BLOCK and dilations[1] == 1 and not depthwise and not ctx.has_blocked(data)
@@ -117,7 +122,7 @@ def weight_gradient(ctx: Lowering, node: Node) -> None:
         kernel, params = "weight_gradient", WEIGHT_GRADIENT(
             **numbers, data_blocks=source.blocks, head_blocks=head.blocks, data_group=cut.data_group,
             head_group=cut.head_group, **by_name("taps_h taps_w", source.taps), lanes=source.lanes,
-            last_lanes=source.last_lanes, tap_column=dilations[1] * source.plane.pixel)
+            last_lanes=source.last_lanes, tap_column=dilations[1] * source.plane.pixel, adds=False)
     ctx.emit(kernel, params, data=source.view, head=head, sums=made,
              operations=2 * head_value.type.size * prod(node.output.type.shape[1:]),
              bytes=data.type.bytes + head_value.type.bytes + made.type.bytes)

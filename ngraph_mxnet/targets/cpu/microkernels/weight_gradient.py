@@ -44,7 +44,7 @@ def build_weight_gradients(module: ir.Module, isa: Isa, vectors: int, multiply_a
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Pointers to its first pixel of the first block, how much there is of it, and whether no chunk came before.
+    """Pointers to its first pixel of the first block, how much there is of it, and whether its sums are the first.
 
     `data_ahead` and `head_ahead`: how far away what is prefetched lies.
     """
@@ -97,9 +97,11 @@ class _Kernel:
             row = b.mul(b.urem(number, self.row_chunks), n["row_chunk"])
             data, head = (e.at(e.at(start, b.mul(image, n[f"{name}_image"])), b.mul(row, n[f"{name}_row"]))
                           for name, start in (("data", e.at(self.data, n["first"])), ("head", self.head)))
+            begins = b.icmp_signed("==", number, first)
+            if "adds" in n:
+                begins = b.and_(begins, b.icmp_signed("==", n["adds"], _int(0)))
             body(_Chunk(data, head, self.least(n["image_chunk"], b.sub(n["images"], image)),
-                        self.least(n["row_chunk"], b.sub(n["height"], row)), b.icmp_signed("==", number, first),
-                        data_ahead, head_ahead))
+                        self.least(n["row_chunk"], b.sub(n["height"], row)), begins, data_ahead, head_ahead))
 
         self.e.loop(first, stop, chunk)
 

@@ -63,7 +63,7 @@ _STRIDES = "first data_image data_block data_row data_pixel head_image head_bloc
 WEIGHT_GRADIENT = Kernels(
     "weight_gradient", tensors="data head >sums",
     ints=f"{_CHUNKS} data_blocks head_blocks data_group head_group taps_h taps_w lanes last_lanes {_STRIDES} "
-         "tap_column",
+         "tap_column adds",
     sizes=15, reach=_reach,
     tasks=lambda p: p.copies * -(-p.head_blocks // p.head_group) * -(-p.data_blocks // p.data_group),
 )
@@ -79,6 +79,7 @@ last_lanes: those of the last block that count. The sums of the others are not t
 first: from the data's first element to what the first tap of the first output meets.
 data_row, data_pixel: what the data moves by with a row and a column of the head gradient.
 tap_row, tap_column: what it moves by with a row and a column of taps.
+adds: whether all is added to what is there.
 """
 
 DEPTHWISE_GRADIENT = Kernels(

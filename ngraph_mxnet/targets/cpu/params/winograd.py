@@ -53,13 +53,14 @@ def _packed_reach(p: Any, size: int) -> list[Span]:
 
 
 INPUT = Kernels(
-    {f"winograd_input_{tile}": tile for tile in _SIDES}, tensors="image >matrices",
+    {f"winograd_{kind}_{tile}": tile for tile in _SIDES for kind in ("input", "head")}, tensors="image >matrices",
     ints="strip_rows blocks tile_rows tile_columns first_row rows columns origin in_n in_c in_row out_matrix out_c "
          "row_step column_step",
     sizes=4, tasks=lambda p: p.strip_rows * p.blocks, reach=_input_reach,
 )
 """`rows` and `columns` of the image with its padding, whose first pixel is `origin` from the input's pointer (0 or
-negative); the steps are the dilation."""
+negative); the steps are the dilation. `winograd_head` takes squares that do not overlap, of a head gradient without
+padding."""
 
 OUTPUT = Kernels(
     {f"winograd_output_{tile}": tile for tile in _SIDES},
@@ -77,3 +78,12 @@ PACK = Kernels(
     reach=_packed_reach,
 )
 """The floats are `winograd.weight_matrix`, row by row. Strides are in elements."""
+
+GATHER = Kernels(
+    "gather_winograd", tensors="sums >output", ints="outputs channels side", sizes=3,
+    tasks=lambda p: -(-p.outputs // BLOCK) * -(-p.channels // BLOCK), more=lambda p: (0, 3 * p.side),
+    reach=lambda p, size: [
+        whole("sums", size, p.side, p.side, -(-p.outputs // BLOCK), -(-p.channels // BLOCK), BLOCK, BLOCK),
+        whole("output", size, p.outputs, p.channels, 9)],
+)
+"""The floats are `winograd.weight_matrix`, row by row."""
