@@ -38,11 +38,10 @@ def _by_data(data: Expression, weights: Expression, at: Reverse) -> Expression:
         before.append(reach - pad)
         after.append(places + pad - spread)
     plain = all(step == 1 for step in (*attrs["dilations"], *attrs["data_dilations"]))
-    if plain and set(kernel) == {1} and not any(before):
+    if plain and set(kernel) == {1} and not any(before) and len(kernel) > 2:
         return _pointwise(data, turned, head, attrs)
-    # A negative pad cuts away results that no data meets: of the spread head, which may end between its elements. And a
-    # kernel that is less than a stride leaves places out, which kernels of such convolutions can't.
-    narrow = any(taps < step for taps, step in zip(kernel, attrs["strides"], strict=True))
+    # A negative pad cuts away results that no data meets: of the spread head, which may end between its elements.
+    narrow = len(kernel) > 2 and any(taps < step for taps, step in zip(kernel, attrs["strides"], strict=True))
     if min(before + after) < 0 or narrow or not plain:
         for axis in spatial:
             head = head.spread(2 + axis, attrs["strides"][axis])
@@ -56,7 +55,8 @@ def _by_data(data: Expression, weights: Expression, at: Reverse) -> Expression:
 
 
 def _pointwise(data: Expression, turned: Expression, head: Expression, attrs: Mapping[str, Any]) -> Expression:
-    """Of one tap: computed where there are results, and spread then."""
+    """Of one tap on three axes, where targets have no convolutions of data with zeros between its elements: computed
+    where there are results, and spread then."""
     found = head.apply("convolution", turned, groups=attrs["groups"])
     for axis, step in enumerate(attrs["strides"], 2):
         size = data.shape[axis]

@@ -55,14 +55,15 @@ def depthwise() -> Graph:
 
 
 def winograd() -> Graph:
-    """A dilated one, with a residual and a second output."""
+    """A dilated one, with a residual and a second output; a weight gradient."""
     b = Builder()
     x, w = b.parameter("x", (1, 16, 11, 9)), _held(b, "w")
     y = b.convolution(x, w, pads_begin=(2, 2), pads_end=(2, 2), dilations=(2, 2))
     vector = b.weight("v", (32,))
     operands = (x, w, vector, b.max_pool(y, kernel=(1, 1)), vector, vector)
     both = b.node("convolution_bias_add_scale_shift", operands, {"pads_begin": (1, 1), "pads_end": (1, 1)})
-    return b.results(y, *both.outputs)
+    head = b.parameter("head", (1, 17, 9, 7))
+    return b.results(y, *both.outputs, b.convolution_weight_gradient(x, head, kernel=(3, 3)))
 
 
 def images() -> Graph:

@@ -190,7 +190,7 @@ def test_concatenation_in_place() -> None:
     assert_agree(dense_block())
     executable = compile(dense_block(), "CPU")
     kernels = [i.kernel for level in executable.main.levels() for i in level]  # type: ignore[attr-defined]
-    assert sum("copy_4" in kernel for kernel in kernels) == 1  # the means, whose channels fill blocks
+    assert not any("copy_4" in kernel for kernel in kernels)  # the means, whose channels fill blocks, are results
 
 
 def test_halos_stay_zero_from_call_to_call() -> None:

@@ -7,7 +7,7 @@ from ngraph_mxnet.ir.graph import Value
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
-from ngraph_mxnet.targets.cpu.lower.movement import write_result
+from ngraph_mxnet.targets.cpu.lower.results import write_result
 from ngraph_mxnet.targets.cpu.planning.view import plain_view
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 

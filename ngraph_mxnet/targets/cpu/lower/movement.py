@@ -8,12 +8,11 @@ from operator import mul
 
 import numpy as np
 
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import Shape, TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, merged_dims
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, contiguous_strides, plain_view
-from ngraph_mxnet.targets.cpu.program.instruction import Space
 
 
 @lowers("constant")
@@ -193,24 +192,3 @@ def _padded_parts(size: int, begin: int, end: int, mode: str) -> Iterator[tuple[
             count = next((i for i in range(1, stop - at) if places[at + i] != places[at] + i * step), stop - at)
             yield at, places[at], step, count
             at += count
-
-
-def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:
-    """Have a result in the caller's memory: made there where that is possible, else copied, out of either layout."""
-    ctx.origin = "result"
-    source = ctx.plain(value)
-    if not _made_there(ctx, source, destination):
-        ctx.copy(source, destination)
-
-
-def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> bool:
-    """Give the whole buffer of `source` the place of `destination`, if nobody reads it and no kernel writes more."""
-    buffer = source.buffer
-    whole = (buffer.space is Space.ARENA and buffer.region is None and source.offset == 0
-             and buffer.bytes == destination.type.bytes and source.strides == destination.strides)
-    if not whole:
-        return False
-    if not all(i in source.writers and i.exact for i in ctx.builder.touching.get(buffer, ())):
-        return False
-    buffer.space, buffer.index = destination.buffer.space, destination.buffer.index
-    return True

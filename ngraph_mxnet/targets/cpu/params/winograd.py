@@ -72,8 +72,8 @@ OUTPUT = Kernels(
 """`flags` is a sum of `OUTPUT_FLAGS`."""
 
 PACK = Kernels(
-    "pack_winograd", tensors="weights >packed", ints="out_channels in_channels side oc_tile oc_stride ic_stride kh_stride "
-    "kw_stride", sizes=4,
+    "pack_winograd", tensors="weights >packed",
+    ints="out_channels in_channels side oc_tile oc_stride ic_stride kh_stride kw_stride", sizes=4,
     tasks=lambda p: -(-p.out_channels // p.oc_tile) * -(-p.in_channels // BLOCK), more=lambda p: (0, 3 * p.side),
     reach=_packed_reach,
 )

@@ -1,0 +1,64 @@
+"""Results, which lie in the caller's memory: made there where that is possible, else copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ngraph_mxnet.ir.graph import Value
+from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets
+from ngraph_mxnet.targets.cpu.microkernels.variants import variants
+from ngraph_mxnet.targets.cpu.params import KERNELS
+from ngraph_mxnet.targets.cpu.planning.view import PlainView
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
+
+
+def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:
+    """Have a result in the caller's memory, out of either layout."""
+    ctx.origin = "result"
+    source = ctx.plain(value)
+    if not _made_there(ctx, source, destination):
+        ctx.copy(source, destination)
+
+
+def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> bool:
+    """Give the whole buffer of `source` the place of `destination`, if no kernel needs more than the caller's memory
+    has. Who reads it reads it there."""
+    buffer = source.buffer
+    whole = (buffer.space is Space.ARENA and buffer.region is None and source.offset == 0
+             and buffer.bytes == destination.type.bytes and source.strides == destination.strides)
+    if not whole:
+        return False
+    if not all((each in source.writers and each.exact) or _stays_inside(ctx, each, buffer)
+               for each in ctx.builder.touching.get(buffer, ())):
+        return False
+    buffer.space, buffer.index = destination.buffer.space, destination.buffer.index
+    return True
+
+
+def _stays_inside(ctx: Lowering, each: Instruction, buffer: Buffer) -> bool:
+    """Whether the instruction touches no byte beside the buffer's, does not want it aligned, and keeps nothing there
+    that it relies on."""
+    record = KERNELS.get(each.name)
+    if record is None:
+        return False
+    numbers = record.read(each.ints)
+    places = dict(zip(record.tensors, each.operands, strict=True))
+    own = {name for name, (other, _) in places.items() if other is buffer}
+    if own & {*record.keeps, *(record.aligned(numbers) if record.aligned else ())}:
+        return False
+    spans = record.reach(numbers, _told(ctx, each))
+    return all(places[name][1] + first >= 0 and places[name][1] + last <= buffer.bytes
+               for name, first, last in spans if name in own)
+
+
+def _told(ctx: Lowering, each: Instruction) -> Any:
+    """What the reach of the kernel asks for: its variant and tables, or the bytes of an element."""
+    if each.name not in CONTRACTIONS:
+        return KERNELS[each.name].element_bytes[each.name]
+
+    def table(operand: str, count: int) -> Offsets:
+        constant, offset = each.operands[CONTRACTION.tensors.index(operand)]
+        return Offsets(ctx.builder.constants[constant.index].reshape(-1).view("i4")[offset // 4:offset // 4 + count])
+
+    return next(v for v in variants(ctx.settings.isa) if f"contraction_{v.name}" == each.name), table
