@@ -63,12 +63,15 @@ NO_DERIVATIVE: dict[str, str] = {}
 REFUSED: dict[str, str] = {}
 """Ops that have a derivative which is not written down here, and why."""
 _REFUSALS: dict[str, Refusal] = {}
+FORWARD: dict[str, str] = {}
+"""Ops in whose place another one goes forward where a gradient comes back: it has the same operands, attributes and
+results, and behind these others, which the adjoint reads."""
 
 
-def adjoint(*names: str, refuses: Refusal | None = None) -> Callable[[Adjoint], Adjoint]:
+def adjoint(*names: str, refuses: Refusal | None = None, forward: str = "") -> Callable[[Adjoint], Adjoint]:
     """Decorator: the adjoint of these ops. It gets a `Reverse` and returns a gradient, or None, for each operand.
 
-    `refuses` says of attributes why there is none with them, or None.
+    `refuses` says of attributes why there is none with them, or None. `forward`: see `FORWARD`.
     """
 
     def declare(function: Adjoint) -> Adjoint:
@@ -77,6 +80,8 @@ def adjoint(*names: str, refuses: Refusal | None = None) -> Callable[[Adjoint], 
             ADJOINTS[name] = function
             if refuses is not None:
                 _REFUSALS[name] = refuses
+            if forward:
+                FORWARD[name] = forward
         return function
 
     return declare

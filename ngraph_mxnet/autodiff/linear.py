@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ngraph_mxnet.autodiff.adjoints import Gradients, Reverse, adjoint
 
 
@@ -13,6 +15,8 @@ def _(at: Reverse) -> Gradients:
         of_a = b.matmul(head, transpose_a=turned_b, transpose_b=True)
     else:
         of_a = head.matmul(b, transpose_b=not turned_b)
+    if b.rank == 2 < a.rank and not turned_a:  # one matrix for a batch: the sum over the batch is part of the product
+        a, head = (x.reshape((prod(x.shape[:-1]), x.shape[-1])) for x in (a, head))
     if turned_b:
         of_b = head.matmul(a, transpose_a=True, transpose_b=turned_a)
     else:

@@ -11,3 +11,4 @@ refuse("no adjoint is written for it yet", "roi_align", "roi_max_pool")
 refuse("boxes are chosen by order; it has none in MXNet either", "box_nms")
 refuse("it is a gradient itself: there are none of second order yet", "convolution_weight_gradient",
        "max_pool_gradient", "rnn_gradient")
+refuse("differentiation makes it of rnn", "rnn_training")

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ngraph_mxnet.autodiff.adjoints import ADJOINTS, NO_DERIVATIVE, Gradients, Reverse, why_not
+from ngraph_mxnet.autodiff.adjoints import ADJOINTS, FORWARD, NO_DERIVATIVE, Gradients, Reverse, why_not
 from ngraph_mxnet.autodiff.expression import Expression
 from ngraph_mxnet.errors import GraphError, UnsupportedError
-from ngraph_mxnet.ir.builder import Builder
+from ngraph_mxnet.ir.builder import Builder, make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 
 HEAD = "head."
@@ -65,6 +65,8 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
     if refused:
         raise UnsupportedError("there is no gradient through\n" + "\n".join(f"  {line}" for line in refused))
 
+    adjoints = _put_forward(copy, active)
+    forward = list(copy.nodes)
     builder = Builder(copy)
     found: dict[Value, Value] = {}
     for number in numbers:
@@ -73,7 +75,7 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
     for node in reversed(forward):
         if any(v in found and v in active for v in node.outputs) and any(v in active for v in node.inputs):
             builder.origin = node.origin
-            _go_back(builder, node, active, found)
+            _go_back(builder, node, adjoints.get(node, node.op.name), active, found)
     builder.origin = ""
     copy.results += [found[target] if target in found else _zeros(builder, target) for target in targets]
     copy.remove_dead()
@@ -117,8 +119,20 @@ def _on_the_way(nodes: Sequence[Node], active: set[Value], ends: Sequence[Value]
     return met[::-1]
 
 
-def _go_back(builder: Builder, node: Node, active: set[Value], found: dict[Value, Value]) -> None:
-    gradients: Gradients = ADJOINTS[node.op.name](Reverse(builder, node, [found.get(v) for v in node.outputs]))
+def _put_forward(graph: Graph, active: set[Value]) -> dict[Node, str]:
+    """Put the ops of `FORWARD` in their places; the nodes made, and the ops whose adjoints they have."""
+    made: dict[Node, str] = {}
+    for place, node in enumerate(graph.nodes):
+        if node.op.name in FORWARD and any(value in active for value in node.inputs):
+            graph.nodes[place] = new = make_node(FORWARD[node.op.name], node.inputs, node.attrs, node.origin)
+            graph.replace(dict(zip(node.outputs, new.outputs, strict=False)))
+            active.update(new.outputs)
+            made[new] = node.op.name
+    return made
+
+
+def _go_back(builder: Builder, node: Node, op: str, active: set[Value], found: dict[Value, Value]) -> None:
+    gradients: Gradients = ADJOINTS[op](Reverse(builder, node, [found.get(v) for v in node.outputs]))
     for operand, gradient in zip(node.inputs, gradients, strict=True):
         if gradient is not None and operand in active:
             _add(builder, found, operand, gradient.summed_to(operand.type.shape).value)

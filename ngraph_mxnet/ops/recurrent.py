@@ -100,85 +100,123 @@ def _gru(x, product, h):
     return (1 - z) * np.tanh(xn + _sigmoid(xr + pr) * pn) + z * h
 
 
-def _split(operands):
-    """Operands of `rnn_gradient`: those of the layer, the states, the head gradients."""
-    own = {7: 4, 9: 5, 10: 6}[len(operands)]
-    return operands[:own], operands[own], operands[own + 1:]
+SLOPES = {"relu": 1, "tanh": 1, "lstm": 6, "gru": 5}
+"""What `rnn_training` keeps of each unit of a cell."""
+
+
+@register_op("rnn_training", operands=(4, 6), attrs=rnn.schema, work=_work)
+def rnn_training(types, attrs):
+    """The operands of `rnn` -> its results, and slopes T[S, N, P*H], all that `rnn_gradient` needs of the layer's way.
+
+    relu and tanh have 1: the derivative. GRU has 5: the gates' parts of the gradient of h', as multiples of it (r, z,
+    n), then r and z. LSTM has 6: what goes from h' to c', then the parts of the gates i, f and g as multiples of the
+    gradient of c', that of o as one of h', and f; with a projection a seventh, h' before it.
+    """
+    results = rnn.infer(types, attrs)
+    steps, batch, columns = types[0].shape
+    parts = SLOPES[attrs["cell"]] + (len(types) == 6)
+    return [*results, types[0].with_shape((steps, batch, parts * (columns // GATES[attrs["cell"]])))]
+
+
+@rnn_training.reference
+@in_f32
+def _(inputs, attrs):
+    x, weights, bias, h, *rest = inputs
+    cell, c = attrs["cell"], rest[0] if rest else None
+    out, slopes = np.empty((*x.shape[:2], h.shape[1]), x.dtype), [None] * len(x)
+    for t in range(len(x))[:: -1 if attrs["reverse"] else 1]:
+        product, hidden = h @ weights.T + bias, None
+        if cell == "lstm":
+            slopes[t] = _lstm_slopes(x[t] + product, c)
+            h, c = _lstm(x[t], product, c)
+            hidden = h
+        elif cell == "gru":
+            slopes[t] = _gru_slopes(x[t], product, h)
+            h = _gru(x[t], product, h)
+        else:
+            h = np.tanh(x[t] + product) if cell == "tanh" else np.maximum(x[t] + product, 0)
+            slopes[t] = [1 - h**2 if cell == "tanh" else (h > 0).astype(h.dtype)]
+        if len(rest) > 1:
+            h, slopes[t] = h @ rest[1].T, [*slopes[t], hidden]
+        out[t] = h
+    made = np.stack([np.concatenate(parts, axis=-1) for parts in slopes])
+    return [out, h, *([] if c is None else [c]), made]
+
+
+def _lstm_slopes(gates, c):
+    i, f, g, o = np.split(gates, 4, axis=-1)
+    i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
+    after = np.tanh(f * c + i * g)
+    return [o * (1 - after**2), g * i * (1 - i), c * f * (1 - f), i * (1 - g**2), after * o * (1 - o), f]
+
+
+def _gru_slopes(x, product, h):
+    (xr, xz, xn), (pr, pz, pn) = np.split(x, 3, axis=-1), np.split(product, 3, axis=-1)
+    r, z = _sigmoid(xr + pr), _sigmoid(xz + pz)
+    n = np.tanh(xn + r * pn)
+    by_n = (1 - z) * (1 - n**2)
+    return [by_n * pn * r * (1 - r), (h - n) * z * (1 - z), by_n, r, z]
 
 
 def _gradient_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
-    rates = _work(results, (), attrs)
-    return {"simple": 3 * rates["simple"], "transcendental": rates["transcendental"]}
+    steps, (gates, inner) = prod(operands[1][:2]), operands[0]
+    projection = prod(operands[5]) if len(operands) == 6 else 0
+    return {"simple": steps * (gates * (inner + 2) + projection)}
 
 
-@register_op("rnn_gradient", operands=(7, 10), attrs=rnn.schema, work=_gradient_work)
+@register_op("rnn_gradient", operands=(4, 6), attrs=rnn.schema, work=_gradient_work)
 def rnn_gradient(types, attrs):
-    """Operands of an `rnn`, its hidden states T[S, N, R], head gradients of its results -> gradients of the operands.
+    """Back through the steps: weights T[G*H, R], slopes, head gradients of the results of `rnn_training` before these.
 
-    The gates are computed anew, each step's from the state before it; where a relu gives 0, nothing goes back.
+    LSTM takes a projection behind these, if it has one. Results: the gradient of x T[S, N, G*H], of h T[N, R], and
+    LSTM's of c T[N, H]; then of a GRU that of its other addend, of h weights^T + bias, T[S, N, 3H]; of a projection the
+    whole gradient of each hidden state, T[S, N, R].
     """
-    lstm = attrs["cell"] == "lstm"
-    require(len(types) in ((9, 10) if lstm else (7,)), f"operands of {attrs['cell']}", len(types),
-            "9 or 10" if lstm else "7")
-    own, states, heads = _split(types)
-    results = rnn.infer(own, attrs)
+    cell = attrs["cell"]
+    require_domain(types, FLOAT)
     common_element(types)
-    for position, (type_, result) in enumerate(zip((states, *heads), (results[0], *results), strict=True), len(own)):
-        require_shape(type_, result.shape, position=position)
-    return own
+    lstm = cell == "lstm"
+    require(len(types) in ((5, 6) if lstm else (4,)), f"operands of {cell}", len(types), "5 or 6" if lstm else "4")
+    require_rank(types[0], 2, 2)
+    require_rank(types[1], 3, 3, position=1)
+    columns, state = types[0].shape
+    units, (steps, batch, _) = _units(columns, cell), types[1].shape
+    require(steps > 0, "steps", steps, "at least 1")
+    parts = SLOPES[cell] + (len(types) == 6)
+    wanted = [(steps, batch, parts * units), (steps, batch, state), (batch, state), (batch, units), (state, units)]
+    if len(types) < 6:
+        require(state == units, "hidden state", state, units)
+    for position, (type_, shape) in enumerate(zip(types[1:], wanted, strict=False), 1):
+        require_shape(type_, shape, position=position)
+    of_x = types[1].with_shape((steps, batch, columns))
+    results = [of_x, types[3], *types[4:5]]
+    return [*results, *([of_x] if cell == "gru" else []), *([types[2]] if len(types) == 6 else [])]
 
 
 @rnn_gradient.reference
 @in_f32
 def _(inputs, attrs):
-    (x, weights, bias, h, *rest), states, (of_states, of_h, *of_rest) = _split(inputs)
-    cell, c, of_c = attrs["cell"], rest[0] if rest else None, of_rest[0] if rest else None
-    befores, cells = [], []
-    for t in range(len(x))[:: -1 if attrs["reverse"] else 1]:  # forth, for the cell states
-        product = h @ weights.T + bias
-        befores.append((t, h, c, product))
+    weights, slopes, of_states, of_h, *rest = inputs
+    cell, of_c, projection = attrs["cell"], rest[0] if rest else None, rest[1] if len(rest) > 1 else None
+    of_x = np.empty((*slopes.shape[:2], len(weights)), slopes.dtype)
+    others = [np.empty_like(of_x)] if cell == "gru" else [] if projection is None else [np.empty_like(of_states)]
+    parts = SLOPES[cell] + (projection is not None)
+    for t in range(len(slopes))[:: 1 if attrs["reverse"] else -1]:
+        whole, kept, direct = of_h + of_states[t], np.split(slopes[t], parts, axis=-1), 0
+        if projection is not None:
+            others[0][t], whole = whole, whole @ projection
         if cell == "lstm":
-            hidden, c = _lstm(x[t], product, c)
-            cells.append(hidden)
-        h = states[t]
-    of_x, of_weights, of_bias = np.empty_like(x), np.zeros_like(weights), np.zeros_like(bias)
-    of_projection = [np.zeros_like(projection) for projection in rest[1:]]
-    for t, h, c, product in befores[::-1]:
-        of_h, direct = of_h + of_states[t], 0
-        if of_projection:
-            of_projection[0] += of_h.T @ cells.pop()
-            of_h = of_h @ rest[1]
-        if cell == "lstm":
-            of_x[t], of_c = _lstm_back(x[t] + product, c, of_h, of_c)
-            of_product = of_x[t]
+            of_c = of_c + whole * kept[0]
+            of_x[t] = np.concatenate([of_c * kept[1], of_c * kept[2], of_c * kept[3], whole * kept[4]], axis=-1)
+            of_c = of_c * kept[5]
         elif cell == "gru":
-            of_x[t], of_product, direct = _gru_back(x[t], product, h, of_h)
+            of_x[t] = np.concatenate([whole * part for part in kept[:3]], axis=-1)
+            others[0][t] = np.concatenate([whole * kept[0], whole * kept[1], whole * kept[2] * kept[3]], axis=-1)
+            direct = whole * kept[4]
         else:
-            of_product = of_x[t] = of_h * (states[t] > 0 if cell == "relu" else 1 - states[t] ** 2)
-        of_weights += of_product.T @ h
-        of_bias += of_product.sum(axis=0)
-        of_h = of_product @ weights + direct
-    return [of_x, of_weights, of_bias, of_h, *([] if of_c is None else [of_c]), *of_projection]
-
-
-def _lstm_back(gates, c, of_h, of_c):
-    """Gradients of the gates' sums and of the cell state before the step."""
-    i, f, g, o = np.split(gates, 4, axis=-1)
-    i, f, g, o = _sigmoid(i), _sigmoid(f), np.tanh(g), _sigmoid(o)
-    after = np.tanh(f * c + i * g)
-    of_c = of_c + of_h * o * (1 - after**2)
-    parts = of_c * g * i * (1 - i), of_c * c * f * (1 - f), of_c * i * (1 - g**2), of_h * after * o * (1 - o)
-    return np.concatenate(parts, axis=-1), of_c * f
-
-
-def _gru_back(x, product, h, of_h):
-    """Gradients of both addends of the gates, and what goes to the hidden state before past them."""
-    (xr, xz, xn), (pr, pz, pn) = np.split(x, 3, axis=-1), np.split(product, 3, axis=-1)
-    r, z = _sigmoid(xr + pr), _sigmoid(xz + pz)
-    n = np.tanh(xn + r * pn)
-    of_n = of_h * (1 - z) * (1 - n**2)
-    of_r, of_z = of_n * pn * r * (1 - r), of_h * (h - n) * z * (1 - z)
-    return np.concatenate([of_r, of_z, of_n], axis=-1), np.concatenate([of_r, of_z, of_n * r], axis=-1), of_h * z
+            of_x[t] = whole * kept[0]
+        of_h = (others[0] if cell == "gru" else of_x)[t] @ weights + direct
+    return [of_x, of_h, *([] if of_c is None else [of_c]), *others]
 
 
 def _cell_types(types, cell):

@@ -105,7 +105,10 @@ def sequences() -> Graph:
     for cell, gates in (("lstm", 4), ("gru", 3), ("relu", 1), ("tanh", 1)):
         shapes = {"x": (2, 3, 5 * gates), "w": (5 * gates, 5), "b": (5 * gates,), "h": (3, 5)}
         x, w, bias, h = (b.parameter(f"{cell}_{name}", shape) for name, shape in shapes.items())
-        found += b.node("rnn", (x, w, bias, h, *(h,) * (cell == "lstm")), {"cell": cell}).outputs
+        operands = (x, w, bias, h, *(h,) * (cell == "lstm"))
+        found += b.node("rnn", operands, {"cell": cell}).outputs
+        *results, slopes = b.node("rnn_training", operands, {"cell": cell}).outputs
+        found += b.node("rnn_gradient", (w, slopes, *results), {"cell": cell}).outputs
     vector = b.parameter("vector", (20,))
     return b.results(*found, b.layer_norm(q, vector, vector), b.softmax(k, axis=2))
 

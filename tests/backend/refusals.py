@@ -14,8 +14,8 @@ REFUSALS: dict[str, dict[str, str]] = {
         "{op} of f64 has no CPU kernel": """
             adaptive_avg_pool adaptive_avg_pool_gradient attention avg_pool batch_norm batch_norm_factors
             bilinear_sample box_nms convolution convolution_bias convolution_bias_add convolution_bias_add_scale_shift
-            gru_cell hard_swish layer_norm lrn lstm_cell max_pool max_pool_gradient resize resize_gradient rnn roi_align
-            roi_max_pool scale_shift
+            gru_cell hard_swish layer_norm lrn lstm_cell max_pool max_pool_gradient resize resize_gradient rnn
+            rnn_gradient rnn_training roi_align roi_max_pool scale_shift
         """,
         # f16 and small integers are computed in f32, which does not hold these.
         "{op} of i32 has no CPU kernel": "convolution max_pool",
@@ -42,8 +42,8 @@ REFUSALS: dict[str, dict[str, str]] = {
             less_equal lgamma log log10 log1p log2 log_softmax lrn lstm_cell matmul matmul_bias max_pool
             max_pool_gradient maximum minimum mod multiply negative not_equal own_gradient pad power reciprocal
             reduce_max reduce_mean reduce_min reduce_prod reduce_sum relu reshape resize resize_gradient rnn
-            rnn_gradient roi_align roi_max_pool round rsqrt scale_shift scatter_nd select sigmoid sign sin sinh slice
-            softmax softplus softsign sqrt square subtract tan tanh transpose trunc
+            rnn_gradient rnn_training roi_align roi_max_pool round rsqrt scale_shift scatter_nd select sigmoid sign sin
+            sinh slice softmax softplus softsign sqrt square subtract tan tanh transpose trunc
         """,
         "the device computes with integers of at most 32 bits; those of 64 are positions": """
             abs add bitcast bitwise_and bitwise_not bitwise_or bitwise_xor ceiling clamp cumsum divide floor matmul

@@ -1,4 +1,4 @@
-"""The gates of recurrent cells, against the ops that define them."""
+"""The gates of recurrent cells, forth and back, against the ops that define them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, close, every_isa, run
 
-from ngraph_mxnet.ops.recurrent import GATES, gru_cell, lstm_cell
+from ngraph_mxnet.ops.recurrent import GATES, SLOPES, gru_cell, lstm_cell, rnn_gradient, rnn_training
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.recurrent import CELLS
+from ngraph_mxnet.targets.cpu.params.recurrent import CELL_GRADIENTS, CELLS, TRAINING_CELLS
 
 
 def padded(array: np.ndarray, gap: int) -> np.ndarray:
@@ -48,3 +48,54 @@ def test_cell(isa: str, cell: str, seed: int, rows: int, units: int, gap: int, s
     assert np.isnan(h[:, blocks:]).all()
     if cell == "lstm":
         close(c[:, :units], wanted[1])
+
+
+@every_isa
+@pytest.mark.parametrize("cell", GATES)
+@given(seed=SEEDS, rows=st.integers(1, 4), units=st.sampled_from([1, 7, 16, 17, 130, 300]), splits=SPLITS)
+def test_a_step_of_training(isa: str, cell: str, seed: int, rows: int, units: int, splits: list[int]) -> None:
+    """As one step of `rnn_training` whose weights are zeros and whose bias is the same for all rows."""
+    random, attrs = np.random.default_rng(seed), {"cell": cell, "reverse": False}
+    x = random.uniform(-4, 4, (rows, GATES[cell] * units)).astype(np.float32)
+    p = np.repeat(random.uniform(-4, 4, (1, GATES[cell] * units)), rows, axis=0).astype(np.float32)
+    before = random.uniform(-2, 2, (rows, units)).astype(np.float32)
+    states = [before] * (2 if cell == "lstm" else 1)
+    weights = np.zeros((GATES[cell] * units, units), np.float32)
+    _, *wanted, slopes = rnn_training.evaluate([x[None], weights, p[0], *states], attrs)
+    blocks = -(-units // 16) * 16
+    h, c, made = (np.full((rows, columns + 3), np.nan, np.float32) for columns in (blocks, units, slopes.shape[2]))
+    arrays = [x, p, before, h, c, made]
+    params = TRAINING_CELLS[cell](rows=rows, units=units, chunk=min(blocks, 128), **by_name(
+        "x_row p_row before_row h_row c_row slopes_row", [array.strides[0] // 4 for array in arrays]))
+    run(isa, f"{cell}_cell_training", arrays, params, (), splits)
+    close(made[:, :-3], slopes[0])
+    assert np.isnan(made[:, -3:]).all()
+    close(h[:, :units], wanted[0])
+    if cell == "lstm":
+        close(c[:, :units], wanted[1])
+
+
+@every_isa
+@pytest.mark.parametrize("cell", ["lstm", "gru", "tanh"])
+@given(seed=SEEDS, rows=st.integers(1, 4), units=st.sampled_from([1, 7, 16, 17, 130, 300]), splits=SPLITS)
+def test_a_step_back(isa: str, cell: str, seed: int, rows: int, units: int, splits: list[int]) -> None:
+    """As one step of `rnn_gradient` whose weights are zeros; what goes on may lie where what comes did."""
+    random, attrs = np.random.default_rng(seed), {"cell": cell, "reverse": False}
+    columns, blocks = GATES[cell] * units, -(-GATES[cell] * units // 16) * 16
+    slopes, head, product, before = (random.uniform(-2, 2, (rows, count * units)).astype(np.float32)
+                                     for count in (SLOPES[cell], 1, 1, 1))
+    arriving = product + before if cell == "gru" else product
+    operands = [np.zeros((columns, units), np.float32), slopes[None], head[None], arriving]
+    of_x, *wanted = rnn_gradient.evaluate([*operands, *([before] if cell == "lstm" else [])], attrs)
+    x, sums = (np.full((rows, blocks + 3), np.nan, np.float32) for _ in range(2))
+    arrays = [slopes, head, product, before, carry := before.copy() if seed % 2 else before, x, sums]
+    params = CELL_GRADIENTS[cell](rows=rows, units=units, chunk=min(-(-units // 16) * 16, 128), **by_name(
+        "slopes_row head_row product_row before_row carry_row x_row sums_row",
+        [array.strides[0] // 4 for array in arrays]))
+    run(isa, f"{cell}_cell_gradient", arrays, params, (), splits)
+    for array, expected in ((x, of_x), *([(sums, wanted[-1])] if cell == "gru" else [])):
+        close(array[:, :columns], expected[0])
+        assert not array[:, columns:blocks].any()
+        assert np.isnan(array[:, blocks:]).all()
+    if cell != "tanh":
+        close(carry, wanted[1 if cell == "lstm" else 0])

@@ -1,4 +1,4 @@
-"""Recurrent layers: two instructions a step, the product with the hidden state and the gates; always in float32."""
+"""Recurrent layers, forth and back: two instructions a step, a product and the gates; always in float32."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, ste
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
 from ngraph_mxnet.targets.cpu.params.layout import packed_channels, packed_matrices
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.params.recurrent import CELLS, CHUNK
+from ngraph_mxnet.targets.cpu.params.recurrent import CELL_GRADIENTS, CELLS, CHUNK, TRAINING_CELLS
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, plain_view
 
 
@@ -25,21 +25,24 @@ def cell(ctx: Lowering, node: Node) -> None:
     x, product, before = (_rows(ctx, value) for value in node.inputs)
     out = _padded(ctx, node.outputs[0].type)
     state = ctx.new_plain(node.outputs[1].type) if len(node.outputs) > 1 else None
-    _emit_gates(ctx, node.op.name.removesuffix("_cell"), x, product, before, out, state)
+    _emit_gates(ctx, node.op.name.removesuffix("_cell"), x, product, before, out, state, None)
     _set_padded(ctx, node.outputs[0], out)
     if state is not None:
         ctx.set_plain(node.outputs[1], state)
 
 
-@lowers("rnn", check=check_f32)
+@lowers("rnn", "rnn_training", check=check_f32)
 def rnn(ctx: Lowering, node: Node) -> None:
-    """One direction of one layer. The hidden states of all steps are one buffer, which the products read in place."""
+    """One direction of one layer. The hidden states of all steps are one buffer, which the products read in place.
+
+    For training, the slopes of all steps are one, too.
+    """
     x, weights, bias, h, *rest = node.inputs
     if node.outputs[0].type.size == 0:
-        for value in node.outputs:
-            ctx.set_plain(value, ctx.new_plain(value.type))
+        _set_empty(ctx, node)
         return
     steps, rows, gates = x.shape
+    slopes = ctx.new_plain(node.outputs[-1].type) if node.op.name == "rnn_training" else None
     source = _rows(ctx, x)
     product = _Product.of(ctx, weights, bias, rows)
     projection = _Product.of(ctx, rest[1], None, rows) if len(rest) > 1 else None
@@ -56,15 +59,71 @@ def rnn(ctx: Lowering, node: Node) -> None:
         after = plain_view(rest[0].type, state_buffer) if state_buffer is not None else None
         made = _again(_step(out, t))
         gated = made if inner is None else _again(inner)
-        _emit_gates(ctx, node.attrs["cell"], _step(source, t), sums, before or hidden, gated, after)
+        kept = _again(_step(slopes, t)) if slopes is not None else None
+        _emit_gates(ctx, node.attrs["cell"], _step(source, t), sums, before or hidden, gated, after, kept)
         if projection is not None:
             projection.emit(ctx, gated, made)
+        if slopes is not None and kept is not None:
+            if projection is not None:
+                ctx.copy(gated, columns := _last_columns(kept, gated.type))
+                kept.writers.extend(columns.writers)
+            slopes.writers.extend(kept.writers)
         out.writers.extend(made.writers)
         hidden, before = made, after
     ctx.set_plain(node.outputs[0], out)
     _set_padded(ctx, node.outputs[1], hidden)
     if before is not None:
         ctx.set_plain(node.outputs[2], before)
+    if slopes is not None:
+        ctx.set_plain(node.outputs[-1], slopes)
+
+
+@lowers("rnn_gradient", check=check_f32)
+def rnn_gradient(ctx: Lowering, node: Node) -> None:
+    """Two instructions a step, as forth: the gradients of the gates' sums, and their product with the weights.
+
+    A projection has two more: the sum of what comes to a hidden state, and its product.
+    """
+    if node.outputs[0].type.size == 0:
+        _set_empty(ctx, node)
+        return
+    weights, slopes, of_states, of_h, *rest = node.inputs
+    cell, (steps, rows, _) = node.attrs["cell"], slopes.shape
+    product = _Product.of(ctx, weights, None, rows, turned=True)
+    projection = _Product.of(ctx, rest[1], None, rows, turned=True) if len(rest) > 1 else None
+    kept, heads, arriving = _rows(ctx, slopes), _rows(ctx, of_states), _rows(ctx, of_h)
+    of_x, room = _padded(ctx, node.outputs[0].type), _padded(ctx, of_h.type)
+    other = _padded(ctx, node.outputs[-1].type) if cell == "gru" or projection is not None else of_x
+    passed = rest[0] if rest else of_h  # what comes to a step past the gates of the one behind it
+    inner, memory = _padded(ctx, passed.type), ctx.builder.arena(passed.type.bytes)
+    nothing, before = _zeros(ctx, passed.type), _rows(ctx, passed)
+    if cell == "gru":
+        arriving = nothing
+    if projection is not None:
+        _fill_rest(ctx, other)
+    for t in range(steps)[:: 1 if node.attrs["reverse"] else -1]:
+        head, made, beside, after = _step(heads, t), _again(_step(of_x, t)), _again(_step(other, t)), None
+        if projection is not None:
+            beside.writers.extend(other.writers)
+            ctx.strided("add", head.type.shape, [(head, head.strides), (arriving, arriving.strides)],
+                        (beside, beside.strides))
+            head, arriving = _again(inner), nothing
+            projection.emit(ctx, beside, head)
+        if rest or cell == "gru":
+            after = plain_view(passed.type, memory)
+        _emit_back(ctx, cell, _step(kept, t), head, arriving, before, after, made, beside)
+        arriving, before = _again(room), after or before
+        product.emit(ctx, beside if cell == "gru" else made, arriving)
+        of_x.writers.extend(made.writers)
+        if other is not of_x:
+            other.writers.extend(beside.writers)
+    if cell == "gru":
+        ctx.strided("add", of_h.shape, [(arriving, arriving.strides), (before, before.strides)],
+                    (last := _again(inner), last.strides))
+        arriving = last
+    views = [of_x, arriving, *([before] if rest else []), *([other] if other is not of_x else [])]
+    for value, view in zip(node.outputs, views, strict=True):
+        ctx.set_plain(value, view)
 
 
 @dataclass(frozen=True)
@@ -79,21 +138,23 @@ class _Product:
     depth: int
 
     @staticmethod
-    def of(ctx: Lowering, weights: Value, bias: Value | None, rows: int) -> _Product:
-        channels, depth = weights.shape
+    def of(ctx: Lowering, weights: Value, bias: Value | None, rows: int, *, turned: bool = False) -> _Product:
+        """`turned`: left weights, instead."""
+        channels, depth = weights.shape[::-1] if turned else weights.shape
         blocks = -(-depth // BLOCK)
         size = ContractionSize.of_product(rows, -(-channels // BLOCK), blocks)
         choice = choose_tiles(ctx.settings.isa, "k16", size, threads=ctx.settings.threads)
         tile, padded = choice.oc_tile, choice.oc_groups * choice.oc_tile
 
         def pack(context: Lowering, source: PlainView, destination: View) -> None:
-            params = packed_matrices((channels, depth), source.strides, count=1, between=0, oc_tile=tile)
+            strides = source.strides[::-1] if turned else source.strides
+            params = packed_matrices((channels, depth), strides, count=1, between=0, oc_tile=tile)
             context.emit("pack_contraction", params, weights=source, packed=destination)
 
         def pack_bias(context: Lowering, source: PlainView, destination: View) -> None:
             context.emit("pack_channels", vector_params, values=source, packed=destination)
 
-        packed = ctx.packed(weights, ("pack_contraction", True, tile), padded * blocks * BLOCK * 4, pack,
+        packed = ctx.packed(weights, ("pack_contraction", not turned, tile), padded * blocks * BLOCK * 4, pack,
                             contiguous=False)
         vector_params = packed_channels(channels, groups=1, oc_tile=tile)
         if bias is None:
@@ -116,13 +177,54 @@ class _Product:
 
 
 def _emit_gates(ctx: Lowering, cell: str, x: PlainView, product: PlainView, before: PlainView, out: PlainView,
-                state: PlainView | None) -> None:
+                state: PlainView | None, slopes: PlainView | None) -> None:
     """`state`: LSTM's cell state after the step; it may lie where that `before` does."""
     rows, units = out.type.shape
     views = (x, product, before, out, state or before)
-    params = CELLS[cell](rows=rows, units=units, chunk=min(-(-units // BLOCK) * BLOCK, CHUNK),
-                         **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views)))
-    ctx.emit(f"{cell}_cell", params, x=x, p=product, before=before, h=out, c=state)
+    numbers = {"rows": rows, "units": units, "chunk": _chunk(units),
+               **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views))}
+    operands = {"x": x, "p": product, "before": before, "h": out, "c": state}
+    if slopes is None:
+        ctx.emit(f"{cell}_cell", CELLS[cell](**numbers), **operands)
+    else:
+        params = TRAINING_CELLS[cell](**numbers, slopes_row=slopes.strides[0])
+        ctx.emit(f"{cell}_cell_training", params, **operands, slopes=slopes)
+
+
+def _emit_back(ctx: Lowering, cell: str, slopes: PlainView, head: PlainView, product: PlainView, before: PlainView,
+               carry: PlainView | None, x: PlainView, sums: PlainView) -> None:
+    """`carry` may lie where `before` does; both and `sums` only where the cell has such."""
+    rows, units = head.type.shape
+    name = cell if cell in CELL_GRADIENTS else "tanh"
+    views = (slopes, head, product, before, carry or before, x, sums)
+    params = CELL_GRADIENTS[name](rows=rows, units=units, chunk=_chunk(units), **by_name(
+        "slopes_row head_row product_row before_row carry_row x_row sums_row", (view.strides[0] for view in views)))
+    ctx.emit(f"{name}_cell_gradient", params, slopes=slopes, head=head, product=product, carry=carry, x=x,
+             before=None if carry is None else before, sums=sums if cell == "gru" else None)
+
+
+def _chunk(units: int) -> int:
+    return min(-(-units // BLOCK) * BLOCK, CHUNK)
+
+
+def _set_empty(ctx: Lowering, node: Node) -> None:
+    for value in node.outputs:
+        ctx.set_plain(value, ctx.new_plain(value.type))
+
+
+def _zeros(ctx: Lowering, type_: TensorType) -> PlainView:
+    """A matrix of zeros, whose rows are one."""
+    row = ctx.table(np.zeros(type_.shape[1], np.float32))
+    return PlainView(type_, row.buffer, row.offset, row.writers, (0, 1))
+
+
+def _fill_rest(ctx: Lowering, view: PlainView) -> None:
+    """Zeros in the rest of the last block of each row."""
+    *outer, columns = view.type.shape
+    rest = TensorType(f32, (*outer, -columns % BLOCK))
+    if rest.size:
+        behind = PlainView(rest, view.buffer, view.offset + columns * f32.size, view.writers, view.strides)
+        ctx.strided("fill_4", rest.shape, [], (behind, behind.strides), [0.0])
 
 
 def _rows(ctx: Lowering, value: Value) -> PlainView:
@@ -162,3 +264,8 @@ def _step(view: PlainView, t: int) -> PlainView:
     offset = view.offset + t * view.strides[0] * view.type.element.size
     return PlainView(view.type.with_shape(view.type.shape[1:]), view.buffer, offset, view.writers,
                      view.strides[1:])
+
+
+def _last_columns(view: PlainView, type_: TensorType) -> PlainView:
+    offset = view.offset + (view.type.shape[1] - type_.shape[1]) * f32.size
+    return PlainView(type_, view.buffer, offset, strides=view.strides)

@@ -13,19 +13,63 @@ CHUNK = 128
 _GATES = {"lstm": 4, "gru": 3, "relu": 1, "tanh": 1}
 
 
-def _reach(gates: int, p: Any, size: int) -> list[Span]:
-    lengths = {"x": gates * p.units, "p": gates * p.units, "h": -(-p.units // BLOCK) * BLOCK}
+_SLOPES = {"lstm": 6, "gru": 5, "relu": 1, "tanh": 1}
+
+
+def _rows(p: Any, size: int, lengths: dict[str, int]) -> list[Span]:
+    return [span(name, size, (p.rows, getattr(p, f"{name}_row")), last=length) for name, length in lengths.items()]
+
+
+def _whole(columns: Any) -> Any:
+    return -(-columns // BLOCK) * BLOCK
+
+
+def _reach(gates: int, slopes: int, p: Any, size: int) -> list[Span]:
+    lengths = {"x": gates * p.units, "p": gates * p.units, "h": _whole(p.units)}
     if gates > 1:
         lengths["before"] = p.units
     if gates == _GATES["lstm"]:
         lengths["c"] = p.units
-    return [span(name, size, (p.rows, getattr(p, f"{name}_row")), last=length) for name, length in lengths.items()]
+    if slopes:
+        lengths["slopes"] = slopes * p.units
+    return _rows(p, size, lengths)
 
 
+def _gradient_reach(gates: int, slopes: int, p: Any, size: int) -> list[Span]:
+    lengths = {"slopes": slopes * p.units, "head": p.units, "product": p.units, "x": _whole(gates * p.units)}
+    if gates > 1:
+        lengths.update(before=p.units, carry=p.units)
+    if gates == _GATES["gru"]:
+        lengths["sums"] = lengths["x"]
+    return _rows(p, size, lengths)
+
+
+def _tasks(p: Any) -> Any:
+    return p.rows * -(-p.units // p.chunk)
+
+
+_ROWS = "rows units chunk x_row p_row before_row h_row c_row"
 CELLS = {
     cell: Kernels(
-        f"{cell}_cell", tensors="x p before >h >c?", ints="rows units chunk x_row p_row before_row h_row c_row",
-        sizes=3, tasks=lambda p: p.rows * -(-p.units // p.chunk), reach=partial(_reach, gates),
+        f"{cell}_cell", tensors="x p before >h >c?", ints=_ROWS, sizes=3, tasks=_tasks,
+        reach=partial(_reach, gates, 0),
     ) for cell, gates in _GATES.items()
 }
 """`chunk`, a multiple of 16, is the units of a task, the last five are strides between rows."""
+
+TRAINING_CELLS = {
+    cell: Kernels(
+        f"{cell}_cell_training", tensors="x p before >h >c? >slopes", ints=f"{_ROWS} slopes_row", sizes=3,
+        tasks=_tasks, reach=partial(_reach, gates, _SLOPES[cell]),
+    ) for cell, gates in _GATES.items()
+}
+"""The same, and what the way back needs."""
+
+CELL_GRADIENTS = {
+    cell: Kernels(
+        f"{cell}_cell_gradient", tensors="slopes head product before? >carry? >x >sums?",
+        ints="rows units chunk slopes_row head_row product_row before_row carry_row x_row sums_row", sizes=3,
+        tasks=_tasks, reach=partial(_gradient_reach, _GATES[cell], _SLOPES[cell]),
+    ) for cell in ("lstm", "gru", "tanh")
+}
+"""A step back; that of `tanh` serves relu too, as the slopes are all that differs."""

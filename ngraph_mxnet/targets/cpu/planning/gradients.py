@@ -13,7 +13,6 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType, f32, f64
 from ngraph_mxnet.ops.convolution import dilated_size
 from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter
-from ngraph_mxnet.targets.cpu.planning.recurrent_gradient import rnn_gradient
 
 
 def gradients() -> RewritePass:
@@ -257,5 +256,4 @@ GRADIENTS: dict[str, tuple[Rewrite, Sequence[ElementType]]] = {
     "batch_norm_relu_gradient": (_batch_norm_relu_gradient, (f32, f64)),
     "stop_gradient": (_same, tuple(ELEMENT_TYPES.values())),
     "own_gradient": (_same, tuple(ELEMENT_TYPES.values())),
-    "rnn_gradient": (rnn_gradient, (f32, f64)),
 }
