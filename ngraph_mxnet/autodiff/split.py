@@ -42,7 +42,10 @@ def split(joint: Joint, early: int, *, blocks: int = 1) -> Split:
         blocks: images [N, C, *S] are saved as [N, C / blocks, *S, blocks] where blocks divide C: the layout of a
             target that computes in such blocks of channels, which then moves nothing.
     """
-    whole = joint.graph
+    whole = joint.graph.clone()
+    # What goes back instead of a derivative is made where it is read: going forth these are their first operands.
+    whole.replace({node.output: node.inputs[0] for node in whole.nodes if node.op.name == "own_gradient"})
+    whole.remove_dead()
     first = _needed(whole.results[:early])
     made = [value for node in whole.nodes if node in first and node.op.kind != "constant" for value in node.outputs]
     later = extract(whole, whole.results[early:], [*made, *whole.parameters], name=f"{whole.name}.backward",

@@ -65,6 +65,19 @@ def test_constants_and_parameters_are_not_saved() -> None:
     assert not halves.saved and [p.name for p in halves.backward.parameters] == ["head.0"]
 
 
+def test_a_gradient_that_is_none_of_a_derivative_is_made_where_it_is_read() -> None:
+    b = Builder()
+    x = b.parameter("x", (4,))
+    y = b.sigmoid(x)
+    joint = differentiate(b.results(b.own_gradient(y, x, b.multiply(y, b.constant(2.0)))), ["x"])
+    halves = split(joint, 1)
+    assert [node.op.name for node in halves.forward.nodes] == ["sigmoid"]
+    expected, found = whole_and_halves(b.graph, ["x"], 1, "CPU")
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "own_gradient" in {node.op.name for node in joint.graph.nodes}  # which stays as it is
+
+
 def block(axes: int, channels: int = 32) -> Graph:
     """A residual block: two convolutions with batch norms, of which the second pads, and a max pool."""
     b = Builder()

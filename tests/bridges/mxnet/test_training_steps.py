@@ -193,3 +193,29 @@ def test_bits_are_the_same_again() -> None:
         made.backward()
         results.append([grad.asnumpy().tobytes() for grad in made.grad_arrays if grad is not None])
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("multiple", [False, True])
+def test_labels_that_are_no_class_choose_none(multiple: bool) -> None:
+    symbol = mx.sym.SoftmaxOutput(mx.sym.Variable("data"), multi_output=multiple, name="softmax")
+    labels = np.array([-1, -0.5, 4.7, 5, 100], "f")
+    made = both(symbol, data=(1, 5, 5) if multiple else (5, 5))
+    for one in made:
+        one.arg_dict["softmax_label"][:] = labels.reshape(one.arg_dict["softmax_label"].shape)
+        one.forward(is_train=True)
+        one.backward()
+    assert ran(made[0])
+    same_state(*made)
+
+
+def test_an_output_that_the_way_back_reads_is_kept_once() -> None:
+    from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+    from ngraph_mxnet.ir import TensorType, element_type
+
+    symbol = mx.sym.SoftmaxOutput(mx.sym.Variable("data"), name="softmax")
+    types = {name: TensorType(element_type("f32"), shape)
+             for name, shape in (("data", (3, 5)), ("softmax_label", (3,)))}
+    program = TrainingProgram(symbol.tojson(), types, ["data"])
+    assert (list(program.repeated.values()), program.saved_bytes) == ([0], 0)
+    apart = TrainingProgram(symbol.tojson(), types, ["data"], apart=["data", "softmax_label"])
+    assert not apart.repeated and apart.saved_bytes == 4 * (15 + 3)

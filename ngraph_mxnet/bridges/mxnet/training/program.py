@@ -9,6 +9,7 @@ from mxnet.ndarray import NDArray
 
 from ngraph_mxnet.autodiff import differentiate, split
 from ngraph_mxnet.autodiff.reverse import HEAD
+from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
 from ngraph_mxnet.bridges.mxnet.training.graph import import_training
 from ngraph_mxnet.errors import UnsupportedError
@@ -62,6 +63,8 @@ class TrainingProgram:
         heads: for each output whose gradient `backward` reads, by its number: the parameter's name.
         updated: names of the states that a step writes.
         saved: types of what `backward` reads of `forward`, by name, in order.
+        repeated: what it reads that is an output, by name: the output's number. With `apart` there is none: outputs are
+            the caller's to write.
 
     Args:
         text: the symbol's JSON.
@@ -86,13 +89,25 @@ class TrainingProgram:
         halves = split(differentiate(training.graph, list(wanted), floats), early, blocks=_BLOCKS)
         read = {parameter.name: parameter for parameter in halves.backward.parameters}
         kept = [name for name in apart if name in read]
-        self.saved = {name: read[name].type for name in (*halves.saved, *kept)}
+        self.repeated = {} if apart else _repeated(halves, training.outputs)
+        saved = [name for name in halves.saved if name not in self.repeated]
+        self.saved = {name: read[name].type for name in (*saved, *kept)}
         self.saved_bytes = sum(type_.bytes for type_ in self.saved.values())
         self.outputs = [value.type for value in results]
         self.heads = {number: f"{HEAD}{number}" for number in floats if f"{HEAD}{number}" in read}
         self.updated = training.updated
         halves.forward.results += [_parameter(halves.forward, read[name]) for name in kept]
         self.forward, self.backward = Half(halves.forward), Half(halves.backward)
+
+
+def _repeated(halves: Split, outputs: int) -> dict[str, int]:
+    """What is saved and is an output, by name; the forward half gives it once."""
+    results = halves.forward.results
+    first = {value: number for number, value in reversed([*enumerate(results[:outputs])])}
+    begin = len(results) - len(halves.saved)
+    pairs = list(zip(halves.saved, results[begin:], strict=True))
+    results[begin:] = [value for _, value in pairs if value not in first]
+    return {name: first[value] for name, value in pairs if value in first}
 
 
 def _parameter(graph: Graph, like: Value) -> Value:

@@ -188,12 +188,15 @@ def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
         raise UnsupportedError(f"labels {label.type} for {x.type}")
     wanted = [1 if own == axis else size for own, size in enumerate(x.shape)]
     labels = reshaped(b, converted(b, label, y), wanted)
-    numbers = b.constant(np.arange(classes).reshape([-1 if own == axis else 1 for own in range(len(x.shape))]),
-                         y.type.element)
     alpha = attrs.float("smooth_alpha", 0.0)
-    chosen = b.equal(b.trunc(labels), numbers)
-    target = b.select(chosen, scalar(b, 1 - alpha, y), scalar(b, alpha / max(classes - 1, 1), y))
-    gradient = b.subtract(y, target)
+    if alpha:
+        numbers = b.constant(np.arange(classes).reshape([-1 if own == axis else 1 for own in range(len(x.shape))]),
+                             y.type.element)
+        chosen = b.equal(b.trunc(labels), numbers)
+        target = b.select(chosen, scalar(b, 1 - alpha, y), scalar(b, alpha / max(classes - 1, 1), y))
+        gradient = b.subtract(y, target)
+    else:
+        gradient = _less_one_at(b, y, b.trunc(labels), axis)
     kept = b.not_equal(b.trunc(labels), scalar(b, float(int(attrs.float("ignore_label", -1.0))), y))
     if attrs.bool("use_ignore", False):
         gradient = b.select(kept, gradient, scalar(b, 0, y))
@@ -207,6 +210,19 @@ def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
         share = inner * (label.shape[0] if normalization == "batch" else 1)
         gradient = b.multiply(gradient, scalar(b, scale / share, y))
     return b.own_gradient(y, x, gradient, scaled=attrs.bool("out_grad", False))
+
+
+def _less_one_at(b: Builder, y: Value, labels: Value, axis: int) -> Value:
+    """y, less 1 where the place along `axis` is the label: of a million classes one element a row changes."""
+    shape, classes = y.shape, y.shape[axis]
+    places = [size for own, size in enumerate(shape) if own != axis]
+    rest = iter(np.indices(places, np.int64).reshape(len(places), -1))
+    labels = b.reshape(labels, shape=(1, prod(places)))
+    chosen = b.clamp(b.convert(labels, element="i64"), lower=0, upper=classes - 1)
+    indices = b.concat(*(chosen if own == axis else b.constant(next(rest)[None]) for own in range(len(shape))), axis=0)
+    is_class = b.logical_and(b.greater_equal(labels, scalar(b, 0, y)), b.less(labels, scalar(b, classes, y)))
+    ones = b.select(is_class, scalar(b, -1, y), scalar(b, 0, y))
+    return b.scatter_nd(y, indices, b.reshape(ones, shape=(prod(places),)), reduction="add")
 
 
 @_in_training("softmax_cross_entropy")

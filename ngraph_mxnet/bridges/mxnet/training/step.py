@@ -62,13 +62,14 @@ class TrainingStep:
         self._heads = {number: new(program.outputs[number]) for number in program.heads}
         self._random = RandomState(program, next(iter(arrays.values())).context)
         saved = {name: new(type_) for name, type_ in program.saved.items()}
+        repeated = {name: self.outputs[number] for name, number in program.repeated.items()}
         heads = {name: self._heads[number] for number, name in program.heads.items()}
         # MXNet writes moving statistics in the backward pass, too.
         self._copies = [(new(types[name]), arrays[name]) for name in program.updated]
         self._sums = [(new(types[name]), gradients[name]) for name in added]
         sums = dict(zip(added, (source for source, _ in self._sums), strict=True))
         self._forward = program.forward.bound({**arrays, **self._random.arrays}, [*self.outputs, *saved.values()])
-        self._backward = program.backward.bound({**arrays, **self._random.arrays, **saved, **heads}, [
+        self._backward = program.backward.bound({**arrays, **self._random.arrays, **saved, **repeated, **heads}, [
             *(source for source, _ in self._copies),
             *(sums.get(name, array) for name, array in gradients.items())])
 

@@ -18,7 +18,8 @@ from ngraph_mxnet.targets.cpu.planning.view import PlainView, contiguous_strides
 def softmax(ctx: Lowering, node: Node) -> None:
     """Along any axis."""
     source, out = ctx.contiguous(node.inputs[0]), ctx.new_plain(node.output.type)
-    ctx.emit(node.op.name, normalize.softmax(node.output.shape, node.attrs["axis"]), input=source, output=out)
+    ctx.emit(node.op.name, normalize.softmax(node.output.shape, node.attrs["axis"]), input=source, output=out,
+             exact=True)
     ctx.set_plain(node.output, out)
 
 
