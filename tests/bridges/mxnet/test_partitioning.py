@@ -117,7 +117,7 @@ def test_the_backend_has_a_say(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_failing_rule_leaves_the_node(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(*args: object) -> None:
+    def broken(*args: object, **options: object) -> None:
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(judgement, "lower_node", broken)

@@ -16,7 +16,9 @@ from mxnet.gluon.block import HybridBlock, _regroup
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.binding import gluon_parts
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
@@ -100,7 +102,7 @@ class GluonTraining:
         self._has_parameters = any(not is_input for is_input, _ in block._cached_op_args)
         self.count = 0
         """Calls that were compiled."""
-        self.calls: dict[tuple[Any, ...], Calls | Refusal] = {}
+        self.calls: dict[tuple[Any, ...], Calls | PartedBlock | Refusal] = {}
 
     def call(self, block: HybridBlock, args: list[Any]) -> Any:
         """What the block returns; a Refusal: why the call is MXNet's."""
@@ -115,8 +117,8 @@ class GluonTraining:
             if is_input:
                 inputs[name] = args[found]
                 continue
-            if found._stype != "default" or found._grad_stype != "default":
-                return Refusal(_title(block), f"the parameter {name} or its gradient is sparse")
+            if found._stype != "default":
+                return Refusal(_title(block), f"the parameter {name} is sparse")
             if found._data is None or len(found._data) != 1:
                 return Refusal(_title(block), f"the parameter {name} is not on one device", quiet=True)
             parameters[name] = found._data[0]
@@ -129,7 +131,7 @@ class GluonTraining:
                tuple(array.handle.value for array in parameters.values()))
         calls = self.calls.get(key)
         if calls is None:
-            calls = self._remember(key, lambda: Calls(block, inputs, parameters, trained), block)
+            calls = self._remember(key, lambda: _made(block, inputs, parameters, trained), block)
         if isinstance(calls, Refusal):
             return calls
         outputs = calls.run(inputs)
@@ -138,8 +140,9 @@ class GluonTraining:
         self.count += 1
         return _regroup(outputs, block._out_format)
 
-    def _remember(self, key: tuple[Any, ...], make: Callable[[], Calls], block: HybridBlock) -> Calls | Refusal:
-        made: Calls | Refusal
+    def _remember(self, key: tuple[Any, ...], make: Callable[[], Calls | PartedBlock],
+                  block: HybridBlock) -> Calls | PartedBlock | Refusal:
+        made: Calls | PartedBlock | Refusal
         try:
             made = make()
         except UnsupportedError as error:
@@ -150,6 +153,22 @@ class GluonTraining:
             del self.calls[next(iter(self.calls))]
         self.calls[key] = made
         return made
+
+
+def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],
+          trained: list[str]) -> Calls | PartedBlock:
+    """As a whole, or else in parts.
+
+    Raises:
+        UnsupportedError: neither can be; the text says why.
+    """
+    sparse = gluon_parts.sparse_gradients(block)
+    if sparse:
+        return PartedBlock(block, inputs, parameters, trained, sparse, "a gradient is sparse")
+    try:
+        return Calls(block, inputs, parameters, trained)
+    except UnsupportedError as error:
+        return PartedBlock(block, inputs, parameters, trained, {}, brief(error))
 
 
 def wanted() -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.importer import lower_graph, lower_node, unread_output
+from ngraph_mxnet.bridges.mxnet.importer import FindRule, lower_graph, lower_node, unread_output
 from ngraph_mxnet.bridges.mxnet.judging import int8
 from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
+from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
@@ -27,26 +29,55 @@ found_supported = Recent(1024)
 BOOL_CROSSES = "a bool would cross a region's border, and MXNet's interface for extensions has no such type"
 
 
-def judge(symbol: SymbolGraph, backend: Backend) -> dict[int, Verdict]:
+Check = Callable[[SymbolNode, Builder, Sequence[Value]], "str | None"]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What operators are judged for.
+
+    Attributes:
+        rules: those that they lower by.
+        unfit: why an operator stays although it lowered, to the builder's graph and these outputs; else None.
+        too_small: why an operator alone between MXNet's is no region, of its graph.
+    """
+
+    name: str
+    rules: FindRule
+    unfit: Check
+    too_small: Callable[[Graph], str | None]
+
+
+INFERENCE = Mode("inference", find_rule, lambda node, b, outputs: None, too_small_alone)
+
+
+def judge(symbol: SymbolGraph, backend: Backend, mode: Mode = INFERENCE) -> dict[int, Verdict]:
     """The verdict on each operator by its number, from lowering it alone."""
     highest: dict[int, int] = {}
     for edge in [*symbol.readers(), *symbol.heads]:
         highest[edge.node] = max(edge.output, highest.get(edge.node, 0))
     settings = config.compile_settings()
     return {
-        node.index: Verdict(node.name, node.op, _reason(symbol, node, highest.get(node.index, 0), backend, settings))
+        node.index: Verdict(node.name, node.op,
+                            _reason(symbol, node, highest.get(node.index, 0), backend, settings, mode))
         for node in symbol.operators()
     }
 
 
-def judge_graph(symbol: SymbolGraph, backend: Backend) -> tuple[list[str | None], list[int]]:
+def judge_graph(symbol: SymbolGraph, backend: Backend,
+                mode: Mode = INFERENCE, left: Mapping[int, str] | None = None) -> tuple[list[str | None], list[int]]:
     """For each node why it stays with MXNet (None: supported, or a variable), and the number of its region or ALONE.
 
     Nodes that hand each other bools must belong to one region, or none does. Beside others that stay, a lone operator
     must be worth a call.
+
+    Args:
+        left: why further operators stay, by their numbers.
     """
-    verdicts = judge(symbol, backend)
+    verdicts = judge(symbol, backend, mode)
     reasons = [verdicts[node.index].reason if node.index in verdicts else None for node in symbol.nodes]
+    for index, reason in (left or {}).items():
+        reasons[index] = reason
     inputs = [[edge.node for edge in node.inputs] for node in symbol.nodes]
     together = _joined_by_bools(symbol)
     for head in symbol.heads:
@@ -56,7 +87,7 @@ def judge_graph(symbol: SymbolGraph, backend: Backend) -> tuple[list[str | None]
         supported = [node.index in verdicts and reasons[node.index] is None for node in symbol.nodes]
         numbers = grow_regions(inputs, supported)
         apart = [nodes for nodes in together if len({numbers[node] for node in nodes}) > 1]
-        small = {} if apart else _too_small(symbol, numbers)
+        small = {} if apart else _too_small(symbol, numbers, mode)
         if not apart and not small:
             return reasons, numbers
         for node in (node for nodes in apart for node in nodes if numbers[node] != ALONE):
@@ -81,29 +112,31 @@ def _is_bool(symbol: SymbolGraph, edge: Edge) -> bool:
     return type_ is not None and type_.element is boolean
 
 
-def _too_small(symbol: SymbolGraph, numbers: Sequence[int]) -> dict[int, str]:
+def _too_small(symbol: SymbolGraph, numbers: Sequence[int], mode: Mode) -> dict[int, str]:
     """The operators that are regions by themselves and not worth it, and why; none unless others stay with MXNet."""
     sizes = Counter(numbers[node.index] for node in symbol.operators())
     if ALONE not in sizes:
         return {}
     lone = [node for node in symbol.operators() if numbers[node.index] != ALONE and sizes[numbers[node.index]] == 1]
-    reasons = {node.index: too_small_alone(_lowered(symbol, node)[0].graph) for node in lone}
+    reasons = {node.index: mode.too_small(_lowered(symbol, node, mode)[0].graph) for node in lone}
     return {node: reason for node, reason in reasons.items() if reason is not None}
 
 
-def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend, settings: str) -> str | None:
+def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backend, settings: str,
+            mode: Mode) -> str | None:
     """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
     try:
         if (left := int8.why_left(symbol, node, backend)) is not None:
             return left
-        key = (backend.name, settings, node.op, tuple(node.attrs.items()), node.types, highest,
+        key = (mode.name, backend.name, settings, node.op, tuple(node.attrs.items()), node.types, highest,
                tuple(_type_of(symbol, edge) for edge in node.inputs))
         if not node.bodies and found_supported.get(key):
             return None
-        b, outputs = _lowered(symbol, node)
+        b, outputs = _lowered(symbol, node, mode)
         if highest >= len(outputs):
             return unread_output(node, highest)
-        reason = _type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
+        reason = (_type_mismatch(node, outputs) or backend_reason(backend, b.graph.nodes)
+                  or mode.unfit(node, b, outputs))
         if reason is None:
             found_supported.put(key, True)
         return reason
@@ -117,11 +150,11 @@ def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backen
         return f"its rule failed: {error!r}"
 
 
-def _lowered(symbol: SymbolGraph, node: SymbolNode) -> tuple[Builder, Sequence[Value]]:
+def _lowered(symbol: SymbolGraph, node: SymbolNode, mode: Mode) -> tuple[Builder, Sequence[Value]]:
     """The node alone, over parameters of its inputs' types."""
     b = Builder()
     inputs = [_stand_in(b, symbol, slot, edge) for slot, edge in enumerate(node.inputs)]
-    return b, lower_node(b, node, inputs)
+    return b, lower_node(b, node, inputs, rules=mode.rules)
 
 
 def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:

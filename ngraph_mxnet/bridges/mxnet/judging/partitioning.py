@@ -60,7 +60,7 @@ def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Ba
     Raises:
         MXNetError: the types contradict each other.
     """
-    graph = _with_types(symbol, nameless, types)
+    graph = with_types(symbol, nameless, types)
     reasons, numbers = judge_graph(graph, backend)
     verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
     found = Partitioned(graph, Partition(backend.name, verdicts), [])
@@ -115,7 +115,7 @@ def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mappi
     return dump(root | {"attrs": nameless.root["attrs"]} if "attrs" in nameless.root else root)
 
 
-def _with_types(symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:
+def with_types(symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:
     """The graph with the types of all outputs, as MXNet infers them from those of the variables."""
     graph = graph_of(nameless.root)
     given = {place: types[nameless.names[place]] for place in nameless.variables if nameless.names[place] in types}

@@ -11,6 +11,7 @@ from ngraph_mxnet.autodiff import differentiate, split
 from ngraph_mxnet.autodiff.reverse import HEAD
 from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.graph import import_training
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
@@ -67,7 +68,7 @@ class TrainingProgram:
             the caller's to write.
 
     Args:
-        text: the symbol's JSON.
+        symbol: parsed, or its JSON.
         types: of its arguments and states, by name.
         wanted: names of the arguments that gradients are wanted of.
         apart: names of arrays that the backward half must not read, for others may have asked to write them by then:
@@ -77,12 +78,12 @@ class TrainingProgram:
         UnsupportedError: it can't be trained as a whole; the text says why.
     """
 
-    def __init__(self, text: str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
+    def __init__(self, symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
                  apart: Sequence[str] = ()) -> None:
         for name in wanted:
             if not types[name].element.is_float:
                 raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
-        training = import_training(text, types)
+        training = import_training(symbol, types)
         results = training.graph.results[:training.outputs]
         floats = [number for number, value in enumerate(results) if value.type.element.is_float]
         early = training.outputs + (len(training.updated) if apart else 0)

@@ -1,0 +1,271 @@
+"""A symbol that is not ours as a whole, trained in parts: regions of ours and what is left between them, in order.
+
+Each part is one node on MXNet's tape, which carries the gradients from part to part.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import mxnet as mx
+from mxnet import symbol as mx_symbol
+from mxnet.ndarray import CachedOp, NDArray
+from mxnet.symbol import Symbol
+
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
+from ngraph_mxnet.bridges.mxnet.judging.partitioning import Types
+from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, cut_region
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode
+from ngraph_mxnet.bridges.mxnet.training.judging import Judged, judge_training, type_of
+from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+from ngraph_mxnet.bridges.mxnet.training.steps import Steps
+from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.ir import TensorType
+from ngraph_mxnet.ir.cost import Cost, graph_cost
+from ngraph_mxnet.placement.verdicts.report import Partition, Region
+from ngraph_mxnet.runtime.backend import get_backend
+
+logger = logging.getLogger("ngraph_mxnet")
+
+BACKEND = "CPU"
+LEAST_WORK = 1 << 22
+"""Multiply-adds and other operations of a region's forward pass: one that computes less gains less than a part more
+costs in a step, 0.34 ms (*measured* on one core of an AMD Zen 4, most of it the way to Python from MXNet's threads)."""
+
+Arrays = Mapping[str, NDArray]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A region that is compiled.
+
+    Attributes:
+        cut: its arguments are called `a0`, `a1`, ... in the order of its sources.
+        wanted: the places of sources that gradients are wanted of.
+    """
+
+    cut: Cut
+    program: TrainingProgram
+    wanted: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Parted:
+    """`parts`, in the order in which they run: `Trained` are ours, a `Cut` is MXNet's."""
+
+    graph: SymbolGraph
+    attrs: Any
+    partition: Partition
+    parts: list[Trained | Cut]
+
+    @property
+    def trained(self) -> list[Trained]:
+        return [part for part in self.parts if isinstance(part, Trained)]
+
+
+def part(symbol: Symbol, types: Types, trained: Collection[str], left: Mapping[str, str] | None = None) -> Parted:
+    """Cut the symbol, and compile its regions.
+
+    Args:
+        types: shape and dtype of all variables, by name.
+        trained: names of the variables that gradients are wanted of.
+        left: variables whose readers stay with MXNet, by name, with the reason.
+
+    Raises:
+        UnsupportedError: it can't be cut, or no region is worth it; the text says why.
+        MXNetError: the types contradict each other.
+    """
+    nameless = NamelessGraph(partitioner.json_of(symbol))
+    judged = judge_training(symbol, nameless, types, trained, get_backend(BACKEND), left)
+    partition = Partition(BACKEND, judged.verdicts)
+    found: list[Trained] = []
+    for cut in judged.cuts:
+        made, region = _compiled(judged, _renamed(cut))
+        partition.reviewed.append(region)
+        if made is not None:
+            found.append(made)
+    if not found:
+        raise UnsupportedError(_nothing(partition))
+    return Parted(judged.graph, nameless.root.get("attrs"), partition, list(_scheduled(judged.graph, found)))
+
+
+def _nothing(partition: Partition) -> str:
+    reasons = dict.fromkeys(reason for verdict in partition.left() if (reason := verdict.reason) is not None)
+    return f"no part of it is worth it: {'; '.join(list(reasons)[:3])}"
+
+
+def _renamed(cut: Cut) -> Cut:
+    """The region with its arguments called by their places; other names need not be distinct."""
+    places = {node.index: place for place, node in enumerate(cut.graph.arguments())}
+    nodes = tuple(replace(node, name=f"a{places[node.index]}") if node.index in places else node
+                  for node in cut.graph.nodes)
+    return replace(cut, graph=replace(cut.graph, nodes=nodes))
+
+
+def _compiled(judged: Judged, cut: Cut) -> tuple[Trained | None, Region]:
+    graph = cut.graph
+    wanted = tuple(place for place, edge in enumerate(cut.sources) if edge in judged.active)
+    region = Region(tuple((node.name, node.op) for node in graph.operators()),
+                    tuple(judged.graph.nodes[edge.node].name for edge in cut.sources),
+                    tuple(judged.graph.nodes[edge.node].name for edge in cut.outputs))
+    if not wanted:
+        return None, replace(region, rejected="nothing in it depends on what is trained")
+    types: dict[str, TensorType] = {}
+    for place, edge in enumerate(cut.sources):
+        type_ = type_of(judged.graph, edge)
+        if type_ is None:
+            return None, replace(region, rejected=f"the type of its input {place} is unknown")
+        types[f"a{place}"] = type_
+    try:
+        cost = work(graph, types)
+        if cost.macs + cost.operations < LEAST_WORK:
+            return None, replace(region, cost=cost, rejected=(
+                f"its forward pass computes {cost.macs + cost.operations} elements, and below {LEAST_WORK} a node on "
+                "the tape costs more than it saves"))
+        program = TrainingProgram(graph, types, [f"a{place}" for place in wanted], apart=list(types))
+    except UnsupportedError as error:
+        return None, replace(region, rejected=" ".join(str(error).split()))
+    return Trained(cut, program, wanted), replace(region, cost=cost)
+
+
+def work(graph: SymbolGraph, types: Mapping[str, TensorType]) -> Cost:
+    """Of a forward pass in training.
+
+    Raises:
+        UnsupportedError: a node can't be lowered.
+    """
+    from ngraph_mxnet.bridges.mxnet.training.graph import import_training
+
+    return graph_cost(import_training(graph, types).graph)
+
+
+def _scheduled(graph: SymbolGraph, found: Sequence[Trained]) -> Iterator[Trained | Cut]:
+    """Regions and what is between them: in each stage what MXNet can run by now, as one graph, then the regions that
+    can run behind it."""
+    stages = _stages(graph, found)
+    inside = {member for one in found for member in one.cut.members}
+    for stage in range(max(stages.values()) + 1):
+        native = [node.index for node in graph.operators() if node.index not in inside and stages[node.index] == stage]
+        if native:
+            yield _renamed(cut_region(graph, native))
+        yield from _in_order([one for one in found if stages[one.cut.members[0]] == stage])
+
+
+def _stages(graph: SymbolGraph, found: Sequence[Trained]) -> dict[int, int]:
+    """By the number of each operator; all members of a region are in one. Operators between regions come before the
+    regions of their stage."""
+    region = {member: one.cut for one in found for member in one.cut.members}
+    stages: dict[int, int] = {}
+    waiting = [head.node for head in graph.heads]
+    while waiting:
+        index = waiting[-1]
+        if index in stages:
+            waiting.pop()
+            continue
+        own = region.get(index)
+        sources = own.sources if own is not None else graph.nodes[index].inputs
+        read = [edge.node for edge in sources if not graph.nodes[edge.node].is_variable]
+        missing = [node for node in read if node not in stages]
+        if missing:
+            waiting += missing
+            continue
+        stage = max((stages[node] + (own is None and node in region) for node in read), default=0)
+        stages.update(dict.fromkeys(own.members if own is not None else [index], stage))
+    return stages
+
+
+def _in_order(found: Sequence[Trained]) -> list[Trained]:
+    """Each behind those of them that it reads."""
+    left, ordered = list(found), []
+    while left:
+        made = {edge for one in left for edge in one.cut.outputs}
+        ready = next(one for one in left if not made & set(one.cut.sources))
+        left.remove(ready)
+        ordered.append(ready)
+    return ordered
+
+
+class PartedCalls:
+    """The calls of a parted symbol with these arrays of parameters.
+
+    Args:
+        parameters: by name; the states among them are written by each call.
+        flags: for what MXNet runs, as `CachedOp` takes them.
+    """
+
+    def __init__(self, parted: Parted, parameters: Arrays, flags: Sequence[tuple[str, Any]] = ()) -> None:
+        graph = parted.graph
+        self._variables = [(Edge(node.index, 0), node.name) for node in graph.arguments()]
+        self._parameters, self._heads = dict(parameters), graph.heads
+        self.parts = [_Region(one, parted, parameters, flags) if isinstance(one, Trained)
+                      else _Native(one, parted.attrs, flags) for one in parted.parts]
+
+    def run(self, inputs: Arrays) -> list[NDArray]:
+        """The outputs, recorded. MXNet is recording, in training mode."""
+        arrays = {**self._parameters, **inputs}
+        values = {edge: arrays[name] for edge, name in self._variables}
+        for one in self.parts:
+            outputs = one.run([values[edge] for edge in one.sources])
+            values.update(zip(one.outputs, outputs, strict=True))
+        return [values[head] for head in self._heads]
+
+
+class _Native:
+    """A part that MXNet runs."""
+
+    def __init__(self, cut: Cut, attrs: Any, flags: Sequence[tuple[str, Any]]) -> None:
+        self.sources, self.outputs = cut.sources, cut.outputs
+        graph = cut.graph if cut.sources else _with_input(cut.graph)
+        root = graph.to_json()
+        if attrs is not None:
+            root["attrs"] = attrs
+        self._op = CachedOp(mx_symbol.load_json(json.dumps(root)), flags)
+
+    def run(self, inputs: Sequence[NDArray]) -> list[NDArray]:
+        made = self._op(*(inputs or [mx.nd.zeros((1,))]))
+        return [made] if isinstance(made, NDArray) else list(made)[:len(self.outputs)]
+
+
+def _with_input(graph: SymbolGraph) -> SymbolGraph:
+    """The graph with an input, which it shows as its last output: a cached op must have one."""
+    count = len(graph.nodes)
+    nodes = (SymbolNode(count, VARIABLE, "nothing", {}, ()),
+             SymbolNode(count + 1, "_copy", "shown", {}, (Edge(count, 0),)))
+    return SymbolGraph((*graph.nodes, *nodes), (*graph.arg_nodes, count), (*graph.heads, Edge(count + 1, 0)))
+
+
+class _Region:
+    """A part of ours; MXNet runs it where that can't be, such as while the profiler is on."""
+
+    def __init__(self, trained: Trained, parted: Parted, parameters: Arrays, flags: Sequence[tuple[str, Any]]) -> None:
+        cut = trained.cut
+        self.sources, self.outputs = cut.sources, cut.outputs
+        self._names = [f"a{place}" for place in range(len(cut.sources))]
+        self._wanted = trained.wanted
+        nodes = [parted.graph.nodes[edge.node] for edge in cut.sources]
+        fixed = {f"a{place}": parameters[node.name] for place, node in enumerate(nodes)
+                 if node.is_variable and node.name in parameters}
+        self._steps = Steps(trained.program, fixed)
+        self._own_native: _Native | None = None
+        self._make_native = lambda: _Native(cut, parted.attrs, flags)
+
+    def run(self, inputs: Sequence[NDArray]) -> list[NDArray]:
+        outputs = self._compiled(inputs)
+        if outputs is not None:
+            return outputs
+        if self._own_native is None:
+            self._own_native = self._make_native()
+        return self._own_native.run(inputs)
+
+    def _compiled(self, inputs: Sequence[NDArray]) -> list[NDArray] | None:
+        given = dict(zip(self._names, inputs, strict=True))
+        try:
+            return self._steps.run(given, [inputs[place] for place in self._wanted])
+        except UnsupportedError as error:
+            logger.info("MXNet runs a part of a training step: %s", error)
+            return None
