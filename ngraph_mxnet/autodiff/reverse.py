@@ -27,11 +27,13 @@ class Joint:
             takes one, called `head.<number>`; its results are that graph's, then the gradients.
         forward: the nodes of the graph that was differentiated.
         wanted: the parameters that the gradients are of, in their order.
+        passed: origins of the nodes that a gradient comes through.
     """
 
     graph: Graph
     forward: frozenset[Node]
     wanted: tuple[str, ...]
+    passed: frozenset[str]
 
     @property
     def results(self) -> list[Value]:
@@ -60,7 +62,8 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
     numbers = sorted(_heads(copy, heads))
     forward = list(copy.nodes)
     active = _depending(forward, targets)
-    refused = {f"{node}: {why}": None for node in _on_the_way(forward, active, [copy.results[i] for i in numbers])
+    way = _on_the_way(forward, active, [copy.results[i] for i in numbers])
+    refused = {f"{node}: {why}": None for node in way
                if (why := why_not(node.op.name, node.attrs)) is not None}
     if refused:
         raise UnsupportedError("there is no gradient through\n" + "\n".join(f"  {line}" for line in refused))
@@ -79,7 +82,8 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
     builder.origin = ""
     copy.results += [found[target] if target in found else _zeros(builder, target) for target in targets]
     copy.remove_dead()
-    return Joint(copy, frozenset(forward) & frozenset(copy.nodes), tuple(target.name for target in targets))
+    return Joint(copy, frozenset(forward) & frozenset(copy.nodes), tuple(target.name for target in targets),
+                 frozenset(node.origin for node in way))
 
 
 def _wanted(graph: Graph, wanted: Collection[str]) -> list[Value]:

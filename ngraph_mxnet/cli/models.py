@@ -51,12 +51,14 @@ def settings_of(threads: int | None, precision: str | None) -> dict[str, Any]:
 @options.backend_option
 @click.option("--kernels", is_flag=True, help="Show how each contraction is computed, and the memory.")
 @click.option("--simulate", is_flag=True, help="HYBRID: compile for the NNP, and simulate each of its regions.")
+@click.option("--train", is_flag=True, help="Of a symbol: where each node and update runs in training, on the CPU.")
 @options.option_option
 @click.option("--svg", type=_PICTURE, help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
 @click.option("--timeline", type=_PICTURE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
 def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | None, kernels: bool,
-            simulate: bool, settings: dict[str, str], svg: Path | None, timeline: Path | None, as_json: bool) -> None:
+            simulate: bool, train: bool, settings: dict[str, str], svg: Path | None, timeline: Path | None,
+            as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
     An ONNX model runs as a whole or not at all: then the node that can't be compiled is named. The backend HYBRID also
@@ -65,6 +67,16 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
     explanation: Any
     if simulate:
         settings["simulate"] = "1"
+    if train:
+        if not options.is_symbol(model):
+            raise click.UsageError("--train is for symbols: an ONNX model is not trained")
+        if backend or kernels or settings or svg or timeline:
+            raise click.UsageError("--train goes with --shape, --dtype and --json only: the CPU trains")
+        from ngraph_mxnet.bridges.mxnet.explain_training import explain_training
+
+        explanation = explain_training(model, shapes, dtypes)
+        _show(explanation, console(), as_json)
+        sys.exit(0 if explanation.compiles else 1)
     if options.is_symbol(model):
         from ngraph_mxnet.bridges.mxnet.explain import explain as explain_symbol
 

@@ -66,6 +66,7 @@ class TrainingProgram:
         saved: types of what `backward` reads of `forward`, by name, in order.
         repeated: what it reads that is an output, by name: the output's number. With `apart` there is none: outputs are
             the caller's to write.
+        gone_back: origins of the nodes that a gradient comes through.
 
     Args:
         symbol: parsed, or its JSON.
@@ -87,7 +88,9 @@ class TrainingProgram:
         results = training.graph.results[:training.outputs]
         floats = [number for number, value in enumerate(results) if value.type.element.is_float]
         early = training.outputs + (len(training.updated) if apart else 0)
-        halves = split(differentiate(training.graph, list(wanted), floats), early, blocks=_BLOCKS)
+        joint = differentiate(training.graph, list(wanted), floats)
+        self.gone_back = joint.passed
+        halves = split(joint, early, blocks=_BLOCKS)
         read = {parameter.name: parameter for parameter in halves.backward.parameters}
         kept = [name for name in apart if name in read]
         self.repeated = {} if apart else _repeated(halves, training.outputs)

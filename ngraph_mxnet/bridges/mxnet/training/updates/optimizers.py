@@ -60,6 +60,11 @@ def rule_of(optimizer: Any) -> Rule:
     return rule
 
 
+def compiled_optimizers() -> list[str]:
+    """The names of the classes that have a compiled update."""
+    return sorted(kind.__name__ for kind in _RULES)
+
+
 def flags_of(rule: Rule, optimizer: Any) -> tuple[str, ...]:
     """
     Raises:

@@ -1,0 +1,183 @@
+"""Where each node and each update of a model runs in training, and why not elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
+from ngraph_mxnet.errors import ModelError, UnsupportedError
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+    from rich.console import RenderableType
+
+    from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+
+MXNET, NOTHING = "MXNet", "nothing goes back"
+
+
+@dataclass(frozen=True)
+class NodeTraining:
+    """`forward`, `backward`: what runs it, `MXNet` or a program of ours (`whole`, `part 2`); `reason`: why MXNet."""
+
+    name: str
+    op: str
+    forward: str
+    backward: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class UpdateTraining:
+    """`where`: what updates the parameter, with an optimizer that has a compiled update; `reason`: why MXNet."""
+
+    name: str
+    bytes: int
+    where: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainingExplanation:
+    """Prints as tables; `to_dict` is for programs.
+
+    Attributes:
+        whole: why the model is not one program; None where it is.
+        saved_bytes: what our programs keep from forward to backward.
+        optimizers: the classes that have a compiled update.
+    """
+
+    nodes: tuple[NodeTraining, ...]
+    updates: tuple[UpdateTraining, ...]
+    saved_bytes: int
+    optimizers: tuple[str, ...]
+    whole: str | None = None
+
+    @property
+    def compiles(self) -> bool:
+        """Whether any node trains compiled."""
+        return any(node.forward != MXNET for node in self.nodes)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __rich__(self) -> RenderableType:
+        ours = sum(node.forward != MXNET for node in self.nodes)
+        parts: list[RenderableType] = [Text(
+            f"{ours} of {len(self.nodes)} nodes train compiled, {self.saved_bytes} bytes are saved from forward to "
+            "backward", style="bold")]
+        if self.whole is not None:
+            parts.append(Text(f"Not trained as a whole: {self.whole}", style="yellow"))
+        table = Table("node", "operator", "forward", "backward", "why MXNet", title="Nodes", title_justify="left")
+        for node in self.nodes:
+            table.add_row(Text(node.name), node.op, node.forward, node.backward, Text(node.reason or ""))
+        parts.append(table)
+        updated = [update for update in self.updates if update.where != MXNET]
+        parts.append(Text(f"{len(updated)} of {len(self.updates)} parameters are updated by one program with "
+                          f"{', '.join(self.optimizers)}; with other optimizers by MXNet"))
+        parts += [Text(f"MXNet updates {update.name}: {update.reason}", style="yellow")
+                  for update in self.updates if update.where == MXNET]
+        return Group(*parts)
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        console = Console()
+        with console.capture() as capture:
+            console.print(self)
+        return capture.get().rstrip()
+
+    __repr__ = __str__
+
+
+def explain_training(symbol: Symbol | str | Path, shapes: Mapping[str, Sequence[int]],
+                     dtypes: Mapping[str, Any] | None = None) -> TrainingExplanation:
+    """What training would compile of `symbol`, all of whose arguments are trained but those in `shapes` and labels.
+
+    Nothing runs; the programs are compiled.
+
+    Args:
+        symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
+        shapes: of the data inputs, by name; MXNet infers the others.
+        dtypes: by name; float32 where not given.
+
+    Raises:
+        ModelError: the file is corrupt, an input's name or dtype is wrong, a shape is missing, or MXNet finds the
+            shapes inconsistent.
+    """
+    import mxnet as mx
+
+    if not isinstance(symbol, mx.symbol.Symbol):
+        symbol = load_symbol(Path(symbol))
+    check_inputs(symbol, shapes, dtypes)
+    try:
+        types = _types(symbol, {name: tuple(shape) for name, shape in shapes.items()}, dtypes or {})
+    except mx.base.MXNetError as error:
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {error}") from None
+    trained = [name for name in symbol.list_arguments()
+               if name not in shapes and not name.endswith("label") and np.dtype(types[name][1]).kind == "f"]
+    return _explained(symbol, types, trained)
+
+
+def _types(symbol: Symbol, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, Any]) -> dict[str, Any]:
+    """Shape and dtype of each variable."""
+    arguments, _, states = symbol.infer_shape(**shapes)
+    if arguments is None:
+        raise ModelError(f"MXNet can't infer all shapes from {dict(shapes)}; give the shapes of more inputs")
+    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
+    told = {**all_dtypes(symbol, dtypes), **dtypes}
+    return {name: (shape, np.dtype(told.get(name) or np.float32))
+            for name, shape in zip(names, [*arguments, *states], strict=True)}
+
+
+def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str]) -> TrainingExplanation:
+    from ngraph_mxnet.bridges.mxnet.judging import partitioner
+    from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
+    from ngraph_mxnet.bridges.mxnet.training.parts import part
+    from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+    from ngraph_mxnet.bridges.mxnet.training.updates.optimizers import compiled_optimizers
+    from ngraph_mxnet.ir import TensorType, element_type
+
+    text = partitioner.json_of(symbol)
+    optimizers, updates = tuple(compiled_optimizers()), tuple(_update(name, *types[name]) for name in trained)
+    try:
+        program = TrainingProgram(
+            text, {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}, trained,
+            apart=list(types))
+        nodes = [_ours(node.name, node.op, "whole", program) for node in parse_symbol(text).operators()]
+        return TrainingExplanation(tuple(nodes), updates, program.saved_bytes, optimizers)
+    except UnsupportedError as error:
+        whole = " ".join(str(error).split())
+    try:
+        parted = part(symbol, types, trained)
+    except UnsupportedError as error:
+        nodes = [NodeTraining(node.name, node.op, MXNET, MXNET, str(error)) for node in parse_symbol(text).operators()]
+        return TrainingExplanation(tuple(nodes), updates, 0, optimizers, whole)
+    found = {member: (f"part {number}", one.program) for number, one in enumerate(parted.trained, 1)
+             for member in one.cut.members}
+    left = {verdict.name: verdict.reason for verdict in parted.partition.left()}
+    nodes = [_ours(node.name, node.op, *found[node.index]) if node.index in found
+             else NodeTraining(node.name, node.op, MXNET, MXNET, left.get(node.name))
+             for node in parted.graph.operators()]
+    saved = sum(one.program.saved_bytes for one in parted.trained)
+    return TrainingExplanation(tuple(nodes), updates, saved, optimizers, whole)
+
+
+def _ours(name: str, op: str, where: str, program: TrainingProgram) -> NodeTraining:
+    return NodeTraining(name, op, where, where if f"mx:{name} {op}" in program.gone_back else NOTHING)
+
+
+def _update(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> UpdateTraining:
+    size = int(np.prod(shape)) * dtype.itemsize
+    if dtype != np.float32:
+        return UpdateTraining(name, size, MXNET, f"it is {dtype}, not float32")
+    return UpdateTraining(name, size, "one program")

@@ -1,0 +1,91 @@
+"""What training compiles, told beforehand: `explain --train`, `ngraph_mxnet.explain_training`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from mxnet_helpers import CONV_SHAPE, classifier, conv_net, mx, needs_library
+
+import ngraph_mxnet
+from ngraph_mxnet.bridges.mxnet.training import parts
+from ngraph_mxnet.cli.commands import main
+
+pytestmark = needs_library
+
+
+def parted() -> mx.sym.Symbol:
+    """What comes before the system of equations, and what comes behind."""
+    hidden = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=8, name="fc1")
+    solved = mx.sym.linalg.trsm(mx.sym.Variable("triangle"), hidden, name="solved")
+    return mx.sym.FullyConnected(mx.sym.Activation(solved, act_type="tanh", name="tanh"), num_hidden=3, name="fc2")
+
+
+SHAPES = {"data": (4, 6), "triangle": (4, 4)}
+
+
+def test_a_model_that_is_ours_as_a_whole() -> None:
+    found = ngraph_mxnet.explain_training(classifier(), {"data": (4, 6)})
+    assert found.whole is None
+    assert {node.name: (node.forward, node.backward) for node in found.nodes} == dict.fromkeys(
+        ("fc1", "relu1", "fc2", "softmax"), ("whole", "whole"))
+    assert [update.name for update in found.updates] == ["fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"]
+    assert {"SGD", "Adam", "LAMB"} <= set(found.optimizers)
+    assert found.saved_bytes >= 4 * 8 * 4  # what relu gave, at least
+    assert "4 of 4 nodes train compiled" in str(found)
+
+
+def test_a_gradient_that_nobody_asks_for() -> None:
+    data = mx.sym.BlockGrad(mx.sym.relu(mx.sym.Variable("data"), name="relu"), name="blocked")
+    found = ngraph_mxnet.explain_training(mx.sym.FullyConnected(data, num_hidden=3, name="fc"), {"data": (4, 6)})
+    assert [node.backward for node in found.nodes] == ["nothing goes back", "nothing goes back", "whole"]
+
+
+def test_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "LEAST_WORK", 1)
+    found = ngraph_mxnet.explain_training(parted(), SHAPES)
+    assert [(node.name, node.forward, node.backward) for node in found.nodes] == [
+        ("fc1", "part 1", "part 1"), ("solved", "MXNet", "MXNet"), ("tanh", "part 2", "part 2"),
+        ("fc2", "part 2", "part 2")]
+    assert "LAPACK" in str(found.nodes[1].reason)
+    assert found.whole is not None
+    assert "solved" in found.whole
+
+
+def test_too_little_work_for_parts() -> None:
+    found = ngraph_mxnet.explain_training(parted(), SHAPES)
+    assert not found.compiles
+    assert all("no part of it is worth it" in str(node.reason) for node in found.nodes)
+
+
+def test_an_update_that_is_mxnets() -> None:
+    data = mx.sym.cast(mx.sym.Variable("data"), dtype="float64")
+    found = ngraph_mxnet.explain_training(mx.sym.broadcast_mul(data, mx.sym.Variable("w", shape=(1, 6),
+                                                                                     dtype="float64")),
+                                          {"data": (4, 6)}, {"w": "float64"})
+    assert [(update.where, update.reason) for update in found.updates] == [("MXNet", "it is float64, not float32")]
+
+
+def test_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "net-symbol.json"
+    conv_net().save(str(file))
+    shape = ",".join(map(str, CONV_SHAPE))
+    shown = CliRunner().invoke(main, ["explain", str(file), "--shape", f"data={shape}", "--train", "--json"])
+    assert shown.exit_code == 0, shown.output
+    found = json.loads(shown.output)
+    assert {node["forward"] for node in found["nodes"]} == {"whole"}
+    assert found["saved_bytes"] > 0
+    table = CliRunner().invoke(main, ["explain", str(file), "--shape", f"data={shape}", "--train"])
+    assert "6 of 6 nodes train compiled" in table.output
+
+
+def test_what_does_not_go_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "net-symbol.json"
+    classifier().save(str(file))
+    shown = CliRunner().invoke(main, ["explain", str(file), "--shape", "data=4,6", "--train", "--kernels"])
+    assert shown.exit_code == 2
+    assert "--train goes with" in shown.output
+    none = CliRunner().invoke(main, ["explain", str(tmp_path / "net.onnx"), "--train"])
+    assert none.exit_code == 2
