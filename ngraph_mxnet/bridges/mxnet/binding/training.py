@@ -11,10 +11,11 @@ from mxnet.ndarray import NDArray
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, fallbacks
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
-from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from ngraph_mxnet.bridges.mxnet.training.parted_step import PartedStep
     from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
 
 
@@ -22,7 +23,7 @@ class Training:
     """Belongs to one executor. What it can't run, MXNet does, and the log says why."""
 
     def __init__(self) -> None:
-        self._step: TrainingStep | None = None
+        self.step: TrainingStep | PartedStep | None = None
         self._tried = False
         self.ran = False
         """Whether the last forward was one of ours."""
@@ -37,23 +38,23 @@ class Training:
             if isinstance(found, Refusal):
                 fallbacks.log.add(found)
             else:
-                self._step = found
-        return self._step is not None
+                self.step = found
+        return self.step is not None
 
     def forward(self) -> list[NDArray] | None:
         """The outputs; None: nothing was done."""
-        assert self._step is not None
-        self.ran = self._step.forward()
-        return self._step.outputs if self.ran else None
+        assert self.step is not None
+        self.ran = self.step.forward()
+        return self.step.outputs if self.ran else None
 
     def backward(self, executor: Executor, heads: Any) -> bool:
         """Whether it was done: the last forward was one of `forward`."""
-        if not self.ran or self._step is None:
+        if not self.ran or self.step is None:
             return False
         if isinstance(heads, NDArray):
             heads = [heads]
         none = heads is None or (isinstance(heads, (list, tuple)) and not heads)
-        return self._step.backward(None if none else _checked(executor, heads))
+        return self.step.backward(None if none else _checked(executor, heads))
 
     def forget(self) -> None:
         """Another forward has begun."""
@@ -73,7 +74,9 @@ def _checked(executor: Executor, heads: Any) -> list[NDArray]:
     return given
 
 
-def _step_of(executor: Executor) -> TrainingStep | Refusal:
+def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
+    """As a whole, or else in parts."""
+    from ngraph_mxnet.bridges.mxnet.training.parted_step import PartedStep
     from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
 
     symbol = executor._symbol
@@ -85,11 +88,17 @@ def _step_of(executor: Executor) -> TrainingStep | Refusal:
     wanted = {name: grad for name, grad in grads.items() if grad is not None and requests[name] != "null"}
     if not wanted:
         return Refusal(title, "no gradient is wanted", quiet=True)
+    added = [name for name in wanted if requests[name] == "add"]
     try:
-        return TrainingStep(partitioner.json_of(symbol), arrays, wanted,
-                            [name for name in wanted if requests[name] == "add"])
+        try:
+            return TrainingStep(partitioner.json_of(symbol), arrays, wanted, added)
+        except UnsupportedError as error:
+            whole = brief(error)
+        found = PartedStep(symbol, arrays, wanted, added)
+        partition_log.add(found.partition)
+        return found
     except UnsupportedError as error:
-        return Refusal(title, brief(error))
+        return Refusal(title, f"{whole}; {brief(error)}")
     except Exception as error:
         return Refusal(title, f"compiling it failed: {brief(error)}")
 

@@ -56,9 +56,10 @@ class Trained:
 
 @dataclass(frozen=True)
 class Parted:
-    """`parts`, in the order in which they run: `Trained` are ours, a `Cut` is MXNet's."""
+    """`parts`, in the order in which they run: `Trained` are ours, a `Cut` is MXNet's. `active`: as in `Judged`."""
 
     graph: SymbolGraph
+    active: frozenset[Edge]
     attrs: Any
     partition: Partition
     parts: list[Trained | Cut]
@@ -91,7 +92,8 @@ def part(symbol: Symbol, types: Types, trained: Collection[str], left: Mapping[s
             found.append(made)
     if not found:
         raise UnsupportedError(_nothing(partition))
-    return Parted(judged.graph, nameless.root.get("attrs"), partition, list(_scheduled(judged.graph, found)))
+    parts = list(_scheduled(judged.graph, found))
+    return Parted(judged.graph, judged.active, nameless.root.get("attrs"), partition, parts)
 
 
 def _nothing(partition: Partition) -> str:
