@@ -122,7 +122,7 @@ def _measure(cases: list[driver.Case], plan: driver.Plan, work: Path | None, sav
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
-    f"Peers: {', '.join(spec.KINDS)}; those of {', '.join(spec.READS_ONNX)} take ONNX files. "
+    f"Peers: {', '.join(spec.INFER)}; those of {', '.join(spec.READS_ONNX)} take ONNX files. "
     f"Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
     "ratios have the first of ngraph's on top."))
 @click.option("--models", default="resnet50_v2", show_default=True, callback=_parsed(spec.parse_models),

@@ -15,27 +15,11 @@ import numpy as np
 from workers import SCRIPTS, absolute_path
 
 from peers import stats
-from peers.process import PeerError, PeerProcess, PeerUnavailable
+from peers.process import PROGRAM, PeerError, PeerProcess, PeerUnavailable
 from peers.spec import OURS, PeerSpec, file_prefix, onnx_file
 
 #: Peers that keep compiled models on disk: they are also measured in a second process.
-CACHED = ("ngraph", "ngraph-onnx", "openvino", "openvino-bf16")
-WARM_UP = 5
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is measured of each model, batch size and number of threads."""
-
-    peers: tuple[PeerSpec, ...]
-    rounds: int
-    burst: int
-    compile_runs: int
-    seconds: float
-
-    def steps(self) -> int:
-        """How often `advance` is called for one case."""
-        return 2 + self.compile_runs + self.rounds
+CACHED = (*OURS, "openvino", "openvino-bf16")
 
 
 @dataclass(frozen=True)
@@ -68,6 +52,29 @@ def export(model: str, batch: int, folder: Path) -> str:
     return str(prefix)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What is measured of each model, batch size and number of threads.
+
+    `export` writes a model's files into a folder and returns what their names begin with, `program` serves as a peer's
+    process, `error` compares what two peers wrote.
+    """
+
+    peers: tuple[PeerSpec, ...]
+    rounds: int
+    burst: int
+    compile_runs: int
+    seconds: float
+    warm_up: int = 5
+    export: Callable[[str, int, Path], str] = export
+    program: Callable[[PeerSpec], Sequence[str]] = lambda peer: PROGRAM
+    error: Callable[[np.ndarray, np.ndarray], float] = stats.relative_error
+
+    def steps(self) -> int:
+        """How often `advance` is called for one case."""
+        return 2 + self.compile_runs + self.rounds
+
+
 def measure(case: Case, plan: Plan, models: Path, scratch: Path, advance: Callable[[str], None]) -> dict[str, Any]:
     """The results of one case; `advance` is called after each step, while no peer runs.
 
@@ -75,7 +82,7 @@ def measure(case: Case, plan: Plan, models: Path, scratch: Path, advance: Callab
         PeerError: a peer failed, or an output is off.
     """
     advance(f"{case}: export")
-    prefix = export(case.model, case.batch, models)
+    prefix = plan.export(case.model, case.batch, models)
     running: dict[str, PeerProcess] = {}
     results: dict[str, dict[str, Any]] = {}
     skipped: dict[str, str] = {}
@@ -121,7 +128,7 @@ def _compile(case: Case, plan: Plan, peer: PeerSpec, prefix: str, scratch: Path,
 
     def fresh(name: str, use_cache: bool) -> tuple[PeerProcess, dict[str, Any]]:
         caches, log = (scratch / "cache", use_cache), scratch / f"{name}.log"
-        process = PeerProcess(peer, case.threads, case.cpus, caches, log, plan.seconds)
+        process = PeerProcess(peer, case.threads, case.cpus, caches, log, plan.seconds, plan.program(peer))
         try:
             answer = process.ask("compile", prefix=prefix, batch=case.batch)
         except BaseException:
@@ -155,16 +162,17 @@ def _compare(plan: Plan, running: dict[str, PeerProcess], results: dict[str, dic
         PeerError: a peer's outputs are off by more than its tolerance.
     """
     peers = [peer for peer in plan.peers if str(peer) in running]
-    reference = min(peers, key=lambda peer: (peer.kind != "none", peer.kind != "mkldnn"))
+    reference = min(peers, key=lambda peer: (not peer.kind.startswith("none"), not peer.kind.startswith("mkldnn")))
     outputs = {}
     for peer in peers:
         path = scratch / "outputs.npy"
         process = running[str(peer)]
-        process.ask("outputs", path=str(path))
+        answer = process.ask("outputs", path=str(path))
+        results[str(peer)]["detail"] = answer.get("detail", results[str(peer)]["detail"])
         process.pause()
         outputs[str(peer)] = np.load(path)
     for peer in peers:
-        error = stats.relative_error(outputs[str(peer)], outputs[str(reference)])
+        error = plan.error(outputs[str(peer)], outputs[str(reference)])
         results[str(peer)]["relative_error"] = error
         if not error <= peer.tolerance:
             raise PeerError(f"{peer}: outputs are off by {error:.1e} relative to {reference}'s, "
@@ -182,7 +190,7 @@ def _time(case: Case, plan: Plan, running: dict[str, PeerProcess], results: dict
           advance: Callable[[str], None]) -> None:
     """Bursts in turns; adds the statistics, and for others than ours the ratios."""
     for process in running.values():
-        process.ask("burst", count=WARM_UP, first=0)
+        process.ask("burst", count=plan.warm_up, first=0)
         process.pause()
     times: dict[str, list[list[float]]] = {name: [] for name in running}
     cpu_times: dict[str, list[float]] = {name: [] for name in running}

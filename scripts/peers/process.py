@@ -14,6 +14,7 @@ from workers import Worker
 from peers.spec import PeerSpec
 
 LOG_LINES = 15
+PROGRAM = (sys.executable, "-m", "peers.worker")
 
 
 class PeerError(RuntimeError):
@@ -28,9 +29,9 @@ class PeerProcess:
     """One peer. `log` takes what its framework prints; `seconds` is the longest that a command may take."""
 
     def __init__(self, peer: PeerSpec, threads: int, cpus: Sequence[int], caches: tuple[Path, bool], log: Path,
-                 seconds: float) -> None:
+                 seconds: float, program: Sequence[str] = PROGRAM) -> None:
         """`caches`: the folder for what the peer keeps of compiled models, and whether OpenVINO may use it, which
-        does so on request only."""
+        does so on request only. `program`: what serves."""
         self.peer = peer
         self.log = log
         self.seconds = seconds
@@ -38,8 +39,7 @@ class PeerProcess:
         folder.mkdir(parents=True, exist_ok=True)
         kind = [peer.kind, str(threads), ",".join(map(str, cpus)), *([str(folder)] if use_cache else [])]
         with log.open("w") as errors:
-            self.worker = Worker([sys.executable, "-m", "peers.worker", *kind],
-                                  peer.environment(threads, str(folder)), errors)
+            self.worker = Worker([*program, *kind], peer.environment(threads, str(folder)), errors)
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """Let the process run, give it a command, and wait for the answer.

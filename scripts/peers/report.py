@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from peers.spec import OURS, parse_peer
+from peers.spec import KINDS, OURS, parse_peer
 from peers.stats import geometric_mean
 
 NOTES = """\
@@ -25,7 +25,7 @@ Result = dict[str, Any]
 
 def ours_in(case: Result) -> Result | None:
     """The result that the ratios have on top: the first of ours."""
-    return next((result for result in case["results"] if parse_peer(result["peer"]).kind in OURS), None)
+    return next((result for result in case["results"] if result["peer"].partition("[")[0] in OURS), None)
 
 
 def _format(result: Result, key: str, form: str) -> str:
@@ -101,20 +101,21 @@ def ratio_table(heading: str, table: dict[str, dict[str, float]]) -> Table:
     return shown
 
 
-def print_report(report: dict[str, Any], console: Console) -> None:
-    """Everything, as tables."""
+def print_report(report: dict[str, Any], console: Console, runs: str = "forward passes", notes: str = NOTES,
+                 compared: dict[str, Callable[[Result], float | None]] = COMPARED) -> None:
+    """Everything, as tables. `runs`: what a burst is of; `compared`: the tables of ratios."""
     machine = report["machine"]
     console.print(f"{machine['cpu']}, {machine['cpus']} CPUs, {' '.join(machine['vector_instructions'])}")
     console.print(", ".join(f"{name} {version}" for name, version in machine["packages"].items()))
-    console.print(f"{report['date']}, {report['rounds']} rounds of {report['burst']} forward passes, in turns: "
+    console.print(f"{report['date']}, {report['rounds']} rounds of {report['burst']} {runs}, in turns: "
                   f"{report['command']}", soft_wrap=True)
     for case in report["cases"]:
         console.print()
         console.print(case_table(case))
         for peer, reason in case["skipped"].items():
-            console.print(f"{parse_peer(peer).label} left out: {reason}", markup=False)
+            console.print(f"{parse_peer(peer, tuple(KINDS)).label} left out: {reason}", markup=False)
     for batch, threads, cases in groups(report["cases"]):
-        for heading, figure in COMPARED.items():
+        for heading, figure in compared.items():
             table = ratios(cases, figure)
             if any(table.values()):
                 console.print()
@@ -122,4 +123,4 @@ def print_report(report: dict[str, Any], console: Console) -> None:
     for failure in report["failures"]:
         console.print(f"failed: {failure['model']}: {failure['reason']}", markup=False)
     console.print()
-    console.print(NOTES)
+    console.print(notes)

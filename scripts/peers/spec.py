@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,12 +19,20 @@ KINDS: dict[str, tuple[str, str, float]] = {
     "openvino-bf16": ("OpenVINO bf16", "openvino", BF16_TOLERANCE),
     "ngraph": ("NGRAPH", "ngraph_mxnet", 1e-4),
     "ngraph-onnx": ("NGRAPH from ONNX", "ngraph_mxnet", 1e-4),
+    "none-module": ("MXNet NONE, Module", "mxnet", 1e-4),
+    "mkldnn-module": ("MXNet MKLDNN, Module", "mxnet", 1e-4),
+    "ngraph-module": ("NGRAPH, Module", "ngraph_mxnet", 1e-4),
+    "tensorflow": ("TensorFlow", "tensorflow", 1e-4),
+    "torch": ("torch.compile", "torch", 1e-4),
 }
-OURS = ("ngraph", "ngraph-onnx")
+#: They infer, as `bench_peers.py` measures it; the others only train.
+INFER = ("none", "mkldnn", "onnxruntime", "openvino", "openvino-bf16", "ngraph", "ngraph-onnx")
+TRAIN = ("none", "mkldnn", "none-module", "mkldnn-module", "tensorflow", "torch", "ngraph", "ngraph-module")
+OURS = ("ngraph", "ngraph-onnx", "ngraph-module")
 #: They read the ONNX file; the others read MXNet's own.
 READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16", "ngraph-onnx")
 #: What is measured if nothing else is asked for: of models of the zoo, and of ONNX files.
-DEFAULT_PEERS = tuple(kind for kind in KINDS if kind != "ngraph-onnx")
+DEFAULT_PEERS = tuple(kind for kind in INFER if kind != "ngraph-onnx")
 DEFAULT_FILE_PEERS = ("onnxruntime", "openvino", "ngraph-onnx")
 #: Left over from the shell, variables of these prefixes would reach some peers only.
 CLEARED = ("OMP_", "GOMP_", "KMP_", "MXNET_", "MKLDNN_", "DNNL_", "ONEDNN_", "NGRAPH_", "OV_", "ORT_")
@@ -83,22 +92,22 @@ class PeerSpec:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
         own = {"OMP_NUM_THREADS": str(threads), "NGRAPH_CACHE_DIR": cache, "MXNET_SUBGRAPH_VERBOSE": "0"}
         if self.module != "ngraph_mxnet":
-            own["MXNET_SUBGRAPH_BACKEND"] = "MKLDNN" if self.kind == "mkldnn" else "NONE"
+            own["MXNET_SUBGRAPH_BACKEND"] = "MKLDNN" if self.kind.startswith("mkldnn") else "NONE"
         else:
             own["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
         return {**kept, **own, **self.variables}
 
 
-def parse_peer(text: str) -> PeerSpec:
-    """Read `KIND` or `KIND[VAR=VALUE,...]`.
+def parse_peer(text: str, kinds: Sequence[str] = INFER) -> PeerSpec:
+    """Read `KIND` or `KIND[VAR=VALUE,...]`, of these kinds.
 
     Raises:
         SpecError: the kind is not known or a setting is not VAR=VALUE.
     """
     match = re.fullmatch(r"([^\[\]]+)(?:\[([^\[\]]*)\])?", text.strip())
     kind = match.group(1).strip().lower() if match else text
-    if match is None or kind not in KINDS:
-        raise SpecError(f"found peer {text!r}, expected one of {', '.join(KINDS)}, or such as ngraph[VAR=VALUE]")
+    if match is None or kind not in kinds:
+        raise SpecError(f"found peer {text!r}, expected one of {', '.join(kinds)}, or such as ngraph[VAR=VALUE]")
     variables = {}
     for setting in filter(None, (part.strip() for part in (match.group(2) or "").split(","))):
         name, separator, value = setting.partition("=")
@@ -108,13 +117,13 @@ def parse_peer(text: str) -> PeerSpec:
     return PeerSpec(kind, variables)
 
 
-def parse_peers(text: str) -> list[PeerSpec]:
-    """Read a comma-separated list of peers; commas within brackets belong to a peer.
+def parse_peers(text: str, kinds: Sequence[str] = INFER) -> list[PeerSpec]:
+    """Read a comma-separated list of peers of these kinds; commas within brackets belong to a peer.
 
     Raises:
         SpecError: one can't be read, or one stands there twice.
     """
-    peers = [parse_peer(part) for part in re.split(r",(?![^\[\]]*\])", text) if part.strip()]
+    peers = [parse_peer(part, kinds) for part in re.split(r",(?![^\[\]]*\])", text) if part.strip()]
     names = [str(peer) for peer in peers]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from workers import requests
@@ -79,16 +80,16 @@ class Worker:
         return {"peak_mib": memory_mib("VmHWM")}
 
 
-def main() -> None:
-    """Serve until the input ends."""
+def serve(make: Callable[[str, int, str | None], Any]) -> None:
+    """Serve until the input ends; `make` is called with kind, threads and cache at the first command."""
     commands, send = requests()
     kind, threads, cpus, *cache = sys.argv[1:]
     os.sched_setaffinity(0, {int(cpu) for cpu in cpus.split(",")})
-    worker: Worker | None = None
+    worker: Any = None
     for command in commands:
         try:
             if worker is None:
-                worker = Worker(kind, int(threads), cache[0] if cache else None)
+                worker = make(kind, int(threads), cache[0] if cache else None)
             send(**getattr(worker, command.pop("do"))(**command))
         except Exception as error:
             traceback.print_exc()
@@ -96,4 +97,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Worker)

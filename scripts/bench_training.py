@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""Measure training steps with NGRAPH beside MXNet's own backends, TensorFlow and torch.compile.
+
+A step is forward, backward and update, until the weights are written; docs/training.md says what of. Each peer is a
+process of its own, stopped between its turns. Losses of the first steps and gradients are compared first. A peer that
+isn't installed is left out with a notice.
+Exit status: 0; 1 when a model failed or its losses or gradients are off; 2 for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import bench_peers
+import click
+import numpy as np
+from peers import driver, machine, spec, stats
+from peers.process import PeerError
+from peers.report import COMPARED, Result, print_report
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from training_peers.spec import TRAININGS, parse_models
+from training_peers.worker import COMPARED as LOSSES
+from workers import SCRIPTS, absolute_path
+
+WIDTH = 150
+DEFAULT = "none,mkldnn,tensorflow,torch,ngraph"
+TOLERANCES = {"loss": 1e-4, "gradient": 1e-2}
+"""Of losses; of gradients' norms, of the largest: float32 sums of a whole batch through batch norms."""
+NOTES = """\
+ours/it: ratio of the medians over all rounds; paired: median over the rounds of the ratio in the same round. Below 1, \
+NGRAPH is faster.
+CPU: median CPU time of a step, all threads together, waiting in a spin included.
+error: the larger of the largest difference of the first three steps' losses from MXNet's, relative to the largest, \
+and a hundredth of that of the gradients' norms.
+compile: from bind to the end of the first step in a new process, after imports and with the weights there; warm: the \
+same in another process that finds the disk cache filled.
+peak: largest resident memory of the process, imports included; +imports: that of the imports alone."""
+
+
+def compared(cases: dict[str, Callable[[Result], float | None]]) -> dict[str, Callable[[Result], float | None]]:
+    """The figures of training among those of inference, under their own names."""
+    names = {"median latency": "median step", "compile to first result": "bind and first step",
+             "compile to first result, disk cache filled": "bind and first step, disk cache filled",
+             "CPU time": "CPU time of a step", "peak resident memory": "peak resident memory"}
+    return {theirs: cases[name] for name, theirs in names.items()}
+
+
+def error(found: np.ndarray, expected: np.ndarray) -> float:
+    """Of losses, and of gradients' norms in the proportion of what is tolerated of either; NaN where there is one."""
+    parts = (slice(None, LOSSES), slice(LOSSES, None))
+    loss, gradient = (stats.relative_error(found[part], expected[part]) for part in parts)
+    return float(np.max([loss, gradient * TOLERANCES["loss"] / TOLERANCES["gradient"]]))
+
+
+def export(model: str, batch: int, folder: Path) -> str:
+    """Write weights and batches unless they are there; the prefix of their names.
+
+    Raises:
+        PeerError: the export failed.
+    """
+    if not (folder / f"{model}-batches.npz").exists():
+        environment = {**os.environ, **absolute_path(), "MXNET_SUBGRAPH_BACKEND": "NONE"}
+        command = [sys.executable, "-m", "training_peers.export", model, str(folder)]
+        done = subprocess.run(command, cwd=SCRIPTS, env=environment, capture_output=True, text=True)
+        if done.returncode:
+            raise PeerError(f"{model} can't be exported: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
+    return str(folder / model)
+
+
+@cache
+def has(python: str, module: str) -> bool:
+    """Whether that Python finds the module."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([python, "-c", code]).returncode == 0
+
+
+def python_of(peer: spec.PeerSpec, foreign: str) -> str:
+    """The Python that has the peer: TensorFlow and PyTorch may have another, for they want other versions of NumPy."""
+    return foreign if peer.module in ("tensorflow", "torch") else sys.executable
+
+
+def program(peer: spec.PeerSpec, foreign: str) -> Sequence[str]:
+    """Ours trains, whatever the default is."""
+    training = peer.variables.get("NGRAPH_TRAINING", "1")
+    return "env", f"NGRAPH_TRAINING={training}", python_of(peer, foreign), "-m", "training_peers.worker"
+
+
+def installed(peers: Sequence[spec.PeerSpec], foreign: str) -> list[spec.PeerSpec]:
+    """Those that can run; a notice for each other one."""
+    found = []
+    for peer in peers:
+        if has(python_of(peer, foreign), peer.module):
+            found.append(peer)
+        else:
+            click.echo(f"{peer.label} left out: {peer.module} is not installed in {python_of(peer, foreign)}", err=True)
+    if not found:
+        raise click.UsageError("none of the peers is installed")
+    return found
+
+
+def parse_peers(context: click.Context, parameter: click.Parameter, value: str) -> list[spec.PeerSpec]:
+    try:
+        return spec.parse_peers(value, spec.TRAIN)
+    except spec.SpecError as reason:
+        raise click.BadParameter(str(reason)) from None
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
+    f"Models: {', '.join(TRAININGS)}. Peers: {', '.join(spec.TRAIN)}; those of MXNet are Gluon blocks with a Trainer, "
+    "with -module a Module. Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
+    "ratios have the first of ngraph's on top."))
+@click.option("--models", default="all", show_default=True, callback=bench_peers._parsed(parse_models),
+              help="Models with commas between them.")
+@click.option("--peers", default=DEFAULT, show_default=True, callback=parse_peers,
+              help="Peers with commas between them.")
+@click.option("--python", "foreign", default=sys.executable, metavar="PATH",
+              help="The Python that has TensorFlow and PyTorch. Default: this one.")
+@click.option("--threads", default="1", show_default=True, callback=bench_peers._parsed(spec.parse_numbers),
+              help="Numbers of threads with commas between them.")
+@click.option("--cpus", callback=bench_peers._cpus, metavar="0,2,4-7",
+              help="The CPUs to choose from, one for each thread, physical cores first. Default: all allowed.")
+@click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Turns of each peer.")
+@click.option("--burst", default=2, show_default=True, type=click.IntRange(1), help="Steps a turn.")
+@click.option("--timeout", default=900.0, show_default=True, type=click.FloatRange(1),
+              help="Seconds that one command to a peer may take.")
+@click.option("--work", type=click.Path(file_okay=False, path_type=Path),
+              help="A folder that keeps weights and batches for the next run. Default: none is kept.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
+def main(models: list[str], peers: list[spec.PeerSpec], foreign: str, threads: list[int], cpus: list[int], rounds: int,
+         burst: int, timeout: float, work: Path | None, as_json: bool, save: Path | None) -> None:
+    """Measure NGRAPH's training steps beside its peers'."""
+    peers = installed(peers, foreign)
+    cases = [driver.Case(case.model, TRAININGS[case.model].samples, case.threads, case.cpus)
+             for case in bench_peers._cases(models, [1], threads, cpus)]
+    plan = driver.Plan(tuple(peers), rounds, burst, 1, timeout, 1, export, partial(program, foreign=foreign), error)
+    report: dict[str, Any] = {
+        "machine": machine.describe(), "date": datetime.date.today().isoformat(),
+        "command": shlex.join(["python", "scripts/bench_training.py", *sys.argv[1:]]),
+        "rounds": rounds, "burst": burst, "cases": [], "failures": [],
+    }
+    if work is not None:
+        work = work.resolve()
+        work.mkdir(parents=True, exist_ok=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
+        bench_peers._measure(cases, plan, work, save, progress, report)
+    if as_json:
+        click.echo(json.dumps(report))
+    else:
+        console = Console()
+        if not console.is_terminal:
+            console.width = WIDTH
+        print_report(report, console, "steps", NOTES, compared(COMPARED))
+        for case in report["cases"]:
+            for result in case["results"]:
+                if result["peer"].startswith("ngraph") and result["detail"]:
+                    what = f"{case['model']}, {result['label']}"
+                    console.print(f"{what}, left to MXNet: {result['detail']}", markup=False)
+    sys.exit(1 if report["failures"] else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""`scripts/bench_training.py` without TensorFlow and PyTorch, which no extra installs."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import bench_training
+import click
+import numpy as np
+import pytest
+from peers import report, spec
+from peers.spec import SpecError
+from rich.console import Console
+from training_peers.spec import BATCHES, TRAININGS, parse_models
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_training.py"
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True,
+                          env={**os.environ, "NO_COLOR": "1"})
+
+
+def test_models():
+    assert parse_models("vgg16, mlp,vgg16") == ["vgg16", "mlp"]
+    assert parse_models("mlp,all") == list(TRAININGS)
+    for text in ("resnet18_v1", ",", ""):
+        with pytest.raises(SpecError):
+            parse_models(text)
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_batches_differ_and_are_the_same_for_all_peers(name: str):
+    training = TRAININGS[name]
+    data, labels = training.batches()
+    assert data.shape == (BATCHES, *training.inputs) and labels.shape[1:] == training.inputs[:training.labelled]
+    assert training.samples in training.inputs and labels.max() < training.classes
+    assert not np.array_equal(data[0], data[1]) and not np.array_equal(labels[0], labels[1])
+    np.testing.assert_array_equal(data, training.batches()[0])
+
+
+def test_errors_are_of_losses_and_of_gradients():
+    expected = np.array([2.0, 1.0, 1.0, 10.0, 1e-3])
+    assert bench_training.error(expected, expected) == 0
+    assert bench_training.error(np.array([2.0, 1.02, 1.0, 10.0, 1e-3]), expected) == pytest.approx(1e-2)
+    assert bench_training.error(np.array([2.0, 1.0, 1.0, 11.0, 1e-3]), expected) == pytest.approx(1e-3)
+    assert np.isnan(bench_training.error(np.array([2.0, 1.0, 1.0, np.nan, 1e-3]), expected))
+
+
+def test_peers_that_are_not_installed_are_left_out(capsys: pytest.CaptureFixture[str]):
+    bench_training.has.cache_clear()
+    peers = spec.parse_peers("none,torch,ngraph-module", spec.TRAIN)
+    bare = Path(sys.executable).with_name("none")
+    found = bench_training.installed([peers[0], peers[2]], str(bare))
+    assert found == [peers[0], peers[2]]
+    with pytest.raises(SpecError, match="expected one of none"):
+        spec.parse_peers("torch")  # to infer
+    with pytest.raises(click.UsageError, match="none of the peers"):
+        bench_training.installed([spec.PeerSpec("torch")], _without_packages())
+    assert "torch.compile left out: torch is not installed in" in capsys.readouterr().err
+
+
+def _without_packages() -> str:
+    """This Python where nothing is installed: the one that environments are made of, if it has no PyTorch either."""
+    base = getattr(sys, "_base_executable", sys.executable)
+    if bench_training.has(base, "torch"):
+        pytest.skip("PyTorch is installed")
+    return base
+
+
+def test_ours_trains_whatever_the_default_is():
+    plain, off = spec.parse_peers("ngraph,ngraph[NGRAPH_TRAINING=0]", spec.TRAIN)
+    assert bench_training.program(plain, "/p")[:3] == ("env", "NGRAPH_TRAINING=1", sys.executable)
+    assert bench_training.program(off, "/p")[1] == "NGRAPH_TRAINING=0"
+    assert bench_training.program(spec.PeerSpec("tensorflow"), "/p")[2] == "/p"
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("--peers", "onnxruntime"), "found peer 'onnxruntime'"), (("--models", "resnet51"), "found model 'resnet51'"),
+    (("--threads", "0"), "expected positive integers"),
+])
+def test_wrong_command_lines(arguments: tuple[str, ...], message: str):
+    done = run(*arguments)
+    assert done.returncode == 2 and message in " ".join(done.stderr.split())
+
+
+def test_a_run():
+    """The smallest model by both interfaces: losses and gradients agree, and every figure is there."""
+    done = run("--models", "mlp", "--peers", "none,ngraph,ngraph-module", "--rounds", 2, "--burst", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    (case,) = found["cases"]
+    native, ours, module = case["results"]
+    assert case["batch"] == 64 and native["relative_error"] == 0
+    for result in (native, ours, module):
+        assert 0 < result["min_ms"] <= result["median_ms"] <= result["p90_ms"] and result["relative_error"] < 1e-5
+        assert result["compile_ms"] > 0 and result["peak_mib"] > result["imported_mib"] > 0
+    assert native["ratio"] > 0 and "ratio" not in ours and module["warm_compile_ms"] > 0
+    printed = io.StringIO()
+    report.print_report(found, Console(file=printed, width=150), "steps", bench_training.NOTES,
+                        bench_training.compared(report.COMPARED))
+    text = printed.getvalue()
+    assert "2 rounds of 2 steps" in text and re.search(r"median step, ours over theirs: batch 64", text)
+    assert "…" not in text and "\x1b" not in text
+
+
+def test_losses_that_are_off_fail(tmp_path: Path):
+    """A folder that was exported before is read again; a weight in it is none."""
+    assert bench_training.export("mlp", 64, tmp_path) == str(tmp_path / "mlp")
+    with np.load(tmp_path / "mlp-weights.npz") as file:
+        weights = [file[key] for key in file.files]
+    assert [weight.shape for weight in weights] == [(256, 784), (256,), (128, 256), (128,), (10, 128), (10,)]
+    weights[4][0, 0] = np.nan
+    np.savez(tmp_path / "mlp-weights.npz", *weights)
+    done = run("--models", "mlp", "--peers", "none", "--rounds", 1, "--burst", 1, "--json", "--work", tmp_path)
+    assert done.returncode == 1
+    assert "none: outputs are off by nan" in json.loads(done.stdout)["failures"][0]["reason"]
