@@ -80,7 +80,7 @@ class Lowering:
         self._plain: dict[Value, PlainView] = {}
         self._blocked: dict[Value, BlockedView] = {}
         self._narrow: dict[Value, BlockedView] = {}
-        self.rows: dict[tuple[Value, bool], PlainView] = {}
+        self.rows: dict[tuple[Value, bool], Any] = {}
         """Left operands of matrix products, transposed or not, as these read them."""
         self._source: dict[Value, Value] = {}
         self._packed: dict[tuple[Any, ...], View] = {}

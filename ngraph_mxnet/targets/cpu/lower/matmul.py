@@ -16,7 +16,8 @@ from ngraph_mxnet.targets.cpu.lower.contraction import check_depth, clamps
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, choose_tiles
-from ngraph_mxnet.targets.cpu.params.layout import packed_channels, packed_matrices
+from ngraph_mxnet.targets.cpu.params.layout import TO_BLOCKED, packed_channels, packed_matrices
+from ngraph_mxnet.targets.cpu.params.strided import merged_dims
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, PlainView, View, contiguous_strides
 
 
@@ -56,8 +57,8 @@ def matmul(ctx: Lowering, node: Node) -> None:
     out = PlainView(node.output.type, buffer, 0, strides=strides)
     if node.output.type.size:
         left = _left(ctx, a, node.attrs["transpose_a"])
-        axes = _axes(batch, a.shape[:-2], left.strides[:-2], b.shape[:-2], strides[:-2])
-        while axes and axes[-1].b == 0 and axes[-1].a == rows * left.strides[-2]:  # one matrix for all: more rows
+        axes = _axes(batch, a.shape[:-2], left.view.strides[:-2], b.shape[:-2], strides[:-2])
+        while axes and axes[-1].b == 0 and axes[-1].a == rows * left.view.strides[-2]:  # one matrix for all: more rows
             rows *= axes.pop().size
         _emit(ctx, node, left, out, axes, rows)
     ctx.set_plain(node.output, out)
@@ -65,28 +66,38 @@ def matmul(ctx: Lowering, node: Node) -> None:
         ctx.set_blocked(node.output, BlockedView(out.type, buffer, 0, out.writers, pitch, BLOCK, BLOCK))
 
 
-def _left(ctx: Lowering, a: Value, transpose: bool) -> PlainView:
-    """Operand a, not transposed; the elements of a row are neighbours, and up to whole blocks they are finite.
+@dataclass(frozen=True)
+class Left:
+    """Operand a, not transposed: the elements of 16 steps of a row are neighbours, and finite up to whole blocks.
 
-    Products that share the operand (queries, keys and values) share its copy.
+    `view` has the strides of batch and rows; `block` is the one of 16 steps.
     """
+
+    view: PlainView
+    block: int = BLOCK
+
+
+def _left(ctx: Lowering, a: Value, transpose: bool) -> Left:
+    """Products that share the operand (queries, keys and values) share its copy."""
     key = (a, transpose)
     if key not in ctx.rows:
         ctx.rows[key] = _made_left(ctx, a, transpose)
     return ctx.rows[key]
 
 
-def _made_left(ctx: Lowering, a: Value, transpose: bool) -> PlainView:
+def _made_left(ctx: Lowering, a: Value, transpose: bool) -> Left:
     if a.type.rank == 2 and not transpose:
         blocked = ctx.narrow(a) if ctx.bf16 else ctx.blocked(a)
-        return PlainView(blocked.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1))
+        return Left(PlainView(blocked.type, blocked.buffer, blocked.offset, blocked.writers, (blocked.image, 1)))
     view = ctx.plain(a)
     shape, strides = list(a.shape), list(view.strides)
     if transpose:
         shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
     seen = PlainView(TensorType(f32, tuple(shape)), view.buffer, view.offset, view.writers, tuple(strides))
     if strides[-1] == 1 and shape[-1] % BLOCK == 0 and not ctx.bf16:
-        return seen
+        return Left(seen)
+    if strides[-1] != 1 and not ctx.bf16:
+        return _in_blocks(ctx, seen)
     element, pitch = BF16 if ctx.bf16 else f32, -(-shape[-1] // BLOCK) * BLOCK
     whole = ctx.new_plain(TensorType(element, (*shape[:-1], pitch)))
     inside = PlainView(whole.type.with_shape(seen.type.shape), whole.buffer, 0, whole.writers, whole.strides)
@@ -94,7 +105,26 @@ def _made_left(ctx: Lowering, a: Value, transpose: bool) -> PlainView:
         rest = PlainView(whole.type.with_shape((*shape[:-1], pitch - shape[-1])), whole.buffer,
                          shape[-1] * element.size, whole.writers, whole.strides)
         ctx.strided(f"fill_{element.size}", rest.type.shape, [], (rest, rest.strides), [0.0])
-    return ctx.copy(seen, inside)
+    return Left(ctx.copy(seen, inside))
+
+
+def _in_blocks(ctx: Lowering, seen: PlainView) -> Left:
+    """A copy as [.., blocks of 16 steps, rows, 16]: whole tiles are transposed, each into one piece of memory, and rows
+    lie 64 bytes apart, where whole rows at a power of 2 would contend for the same sets of a cache."""
+    *batch, rows, depth = seen.type.shape
+    blocks = -(-depth // BLOCK)
+    matrix = blocks * rows * BLOCK
+    out = ctx.new_plain(TensorType(f32, (prod(batch) * matrix,)))
+    dims = merged_dims(batch, [seen.strides[:-2], contiguous_strides((*batch, matrix))[:-1]]) or [(1, (0, 0))]
+    *outer, (count, (step, to)) = dims
+    for index in np.ndindex(*(size for size, _ in outer)):
+        at, target = (sum(i * steps[k] for i, (_, steps) in zip(index, outer, strict=True)) for k in (0, 1))
+        params = TO_BLOCKED(n=count, c=depth, h=1, w=rows, in_n=step, in_c=seen.strides[-1], in_row=0,
+                            in_column=seen.strides[-2], out_n=to, out_c=rows * BLOCK, out_row=0, out_column=BLOCK)
+        ctx.emit("to_blocked", params, input=replace(seen, offset=seen.offset + 4 * at),
+                 output=replace(out, offset=out.offset + 4 * target))
+    strides = (*contiguous_strides((*batch, matrix))[:-1], BLOCK, 1)
+    return Left(PlainView(seen.type, out.buffer, out.offset, out.writers, strides), rows * BLOCK)
 
 
 def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shape: Shape,
@@ -116,14 +146,14 @@ def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shap
     return joined
 
 
-def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list[Axis], rows: int) -> None:
+def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis], rows: int) -> None:
     """One instruction if the batch is one dimension with a matrix b each and one without, else several."""
-    channels, depth = node.output.shape[-1], left.type.shape[-1]
+    channels, view = node.output.shape[-1], left.view
+    depth, size = view.type.shape[-1], view.type.element.size  # of the packed right operand's elements too
     group = max((axis for axis in axes if axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
     image = max((axis for axis in axes if not axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
-    size = left.type.element.size  # of the packed right operand's elements too
-    blocks, plane = -(-depth // BLOCK), Plane(0, left.strides[-2] * size)
-    steps = step_table(plane, channels=blocks, channel_stride=BLOCK * size)
+    blocks, plane = -(-depth // BLOCK), Plane(0, view.strides[-2] * size)
+    steps = step_table(plane, channels=blocks, channel_stride=left.block * size)
     product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
     choice = choose_tiles(ctx.settings.isa, "k16", product, threads=ctx.settings.threads, bf16=ctx.bf16)
     pixels = pixel_table(1, rows, inputs=plane, output=Plane(0, out.strides[-2] * 4))
@@ -140,7 +170,7 @@ def _emit(ctx: Lowering, node: Node, left: PlainView, out: PlainView, axes: list
     matrices, rights = group.size * image.size, group.size if group.b else 1
     touched = (matrices * rows * depth + rights * depth * channels) * size + matrices * rows * channels * 4
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
-        ctx.emit(choice.kernel, params, input=replace(left, offset=left.offset + a * size),
+        ctx.emit(choice.kernel, params, input=replace(view, offset=view.offset + a * size),
                  weights=replace(packed, offset=packed.offset + b * matrix_bytes), bias=bias,
                  output=replace(out, offset=out.offset + o * 4), pixels=ctx.table(pixels),
                  steps=ctx.table(steps), operations=2 * matrices * rows * channels * depth, bytes=touched, exact=True)
