@@ -452,6 +452,14 @@ def _cell(gates: int) -> Callable[[Draw], Case]:
     return case
 
 
+def _cell_gradient(slopes: int, heads: int) -> Callable[[Draw], Case]:
+    def case(draw: Draw) -> Case:
+        element, rows, units = _element(draw, FLOATS), draw(st.integers(1, 5)), _pick(draw, 1, 5, 16, 17, 130)
+        return [_type(element, [rows, slopes * units]), *[_type(element, [rows, units])] * heads], {}
+
+    return case
+
+
 def _rnn(draw: Draw) -> Case:
     cell, element = _pick(draw, "lstm", "gru", "relu", "tanh"), _element(draw, FLOATS)
     steps, rows, units = draw(st.integers(1, 5)), draw(st.integers(1, 9)), _pick(draw, 1, 5, 16, 17, 40)
@@ -573,6 +581,10 @@ _RECORDS = [
     Record("attention", _attention),
     Record("lstm_cell", _cell(4)),
     Record("gru_cell", _cell(3)),
+    Record("lstm_cell_training", _cell(4)),
+    Record("gru_cell_training", _cell(3)),
+    Record("lstm_cell_gradient", _cell_gradient(6, 2)),
+    Record("gru_cell_gradient", _cell_gradient(5, 1)),
     # What a step rounds, the steps after it amplify.
     Record("rnn", _rnn, low=-0.6, high=0.6, tolerance=1e-4),
     Record("rnn_training", _rnn, low=-0.6, high=0.6, tolerance=1e-4),

@@ -10,5 +10,5 @@ refuse("passes make it of ops that have one, after gradients are there", "convol
 refuse("no adjoint is written for it yet", "roi_align", "roi_max_pool")
 refuse("boxes are chosen by order; it has none in MXNet either", "box_nms")
 refuse("it is a gradient itself: there are none of second order yet", "convolution_weight_gradient",
-       "max_pool_gradient", "rnn_gradient")
-refuse("differentiation makes it of rnn", "rnn_training")
+       "max_pool_gradient", "rnn_gradient", "lstm_cell_gradient", "gru_cell_gradient")
+refuse("differentiation makes it of the op without training", "rnn_training", "lstm_cell_training", "gru_cell_training")

@@ -1,4 +1,4 @@
-"""Adjoints of recurrent layers, by what goes forth in their place, and of cells, from the gates computed anew."""
+"""Adjoints of recurrent layers and cells, by the slopes that go forth in their place."""
 
 from __future__ import annotations
 
@@ -43,39 +43,12 @@ def _of_projection(of_states: Expression, slopes: Expression) -> list[Expression
     return [_rows(of_states).matmul(_rows(hidden), transpose_a=True)]
 
 
-def _parts(x: Expression, count: int) -> list[Expression]:
-    """Equal ones of the columns."""
-    units = x.shape[1] // count
-    return [x.part(1, number * units, (number + 1) * units) for number in range(count)]
-
-
-def _joined(parts: list[Expression]) -> Expression:
-    return parts[0].apply("concat", *parts[1:], axis=1)
-
-
-@adjoint("lstm_cell")
+@adjoint("lstm_cell", forward="lstm_cell_training")
 def _(at: Reverse) -> Gradients:
-    x, product, before = at.operands
-    (i, f, o), g = _sigmoids((x + product), (0, 1, 3)), _parts(x + product, 4)[2].tanh()
-    after = at.results[1].tanh()
-    of_h = at.head_of(0)
-    of_c = at.head_of(1) + of_h * o * (1.0 - after * after)
-    gates = _joined([of_c * g * i * (1.0 - i), of_c * before * f * (1.0 - f), of_c * i * (1.0 - g * g),
-                     of_h * after * o * (1.0 - o)])
-    return gates, gates, of_c * f
+    of_gates, of_c = at.results[-1].nodes("lstm_cell_gradient", at.head_of(0), at.head_of(1))
+    return of_gates, of_gates, of_c
 
 
-def _sigmoids(gates: Expression, numbers: tuple[int, ...]) -> list[Expression]:
-    parts = _parts(gates, 4)
-    return [parts[number].sigmoid() for number in numbers]
-
-
-@adjoint("gru_cell")
+@adjoint("gru_cell", forward="gru_cell_training")
 def _(at: Reverse) -> Gradients:
-    x, product, before = at.operands
-    (xr, xz, xn), (pr, pz, pn) = _parts(x, 3), _parts(product, 3)
-    r, z = (xr + pr).sigmoid(), (xz + pz).sigmoid()
-    n = (xn + r * pn).tanh()
-    of_n = at.head * (1.0 - z) * (1.0 - n * n)
-    of_r, of_z = of_n * pn * r * (1.0 - r), at.head * (before - n) * z * (1.0 - z)
-    return _joined([of_r, of_z, of_n]), _joined([of_r, of_z, of_n * r]), at.head * z
+    return at.results[-1].nodes("gru_cell_gradient", at.head)

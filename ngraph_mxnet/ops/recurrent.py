@@ -123,7 +123,7 @@ def rnn_training(types, attrs):
 def _(inputs, attrs):
     x, weights, bias, h, *rest = inputs
     cell, c = attrs["cell"], rest[0] if rest else None
-    out, slopes = np.empty((*x.shape[:2], h.shape[1]), x.dtype), [None] * len(x)
+    out, slopes = np.empty((*x.shape[:2], h.shape[1]), x.dtype), {}
     for t in range(len(x))[:: -1 if attrs["reverse"] else 1]:
         product, hidden = h @ weights.T + bias, None
         if cell == "lstm":
@@ -139,7 +139,7 @@ def _(inputs, attrs):
         if len(rest) > 1:
             h, slopes[t] = h @ rest[1].T, [*slopes[t], hidden]
         out[t] = h
-    made = np.stack([np.concatenate(parts, axis=-1) for parts in slopes])
+    made = np.stack([np.concatenate(slopes[t], axis=-1) for t in range(len(x))])
     return [out, h, *([] if c is None else [c]), made]
 
 
@@ -206,13 +206,9 @@ def _(inputs, attrs):
         if projection is not None:
             others[0][t], whole = whole, whole @ projection
         if cell == "lstm":
-            of_c = of_c + whole * kept[0]
-            of_x[t] = np.concatenate([of_c * kept[1], of_c * kept[2], of_c * kept[3], whole * kept[4]], axis=-1)
-            of_c = of_c * kept[5]
+            of_x[t], of_c = _lstm_back(kept, whole, of_c)
         elif cell == "gru":
-            of_x[t] = np.concatenate([whole * part for part in kept[:3]], axis=-1)
-            others[0][t] = np.concatenate([whole * kept[0], whole * kept[1], whole * kept[2] * kept[3]], axis=-1)
-            direct = whole * kept[4]
+            of_x[t], others[0][t], direct = _gru_back(kept, whole)
         else:
             of_x[t] = whole * kept[0]
         of_h = (others[0] if cell == "gru" else of_x)[t] @ weights + direct
@@ -257,3 +253,84 @@ def gru_cell(types, attrs):
 @in_f32
 def _(inputs, attrs):
     return _gru(*inputs)
+
+
+@register_op("lstm_cell_training", operands=3, work=by_result(transcendental=5, simple=7))
+def lstm_cell_training(types, attrs):
+    """The operands of `lstm_cell` -> its results, and slopes T[N, 6H] as those of `rnn_training`."""
+    _cell_types(types, "lstm")
+    return [types[2], types[2], _slopes(types[2], "lstm")]
+
+
+@lstm_cell_training.reference
+@in_f32
+def _(inputs, attrs):
+    x, product, c = inputs
+    return [*_lstm(x, product, c), np.concatenate(_lstm_slopes(x + product, c), axis=-1)]
+
+
+@register_op("gru_cell_training", operands=3, work=by_result(transcendental=3, simple=7))
+def gru_cell_training(types, attrs):
+    """The operands of `gru_cell` -> its result, and slopes T[N, 5H] as those of `rnn_training`."""
+    _cell_types(types, "gru")
+    return [types[2], _slopes(types[2], "gru")]
+
+
+@gru_cell_training.reference
+@in_f32
+def _(inputs, attrs):
+    return [_gru(*inputs), np.concatenate(_gru_slopes(*inputs), axis=-1)]
+
+
+def _slopes(state, cell):
+    rows, units = state.shape
+    return state.with_shape((rows, SLOPES[cell] * units))
+
+
+def _back_types(types, cell):
+    require_domain(types, FLOAT)
+    common_element(types)
+    for position, type_ in enumerate(types[1:], 1):
+        require_rank(type_, 2, 2, position=position)
+        require_shape(type_, types[1].shape, position=position)
+    require_shape(types[0], _slopes(types[1], cell).shape, position=0)
+    rows, units = types[1].shape
+    return types[0].with_shape((rows, GATES[cell] * units))
+
+
+@register_op("lstm_cell_gradient", operands=3, work=by_result(simple=2))
+def lstm_cell_gradient(types, attrs):
+    """slopes T[N, 6H], gradients of h and c' T[N, H] -> that of the gates' sums T[N, 4H], and of c T[N, H]."""
+    return [_back_types(types, "lstm"), types[1]]
+
+
+@lstm_cell_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    slopes, of_h, of_c = inputs
+    return list(_lstm_back(np.split(slopes, SLOPES["lstm"], axis=-1), of_h, of_c))
+
+
+@register_op("gru_cell_gradient", operands=2, work=by_result(simple=2))
+def gru_cell_gradient(types, attrs):
+    """slopes T[N, 5H], gradient of h' T[N, H] -> those of both addends of the gates T[N, 3H], and of h past them."""
+    both = _back_types(types, "gru")
+    return [both, both, types[1]]
+
+
+@gru_cell_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    slopes, of_h = inputs
+    return list(_gru_back(np.split(slopes, SLOPES["gru"], axis=-1), of_h))
+
+
+def _lstm_back(slopes, of_h, of_c):
+    of_c = of_c + of_h * slopes[0]
+    return np.concatenate([*(of_c * slope for slope in slopes[1:4]), of_h * slopes[4]], axis=-1), of_c * slopes[5]
+
+
+def _gru_back(slopes, of_h):
+    of_r, of_z, of_n = (of_h * slope for slope in slopes[:3])
+    return (np.concatenate([of_r, of_z, of_n], axis=-1), np.concatenate([of_r, of_z, of_n * slopes[3]], axis=-1),
+            of_h * slopes[4])

@@ -74,3 +74,19 @@ def test_gradients_are_the_same_bits_on_any_number_of_threads() -> None:
     for others in found[1:]:
         for one, other in zip(found[0], others, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("cell", ["LSTMCell", "GRUCell", "RNNCell"])
+def test_unrolled_cells_train_with_states_whose_sizes_are_inferred(cell: str) -> None:
+    from mxnet.gluon import rnn
+
+    cells = rnn.HybridSequentialRNNCell()
+    for units in (7, 16):
+        cells.add(getattr(rnn, cell)(units))
+    ours, theirs = executors(cells.unroll(5, mx.sym.Variable("x"), layout="NTC", merge_outputs=True)[0], 3, x=(3, 5, 4))
+    for made in (ours, theirs):
+        step(made, 4)
+    assert ours.training.ran
+    close(ours.outputs[0], theirs.outputs[0])
+    for name, gradient in theirs.grad_dict.items():
+        close(ours.grad_dict[name], gradient, rtol=1e-3, atol=1e-5)

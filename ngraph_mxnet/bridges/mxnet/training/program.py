@@ -16,6 +16,10 @@ from ngraph_mxnet.bridges.mxnet.training.graph import import_training
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.passes.dead_code import DeadCode
+from ngraph_mxnet.passes.movement import movement
+from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.runtime.backend import canonical_name
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
@@ -85,6 +89,8 @@ class TrainingProgram:
             if not types[name].element.is_float:
                 raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
         training = import_training(symbol, types)
+        # An unrolled cell becomes one op, whose adjoint is one, too.
+        PassManager([movement(), recurrent_cells(), DeadCode()]).run(training.graph)
         results = training.graph.results[:training.outputs]
         floats = [number for number, value in enumerate(results) if value.type.element.is_float]
         early = training.outputs + (len(training.updated) if apart else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +20,35 @@ from ngraph_mxnet.targets.cpu.params.recurrent import CELL_GRADIENTS, CELLS, CHU
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, plain_view
 
 
-@lowers("lstm_cell", "gru_cell", check=check_f32)
+@lowers("lstm_cell", "gru_cell", "lstm_cell_training", "gru_cell_training", check=check_f32)
 def cell(ctx: Lowering, node: Node) -> None:
     """One step, its products done."""
     x, product, before = (_rows(ctx, value) for value in node.inputs)
-    out = _padded(ctx, node.outputs[0].type)
-    state = ctx.new_plain(node.outputs[1].type) if len(node.outputs) > 1 else None
-    _emit_gates(ctx, node.op.name.removesuffix("_cell"), x, product, before, out, state, None)
-    _set_padded(ctx, node.outputs[0], out)
-    if state is not None:
-        ctx.set_plain(node.outputs[1], state)
+    cell, _, kind = node.op.name.partition("_cell")
+    h, *others = node.outputs
+    out = _padded(ctx, h.type)
+    slopes = ctx.new_plain(others[-1].type) if kind else None
+    state = ctx.new_plain(h.type) if cell == "lstm" else None
+    _emit_gates(ctx, cell, x, product, before, out, state, slopes)
+    _set_padded(ctx, h, out)
+    for value, view in zip(others, filter(None, (state, slopes)), strict=True):
+        ctx.set_plain(value, view)
+
+
+@lowers("lstm_cell_gradient", "gru_cell_gradient", check=check_f32)
+def cell_gradient(ctx: Lowering, node: Node) -> None:
+    """One step back, without its product."""
+    slopes, of_h, *of_c = (_rows(ctx, value) for value in node.inputs)
+    nothing = _zeros(ctx, of_h.type)
+    of_x, *of_sums = (_padded(ctx, value.type) for value in node.outputs[:-1])
+    carry = ctx.new_plain(of_h.type)
+    before, sums = of_c[0] if of_c else nothing, of_sums[0] if of_sums else of_x
+    _emit_back(ctx, node.op.name.partition("_")[0], slopes, of_h, nothing, before, carry, of_x, sums)
+    for value, view in zip(node.outputs, (of_x, *of_sums, carry), strict=True):
+        if view is carry:
+            ctx.set_plain(value, view)
+        else:
+            _set_padded(ctx, value, view)
 
 
 @lowers("rnn", "rnn_training", check=check_f32)
@@ -183,7 +203,7 @@ def _emit_gates(ctx: Lowering, cell: str, x: PlainView, product: PlainView, befo
     views = (x, product, before, out, state or before)
     numbers = {"rows": rows, "units": units, "chunk": _chunk(units),
                **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views))}
-    operands = {"x": x, "p": product, "before": before, "h": out, "c": state}
+    operands: dict[str, Any] = {"x": x, "p": product, "before": before, "h": out, "c": state}
     if slopes is None:
         ctx.emit(f"{cell}_cell", CELLS[cell](**numbers), **operands)
     else:
