@@ -261,7 +261,7 @@ def test_what_is_not_tried() -> None:
 
 def test_refused_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
     net = nn.HybridSequential()
-    net.add(nn.Embedding(10, 4, sparse_grad=True), nn.Dense(2, in_units=8))
+    net.add(nn.Embedding(10, 4, sparse_grad=True), nn.Dense(2, in_units=8), nn.Dense(2, in_units=2))
     net.initialize()
     net.hybridize()
     with autograd.record():

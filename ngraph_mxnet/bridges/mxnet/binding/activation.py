@@ -41,7 +41,7 @@ def activate(mxnet: ModuleType) -> None:
         if environment.activated():
             return
         from ngraph_mxnet.bridges.mxnet import onnx_export
-        from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, symbol_patch, updates
+        from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, second_order, symbol_patch, updates
 
         for name in NEEDED_BY_BINDS:
             importlib.import_module(name)
@@ -57,6 +57,7 @@ def activate(mxnet: ModuleType) -> None:
         symbol_patch.install()
         gluon_patch.install()
         updates.install()
+        second_order.install()
         onnx_export.install()
     config.warn_of_misspelt()
 

@@ -20,6 +20,7 @@ from ngraph_mxnet.bridges.mxnet.binding import gluon_parts
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 
@@ -30,6 +31,9 @@ MOST_STEPS = 8
 """Of one kind of call: so many may wait for their backward; those beyond are MXNet's."""
 MOST_KINDS = 16
 """Of calls of one block: signatures and sets of parameters' arrays. Beyond, the oldest is forgotten."""
+
+_INLINED = 2
+"""Operators of a graph that MXNet's cached op runs as if it weren't hybridized, by default."""
 
 
 class Calls:
@@ -99,6 +103,7 @@ class GluonTraining:
         self._names = block._cached_graph[1].list_inputs()
         self._nothing = Refusal(_title(block), "it has no parameters to train", quiet=True)
         """Of a loss, for one: less work than what a node on the tape costs."""
+        self._left = _why_left(block)
         self._has_parameters = any(not is_input for is_input, _ in block._cached_op_args)
         self.count = 0
         """Calls that were compiled."""
@@ -108,6 +113,8 @@ class GluonTraining:
         """What the block returns; a Refusal: why the call is MXNet's."""
         if not self._has_parameters:
             return self._nothing
+        if self._left is not None and (reason := self._left[autograd.is_training()]) is not None:
+            return reason
         if not all(type(arg) is NDArray and arg.context.device_type == "cpu" for arg in args):
             return Refusal(_title(block), "an input is no dense array in the CPU's memory", quiet=True)
         inputs: dict[str, NDArray] = {}
@@ -171,9 +178,26 @@ def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, 
         return PartedBlock(block, inputs, parameters, trained, {}, brief(error))
 
 
+def _why_left(block: HybridBlock) -> dict[bool, Refusal | None] | None:
+    """Why calls in predict mode, and those in training mode, are MXNet's; None: neither are."""
+    from ngraph_mxnet.bridges.mxnet.training.rules import why_modal
+
+    nodes = parse_symbol(partitioner.json_of(block._cached_graph[1])).operators()
+    flags = dict(block._flags)
+    if not flags.get("static_alloc") and len(nodes) <= flags.get("inline_limit", _INLINED):
+        reason = Refusal(_title(block), "MXNet runs so few operators one by one, and can differentiate them twice",
+                         quiet=True)
+        return {False: reason, True: reason}
+    modal = next((why for node in nodes if (why := why_modal(node)) is not None), None)
+    if modal is None:
+        return None
+    return {False: Refusal(_title(block), f"in predict mode {modal}, and its gradient follows the mode of `backward`",
+                           quiet=True), True: None}
+
+
 def wanted() -> bool:
     """Whether a call under way now is to be tried."""
-    return bool(autograd.is_recording() and autograd.is_training() and config.get("NGRAPH_TRAINING"))
+    return bool(autograd.is_recording() and config.get("NGRAPH_TRAINING"))
 
 
 def _on_tape(array: NDArray) -> bool:

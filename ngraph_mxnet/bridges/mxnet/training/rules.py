@@ -47,6 +47,16 @@ def updates_statistics(node: SymbolNode, attrs: Attrs) -> bool:
     return canonical(node.op) in _STATISTICS and not attrs.bool("use_global_stats", False)
 
 
+def why_modal(node: SymbolNode) -> str | None:
+    """Why the operator does something else in training than at inference; None where it does the same."""
+    attrs, op = Attrs(node.attrs, node.origin), canonical(node.op)
+    if (op == "Dropout" and attrs.float("p", 0.5) > 0) or (op == "RNN" and attrs.float("p", 0.0) > 0):
+        return f"{node.origin} drops elements in training only"
+    if updates_statistics(node, attrs):
+        return f"{node.origin} takes the batch's statistics in training only"
+    return None
+
+
 def _in_training(*names: str, ignored: Sequence[str] = ()) -> Callable[[Lowering], Lowering]:
     """Decorator: the lowering for training of operators that have a rule for inference."""
 

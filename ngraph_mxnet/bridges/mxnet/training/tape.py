@@ -28,6 +28,11 @@ _held: dict[int, tuple[object, ...]] = {}
 """What MXNet's nodes call, by their number."""
 
 
+def waiting() -> bool:
+    """Whether MXNet has any of our nodes, to be gone back through."""
+    return bool(_held)
+
+
 def record(inputs: Sequence[NDArray], outputs: Sequence[NDArray], backward: Backward,
            forget: Callable[[], None]) -> None:
     """The outputs come from the inputs, for MXNet's autograd, which is recording.
