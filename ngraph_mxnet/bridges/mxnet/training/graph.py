@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mxnet.symbol import load_json
 
 from ngraph_mxnet.bridges.mxnet.importer import lower_values, own_results
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import json_with_shapes, leaves_shapes_open
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
 from ngraph_mxnet.bridges.mxnet.training.rules import find_training_rule, updates_statistics
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
-from ngraph_mxnet.ir.types import f32
 
 _MOMENTUM = 0.9
 
@@ -42,7 +42,9 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
         UnsupportedError: a node can't be lowered for training; the text names it and the reason.
     """
     if isinstance(symbol, str):
-        symbol = _with_shapes(parse_symbol(symbol), symbol, types)
+        if leaves_shapes_open(symbol):
+            symbol = json_with_shapes(load_json(symbol), {name: type_.shape for name, type_ in types.items()})
+        symbol = parse_symbol(symbol)
     b, halves = Builder(name=name), Halves()
     if STATE in types:
         raise UnsupportedError(f"a variable is called {STATE}, as what random numbers follow from")
@@ -55,24 +57,6 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
     graph = b.results(*own_results(b, [*(values[head] for head in symbol.heads), *updates.values()]))
     graph.remove_dead()
     return TrainingGraph(graph, len(symbol.heads), tuple(updates))
-
-
-def _with_shapes(graph: SymbolGraph, text: str, types: Mapping[str, TensorType]) -> SymbolGraph:
-    """Operators that make tensors of nothing have the sizes that MXNet infers, where 0 stands for these: `begin_state`
-    of cells has such."""
-    unknown = {node.index for node in graph.operators()
-               if not node.inputs and 0 in Attrs(node.attrs, node.origin).ints("shape", ())}
-    if not unknown:
-        return graph
-    internals = load_json(text).get_internals()
-    shapes = internals.infer_shape_partial(**{name: type_.shape for name, type_ in types.items() if type_.shape})[1]
-    found = dict(zip(internals.list_outputs(), shapes, strict=True))
-
-    def typed(node: SymbolNode) -> SymbolNode:
-        shape = found.get(f"{node.name}_output") if node.index in unknown else None
-        return replace(node, types=(TensorType(f32, tuple(shape)),)) if shape else node
-
-    return replace(graph, nodes=tuple(map(typed, graph.nodes)))
 
 
 def _updates(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value]) -> dict[str, Value]:
