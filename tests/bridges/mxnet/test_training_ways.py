@@ -44,8 +44,9 @@ def data(seed: int = 0, batch: int = 4) -> mx.nd.NDArray:
 
 def compiled(net: Any) -> int:
     """Compiled calls of the block and those in it."""
-    training = net.__dict__.get(TRAINING)
-    return (training.count if training is not None else 0) + sum(map(compiled, net._children.values()))
+    found: list[Any] = []
+    net.apply(found.append)
+    return sum(block.__dict__[TRAINING].count for block in found if TRAINING in block.__dict__)
 
 
 def numbers(net: Any) -> list[np.ndarray]:
