@@ -192,7 +192,7 @@ _VARIABLES = (
     ),
     _switch(
         "NGRAPH_TRAINING",
-        "1: executors and hybridized blocks that are ours as a whole train compiled, too, where all of it is supported "
+        "1: executors and hybridized blocks train compiled, too, as a whole or in parts around what is not supported "
         "(docs/training.md: small blocks are slower than in MXNet), and optimizers update all parameters by one "
         "compiled program; 0: MXNet trains.",
         default=False,

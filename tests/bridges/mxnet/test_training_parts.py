@@ -15,6 +15,7 @@ from ngraph_mxnet.bridges.mxnet.binding import environment, gluon_training
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
 from ngraph_mxnet.bridges.mxnet.training import parts
+from ngraph_mxnet.bridges.mxnet.training.steps import MOST_STEPS
 
 pytestmark = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 
@@ -150,3 +151,66 @@ def test_steps(monkeypatch: pytest.MonkeyPatch, between: Callable[..., Any], opt
     net = both(monkeypatch, between, steps, **options)
     assert training(net).count == 5
     assert "_Region, _Native, _Region" in ", ".join(kinds(net))
+
+
+def test_a_sparse_gradient_goes_through_mxnets_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script() -> tuple[Any, list[np.ndarray]]:
+        np.random.seed(3)
+        mx.random.seed(3)
+        net = nn.HybridSequential(prefix="net_")
+        with net.name_scope():
+            net.add(nn.Embedding(10, 4, sparse_grad=True), nn.Dense(5, activation="tanh", in_units=8),
+                    nn.Dense(2, in_units=5))
+        net.initialize(mx.init.Xavier())
+        net.hybridize()
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        for _ in range(2):
+            with autograd.record():
+                loss = (net(mx.nd.array([[1, 2], [3, 4], [1, 7]])) ** 2).sum()
+            loss.backward()
+            assert net[0].weight.grad().stype == "row_sparse"
+            trainer.step(1)
+        return net, [parameter.data().asnumpy() for parameter in net.collect_params().values()]
+
+    monkeypatch.setenv("NGRAPH_TRAINING", "0")
+    _, wanted = script()
+    monkeypatch.setenv("NGRAPH_TRAINING", "1")
+    net, found = script()
+    assert kinds(net) == ["_Native", "_Region"]
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_more_calls_than_steps_and_adding_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those beyond run in MXNet, part by part."""
+    def script(net: Net) -> float:
+        for parameter in net.collect_params().values():
+            if parameter.grad_req != "null":
+                parameter.grad_req = "add"
+        with autograd.record():
+            loss = sum((net(data(seed)) ** 2).sum() for seed in range(MOST_STEPS + 2))
+        loss.backward()
+        mx.nd.waitall()
+        for name in ("running_mean", "running_var"):  # MXNet moves them in the order of the backward passes
+            getattr(net.norm, name).set_data(mx.nd.zeros((8,)))
+        return float(loss.asscalar())
+
+    net = both(monkeypatch, custom, script)
+    assert training(net).count == MOST_STEPS + 2
+
+
+def test_what_is_not_cut(caplog: pytest.LogCaptureFixture) -> None:
+    """Gradients of a loss layer go back whichever output they are asked of."""
+    class Two(Net):
+        def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803 - MXNet's name
+            h = F.linalg.trsm(F.eye(16), self.norm(self.first(x)))
+            return F.MakeLoss(F.sum(h)), self.last(h)
+
+    net = Two(custom)
+    net.initialize()
+    net.hybridize()
+    with autograd.record():
+        _, y = net(data())
+    y.backward()
+    assert training(net).count == 0
+    assert "gradients go back from" in caplog.text and "whichever output is asked for" in caplog.text
