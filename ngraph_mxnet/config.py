@@ -98,6 +98,13 @@ def _natural(text: str) -> int:
     return value
 
 
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError(text)
+    return value
+
+
 def _team(text: str) -> int:
     """OpenMP's list of nested team sizes, such as `4,2`: the outermost counts."""
     sizes = [_positive(part) for part in text.split(",")]
@@ -197,6 +204,15 @@ _VARIABLES = (
         "compiled program; 0: MXNet trains.",
         default=False,
         compiles=False,
+    ),
+    Variable(
+        "NGRAPH_REMATERIALIZE",
+        "number",
+        0.0,
+        "from 0 to 1",
+        "How much of what a compiled training step saves from forward to backward is computed again instead: at 0 what "
+        "takes no time, at 1 all but checkpoints, which takes another forward. Above 0 results may round otherwise.",
+        _share,
     ),
     _switch(
         "NGRAPH_DIRECT",

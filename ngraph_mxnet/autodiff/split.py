@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ngraph_mxnet.autodiff.rematerialize import Halves, saved_values
 from ngraph_mxnet.autodiff.reverse import Joint
-from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.builder import Builder, make_node
 from ngraph_mxnet.ir.extract import extract
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.ir.types import TensorType, f32
 
 
 @dataclass(frozen=True)
@@ -34,50 +36,121 @@ class Split:
         return sum(p.type.bytes for p in self.backward.parameters if p.name in self.saved)
 
 
-def split(joint: Joint, early: int, *, blocks: int = 1) -> Split:
-    """The forward graph has the first `early` results. What both halves need is saved, but for constants and
-    parameters; numbers of rank 0 as [1], which every framework's arrays can be.
+def split(joint: Joint, early: int, *, blocks: int = 1, share: float | None = 0.0,
+          charged: Collection[str] = ()) -> Split:
+    """The forward graph has the first `early` results. Of what both halves need, `saved_values` are saved, and the
+    backward graph computes the others again, each right before its first reader; numbers of rank 0 are saved as [1],
+    which every framework's arrays can be.
 
     Args:
         blocks: images [N, C, *S] are saved as [N, C / blocks, *S, blocks] where blocks divide C: the layout of a
             target that computes in such blocks of channels, which then moves nothing.
+        share: see `saved_values`.
+        charged: names of parameters that the caller must save where the backward graph reads them.
     """
     whole = joint.graph.clone()
     # What goes back instead of a derivative is made where it is read: going forth these are their first operands.
     whole.replace({node.output: node.inputs[0] for node in whole.nodes if node.op.name == "own_gradient"})
     whole.remove_dead()
+    affine = _take_apart(whole, blocks)
     first = _needed(whole.results[:early])
-    made = [value for node in whole.nodes if node in first and node.op.kind != "constant" for value in node.outputs]
-    later = extract(whole, whole.results[early:], [*made, *whole.parameters], name=f"{whole.name}.backward",
+    halves = Halves(whole, first, whole.results[early:], affine, [p for p in whole.parameters if p.name in charged])
+    stops = [*saved_values(halves, share), *whole.parameters]
+    backward = Graph(whole.name)
+    backward.parameters, backward.results = whole.parameters, whole.results
+    backward.nodes = _just_in_time(halves, set(stops))
+    later = extract(backward, halves.results, stops, name=f"{whole.name}.backward",
                     label=lambda value, number: f"saved.{number}")
     pairs = list(zip(later.inputs, later.graph.parameters, strict=True))
     saved = [(value, parameter) for value, parameter in pairs if value.node is not None]
     sooner = extract(whole, [*whole.results[:early], *(value for value, _ in saved)], whole.parameters,
                      name=f"{whole.name}.forward", label=lambda value, number: "")
     images = _images(whole.nodes) if blocks > 1 else set()
+    ways: dict[Value, Way] = {}
     for place, (value, parameter) in enumerate(saved, early):
-        for wide, there, back in _ways(value.type.shape, blocks if value in images else 1):
-            sooner.graph.nodes += (nodes := _chain(sooner.graph.results[place], there))
+        way = _way(value.type.shape, blocks if value in images else 1)
+        if way is not None:
+            ways[parameter] = way
+            sooner.graph.nodes += (nodes := _chain(sooner.graph.results[place], way.there))
             sooner.graph.results[place] = nodes[-1].output
-            _read_as(later.graph, parameter, wide, back)
+    _read_as(later.graph, ways)
     return Split(sooner.graph, later.graph, tuple(parameter.name for _, parameter in saved))
 
 
+def _take_apart(graph: Graph, blocks: int) -> set[Node]:
+    """A batch norm of images is its statistics, factors for each channel, and a `scale_shift`, as targets compute it.
+    The last two, which are returned, are cheap to compute again of saved statistics. With fewer channels than `blocks`
+    a target's layout, and so its kernel, may differ from half to half."""
+    found: dict[Value, Value] = {}
+    affine: set[Node] = set()
+    builder = Builder(graph)
+    nodes, graph.nodes = graph.nodes, []
+    for node in nodes:
+        x = node.inputs[0] if node.inputs else None
+        if x is None or node.op.name != "batch_norm_training" or x.type.element is not f32 or x.shape[1] < blocks \
+                or not 3 <= x.type.rank <= 5 or not x.type.size:
+            graph.nodes.append(node)
+            continue
+        builder.origin = node.origin
+        mean, variance = builder.node("batch_norm_statistics", [x], {}).outputs
+        factors = builder.node("batch_norm_factors", [*node.inputs[1:], mean, variance],
+                               {"epsilon": node.attrs["epsilon"]})
+        y = builder.scale_shift(x, *factors.outputs)
+        affine |= {factors, y.node}
+        found |= dict(zip(node.outputs, (y, mean, variance), strict=True))
+    graph.replace(found)
+    return affine
+
+
+def _just_in_time(halves: Halves, stops: Collection[Value]) -> list[Node]:
+    """What the backward half computes, in order; what it computes again of the first half right before it is read."""
+    place = {node: number for number, node in enumerate(halves.graph.nodes)}
+    order: dict[Node, None] = {}
+
+    def compute(values: Iterable[Value]) -> None:
+        again: set[Node] = set()
+        stack = list(values)
+        while stack:
+            value = stack.pop()
+            node = value.node
+            if node is None or node not in halves.first or value in stops:
+                continue
+            if node not in again and node not in order:
+                again.add(node)
+                stack += node.inputs
+        order.update(dict.fromkeys(sorted(again, key=place.__getitem__)))
+
+    for node in halves.graph.nodes:
+        if node not in halves.first:
+            compute(node.inputs)
+            order[node] = None
+    compute(halves.results)
+    return list(order)
+
+
 Ops = list[tuple[str, dict[str, Any]]]
-Way = tuple[tuple[int, ...], Ops, Ops]
 
 
-def _ways(shape: tuple[int, ...], blocks: int) -> list[Way]:
-    """Nothing, or how a value of this shape is saved otherwise: the shape, the ops that lead there and those back."""
+@dataclass(frozen=True)
+class Way:
+    """How a value is saved otherwise: its shape then, the ops that lead there and those back."""
+
+    shape: tuple[int, ...]
+    there: Ops
+    back: Ops
+
+
+def _way(shape: tuple[int, ...], blocks: int) -> Way | None:
+    """Of a value of this shape; None: as it is."""
     if not shape:
-        return [((1,), [("reshape", {"shape": (1,)})], [("reshape", {"shape": ()})])]
+        return Way((1,), [("reshape", {"shape": (1,)})], [("reshape", {"shape": ()})])
     if blocks == 1 or not 3 <= len(shape) <= 4 or shape[1] % blocks:
-        return []
+        return None
     cut, axes = (shape[0], shape[1] // blocks, blocks, *shape[2:]), range(3, len(shape) + 1)
     order, back = (0, 1, *axes, 2), (0, 1, len(shape), *(axis - 1 for axis in axes))
-    return [(tuple(cut[axis] for axis in order),
-             [("reshape", {"shape": cut}), ("transpose", {"order": order})],
-             [("transpose", {"order": back}), ("reshape", {"shape": shape})])]
+    return Way(tuple(cut[axis] for axis in order),
+               [("reshape", {"shape": cut}), ("transpose", {"order": order})],
+               [("transpose", {"order": back}), ("reshape", {"shape": shape})])
 
 
 def _images(nodes: list[Node]) -> set[Value]:
@@ -85,7 +158,8 @@ def _images(nodes: list[Node]) -> set[Value]:
     found: set[Value] = set()
     for node in nodes:
         made = node.op.kind in ("convolution", "pool") or node.op.name == "batch_norm_training"
-        keeps = node.op.elementwise or node.op.name == "concat"
+        keeps = node.op.elementwise or node.op.name == "concat" or (
+            bool(node.inputs) and node.inputs[0].type == node.outputs[0].type)
         if made or (keeps and found & set(node.inputs)):
             found.update(node.outputs)
     return found
@@ -110,10 +184,16 @@ def _chain(value: Value, ops: Ops) -> list[Node]:
     return nodes
 
 
-def _read_as(graph: Graph, parameter: Value, shape: tuple[int, ...], ops: Ops) -> None:
-    """The parameter comes in this shape, and these ops lead back to its own."""
-    wide = Value(TensorType(parameter.type.element, shape), name=parameter.name, role=parameter.role)
-    nodes = _chain(wide, ops)
-    graph.replace({parameter: nodes[-1].output})
-    graph.parameters[graph.parameters.index(parameter)] = wide
-    graph.nodes[:0] = nodes
+def _read_as(graph: Graph, ways: Mapping[Value, Way]) -> None:
+    """These parameters come otherwise; the ops that lead back stand first."""
+    back: list[Node] = []
+    found: dict[Value, Value] = {}
+    for number, parameter in enumerate(graph.parameters):
+        way = ways.get(parameter)
+        if way is not None:
+            wide = Value(TensorType(parameter.type.element, way.shape), name=parameter.name, role=parameter.role)
+            back += (nodes := _chain(wide, way.back))
+            found[parameter] = nodes[-1].output
+            graph.parameters[number] = wide
+    graph.replace(found)
+    graph.nodes[:0] = back

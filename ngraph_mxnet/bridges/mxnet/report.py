@@ -14,6 +14,7 @@ from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, updates
 from ngraph_mxnet.bridges.mxnet.judging import partition_log
 from ngraph_mxnet.bridges.mxnet.options import chosen_backend
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
+from ngraph_mxnet.bridges.mxnet.training.planned import PlannedStep, planned_steps
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.placement.verdicts.render import left_table, operators_text
 
@@ -48,7 +49,7 @@ class Report:
 
     `calls`: of all regions, also those that the compile cache has dropped since. `left`: (operator, reason) and the
     number of nodes in the last graphs that were partitioned. `problem`: why nothing is compiled at all. `updates`: how
-    many steps of optimizers were compiled ones.
+    many steps of optimizers were compiled ones. `steps`: the memory of compiled training steps.
     """
 
     calls: int
@@ -57,6 +58,7 @@ class Report:
     fallbacks: tuple[Fallback, ...]
     problem: str | None = None
     updates: int = 0
+    steps: tuple[PlannedStep, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         left = [{"op": op, "reason": reason, "nodes": count} for (op, reason), count in self.left.items()]
@@ -71,6 +73,8 @@ class Report:
             parts.append(Text(f"Nothing is compiled: {self.problem}", style="yellow"))
         if self.regions:
             parts.append(_region_table(self.regions))
+        if self.steps:
+            parts.append(_step_table(self.steps))
         if self.left:
             parts.append(left_table(self.left))
         if self.fallbacks:
@@ -100,9 +104,10 @@ def report() -> Report:
         from ngraph_mxnet import _core
     except ImportError as error:
         return Report(0, (), dict(left.most_common()), found, problem or f"the library does not load: {error}",
-                      updates.ran())
+                      updates.ran(), planned_steps())
     regions = tuple(_region(*entry) for entry in _core.compiled_regions())
-    return Report(_core.op_calls(), regions, dict(left.most_common()), found, problem, updates.ran())
+    return Report(_core.op_calls(), regions, dict(left.most_common()), found, problem, updates.ran(),
+                  planned_steps())
 
 
 def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: dict[str, str],
@@ -123,6 +128,17 @@ def _region_table(regions: tuple[CompiledRegion, ...]) -> Table:
     for region in regions:
         table.add_row(Text(region.name), region.backend, operators_text(region.ops), Text(region.first_input),
                       str(region.inputs), str(region.calls))
+    return table
+
+
+def _step_table(steps: tuple[PlannedStep, ...]) -> Table:
+    table = Table(title="Memory of training steps, MiB", title_justify="left")
+    table.add_column("output")
+    for name in ("forward", "backward", "saved", "times", "in all"):
+        table.add_column(name, justify="right")
+    for step in steps:
+        sizes = [f"{size / 2**20:.1f}" for size in (step.forward, step.backward, step.saved, step.total)]
+        table.add_row(Text(step.name), *sizes[:3], str(step.times), sizes[3])
     return table
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet import compile
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.targets.cpu.planning.schedule import assign_branches, assign_earliest
+from ngraph_mxnet.targets.cpu.planning.schedule import assign_branches, assign_earliest, wait_for_readers
 from ngraph_mxnet.targets.cpu.program.instruction import Instruction
 
 
@@ -34,6 +34,32 @@ def test_levels_respect_waits_and_the_number_of_branches(instructions, branches)
         assert len({i.node for i in instructions if i.level == level}) <= branches
     if branches == 1:
         assert [i.node for i in sorted(instructions, key=lambda i: i.level)] == [i.node for i in instructions]
+
+
+@given(programs())
+def test_only_what_waits_for_nobody_else_moves_and_no_further_than_its_readers(instructions):
+    assign_earliest(instructions)
+    earliest = {instruction: instruction.level for instruction in instructions}
+    wait_for_readers(instructions)
+    for instruction in instructions:
+        readers = [other for other in instructions if instruction in other.waits]
+        assert all(instruction.level < reader.level for reader in readers)
+        if instruction.level != earliest[instruction]:
+            assert instruction.level > earliest[instruction]
+            assert instruction.level == min(reader.level for reader in readers) - 1
+            assert all(writer.level > earliest[writer] for writer in instruction.waits)
+
+
+def test_what_is_read_late_is_made_late():
+    load, first = (Instruction("kernel", [], [], [], 1, []) for _ in range(2))
+    second = Instruction("kernel", [], [], [], 1, [first])
+    double = Instruction("kernel", [], [], [], 1, [load])
+    third = Instruction("kernel", [], [], [], 1, [second])
+    last = Instruction("kernel", [], [], [], 1, [double, third])
+    instructions = [load, first, double, second, third, last]
+    assign_earliest(instructions)
+    wait_for_readers(instructions)
+    assert [i.level for i in instructions] == [1, 0, 2, 1, 2, 3]
 
 
 @given(programs())

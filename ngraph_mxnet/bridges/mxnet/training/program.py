@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import mxnet as mx
 from mxnet.ndarray import NDArray
 
+from ngraph_mxnet import config
 from ngraph_mxnet.autodiff import differentiate, split
 from ngraph_mxnet.autodiff.reverse import HEAD
 from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, parse_symbol
 from ngraph_mxnet.bridges.mxnet.training.graph import import_training
+from ngraph_mxnet.bridges.mxnet.training.planned import Planned
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.roles import Role
@@ -33,6 +36,7 @@ class Half:
 
     Attributes:
         inputs: names, in the graph's order.
+        arena_bytes: what a run works in.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -41,7 +45,7 @@ class Half:
         graph.results = own_results(Builder(graph), graph.results)
         self.inputs = [parameter.name for parameter in graph.parameters]
         executable: Any = compile_graph(graph, _BACKEND)
-        self._native = executable.native
+        self._native, self.arena_bytes = executable.native, int(executable.memory.planned)
 
     def bound(self, arrays: Mapping[str, NDArray], outputs: Sequence[NDArray]) -> Any:
         """What runs it on these arrays as an operator of MXNet's engine: a `_core.BoundGraph`.
@@ -71,6 +75,7 @@ class TrainingProgram:
         repeated: what it reads that is an output, by name: the output's number. With `apart` there is none: outputs are
             the caller's to write.
         gone_back: origins of the nodes that a gradient comes through.
+        planned: for `report`; who makes arrays of what is saved counts them there.
 
     Args:
         symbol: parsed, or its JSON.
@@ -88,6 +93,8 @@ class TrainingProgram:
         for name in wanted:
             if not types[name].element.is_float:
                 raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
+        if isinstance(symbol, str):
+            symbol = parse_symbol(symbol)
         training = import_training(symbol, types)
         # An unrolled cell becomes one op, whose adjoint is one, too.
         PassManager([movement(), recurrent_cells(), DeadCode()]).run(training.graph)
@@ -96,7 +103,7 @@ class TrainingProgram:
         early = training.outputs + (len(training.updated) if apart else 0)
         joint = differentiate(training.graph, list(wanted), floats)
         self.gone_back = joint.passed
-        halves = split(joint, early, blocks=_BLOCKS)
+        halves = split(joint, early, blocks=_BLOCKS, share=config.get("NGRAPH_REMATERIALIZE"), charged=apart)
         read = {parameter.name: parameter for parameter in halves.backward.parameters}
         kept = [name for name in apart if name in read]
         self.repeated = {} if apart else _repeated(halves, training.outputs)
@@ -108,6 +115,19 @@ class TrainingProgram:
         self.updated = training.updated
         halves.forward.results += [_parameter(halves.forward, read[name]) for name in kept]
         self.forward, self.backward = Half(halves.forward), Half(halves.backward)
+        self.planned = Planned(symbol.nodes[symbol.heads[0].node].name, self.forward.arena_bytes,
+                               self.backward.arena_bytes, self.saved_bytes)
+
+    def new_saved(self) -> dict[str, NDArray]:
+        """Arrays for what one step saves, by name."""
+        self.planned.times += 1
+        return {name: new(type_) for name, type_ in self.saved.items()}
+
+
+def new(type_: TensorType) -> NDArray:
+    """An array of this type; [1] for a number of rank 0, which MXNet has no arrays of."""
+    array: NDArray = mx.nd.empty(type_.shape or (1,), dtype=type_.element.numpy)
+    return array
 
 
 def _repeated(halves: Split, outputs: int) -> dict[str, int]:

@@ -8,8 +8,8 @@ import mxnet as mx
 from mxnet import autograd
 from mxnet.ndarray import NDArray
 
-from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
-from ngraph_mxnet.bridges.mxnet.training.step import Arrays, RandomState, new
+from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram, new
+from ngraph_mxnet.bridges.mxnet.training.step import Arrays, RandomState
 from ngraph_mxnet.bridges.mxnet.training.tape import ADD, NOTHING
 from ngraph_mxnet.errors import UnsupportedError
 
@@ -24,7 +24,7 @@ class RecordedStep:
 
     def __init__(self, program: TrainingProgram, parameters: Arrays) -> None:
         self._program, self._parameters = program, parameters
-        self._saved = {name: new(type_) for name, type_ in program.saved.items()}
+        self._saved = program.new_saved()
         self._states = [(new_like(parameters[name]), parameters[name]) for name in program.updated]
         self._random = RandomState(program, mx.cpu())
 

@@ -12,7 +12,7 @@ from mxnet.context import Context
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
-from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram, new
 from ngraph_mxnet.bridges.mxnet.training.seeds import seeds
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType, element_type
@@ -39,7 +39,7 @@ class TrainingStep:
 
     Attributes:
         outputs: the symbol's, written by each forward.
-        saved_bytes: what is kept from forward to backward.
+        planned: its memory.
 
     Args:
         text: the symbol's JSON.
@@ -57,11 +57,11 @@ class TrainingStep:
             if array.dtype != arrays[name].dtype:
                 raise UnsupportedError(f"the gradient of {name} is {array.dtype}, of an array of {types[name]}")
         program = TrainingProgram(text, types, list(gradients))
-        self.saved_bytes = program.saved_bytes
+        self.planned = program.planned
         self.outputs = [new(type_) for type_ in program.outputs]
         self._heads = {number: new(program.outputs[number]) for number in program.heads}
         self._random = RandomState(program, next(iter(arrays.values())).context)
-        saved = {name: new(type_) for name, type_ in program.saved.items()}
+        saved = program.new_saved()
         repeated = {name: self.outputs[number] for name, number in program.repeated.items()}
         heads = {name: self._heads[number] for number, name in program.heads.items()}
         # MXNet writes moving statistics in the backward pass, too.
@@ -106,12 +106,6 @@ class TrainingStep:
 def types_of(arrays: Arrays) -> dict[str, TensorType]:
     """By name."""
     return {name: TensorType(element_type(np.dtype(array.dtype)), array.shape) for name, array in arrays.items()}
-
-
-def new(type_: TensorType) -> NDArray:
-    """An array of this type; [1] for a number of rank 0, which MXNet has no arrays of."""
-    array: NDArray = mx.nd.empty(type_.shape or (1,), dtype=type_.element.numpy)
-    return array
 
 
 def _set(target: NDArray, numbers: np.ndarray) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from ngraph_mxnet.package import content_key
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.planning.memory import Lifetime, align, peak, plan
-from ngraph_mxnet.targets.cpu.planning.schedule import assign_branches, assign_earliest
+from ngraph_mxnet.targets.cpu.planning.schedule import assign_branches, assign_earliest, wait_for_readers
 from ngraph_mxnet.targets.cpu.planning.view import View
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
@@ -119,6 +119,7 @@ class ProgramBuilder:
             assign_branches(self.instructions, self.branches)
         else:
             assign_earliest(self.instructions)
+            wait_for_readers(self.instructions)
         levels: list[list[Instruction]] = [[] for _ in range(1 + max((i.level for i in self.instructions), default=-1))]
         for instruction in self.instructions:
             levels[instruction.level].append(instruction)

@@ -1,0 +1,221 @@
+"""What is saved from the forward half for the backward one, and what is computed again instead.
+
+A minimum cut decides: bytes that are saved against the bytes that computing again would move. Of these a share may be
+dropped, what is cheapest to compute again first; of the share 1 only checkpoints stay: Chen, Xu, Zhang and
+Guestrin, Training Deep Nets with Sublinear Memory Cost, 2016.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import inf
+
+from ngraph_mxnet.autodiff.flow import Network
+from ngraph_mxnet.ir.facts import Rates
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+
+_PRICE = 0.4
+"""Bytes saved that one byte moved to compute again is worth. A value is saved by a write and maybe a copy, and is read
+later; to compute it again of what is there takes a read and a write: about the same time, for no memory."""
+_MOVED_BY = {"simple": 0.1, "move": 0.1, "divide": 0.5, "gather": 1.0, "transcendental": 2.0, "sort": 8.0,
+             "unknown": inf}
+"""Bytes that memory moves in the time of an operation of a class."""
+_SOURCE, _SINK = "source", "sink"
+_CHEAP = ("comparison", "logical", "choice", "copy", "movement", "constant")
+_SMALL = 1 / 4096
+"""Share of all that is saved below which a value is left alone: statistics, masks of small layers."""
+_SEGMENTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of segments between checkpoints that are tried."""
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A joint graph that is to be cut.
+
+    Attributes:
+        first: the nodes that the forward half needs.
+        results: those that the backward half computes.
+        affine: nodes that compute one affine function for each channel, which no pass folds into others.
+        charged: parameters that must be saved where the backward half reads them.
+    """
+
+    graph: Graph
+    first: Collection[Node]
+    results: Sequence[Value]
+    affine: Collection[Node] = ()
+    charged: Collection[Value] = ()
+
+    def needed(self) -> list[Value]:
+        """What the backward half reads of the forward one's values and of parameters, in order of the graph."""
+        read = dict.fromkeys(value for node in self.graph.nodes if node not in self.first for value in node.inputs)
+        read |= dict.fromkeys(self.results)
+        values = [value for node in self.graph.nodes if node in self.first for value in node.outputs]
+        return [value for value in (*self.graph.parameters, *values) if value in read]
+
+
+def saved_values(halves: Halves, share: float | None = 0.0) -> list[Value]:
+    """The values of nodes to save, in order of the graph; constants are none of them. What is saved with a share
+    is saved with each lower one.
+
+    Args:
+        share: of the bytes that the cut would save, how much to drop, from 0, which costs no time, to 1. None: all that
+            the backward half reads is saved, without a cut.
+    """
+    chosen = set(halves.needed()) if share is None else _cut(halves)
+    saved = [value for node in halves.graph.nodes if node.op.kind != "constant" for value in node.outputs
+             if value in chosen]
+    if not share or not saved:
+        return saved
+    droppable = _droppable(halves, saved)
+    wanted, dropped = share * sum(value.type.bytes for value in droppable), set()
+    for value in droppable:
+        if wanted <= 0:
+            break
+        dropped.add(value)
+        wanted -= value.type.bytes
+    return [value for value in saved if value not in dropped]
+
+
+def _cost(node: Node) -> float:
+    """Bytes moved, or what could be in that time, to compute the node again."""
+    if node.op.kind == "constant":
+        return 0.0
+    moved = sum(value.type.bytes for value in (*dict.fromkeys(node.inputs), *node.outputs))
+    return moved + sum(_MOVED_BY[name] * count for name, count in _rates(node).items())
+
+
+def _rates(node: Node) -> Rates:
+    """What it computes, by class."""
+    if node.op.work is None:
+        return {"unknown": 1.0}
+    return node.op.work([v.type.shape for v in node.inputs], [v.type.shape for v in node.outputs], node.attrs)
+
+
+def _cut(halves: Halves) -> set[Value]:
+    """What a minimum cut saves. On the sink's side of it are the values that the backward half has and the nodes that
+    it computes again."""
+    network, needed = Network(), halves.needed()
+    readers = halves.graph.readers()
+    stack, met = list(needed), set(needed)
+    nodes: set[Node] = set()
+    for value in needed:
+        network.add(value, _SINK, inf)
+    while stack:
+        value = stack.pop()
+        node, size = value.node, value.type.bytes
+        if node is None:
+            if value in halves.charged and value not in needed:
+                network.add(_SOURCE, value, size)
+            continue
+        price = 1 if _rides(node, readers) else round(_PRICE * _cost(node)) if _cheap(node, halves) else inf
+        if price and price >= sum(output.type.bytes for output in node.outputs):
+            network.add(_SOURCE, value, size)  # to save all outputs costs no more
+            continue
+        network.add(node, value, size)
+        if node not in nodes:
+            nodes.add(node)
+            network.add(_SOURCE, node, price)
+            for operand in node.inputs:
+                network.add(operand, node, inf)
+                if operand not in met:
+                    met.add(operand)
+                    stack.append(operand)
+    near = network.near_side(_SOURCE, _SINK)
+    return {value for value in met - near if value.node and (value.node in near or value.node not in nodes)}
+
+
+def _cheap(node: Node, halves: Halves) -> bool:
+    """Whether it moves or compares elements, or is one simple function of each. Other arithmetic passes fold into what
+    is around it, so that it would round otherwise in the backward half; and what sums over many elements is saved."""
+    if node.op.kind in _CHEAP or node in halves.affine:
+        return True
+    return node.op.kind == "arithmetic" and len(node.inputs) == 1 and set(_rates(node)) <= {"simple"}
+
+
+def _rides(node: Node, readers: Mapping[Value, Sequence[tuple[Node, int]]]) -> bool:
+    """Whether the node runs with the one before it: one simple function of what nothing else reads."""
+    return (node.op.kind == "arithmetic" and len(node.inputs) == 1 and set(_rates(node)) <= {"simple"}
+            and node.inputs[0].node is not None and len(readers[node.inputs[0]]) == 1)
+
+
+def _droppable(halves: Halves, saved: Sequence[Value]) -> list[Value]:
+    """What may be computed again of checkpoints and parameters, what is cheapest for its bytes first.
+
+    A softmax is none of it: unread by others, targets compute it within attention, with other bits.
+    """
+    least = _SMALL * sum(value.type.bytes for value in saved)
+    kept = _checkpoints(halves, saved)
+    values = [value for value in saved
+              if value not in kept and value.type.bytes >= least and value.node and value.node.op.kind != "row"]
+    stops = set(saved)
+    rates = {value: _again(value, stops) / value.type.bytes for value in values}
+    return sorted((value for value in values if rates[value] < inf), key=rates.__getitem__)
+
+
+def _again(value: Value, stops: Collection[Value]) -> float:
+    """What it costs to compute the value of what is saved."""
+    nodes: set[Node] = set()
+    stack = [value.node]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            stack += [operand.node for operand in node.inputs if operand not in stops]
+    return sum(_cost(node) for node in nodes)
+
+
+def _checkpoints(halves: Halves, saved: Sequence[Value]) -> set[Value]:
+    """What is saved whatever the share. The forward half is cut into segments of about the same bytes where few bytes
+    are alive, in as many as make checkpoints and the largest segment, which is computed again as a whole, least."""
+    nodes = [node for node in halves.graph.nodes if node in halves.first]
+    among, alive = set(saved), _alive(nodes)
+    widths = [sum(value.type.bytes for value in values) for values in alive]
+    before = list(accumulate(sum(value.type.bytes for value in node.outputs if value in among) for node in nodes))
+    best: tuple[float, set[Value]] = (inf, set())
+    for segments in _SEGMENTS:
+        size = before[-1] / segments
+        ends = [min(window, key=widths.__getitem__) for number in range(1, segments)
+                if (window := range(bisect_left(before, (number - 0.5) * size),
+                                    bisect_left(before, (number + 0.5) * size)))]
+        kept = _made_of((value for end in ends for value in alive[end]), among)
+        largest = max(later - sooner for sooner, later in
+                      pairwise([0, *(before[end] for end in ends), before[-1]]))
+        total = largest + sum(value.type.bytes for value in kept)
+        if total < best[0]:
+            best = total, kept
+    return best[1]
+
+
+def _alive(nodes: Sequence[Node]) -> list[frozenset[Value]]:
+    """For each node the values that it or a node before it makes and a node behind it reads."""
+    last = {value: place for place, node in enumerate(nodes) for value in node.inputs}
+    ending: dict[int, list[Value]] = defaultdict(list)
+    for value, place in last.items():
+        ending[place].append(value)
+    found, alive = [], set[Value]()
+    for place, node in enumerate(nodes):
+        if node.op.kind != "constant":
+            alive.update(value for value in node.outputs if value in last)
+        alive.difference_update(ending[place])
+        found.append(frozenset(alive))
+    return found
+
+
+def _made_of(values: Iterable[Value], among: Collection[Value]) -> set[Value]:
+    """Those `among` that the values are or are computed of."""
+    found: set[Value] = set()
+    met, stack = set[Value](), list(values)
+    while stack:
+        value = stack.pop()
+        if value in met:
+            continue
+        met.add(value)
+        if value in among:
+            found.add(value)
+        elif value.node is not None:
+            stack += value.node.inputs
+    return found
