@@ -413,6 +413,16 @@ def _layer_norm(draw: Draw) -> Case:
     return [data, vector, vector], {**attrs, "epsilon": 1e-3}
 
 
+def _attention_gradient(draw: Draw) -> Case:
+    (queries, keys, values, *masks), attrs = _attention(draw)
+    return [queries, keys, values, queries.with_shape((*queries.shape[:-1], values.shape[-1])), *masks], attrs
+
+
+def _layer_norm_gradient(draw: Draw) -> Case:
+    (data, vector, _), attrs = _layer_norm(draw)
+    return [data, vector, data], attrs
+
+
 def _clamp(draw: Draw) -> Case:
     (data,), _ = _unary(NUMBERS)(draw)
     return [data], clamp_attrs(draw)
@@ -502,7 +512,7 @@ _RECORDS = [
     *(Record(op, _unary(FLOATS), low=-0.98, high=0.98) for op in ["acos", "asin", "atanh", "tan"]),
     Record("erfinv", _unary(FLOATS), low=-0.98, high=0.98),
     *(Record(op, _unary(FLOATS), low=0.1, high=5.0) for op in ["gamma", "lgamma"]),
-    Record("atan2", _broadcasting(FLOATS)),
+    *(Record(op, _broadcasting(FLOATS)) for op in ["atan2", "gelu_gradient"]),
     *(Record(op, _broadcasting(INTEGERS)) for op in ["bitwise_and", "bitwise_or", "bitwise_xor"]),
     Record("bitwise_not", _unary(INTEGERS)),
     Record("acosh", _unary(FLOATS), low=1.05, high=5.0),
@@ -578,7 +588,9 @@ _RECORDS = [
     Record("softmax", _one_axis(FLOATS)),
     Record("log_softmax", _one_axis(FLOATS)),
     Record("layer_norm", _layer_norm),
+    Record("layer_norm_gradient", _layer_norm_gradient),
     Record("attention", _attention),
+    Record("attention_gradient", _attention_gradient),
     Record("lstm_cell", _cell(4)),
     Record("gru_cell", _cell(3)),
     Record("lstm_cell_training", _cell(4)),

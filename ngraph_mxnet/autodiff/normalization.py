@@ -46,15 +46,7 @@ def _(at: Reverse) -> Gradients:
 @adjoint("layer_norm")
 def _(at: Reverse) -> Gradients:
     x, gamma, _ = at.operands
-    axis = at.attrs["axis"] % x.rank
-    others = [own for own in range(x.rank) if own != axis]
-    centred = x - x.reduce_mean(axes=[axis], keep_dims=True)
-    spread = (centred.square().reduce_mean(axes=[axis], keep_dims=True) + at.attrs["epsilon"]).rsqrt()
-    normal = centred * spread
-    scaled = at.head * _along(gamma, axis, x.rank)
-    mean = scaled.reduce_mean(axes=[axis], keep_dims=True)
-    drift = (scaled * normal).reduce_mean(axes=[axis], keep_dims=True)
-    return (scaled - mean - normal * drift) * spread, (at.head * normal).sum(others), at.head.sum(others)
+    return list(x.nodes("layer_norm_gradient", gamma, at.head, **at.attrs))
 
 
 @adjoint("lrn")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 from ngraph_mxnet.autodiff.adjoints import Gradients, Reverse, adjoint, no_derivative, refuse
 from ngraph_mxnet.autodiff.expression import Expression
 
 no_derivative("it is there to stop it", "stop_gradient")
 refuse("it is a gradient itself: there are none of second order yet", "batch_norm_gradient",
-       "batch_norm_relu_gradient")
+       "batch_norm_relu_gradient", "layer_norm_gradient")
 refuse("it is what the CPU makes of batch_norm_training", "batch_norm_statistics")
 
 
@@ -15,6 +17,19 @@ refuse("it is what the CPU makes of batch_norm_training", "batch_norm_statistics
 def _(at: Reverse) -> Gradients:
     _, _, own = at.operands
     return None, own * at.head if at.attrs["scaled"] else own, None
+
+
+@adjoint("gelu")
+def _(at: Reverse) -> Gradients:
+    (x,) = at.operands
+    return [x.apply("gelu_gradient", at.head)]
+
+
+@adjoint("gelu_gradient")
+def _(at: Reverse) -> Gradients:
+    x, head = at.operands
+    density = (x.square() * -0.5).exp() * (1 / math.sqrt(2 * math.pi))
+    return at.head * head * density * (2.0 - x.square()), x.apply("gelu_gradient", at.head)
 
 
 @adjoint("batch_norm_training")

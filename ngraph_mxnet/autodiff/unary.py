@@ -17,10 +17,6 @@ _STEPS = 6
 _GAUSS = 2 / math.sqrt(math.pi)
 
 
-def _gelu(x: Expression, y: Expression) -> Expression:
-    return ((x * math.sqrt(0.5)).erf() + 1.0) * 0.5 + x * (x * x * -0.5).exp() * (_GAUSS * math.sqrt(0.125))
-
-
 def _digamma(x: Expression) -> Expression:
     """Abramowitz and Stegun, Handbook of Mathematical Functions: 6.3.5 up to where 6.3.18 holds; 6.3.7 below 1/2."""
     turned = x < 0.5
@@ -53,7 +49,6 @@ DERIVATIVES: dict[str, Derivative] = {
     "exp": lambda x, y: y,
     "expm1": lambda x, y: x.exp(),
     "gamma": lambda x, y: y * _digamma(x),
-    "gelu": _gelu,
     "lgamma": lambda x, y: _digamma(x),
     "log": lambda x, y: x.reciprocal(),
     "log10": lambda x, y: x.reciprocal() * (1 / math.log(10)),

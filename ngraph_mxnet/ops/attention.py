@@ -51,10 +51,9 @@ def attention(types, attrs):
     return queries.with_shape((*queries.shape[:-1], values.shape[-1]))
 
 
-@attention.reference
-@in_f32
-def _(inputs, attrs):
-    queries, keys, values, *masks = inputs
+def _weights(inputs, attrs):
+    """Of the softmax, before any of them is cleared."""
+    queries, keys, *masks = inputs
     scores = np.matmul(queries, keys.swapaxes(-1, -2)) * queries.dtype.type(attrs["scale"])
     chosen = bool(masks) and masks[0].dtype == np.bool_
     if chosen:
@@ -62,7 +61,50 @@ def _(inputs, attrs):
     elif masks:
         scores = scores + masks[0]
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True)) if scores.size else scores
-    weights = weights / weights.sum(axis=-1, keepdims=True)
-    if chosen and attrs["zeroed"]:
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+@attention.reference
+@in_f32
+def _(inputs, attrs):
+    queries, keys, values, *masks = inputs
+    weights = _weights([queries, keys, *masks], attrs)
+    if masks and masks[0].dtype == np.bool_ and attrs["zeroed"]:
         weights = np.where(masks[0], weights, weights.dtype.type(0))
     return np.matmul(weights, values)
+
+
+def _gradient_work(operands: Shapes, results: Shapes, attrs: Attrs) -> Rates:
+    queries, keys, values = operands[:3]
+    scores = prod(queries[:-1]) * keys[-2]
+    return {"simple": scores * (3 * queries[-1] + 2 * values[-1] + 9), "transcendental": scores}
+
+
+@register_op("attention_gradient", operands=(4, 5),
+             attrs={"scale": Float(1.0), "fill": Float(-math.inf), "zeroed": Bool(False)}, work=_gradient_work)
+def attention_gradient(types, attrs):
+    """queries, keys, values, head T[..., M, E], mask -> of attention by queries, keys and values.
+
+    The other operands are attention's. Nothing goes back to scores where a mask of bool is false.
+    """
+    queries, keys, values, head, *masks = types
+    require_shape(head, attention.infer([queries, keys, values, *masks], attrs)[0].shape, position=3)
+    common_element([queries, head])
+    return [queries, keys, values]
+
+
+@attention_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    queries, keys, values, head, *masks = (array if array.dtype == np.bool_ else array.astype(np.float64)
+                                           for array in inputs)
+    weights = _weights([queries, keys, *masks], attrs)
+    of_weights, kept = np.matmul(head, values.swapaxes(-1, -2)), weights
+    chosen = bool(masks) and masks[0].dtype == np.bool_
+    if chosen and attrs["zeroed"]:
+        kept, of_weights = np.where(masks[0], weights, 0.0), np.where(masks[0], of_weights, 0.0)
+    of_scores = weights * (of_weights - (of_weights * weights).sum(axis=-1, keepdims=True))
+    of_products = (np.where(masks[0], of_scores, 0.0) if chosen else of_scores) * attrs["scale"]
+    found = (np.matmul(of_products, keys), np.matmul(of_products.swapaxes(-1, -2), queries),
+             np.matmul(kept.swapaxes(-1, -2), head))
+    return [array.astype(inputs[0].dtype) for array in found]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
-from ngraph_mxnet.ir.facts import DIVIDE, FINITE, ORDINAL, RATIO, SIMPLE, TOLERANT, TRANSCENDENTAL, FactsOf
+from ngraph_mxnet.ir.facts import DIVIDE, FINITE, ORDINAL, RATIO, SIMPLE, TOLERANT, TRANSCENDENTAL, FactsOf, by_result
 from ngraph_mxnet.ir.opdef import Attrs, Reference, TypeRule, register_op
 from ngraph_mxnet.ir.types import TensorType, boolean
 from ngraph_mxnet.ops.common import (
@@ -22,6 +23,7 @@ from ngraph_mxnet.ops.common import (
     in_f32,
     require_domain,
 )
+from ngraph_mxnet.ops.unary import erf
 
 Function = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -51,6 +53,12 @@ def _power(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(b < zero, inverse, np.power(a, np.maximum(b, zero)))
 
 
+def _gelu_gradient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    density = np.exp(a * a * -0.5) * (1 / math.sqrt(2 * math.pi))
+    found = b * ((1 + erf(a * math.sqrt(0.5))) * 0.5 + a * density)
+    return np.asarray(found).astype(a.dtype, copy=False)
+
+
 # name: (domain, commutative, facts, formula, function); T[A], T[B] -> T[broadcast(A, B)]
 ARITHMETIC: dict[str, tuple[str, bool, FactsOf, str, Function]] = {
     "add": (NUMBER, True, SIMPLE | FINITE | TOLERANT, "a + b; integers wrap", np.add),
@@ -62,6 +70,9 @@ ARITHMETIC: dict[str, tuple[str, bool, FactsOf, str, Function]] = {
     "maximum": (NUMBER, True, SIMPLE | FINITE | ORDINAL, "the greater; NaN if either is", np.maximum),
     "minimum": (NUMBER, True, SIMPLE | FINITE | ORDINAL, "the lesser; NaN if either is", np.minimum),
     "mod": (NUMBER, False, RATIO, "a - b floor(a / b): the sign follows b; a mod 0 is 0 (MXNet's)", _mod),
+    "gelu_gradient": (FLOAT, False, {"work": by_result(transcendental=2, simple=8)},
+                      "b times the derivative of gelu at a: (1 + erf(a / sqrt(2))) / 2 + a e^(-a^2 / 2) / sqrt(2 pi)",
+                      _gelu_gradient),
     "atan2": (FLOAT, False, TRANSCENDENTAL, "the angle of the point (b, a), in (-pi, pi]", np.arctan2),
     "bitwise_and": (INTEGER, True, SIMPLE, "a & b", np.bitwise_and),
     "bitwise_or": (INTEGER, True, SIMPLE, "a | b", np.bitwise_or),

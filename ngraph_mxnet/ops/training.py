@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.attributes import Bool, Float
+from ngraph_mxnet.ir.attributes import Bool, Float, Int
 from ngraph_mxnet.ir.facts import by_operand, by_result
 from ngraph_mxnet.ir.opdef import register_op
 from ngraph_mxnet.ops.common import (
@@ -14,6 +14,7 @@ from ngraph_mxnet.ops.common import (
     along_axis,
     common_element,
     in_f32,
+    normal_axis,
     require_domain,
     require_rank,
     require_shape,
@@ -133,3 +134,32 @@ def _(inputs, attrs):
     x, gamma, mean, variance, y, head = inputs
     kept = np.where(y > 0, head, np.zeros((), head.dtype))
     return batch_norm_gradient.evaluate([x, gamma, mean, variance, kept], attrs)
+
+
+@register_op("layer_norm_gradient", operands=3, attrs={"axis": Int(-1), "epsilon": Float(1e-5)},
+             work=by_operand(simple=10))
+def layer_norm_gradient(types, attrs):
+    """x T[S], gamma T[D], head T[S] -> T[S], T[D], T[D]: of layer_norm by x, gamma and beta.
+
+    With s = 1 / sqrt(v + epsilon), z = (x - m) s and g = head gamma, by x it is s (g - mean(g) - z mean(g z)), with
+    means along `axis`.
+    """
+    require_channel_vectors(types[:2], normal_axis(attrs["axis"], types[0].rank))
+    require_shape(types[2], types[0].shape, position=2)
+    common_element(types)
+    return [types[0], types[1], types[1]]
+
+
+@layer_norm_gradient.reference
+@in_f32
+def _(inputs, attrs):
+    x, gamma, head = (array.astype(np.float64) for array in inputs)
+    axis = normal_axis(attrs["axis"], x.ndim)
+    others = tuple(own for own in range(x.ndim) if own != axis)
+    centred = x - x.mean(axis=axis, keepdims=True)
+    spread = 1 / np.sqrt(np.square(centred).mean(axis=axis, keepdims=True) + attrs["epsilon"])
+    normal, scaled = centred * spread, head * along_axis(gamma, axis, x.ndim)
+    drift = normal * (scaled * normal).mean(axis=axis, keepdims=True)
+    by_x = spread * (scaled - scaled.mean(axis=axis, keepdims=True) - drift)
+    found = (by_x, (head * normal).sum(axis=others), head.sum(axis=others))
+    return [array.astype(inputs[0].dtype) for array in found]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.op_table import all_ops, ops_of
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
@@ -117,6 +117,42 @@ def concat_of_slices(node: Node, rw: Rewriter) -> Answer:
     return x if reached == x.shape[axis] else "the slices leave a part out"
 
 
+def sum_of_pads(node: Node, rw: Rewriter) -> Answer:
+    """pad(x) + pad(y), zeros around neighbours along one axis -> pad(concat(x, y)); also with the same reshape behind
+    both.
+
+    So gradients of slices become one tensor. A pad with other readers stays, and so does the sum.
+    """
+    found = [_zeros_around(value, rw) for value in node.inputs]
+    if found[0] is None or found[1] is None or any(value.type != node.output.type for value in node.inputs):
+        return None
+    (one, axis), (other, own_axis) = found
+    first, second = sorted((one, other), key=lambda pad: pad.attrs["pads_begin"][axis])
+    begin, size = first.attrs["pads_begin"][axis], first.inputs[0].shape[axis]
+    if axis != own_axis or one.output.type != other.output.type or begin + size != second.attrs["pads_begin"][axis]:
+        return None
+    parts: list[Value] = []
+    for pad in (first, second):
+        inner = rw.producer(pad.inputs[0], "concat")
+        joined = inner is not None and normal_axis(inner.attrs["axis"], pad.output.type.rank) == axis
+        parts += inner.inputs if inner is not None and joined and rw.single(pad.inputs[0]) else [pad.inputs[0]]
+    whole = rw.make("concat", *parts, axis=axis, origin=(first, second))
+    ends = {"pads_begin": first.attrs["pads_begin"], "pads_end": second.attrs["pads_end"]}
+    return rw.reshape(rw.make("pad", whole, **ends), node.output.shape)
+
+
+def _zeros_around(value: Value, rw: Rewriter) -> tuple[Node, int] | None:
+    """The pad with zeros, along a single axis, that makes a value or that it is a reshape of; and the axis."""
+    reshape = rw.producer(value, "reshape")
+    inner = reshape.inputs[0] if reshape is not None and rw.single(value) else value
+    pad = rw.producer(inner, "pad")
+    if pad is None or not rw.single(inner) or pad.attrs["mode"] != "constant" or pad.attrs["value"] != 0:
+        return None
+    ends = zip(pad.attrs["pads_begin"], pad.attrs["pads_end"], strict=True)
+    axes = [axis for axis, (before, after) in enumerate(ends) if before or after]
+    return (pad, axes[0]) if len(axes) == 1 else None
+
+
 def reduce_nothing(node: Node, rw: Rewriter) -> Answer:
     """reduce over no axis, or over axes of size 1 only -> reshape: of one element each is that element.
 
@@ -140,6 +176,7 @@ def _table() -> dict[str, Sequence[Rewrite]]:
     table |= {name: [reduce_nothing] for name in ops_of("reduction")}
     return {
         **table,
+        "add": [*table["add"], sum_of_pads],
         "reshape": [same_type, reshape_of_reshape, reshape_of_reduction],
         "transpose": [transpose_nothing, transpose_of_transpose],
         "slice": [slice_nothing],

@@ -110,7 +110,11 @@ def sequences() -> Graph:
         *results, slopes = b.node("rnn_training", operands, {"cell": cell}).outputs
         found += b.node("rnn_gradient", (w, slopes, *results), {"cell": cell}).outputs
     vector = b.parameter("vector", (20,))
-    return b.results(*found, b.layer_norm(q, vector, vector), b.softmax(k, axis=2))
+    head = b.parameter("head", (2, 3, 7, 20))
+    for masks in ([], [mask], [b.greater(mask, b.constant(0.0))]):
+        found += b.node("attention_gradient", [q, k, v, head, *masks], {"fill": -1e4}).outputs
+    return b.results(*found, b.layer_norm(q, vector, vector), b.softmax(k, axis=2),
+                     *b.node("layer_norm_gradient", [q, vector, head], {}).outputs, b.gelu_gradient(q, head))
 
 
 def gradients() -> Graph:

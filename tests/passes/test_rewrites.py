@@ -55,6 +55,11 @@ def w(b: Builder, *shape: int, weight: bool = True, kind: str = "w", dtype: str 
     return (b.weight if weight else b.parameter)(f"{kind}{len(b.graph.parameters)}", shape, dtype)
 
 
+def padded(b: Builder, value: Value, before: int, after: int) -> Value:
+    """Zeros before and behind the channels."""
+    return b.pad(value, pads_begin=(0, before, 0, 0), pads_end=(0, after, 0, 0))
+
+
 def conv(b: Builder, data: Value | None = None, *, weight: bool = True, dtype: str = "f32",
          **attrs) -> Value:
     data = x(b, dtype) if data is None else data
@@ -229,6 +234,19 @@ SIMPLIFY = [
          "add reduce_sum"),
     Case("both broadcast", movement, lambda b: b.add(
         b.broadcast(x(b, shape=(1, 4)), shape=(3, 4)), b.broadcast(x(b), shape=(3, 4))), "add broadcast"),
+    Case("sum of pads", movement, lambda b: b.add(
+        padded(b, x(b), 0, 4), padded(b, b.negative(x(b)), 3, 1)), "negative concat pad"),
+    Case("sum of pads behind reshapes", movement, lambda b: b.add(
+        b.reshape(padded(b, b.negative(x(b)), 3, 0), shape=(12, 30)), b.reshape(padded(b, x(b), 0, 3), shape=(12, 30))),
+        "negative concat reshape"),
+    Case("sum of three pads", movement, lambda b: b.add(
+        b.add(padded(b, x(b), 6, 0), padded(b, b.abs(x(b)), 3, 3)), padded(b, b.negative(x(b)), 0, 6)),
+        "abs negative concat"),
+    Case("pads that overlap", movement, lambda b: b.add(
+        padded(b, x(b), 0, 2), padded(b, b.negative(x(b)), 2, 0)), "pad negative pad add"),
+    Case("a pad that is read twice", movement, lambda b: (
+        lambda wide: (b.add(padded(b, x(b), 0, 3), wide), b.exp(wide)))(padded(b, b.negative(x(b)), 3, 0)),
+        "pad negative pad add exp"),
     Case("concat of one", movement, lambda b: b.concat(x(b), axis=-1), ""),
     Case("slices rejoined", movement, lambda b: b.concat(channels(b, 0, 1), channels(b, 1, 3), axis=1), ""),
     Case("slices swapped", movement, lambda b: b.concat(channels(b, 1, 3), channels(b, 0, 1), axis=1),

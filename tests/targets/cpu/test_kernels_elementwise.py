@@ -56,6 +56,8 @@ PARAMETERS = {"clamp": (-0.75, 6.0), "leaky_relu": (0.1,), "elu": (0.7,), "hard_
 BINARY = {
     "add": np.add, "divide": np.divide, "maximum": np.maximum, "minimum": np.minimum, "multiply": np.multiply,
     "power": np.power, "subtract": np.subtract, "mod": _modulo,
+    "gelu_gradient": lambda x, head: head * ((1 + _erf(x / np.sqrt(2))) / 2
+                                             + x * np.exp(x * x * -0.5) / np.sqrt(2 * np.pi)),
 }
 
 

@@ -42,9 +42,7 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
         UnsupportedError: a node can't be lowered for training; the text names it and the reason.
     """
     if isinstance(symbol, str):
-        if leaves_shapes_open(symbol):
-            symbol = json_with_shapes(load_json(symbol), {name: type_.shape for name, type_ in types.items()})
-        symbol = parse_symbol(symbol)
+        symbol = parse_symbol(_with_shapes(symbol, types))
     b, halves = Builder(name=name), Halves()
     if STATE in types:
         raise UnsupportedError(f"a variable is called {STATE}, as what random numbers follow from")
@@ -57,6 +55,13 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
     graph = b.results(*own_results(b, [*(values[head] for head in symbol.heads), *updates.values()]))
     graph.remove_dead()
     return TrainingGraph(graph, len(symbol.heads), tuple(updates))
+
+
+def _with_shapes(text: str, types: Mapping[str, TensorType]) -> str:
+    """The JSON, with the sizes that MXNet infers where an operator leaves them open: `begin_state` of cells does."""
+    if not leaves_shapes_open(text):
+        return text
+    return json_with_shapes(load_json(text), {name: type_.shape for name, type_ in types.items() if type_.shape})
 
 
 def _updates(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value]) -> dict[str, Value]:

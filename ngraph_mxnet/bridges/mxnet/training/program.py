@@ -19,6 +19,7 @@ from ngraph_mxnet.bridges.mxnet.training.planned import Planned
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
 from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.passes.dead_code import DeadCode
 from ngraph_mxnet.passes.movement import movement
@@ -97,7 +98,8 @@ class TrainingProgram:
             symbol = parse_symbol(symbol)
         training = import_training(symbol, types)
         # An unrolled cell becomes one op, whose adjoint is one, too.
-        PassManager([movement(), recurrent_cells(), DeadCode()]).run(training.graph)
+        # Attention computes its scores anew where the gradients of its parts would be given them.
+        PassManager([movement(), recurrent_cells(), attention_fusion(), DeadCode()]).run(training.graph)
         results = training.graph.results[:training.outputs]
         floats = [number for number, value in enumerate(results) if value.type.element.is_float]
         early = training.outputs + (len(training.updated) if apart else 0)

@@ -48,6 +48,8 @@ CONVERTED = ("f32", "f64", "i32", "i64", "i8", "u8", "bool")
 F = np.float32
 ZERO, HALF, ONE = F(0), F(0.5), F(1)
 SQRT_HALF = F(0.7071067811865476)
+DENSITY = F(0.3989422804014327)
+"""1 / sqrt(2 pi)."""
 YES, NO = np.uint8(1), np.uint8(0)
 
 _power, _modulo, _copy_sign = libm("powf", 2), libm("fmodf", 2), libm("copysignf", 2)
@@ -82,6 +84,12 @@ def _hard_swish(x, slope, offset, scale, shift):
 @inline
 def _gelu(x):
     return HALF * x * (ONE + maths.erf(x * SQRT_HALF))
+
+
+@inline
+def _gelu_gradient(x, head):
+    density = maths.exp(x * x * -HALF) * DENSITY
+    return head * (HALF * (ONE + maths.erf(x * SQRT_HALF)) + x * density)
 
 
 @inline
@@ -164,6 +172,7 @@ LIBM: dict[str, str] = {
 BINARY: dict[str, Callable] = {
     "add": inline(lambda x, y: x + y),
     "divide": inline(lambda x, y: x / y),
+    "gelu_gradient": _gelu_gradient,
     "maximum": _maximum,
     "minimum": _minimum,
     "multiply": inline(lambda x, y: x * y),

@@ -20,10 +20,17 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.normalize import BATCH_NORM_FACTORS, LAYER_NORM, LRN, SOFTMAX
+from ngraph_mxnet.targets.cpu.params.normalize import (
+    BATCH_NORM_FACTORS,
+    LAYER_NORM,
+    LAYER_NORM_GRADIENT,
+    LRN,
+    SOFTMAX,
+)
 
 read_batch_norm_factors = reader(BATCH_NORM_FACTORS)
 read_layer_norm = reader(LAYER_NORM)
+read_layer_norm_gradient = reader(LAYER_NORM_GRADIENT)
 read_lrn = reader(LRN)
 read_softmax = reader(SOFTMAX)
 
@@ -170,6 +177,64 @@ def layer_norm(tensors, ints, floats, begin, end):
         centre, scale = np.float32(mean), np.float32(1.0 / np.sqrt(variance + p.epsilon))
         for i in range(size):
             target[i] = (source[i] - centre) * scale * gamma[i] + beta[i]
+
+
+@inline
+def _head_sums(source, head, gamma, size, centre, spread, of_gamma, of_beta):
+    """Of a row the sums of g = head gamma and of g z, z = (x - centre) spread; head z and head are added to vectors."""
+    whole = size // 16 * 16
+    centres, spreads = splat(centre), splat(spread)
+    sums, weighted = splat(0.0), splat(0.0)
+    for i in range(0, whole, 16):
+        h = load_lanes(head, i)
+        z = (load_lanes(source, i) - centres) * spreads
+        store_lanes(of_gamma, i, load_lanes(of_gamma, i) + h * z)
+        store_lanes(of_beta, i, load_lanes(of_beta, i) + h)
+        g = h * load_lanes(gamma, i)
+        sums = sums + widen(g)
+        weighted = weighted + widen(g * z)
+    total, drift = sum_of_lanes(sums), sum_of_lanes(weighted)
+    for i in range(whole, size):
+        z = (source[i] - centre) * spread
+        of_gamma[i] += head[i] * z
+        of_beta[i] += head[i]
+        total += head[i] * gamma[i]
+        drift += head[i] * gamma[i] * z
+    return total, drift
+
+
+@kernel("layer_norm_gradient")
+def layer_norm_gradient(tensors, ints, floats, begin, end):
+    """spread (g - mean(g) - z mean(g z)) along contiguous rows, g = head gamma, z = (x - mean) spread, and for each
+    task the sums over its rows of head z and of head.
+
+    tensors: x, gamma, head, by_x, sums. floats: epsilon. Tasks: `chunk` rows.
+    """
+    p = read_layer_norm_gradient(ints, floats)
+    size = p.columns
+    whole = size // 16 * 16
+    gamma = pointer(tensors, 1, float32)
+    for task in range(begin, end):
+        of_gamma = shift(pointer(tensors, 4, float32), task * 2 * size)
+        of_beta = shift(of_gamma, size)
+        for i in range(2 * size):
+            of_gamma[i] = np.float32(0)
+        for row in range(task * p.chunk, min((task + 1) * p.chunk, p.rows)):
+            source = shift(pointer(tensors, 0, float32), row * p.x_row)
+            head = shift(pointer(tensors, 2, float32), row * p.head_row)
+            target = shift(pointer(tensors, 3, float32), row * p.by_x_row)
+            mean = _row_sum(source, size, 0.0)[0] / size
+            variance = _row_sum(source, size, mean)[1] / size
+            centre, spread = np.float32(mean), np.float32(1.0 / np.sqrt(variance + p.epsilon))
+            total, drift = _head_sums(source, head, gamma, size, centre, spread, of_gamma, of_beta)
+            level, slope = np.float32(total / size), np.float32(drift / size) * spread
+            centres, spreads, levels, slopes = splat(centre), splat(spread), splat(level), splat(slope)
+            for i in range(0, whole, 16):
+                g = load_lanes(head, i) * load_lanes(gamma, i)
+                centred = load_lanes(source, i) - centres
+                store_lanes(target, i, (g - levels - centred * slopes) * spreads)
+            for i in range(whole, size):
+                target[i] = (head[i] * gamma[i] - level - (source[i] - centre) * slope) * spread
 
 
 @kernel("batch_norm_factors")

@@ -51,7 +51,7 @@ _square_root, _copy_sign = _double("llvm.sqrt.f64"), _double("copysign", 2)
 _exp, _expm1, _log1p, _erf = _double("exp"), _double("expm1"), _double("log1p"), _double("erf")
 _log_gamma, _true_gamma, _log, _modulo = _double("lgamma"), _double("tgamma"), _double("log"), _double("fmod", 2)
 
-_SQRT_HALF, _TWO_OVER_ROOT_PI = F(np.sqrt(0.5)), F(2 / np.sqrt(np.pi))
+_SQRT_HALF, _TWO_OVER_ROOT_PI, _DENSITY = F(np.sqrt(0.5)), F(2 / np.sqrt(np.pi)), F(1 / np.sqrt(2 * np.pi))
 
 
 @inline
@@ -145,10 +145,17 @@ def _mod(x, y):
     return select((rest == ZERO) | (y == ZERO), _copy_sign(ZERO, y), moved)
 
 
+@inline
+def _gelu_gradient(x, head):
+    density = _exp(x * x * -HALF) * _DENSITY
+    return head * (HALF * (ONE + _erf(x * _SQRT_HALF)) + x * density)
+
+
 BINARY_F64: dict[str, Callable] = {
     "add": inline(lambda x, y: x + y),
     "atan2": _double("atan2", 2),
     "divide": inline(lambda x, y: x / y),
+    "gelu_gradient": _gelu_gradient,
     "maximum": inline(lambda x, y: select((x > y) | (x != x), x, y)),
     "minimum": inline(lambda x, y: select((x < y) | (x != x), x, y)),
     "mod": _mod,

@@ -11,7 +11,7 @@ from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_depth
 from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, MOST_KEYS, SIX
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_GRADIENT, MOST_KEYS, SIX
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, contiguous_strides
 
@@ -21,11 +21,11 @@ _BLOCK_SCORES = 8192
 def _check(node: Node) -> str | None:
     queries, keys = node.inputs[:2]
     if queries.type.element.name != "f32":
-        return f"attention of {queries.type.element} has no CPU kernel, only f32"
+        return f"{node.op.name} of {queries.type.element} has no CPU kernel, only f32"
     if queries.type.rank > 4:
-        return "attention of more than two leading axes has no CPU kernel"
+        return f"{node.op.name} of more than two leading axes has no CPU kernel"
     if keys.shape[-2] > MOST_KEYS:
-        return f"attention to {keys.shape[-2]} keys has no CPU kernel, only to {MOST_KEYS}"
+        return f"{node.op.name} to {keys.shape[-2]} keys has no CPU kernel, only to {MOST_KEYS}"
     return check_depth(node)
 
 
@@ -43,10 +43,7 @@ def attention(ctx: Lowering, node: Node) -> None:
     left, right = _with_rows(ctx, queries), _with_rows(ctx, values, whole=True)
     out = ctx.new_plain(node.output.type)
     out = replace(out, strides=_as_read(ctx.graph, node.output) or out.strides)
-    mask, kind, steps = None, 0, (0,) * len(queries.shape)
-    if masks:
-        mask, kind = ctx.plain(masks[0]), 1 if masks[0].type.element.name == "bool" else 2
-        steps = broadcast_strides(mask, (*queries.shape[:-1], columns))
+    mask, kind, steps = _masked(ctx, masks, (*queries.shape[:-1], columns))
     params = ATTENTION(
         **by_name("outer inner", _two(batch, 1)), queries=rows, keys=columns, depth=depth, width=width,
         rows=task_rows(rows, columns), mask_kind=kind, zeroed=node.attrs["zeroed"], key_matrix=matrix,
@@ -56,8 +53,49 @@ def attention(ctx: Lowering, node: Node) -> None:
         **by_name("mask_outer mask_inner mask_row", _two(steps[:-1], 0)), mask_column=steps[-1],
         scale=node.attrs["scale"], fill=node.attrs["fill"])
     operations = 2 * prod(batch) * rows * columns * (depth + width)
-    ctx.emit("attention", params, queries=left, keys=packed, values=right, mask=mask, output=out, operations=operations)
+    ctx.emit("attention", params, queries=left, keys=packed, values=right, mask=mask, output=out, operations=operations,
+             exact=True)
     ctx.set_plain(node.output, out)
+
+
+@lowers("attention_gradient", check=_check)
+def attention_gradient(ctx: Lowering, node: Node) -> None:
+    """A task for each matrix; keys and values are packed, and keys read as they lie as well."""
+    queries, keys, values, head, *masks = node.inputs
+    *batch, rows, depth = queries.shape
+    columns, width = values.shape[-2:]
+    outs = [ctx.new_plain(value.type) for value in node.outputs]
+    for value, view in zip(node.outputs, outs, strict=True):
+        ctx.set_plain(value, view)
+    if not prod(batch) * rows * columns * depth * width:
+        for view in filter(lambda view: view.type.size, outs):
+            ctx.strided("fill_4", view.type.shape, [], (view, view.strides), [0.0])
+        return
+    tiles = -(-columns // BLOCK) * BLOCK
+    sizes = [tiles * -(-size // BLOCK) * BLOCK * 4 for size in (depth, width)]
+    packed = [packed_right(ctx, value, True, BLOCK, size) for value, size in zip((keys, values), sizes, strict=True)]
+    views = [_with_rows(ctx, value, whole=True) for value in (queries, keys, head)]
+    mask, kind, steps = _masked(ctx, masks, (*queries.shape[:-1], columns))
+    strides = {f"{name}_{axis}": step for name, view in zip("qkh", views, strict=True)
+               for axis, step in zip(("outer", "inner", "row"), _two(view.strides[:-1], 0), strict=True)}
+    params = ATTENTION_GRADIENT(
+        **by_name("outer inner", _two(batch, 1)), queries=rows, keys=columns, depth=depth, width=width,
+        rows=task_rows(rows, columns), mask_kind=kind, zeroed=node.attrs["zeroed"], **strides,
+        **by_name("mask_outer mask_inner mask_row", _two(steps[:-1], 0)), mask_column=steps[-1],
+        scale=node.attrs["scale"], fill=node.attrs["fill"])
+    operations = 2 * prod(batch) * rows * columns * (3 * depth + 2 * width)
+    ctx.emit("attention_gradient", params, **by_name("queries keys head", views),
+             **by_name("packed_keys packed_values", packed), mask=mask,
+             **by_name("of_queries of_keys of_values", outs), operations=operations, exact=True)
+
+
+def _masked(ctx: Lowering, masks: Sequence[Value],
+            scores: tuple[int, ...]) -> tuple[PlainView | None, int, tuple[int, ...]]:
+    """The mask, its kind, and its strides over the scores."""
+    if not masks:
+        return None, 0, (0,) * len(scores)
+    mask = ctx.plain(masks[0])
+    return mask, 1 if masks[0].type.element.name == "bool" else 2, broadcast_strides(mask, scores)
 
 
 def task_rows(rows: int, columns: int) -> int:

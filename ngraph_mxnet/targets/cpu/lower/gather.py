@@ -61,7 +61,7 @@ def scatter_nd(ctx: Lowering, node: Node) -> None:
     numbers = records.scattered(rows_of_data, inner, prod(indices.shape[1:]))
     params = records.SCATTER(**numbers) if code is None else records.SCATTER_INTO(**numbers, code=code)
     ctx.emit(f"scatter_{how}", params, updates=rows, positions=_positions(ctx, indices, data.shape), output=changed,
-             after=[out], bytes=2 * updates.type.bytes)
+             after=[out], bytes=2 * updates.type.bytes, exact=True)
     done = PlainView(out.type, out.buffer, out.offset, [*out.writers, *changed.writers], out.strides)
     ctx.set_plain(node.output, written(ctx, done, own, ordered=reduction in ("max", "min")))
 
@@ -83,5 +83,5 @@ def _positions(ctx: Lowering, indices: Value, shape: Shape) -> PlainView:
 def _rows(ctx: Lowering, node: Node, positions: PlainView, params: Params) -> None:
     out = ctx.new_plain(node.output.type)
     ctx.emit(f"gather_{node.output.type.element.size}", params, data=ctx.contiguous(node.inputs[0]), indices=positions,
-             output=out)
+             output=out, exact=True)
     ctx.set_plain(node.output, out)

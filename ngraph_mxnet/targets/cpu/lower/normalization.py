@@ -11,6 +11,7 @@ from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.params import normalize
 from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.reduction import REDUCE, reduced
 from ngraph_mxnet.targets.cpu.planning.view import PlainView, contiguous_strides
 
 
@@ -44,9 +45,41 @@ def layer_norm(ctx: Lowering, node: Node) -> None:
     out, columns = ctx.new_plain(source.type), shape[axis]
     params = normalize.LAYER_NORM(rows=prod(shape) // max(columns, 1), columns=columns, in_row=columns, out_row=columns,
                                   epsilon=node.attrs["epsilon"])
-    ctx.emit("layer_norm", params, x=source, gamma=ctx.contiguous(gamma), beta=ctx.contiguous(beta), output=out)
+    ctx.emit("layer_norm", params, x=source, gamma=ctx.contiguous(gamma), beta=ctx.contiguous(beta), output=out,
+             exact=True)
     back = tuple(out.strides[order.index(i)] for i in range(len(shape)))
     ctx.set_plain(node.output, replace(out, type=node.output.type, strides=back))
+
+
+_MOST_CHUNKS = 64
+"""Tasks of a layer norm's gradient: as many as its sums over all rows are made of, so their number depends on shapes
+alone."""
+
+
+@lowers("layer_norm_gradient", check=check_f32)
+def layer_norm_gradient(ctx: Lowering, node: Node) -> None:
+    """One pass over memory; the sums of the tasks are added behind it."""
+    x, gamma, head = node.inputs
+    shape, axis = x.shape, node.attrs["axis"] % x.type.rank
+    order = [i for i in range(len(shape)) if i != axis] + [axis]
+    last = axis == len(shape) - 1
+    source, heads = (ctx.contiguous(value) if last else _moved(ctx, value, order) for value in (x, head))
+    columns, rows = shape[axis], x.type.size // max(shape[axis], 1)
+    chunk = max(8, -(-rows // _MOST_CHUNKS))
+    out, chunks = ctx.new_plain(source.type), -(-rows // chunk)
+    sums = ctx.new_plain(gamma.type.with_shape((chunks, 2, columns)))
+    params = normalize.LAYER_NORM_GRADIENT(rows=rows, columns=columns, chunk=chunk, x_row=columns, head_row=columns,
+                                           by_x_row=columns, epsilon=node.attrs["epsilon"])
+    ctx.emit("layer_norm_gradient", params, x=source, gamma=ctx.contiguous(gamma), head=heads, by_x=out, sums=sums,
+             exact=True)
+    back = tuple(out.strides[order.index(i)] for i in range(len(shape)))
+    ctx.set_plain(node.outputs[0], replace(out, type=x.type, strides=back))
+    for number, value in enumerate(node.outputs[1:]):
+        total = ctx.new_plain(value.type)
+        part = replace(sums, offset=sums.offset + 4 * number * columns, type=gamma.type.with_shape((chunks, columns)))
+        ctx.emit("reduce_sum", reduced(REDUCE, (chunks, columns), [0], (2 * columns, 1), (1,)), input=part,
+                 output=total, exact=True)
+        ctx.set_plain(value, total)
 
 
 def _moved(ctx: Lowering, value: Value, order: Sequence[int]) -> PlainView:

@@ -26,7 +26,7 @@ def reduce(ctx: Lowering, node: Node) -> None:
     kept = tuple(d for i, d in enumerate(source.type.shape) if i not in axes)
     out = ctx.new_plain(node.output.type)
     ctx.emit(node.op.name, reduced(REDUCE, source.type.shape, axes, source.strides, contiguous_strides(kept)),
-             input=source, output=out)
+             input=source, output=out, exact=True)
     ctx.set_plain(node.output, out)
 
 

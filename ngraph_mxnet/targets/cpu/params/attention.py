@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Span, span
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Span, span, whole
 
 MOST_KEYS = 2048
 """The most keys: a task has the scores of six queries or more on its stack, which holds `MOST_SCORES`."""
@@ -36,6 +36,45 @@ def _reach(p: Any, size: int) -> list[Span]:
             spans.append(span("mask", bytes_, *axes))
     return spans
 
+
+MOST_NEAR = 16_384
+"""The most floats of a block of rows that the gradient copies, so that they lie close together."""
+
+
+def _gradient_reach(p: Any, size: int) -> list[Span]:
+    tiles = -(-p.keys // BLOCK)
+    if p.keys > MOST_KEYS or -(-p.rows // SIX) * SIX * tiles * BLOCK > MOST_SCORES:
+        raise ValueError(f"{p.rows} queries by {p.keys} keys do not fit in a task")
+    heads = (p.outer, p.inner)
+
+    def strided(operand: str, prefix: str, rows: int, last: int) -> Span:
+        strides = (getattr(p, f"{prefix}_{axis}") for axis in ("outer", "inner", "row"))
+        return span(operand, size, *zip((*heads, rows), strides, strict=True), last=last)
+
+    depth, width = (-(-columns // BLOCK) * BLOCK for columns in (p.depth, p.width))
+    matrices = p.outer * p.inner
+    spans = [strided("queries", "q", p.queries, depth), strided("keys", "k", p.keys, depth),
+             strided("head", "h", p.queries, width),
+             span("packed_keys", size, (matrices, tiles * depth * BLOCK), last=tiles * depth * BLOCK),
+             span("packed_values", size, (matrices, tiles * width * BLOCK), last=tiles * width * BLOCK),
+             whole("of_queries", size, matrices, p.queries, p.depth), whole("of_keys", size, matrices, p.keys, p.depth),
+             whole("of_values", size, matrices, p.keys, p.width)]
+    for kind, bytes_ in _MASK_BYTES.items():
+        if p.mask_kind == kind:
+            axes = ((p.outer, p.mask_outer), (p.inner, p.mask_inner), (p.queries, p.mask_row), (p.keys, p.mask_column))
+            spans.append(span("mask", bytes_, *axes))
+    return spans
+
+
+ATTENTION_GRADIENT = Kernels(
+    "attention_gradient",
+    tensors="queries keys head packed_keys packed_values mask? >of_queries >of_keys >of_values",
+    ints="outer inner queries keys depth width rows mask_kind zeroed q_outer q_inner q_row k_outer k_inner k_row "
+         "h_outer h_inner h_row mask_outer mask_inner mask_row mask_column",
+    sizes=7, floats="scale fill", tasks=lambda p: p.outer * p.inner, reach=_gradient_reach,
+)
+"""As of attention; a task is a matrix, which goes through its queries `rows` at a time. What it writes is contiguous.
+Both packed operands are as keys are for attention, of depth and of width."""
 
 ATTENTION = Kernels(
     "attention", tensors="queries keys values mask? >output",

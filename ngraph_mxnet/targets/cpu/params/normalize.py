@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, span
+from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, span, whole
 from ngraph_mxnet.targets.cpu.params.reduction import around
 
 
@@ -29,6 +29,19 @@ LAYER_NORM = Kernels(
                            span("output", size, (p.rows, p.out_row), last=p.columns)],
 )
 """A row is contiguous."""
+
+
+
+def _layer_norm_gradient_reach(p: Any, size: int) -> list[Span]:
+    return [*(span(name, size, (p.rows, getattr(p, f"{name}_row")), last=p.columns) for name in ("x", "head", "by_x")),
+            whole("gamma", size, p.columns), whole("sums", size, -(-p.rows // p.chunk), 2, p.columns)]
+
+
+LAYER_NORM_GRADIENT = Kernels(
+    "layer_norm_gradient", tensors="x gamma head >by_x >sums", ints="rows columns chunk x_row head_row by_x_row",
+    sizes=3, floats="epsilon", tasks=lambda p: -(-p.rows // p.chunk), reach=_layer_norm_gradient_reach,
+)
+"""A row is contiguous; a task has `chunk` of them. Sums: `[tasks][2][columns]`, of the rows of each task."""
 
 BATCH_NORM_FACTORS = Kernels(
     "batch_norm_factors", tensors="gamma beta mean variance >scale >shift", ints="channels", sizes=1, floats="epsilon",

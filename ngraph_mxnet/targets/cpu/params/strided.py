@@ -22,7 +22,7 @@ WIDE_CODES: dict[str, dict[str, int]] = {
         "softsign sqrt square tan tanh trunc"
     ),
     "unary_i64": numbered("abs bitwise_not negative relu sign square"),
-    "binary_f64": numbered("add atan2 divide maximum minimum mod multiply power subtract"),
+    "binary_f64": numbered("add atan2 divide gelu_gradient maximum minimum mod multiply power subtract"),
     "binary_i64": numbered("add bitwise_and bitwise_or bitwise_xor divide divide_unsigned maximum minimum mod "
                             "mod_unsigned multiply power subtract"),
     "compare_f64": _COMPARISONS,
@@ -38,7 +38,7 @@ EXPRESSIONS: dict[str, tuple[str, str]] = {
     "leaky_relu": ("f32 f32", "slope"),
     "clamp": ("f32 f32", "lower upper"),
     "hard_swish": ("f32 f32", "slope offset scale shift"),
-    **dict.fromkeys("add divide maximum minimum multiply subtract".split(), ("f32 f32 f32", "")),
+    **dict.fromkeys("add divide gelu_gradient maximum minimum multiply subtract".split(), ("f32 f32 f32", "")),
     **dict.fromkeys(WIDE_CODES["compare_f64"], ("f32 f32 bool", "")),
     **dict.fromkeys("logical_and logical_or logical_xor".split(), ("bool bool bool", "")),
     "logical_not": ("bool bool", ""),

@@ -1,0 +1,87 @@
+"""The kernels of gradients of layer norm and attention, against the ops that define them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_library import SEEDS, SPLITS, close, every_isa, run
+
+from ngraph_mxnet.ir import get_op
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION_GRADIENT
+from ngraph_mxnet.targets.cpu.params.normalize import LAYER_NORM_GRADIENT
+from ngraph_mxnet.targets.cpu.params.record import by_name
+
+SIZES = st.sampled_from([1, 3, 7, 16, 20, 33, 64])
+
+
+def normal(random: np.random.Generator, *shape: int) -> np.ndarray:
+    return random.standard_normal(shape).astype(np.float32)
+
+
+@every_isa
+@given(seed=SEEDS, rows=st.integers(1, 12), columns=st.sampled_from([2, 7, 16, 50, 300]), chunk=st.integers(1, 5),
+       splits=SPLITS)
+def test_layer_norm_gradient(isa: str, seed: int, rows: int, columns: int, chunk: int, splits: list[int]) -> None:
+    """Rows apart; each task's sums are of its own rows."""
+    random = np.random.default_rng(seed)
+    wide, gamma, heads = normal(random, rows, columns + 2) * 2 + 3, normal(random, columns), normal(random, rows,
+                                                                                                    columns + 5)
+    x, head = wide[:, :columns], heads[:, :columns]
+    by_x = np.full((rows, columns + 1), np.nan, np.float32)
+    sums = np.full((-(-rows // chunk), 2, columns), np.nan, np.float32)
+    params = LAYER_NORM_GRADIENT(rows=rows, columns=columns, chunk=chunk, x_row=columns + 2, head_row=columns + 5,
+                                 by_x_row=columns + 1, epsilon=1e-3)
+    run(isa, "layer_norm_gradient", [x, gamma, head, by_x[:, :columns], sums], params, (), splits)
+    op = get_op("layer_norm_gradient")
+    for task in range(len(sums)):
+        own = slice(task * chunk, (task + 1) * chunk)
+        wanted = op.evaluate([x[own], gamma, head[own]], {"axis": 1, "epsilon": 1e-3})
+        close(by_x[own, :columns], wanted[0], 1e-5, 2e-5)
+        close(sums[task, 0], wanted[1], 1e-5, 2e-5)
+        close(sums[task, 1], wanted[2], 1e-5, 2e-5)
+    assert np.isnan(by_x[:, columns:]).all()
+
+
+def packed(matrix: np.ndarray) -> np.ndarray:
+    """[N, D] as [tiles][D up to whole blocks][16]: element (n, d) is at [n // 16][d][n % 16]."""
+    rows, depth = matrix.shape
+    out = np.zeros((-(-rows // 16) * 16, -(-depth // 16) * 16), np.float32)
+    out[:rows, :depth] = matrix
+    return np.ascontiguousarray(out.reshape(-1, 16, out.shape[1]).swapaxes(1, 2))
+
+
+def readable(array: np.ndarray) -> np.ndarray:
+    """The same, with rows that may be read up to whole blocks: there is garbage."""
+    out = np.full((*array.shape[:-1], -(-array.shape[-1] // 16) * 16), 7, np.float32)
+    out[..., :array.shape[-1]] = array
+    return out[..., :array.shape[-1]]
+
+
+@every_isa
+@pytest.mark.parametrize("mask", ["none", "chosen", "zeroed", "added"])
+@given(seed=SEEDS, sizes=st.tuples(SIZES, SIZES, SIZES, SIZES), rows=st.sampled_from([6, 12, 36]), splits=SPLITS)
+def test_attention_gradient(isa: str, mask: str, seed: int, sizes: tuple[int, int, int, int], rows: int,
+                            splits: list[int]) -> None:
+    random = np.random.default_rng(seed)
+    (queries, keys, depth, width), matrices = sizes, (2, 3)
+    q, k, v, head = (normal(random, *matrices, *last) for last in (
+        (queries, depth), (keys, depth), (keys, width), (queries, width)))
+    attrs = {"scale": 0.3, "fill": -1e4, "zeroed": mask == "zeroed"}
+    drawn = normal(random, 2, 1, queries, keys)
+    masks = {"none": [], "added": [drawn]}.get(mask, [drawn > 0])
+    wanted = get_op("attention_gradient").evaluate([q, k, v, head, *masks], attrs)
+    found = [np.full(array.shape, np.nan, np.float32) for array in wanted]
+    views = [readable(array) for array in (q, k, head)]
+    steps = [step // 4 for view in views for step in view.strides[:3]]
+    kind = {"none": 0, "added": 2}.get(mask, 1)
+    params = ATTENTION_GRADIENT(
+        outer=2, inner=3, queries=queries, keys=keys, depth=depth, width=width, rows=rows, mask_kind=kind,
+        zeroed=attrs["zeroed"],
+        **by_name("q_outer q_inner q_row k_outer k_inner k_row h_outer h_inner h_row".split(), steps),
+        mask_outer=queries * keys, mask_inner=0, mask_row=keys, mask_column=1, scale=0.3, fill=-1e4)
+    tiles = [np.stack([packed(matrix) for matrix in array.reshape(6, keys, -1)]) for array in (k, v)]
+    run(isa, "attention_gradient", [*views, *tiles, masks[0] if masks else q, *found], params, (), splits)
+    for own, other in zip(found, wanted, strict=True):
+        close(own, other, 1e-4, 2e-5)
