@@ -44,6 +44,7 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"popcnt", bit(basic.c, 23)},
       {"sahf", bit(extended.c, 0)},
       {"lzcnt", bit(extended.c, 5)},
+      {"sse4a", bit(extended.c, 6)},
       {"bmi", bit(more.b, 3)},
       {"bmi2", bit(more.b, 8)},
       {"avx", ymm},
@@ -55,6 +56,7 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"avx512cd", zmm && bit(more.b, 28)},
       {"avx512bw", zmm && bit(more.b, 30)},
       {"avx512vl", zmm && bit(more.b, 31)},
+      {"avx512vp2intersect", zmm && bit(more.d, 8)},
       {"avx512vnni", zmm && bit(more.c, 11)},
       {"avx512bf16", zmm && more.a >= 1 && bit(cpuid(7, 1).a, 5)},
   };

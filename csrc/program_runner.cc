@@ -114,13 +114,14 @@ ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads
       name_(std::move(name)),
       category_(std::move(category)) {
   for (const Level& level : program_->levels()) {
-    std::vector<Chunk> chunks;
+    // Threads share each instruction, not the level: where the rows of an image were split before, they are here.
+    std::vector<std::vector<Chunk>> shares(threads_);
     for (const Instruction& instruction : level) {
       const std::int64_t tasks = instruction.tasks;
       const std::int64_t count =
           threads_ == 1 ? std::min<std::int64_t>(tasks, 1) : std::min(tasks, kChunksPerThread * threads_);
       for (std::int64_t i = 0; i < count; ++i) {
-        chunks.push_back({steps_.size(), tasks * i / count, tasks * (i + 1) / count});
+        shares[i * threads_ / count].push_back({steps_.size(), tasks * i / count, tasks * (i + 1) / count});
       }
       steps_.push_back({instruction.kernel, operand_count_, instruction.ints.data(),
                         instruction.floats.data()});
@@ -128,15 +129,20 @@ ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads
         const bool fixed = operand.space == Space::kArena || operand.space == Space::kConstant;
         (fixed ? fixed_ : patches_).push_back({operand_count_++, operand});
       }
-      if (schedule == Schedule::kOneByOne) add_level(std::exchange(chunks, {}), schedule);
+      if (schedule == Schedule::kOneByOne) add_level(&shares, schedule);
     }
-    if (schedule == Schedule::kByLevel) add_level(std::move(chunks), schedule);
+    if (schedule == Schedule::kByLevel) add_level(&shares, schedule);
   }
 }
 
 ProgramRunner::~ProgramRunner() { IdleFrames::instance().forget(this); }
 
-void ProgramRunner::add_level(std::vector<Chunk> chunks, Schedule schedule) {
+void ProgramRunner::add_level(std::vector<std::vector<Chunk>>* shares, Schedule schedule) {
+  std::vector<Chunk> chunks;
+  for (std::vector<Chunk>& share : *shares) {
+    chunks.insert(chunks.end(), share.begin(), share.end());
+    share.clear();
+  }
   // One-by-one keeps even an empty instruction's phase, so that phases and instructions match.
   if (chunks.empty() && schedule == Schedule::kByLevel) return;
   const bool serial = chunks.size() <= 1 || threads_ == 1;

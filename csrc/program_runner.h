@@ -64,7 +64,8 @@ class ProgramRunner {
   struct Frame;
   class IdleFrames;
 
-  void add_level(std::vector<Chunk> chunks, Schedule schedule);
+  // Takes the chunks of each thread's share.
+  void add_level(std::vector<std::vector<Chunk>>* shares, Schedule schedule);
   std::unique_ptr<Frame> take_frame();
   void give_back(std::unique_ptr<Frame> frame);
   void run_on_frame(Frame* frame, std::vector<double>* seconds);

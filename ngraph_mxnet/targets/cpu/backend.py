@@ -31,7 +31,7 @@ from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
-from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
+from ngraph_mxnet.targets.cpu.machine.isa import choose_isa, halves_avx512
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import OPTIONS, check_options, read_options
@@ -168,7 +168,8 @@ class CPUBackend(Backend):
         if notice:
             warn_once(notice)
         settings = Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
-                            config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice)
+                            config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
+                            halves=halves_avx512(_core.cpu_features()))
         trace_executor()
         warn_of_ignored(os.environ)
         with span("passes", "compile"):

@@ -17,7 +17,7 @@ from ngraph_mxnet.bridges.mxnet import options
 from ngraph_mxnet.ir import Builder, Graph, TensorType
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.lower import winograd as lowering
-from ngraph_mxnet.targets.cpu.machine.isa import supported
+from ngraph_mxnet.targets.cpu.machine.isa import halves_avx512, supported
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS
 from ngraph_mxnet.targets.cpu.params.winograd import INPUT, PACK
 from ngraph_mxnet.targets.cpu.planning import algorithm
@@ -261,6 +261,25 @@ def test_the_choice_by_layer(isa: algorithm.Isa) -> None:
     assert [algorithm.choose_tile(layer, isa, 1) for layer in changing] == [4, 0]
     # With many images the weights are read once for all of them.
     assert choose(32, 512, 512, 14) == choose(32, 256, 256, 8) == 4
+
+
+def test_the_choice_where_avx512_runs_in_halves() -> None:
+    """Multiply-adds cost twice as much, transforms less than that: layers of SqueezeNet."""
+    def choose(inputs: int, outputs: int, size: int, threads: int, halves: bool) -> int:
+        return algorithm.choose_tile(algorithm.Layer(1, inputs, outputs, size, size), "avx512", threads, halves)
+
+    for layer in ((16, 64, 55), (32, 128, 27), (48, 192, 13), (64, 256, 13)):
+        assert choose(*layer, 1, True) == 4, layer
+    assert choose(64, 256, 13, 1, False) == 2 and choose(64, 256, 13, 2, False) == 0
+    assert choose(32, 128, 27, 2, True) == choose(64, 256, 13, 2, True) == 4
+    assert choose(16, 64, 55, 2, True) == 0  # what two cores exchange costs more than it saves
+
+
+def test_who_runs_avx512_in_halves() -> None:
+    wide = {"avx512f": True, "sse4a": False, "avx512vp2intersect": False}
+    assert not halves_avx512(wide) and not halves_avx512({**wide, "avx512f": False, "sse4a": True})
+    assert halves_avx512({**wide, "sse4a": True})
+    assert not halves_avx512({**wide, "sse4a": True, "avx512vp2intersect": True})
 
 
 def test_the_choice_of_measured_layers() -> None:

@@ -61,9 +61,9 @@ def _columns(p, left):
 def _row_of_windows(p, task):
     """Where a task's image and its row of the output begin; then the first slice its windows reach, negative in the
     padding, with `_taps`, and the same of rows."""
-    plane, oh = task // p.out_h, task % p.out_h
-    image, block = plane // p.c16, plane % p.c16
-    image, od = image // p.out_d, image % p.out_d
+    row, block = task // p.c16, task % p.c16
+    slice_, oh = row // p.out_h, row % p.out_h
+    image, od = slice_ // p.out_d, slice_ % p.out_d
     start = image * p.in_n + block * p.in_c16
     place = image * p.out_n + od * p.out_slice + block * p.out_c16 + oh * p.out_row
     front, top = od * p.stride_d - p.pad_front, oh * p.stride_h - p.pad_top
@@ -79,7 +79,7 @@ def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
         """Maximum over windows clipped to the image; NaN wins; -inf for a window wholly outside.
 
         tensors: input, output. The pads below and right and include_pad are ignored.
-        Tasks: (n, output slice, c16, output row).
+        Tasks: (n, output slice, output row, c16): a thread's rows are those of the convolutions before and behind.
         """
         p = read_pool(ints, floats)
         for task in range(begin, end):
@@ -111,7 +111,7 @@ def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
         tensors: input, output. With include_pad 1 the divisor counts the window's taps within
         the image and its pads (not what lies beyond, where the output size was rounded up); with 0 only those
         in the image. 0 for an empty window. Only pixels of the image are read.
-        Tasks: (n, output slice, c16, output row).
+        Tasks: (n, output slice, output row, c16): a thread's rows are those of the convolutions before and behind.
         """
         p = read_pool(ints, floats)
         for task in range(begin, end):

@@ -54,6 +54,8 @@ class Settings:
     """Whether 3x3 convolutions may be computed by Winograd's algorithm."""
     bf16: bool = False
     """Contractions of the main graph in bf16."""
+    halves: bool = False
+    """Whether the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
 
     def symbol(self, kernel: str) -> str:
         return f"ng_{kernel}__{self.isa}"

@@ -47,7 +47,7 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
     phases, height, width = _phases(images_of(node.outputs[0].shape), size, geometry.dilations)
     prepared = ctx.is_prepared(weights)
     layer = algorithm.Layer(phases, data.shape[1], outputs, height, width, prepared)
-    return algorithm.choose_tile(layer, ctx.settings.isa, ctx.settings.threads if prepared else 1)
+    return algorithm.choose_tile(layer, ctx.settings.isa, ctx.settings.threads if prepared else 1, ctx.settings.halves)
 
 
 def _phases(images: int, size: tuple[int, ...], dilations: tuple[int, int]) -> tuple[int, int, int]:

@@ -24,6 +24,12 @@ def supported(features: Mapping[str, bool]) -> list[Isa]:
     return [isa for isa, needs in NEEDS.items() if all(features.get(need) for need in needs)]
 
 
+def halves_avx512(features: Mapping[str, bool]) -> bool:
+    """Whether the CPU has AVX-512 and computes it in halves, as Zen 4 does: one multiply-add of 512 bits a cycle, where
+    others do two. Such a CPU is AMD's (sse4a) and none of its next generation."""
+    return bool(features.get("avx512f") and features.get("sse4a") and not features.get("avx512vp2intersect"))
+
+
 def choose_isa(features: Mapping[str, bool], option: str | None = None) -> Isa:
     """What the option `isa` asks for, else NGRAPH_CPU_ISA; `auto` is the best that the CPU runs.
 

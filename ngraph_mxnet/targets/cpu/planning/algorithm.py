@@ -25,6 +25,9 @@ class _Rates:
     multiply_adds: float
     transforms: dict[int, tuple[float, float]]
     """By tile: microseconds for one tile of 16 channels, into and out of its matrices."""
+    exchanged: float = 8.75e3
+    """Bytes of matrices that a core gets from the others in a microsecond: tiles of some rows are transformed by one,
+    the products of some matrices are another's."""
 
 
 _RATES: dict[Isa, _Rates] = {
@@ -33,13 +36,12 @@ _RATES: dict[Isa, _Rates] = {
     "avx2": _Rates(50e3, {2: (0.062, 0.053), 4: (0.16, 0.145)}),
     "baseline": _Rates(20e3, {2: (0.090, 0.077), 4: (0.30, 0.28)}),
 }
+_HALVES = _Rates(57e3, {2: (0.030, 0.024), 4: (0.075, 0.070)}, exchanged=4.5e3)
+"""Those of avx512 on a CPU that computes it in halves, measured on Zen 4, whose cores may lie on two dies."""
 _PACKED = 4e3
 """Bytes of weights that one core packs in a microsecond, where they change with every call."""
 _BYTES = 30e3
 """Bytes of weights that one core reads in a microsecond; n cores read sqrt(n) times as much, 8 or more sqrt(8)."""
-_EXCHANGED = 8.75e3
-"""Bytes of matrices that a core gets from the others in a microsecond: tiles of some rows are transformed by one, the
-products of some matrices are another's."""
 _PRODUCTS = 0.87
 """Speed of the matrix products, whose sums are shorter, beside that of a direct convolution."""
 _CALLS = 1.0
@@ -72,9 +74,9 @@ class Layer:
         return self.images * -(-self.height // tile) * -(-self.width // tile)
 
 
-def estimate(layer: Layer, tile: int, isa: Isa, threads: int) -> float:
-    """Microseconds that `ALGORITHMS[tile]` takes."""
-    rates, (inputs, outputs) = _RATES[isa], layer.blocks
+def estimate(layer: Layer, tile: int, isa: Isa, threads: int, halves: bool = False) -> float:
+    """Microseconds that `ALGORITHMS[tile]` takes. `halves`: see `machine.isa.halves_avx512`."""
+    rates, (inputs, outputs) = _HALVES if halves and isa == "avx512" else _RATES[isa], layer.blocks
     bandwidth = _BYTES * min(threads, 8) ** 0.5
     pairs = inputs * outputs * BLOCK * BLOCK
     if not tile:
@@ -88,7 +90,7 @@ def estimate(layer: Layer, tile: int, isa: Isa, threads: int) -> float:
     if threads == 1:
         return time + _CALLS
     from_others = tiles * matrices * (inputs + outputs) * BLOCK * 4 * (1 - 1 / threads) / threads
-    return time + from_others / _EXCHANGED + _BARRIERS
+    return time + from_others / rates.exchanged + _BARRIERS
 
 
 def _packing(layer: Layer, numbers: int, threads: int) -> float:
@@ -97,10 +99,10 @@ def _packing(layer: Layer, numbers: int, threads: int) -> float:
     return 0.0 if layer.prepared else inputs * outputs * BLOCK * BLOCK * numbers * 4 / _PACKED / threads
 
 
-def choose_tile(layer: Layer, isa: Isa, threads: int) -> int:
+def choose_tile(layer: Layer, isa: Isa, threads: int, halves: bool = False) -> int:
     """A key of `ALGORITHMS`: of those in order, the next one where it is faster by a margin."""
     best = 0
     for tile in (2, 4):
-        if estimate(layer, tile, isa, threads) < _MARGIN * estimate(layer, best, isa, threads):
+        if estimate(layer, tile, isa, threads, halves) < _MARGIN * estimate(layer, best, isa, threads, halves):
             best = tile
     return best
