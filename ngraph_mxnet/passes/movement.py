@@ -123,13 +123,13 @@ def sum_of_pads(node: Node, rw: Rewriter) -> Answer:
 
     So gradients of slices become one tensor. A pad with other readers stays, and so does the sum.
     """
-    found = [_zeros_around(value, rw) for value in node.inputs]
-    if found[0] is None or found[1] is None or any(value.type != node.output.type for value in node.inputs):
+    one, other = (_zeros_around(value, rw) for value in node.inputs)
+    if one is None or other is None or any(value.type != node.output.type for value in node.inputs):
         return None
-    (one, axis), (other, own_axis) = found
-    first, second = sorted((one, other), key=lambda pad: pad.attrs["pads_begin"][axis])
-    begin, size = first.attrs["pads_begin"][axis], first.inputs[0].shape[axis]
-    if axis != own_axis or one.output.type != other.output.type or begin + size != second.attrs["pads_begin"][axis]:
+    pairs = sorted((one, other), key=lambda pair: pair[0].attrs["pads_begin"][pair[1]])
+    (first, axis), (second, own_axis) = pairs
+    behind = first.attrs["pads_begin"][axis] + first.inputs[0].shape[axis]
+    if axis != own_axis or first.output.type != second.output.type or behind != second.attrs["pads_begin"][axis]:
         return None
     parts: list[Value] = []
     for pad in (first, second):
