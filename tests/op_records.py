@@ -448,6 +448,12 @@ def _batch_norm_relu_gradient(draw: Draw) -> Case:
     return [*types, types[0]], attrs
 
 
+def _clamp_gradient(draw: Draw) -> Case:
+    x = _type(_element(draw, FLOATS), _dims(draw))
+    return [x, x], {"lower": draw(st.sampled_from([-math.inf, 0.0])), "upper": draw(st.sampled_from([math.inf, 0.5])),
+                    "above": draw(st.booleans())}
+
+
 def _own_gradient(draw: Draw) -> Case:
     x, scaled = _type(_element(draw, FLOATS), _dims(draw)), draw(st.booleans())
     return [x if scaled else _type(x.element.name, _dims(draw)), x, x], {"scaled": scaled}
@@ -581,6 +587,7 @@ _RECORDS = [
     Record("batch_norm_training", _channel_vectors(2, epsilon=st.just(1e-3))),
     Record("batch_norm_gradient", _batch_norm_gradient, low=0.3),
     Record("batch_norm_relu_gradient", _batch_norm_relu_gradient, low=0.3),
+    Record("clamp_gradient", _clamp_gradient),
     Record("batch_norm_statistics", _channel_vectors(0)),
     Record("stop_gradient", _unary(ANY)),
     Record("own_gradient", _own_gradient),

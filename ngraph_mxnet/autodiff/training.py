@@ -9,7 +9,7 @@ from ngraph_mxnet.autodiff.expression import Expression
 
 no_derivative("it is there to stop it", "stop_gradient")
 refuse("it is a gradient itself: there are none of second order yet", "batch_norm_gradient",
-       "batch_norm_relu_gradient", "layer_norm_gradient")
+       "batch_norm_relu_gradient", "clamp_gradient", "layer_norm_gradient")
 refuse("it is what the CPU makes of batch_norm_training", "batch_norm_statistics")
 
 

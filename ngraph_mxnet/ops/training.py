@@ -3,6 +3,8 @@ layer computes of its batch when it trains."""
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import Bool, Float, Int
@@ -163,3 +165,23 @@ def _(inputs, attrs):
     by_x = spread * (scaled - scaled.mean(axis=axis, keepdims=True) - drift)
     found = (by_x, (head * normal).sum(axis=others), head.sum(axis=others))
     return [array.astype(inputs[0].dtype) for array in found]
+
+
+_BOUNDS = {"lower": Float(-inf), "upper": Float(inf), "above": Bool(False)}
+
+
+@register_op("clamp_gradient", operands=2, attrs=_BOUNDS, work=by_result(simple=3))
+def clamp_gradient(types, attrs):
+    """x, head T[S] -> T[S]: the head where lower <= x <= upper, else 0. With `above`, x = lower is outside: of a relu,
+    whose result x may be, too."""
+    require_domain(types, FLOAT)
+    common_element(types)
+    require_shape(types[1], types[0].shape, position=1)
+    return types[0]
+
+
+@clamp_gradient.reference
+def _(inputs, attrs):
+    x, head = inputs
+    inside = (x > attrs["lower"] if attrs["above"] else x >= attrs["lower"]) & (x <= attrs["upper"])
+    return np.where(inside, head, np.zeros((), head.dtype))

@@ -118,7 +118,7 @@ def sequences() -> Graph:
 
 
 def gradients() -> Graph:
-    """By the weights of a convolution, of a depthwise one and of a stem; of a batch norm with a relu, of a max pool."""
+    """By the weights of a convolution, of a depthwise one and of a stem; of batch norm with relu, clamp, max pool."""
     b = Builder()
     x, head, picture = (b.parameter(name, (1, channels, 5, 4)) for name, channels in (
         ("x", 17), ("head", 17), ("picture", 3)))
@@ -128,6 +128,7 @@ def gradients() -> Graph:
     return b.results(b.convolution_weight_gradient(x, head, kernel=(1, 2), pads_end=(0, 1)),
                      b.convolution_weight_gradient(x, head, **taps, groups=17),
                      b.convolution_weight_gradient(picture, head, **taps),
+                     b.clamp_gradient(x, head, lower=0.0),
                      *b.node("batch_norm_relu_gradient", [x, vector, mean, variance, b.relu(y), head], {}).outputs,
                      b.max_pool_gradient(x, b.slice(head, begin=(0,) * 4, end=(1, 17, 4, 3)), kernel=(2, 2)))
 

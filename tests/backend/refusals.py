@@ -37,7 +37,7 @@ REFUSALS: dict[str, dict[str, str]] = {
             abs acos acosh adaptive_avg_pool adaptive_avg_pool_gradient add argmax argmin argsort asin asinh atan atan2
             atanh attention attention_gradient avg_pool batch_norm batch_norm_factors batch_norm_gradient
             batch_norm_relu_gradient batch_norm_statistics batch_norm_training bilinear_sample bitcast box_nms broadcast
-            cbrt ceiling clamp concat convert convolution convolution_bias convolution_bias_add
+            cbrt ceiling clamp clamp_gradient concat convert convolution convolution_bias convolution_bias_add
             convolution_bias_add_scale_shift convolution_weight_gradient cos cosh cumsum divide dropout elu equal erf
             erfinv exp expm1 floor gamma gather gather_elements gather_nd gelu gelu_gradient greater greater_equal
             gru_cell gru_cell_gradient gru_cell_training hard_swish identity layer_norm layer_norm_gradient leaky_relu

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_library import SEEDS, SPLITS, Blocked, every_isa, images, run
 
 from ngraph_mxnet import compile
+from ngraph_mxnet.autodiff import differentiate
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.targets.cpu.params.batch_norm import (
     BATCH_NORM_GRADIENT_DATA,
@@ -104,3 +106,23 @@ def test_nodes(seed: int, n: int, c: int, size: list[int], masked: bool, threads
     assert not {"select", "greater"} & kernels
     for found, wanted in zip(executable(*arrays), compile(graph, "INTERPRETER")(*arrays), strict=True):
         close(found, wanted)
+
+
+@pytest.mark.parametrize("clamp", [None, (0.0, 6.0), (-1.0, float("inf"))], ids=["relu", "relu6", "one bound"])
+def test_gradients_of_clamps_over_images_are_one_kernel(clamp: tuple[float, float] | None) -> None:
+    """Of relu nothing goes back at 0, of a clamp all at its bounds; nothing at NaN."""
+    b = Builder()
+    x = b.parameter("x", (2, 20, 3, 5))
+    y = b.relu(x) if clamp is None else b.clamp(x, lower=clamp[0], upper=clamp[1])
+    graph = differentiate(b.results(y), ["x"]).graph
+    kernels = {instruction.name for instruction in compile(graph, "CPU", threads=1).main.instructions}
+    assert "clamp_gradient_blocked" in kernels
+    assert "select" not in kernels
+    values = 3 * images(0, 2, 20, 3, 5)
+    values[0, :, 0, :] = np.array([0.0, 6.0, -1.0, np.nan, -0.0], np.float32)
+    inputs = {"x": values, "head.0": images(1, 2, 20, 3, 5)}
+    arrays = [inputs[parameter.name] for parameter in graph.parameters]
+    wanted = compile(graph, "INTERPRETER")(*arrays)
+    for threads in (1, 3):
+        for found, expected in zip(compile(graph, "CPU", threads=threads)(*arrays), wanted, strict=True):
+            np.testing.assert_array_equal(found, expected)

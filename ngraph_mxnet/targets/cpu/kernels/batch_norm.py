@@ -1,23 +1,35 @@
-"""Batch norm in training, on the blocked layout. Sums accumulate in float64, in an order that no number of threads
-changes."""
+"""Batch norm in training and gradients of clamps, on the blocked layout. Sums accumulate in float64, in an order that
+no number of threads changes."""
 
 from __future__ import annotations
 
 import numpy as np
 from numba import float32
 
-from ngraph_mxnet.targets.cpu.kernels.lanes import lane, load_lanes, narrow, splat, store_lanes, where_positive, widen
+from ngraph_mxnet.targets.cpu.kernels.lanes import (
+    lane,
+    load_lanes,
+    narrow,
+    splat,
+    store_lanes,
+    where_above,
+    where_not_below,
+    where_positive,
+    widen,
+)
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.batch_norm import (
     BATCH_NORM_GRADIENT_DATA,
     BATCH_NORM_GRADIENT_SUMS,
     BATCH_NORM_STATISTICS,
+    CLAMP_GRADIENT,
 )
 
 read_statistics = reader(BATCH_NORM_STATISTICS)
 read_sums = reader(BATCH_NORM_GRADIENT_SUMS)
 read_data = reader(BATCH_NORM_GRADIENT_DATA)
+read_clamp_gradient = reader(CLAMP_GRADIENT)
 
 
 @kernel("batch_norm_statistics")
@@ -125,3 +137,27 @@ def batch_norm_gradient_data(tensors, ints, floats, begin, end):
             kept = _kept(p.masked, masks, w * p.y_pixel, load_lanes(heads, w * p.head_pixel))
             x = load_lanes(xs, w * p.x_pixel) - mean
             store_lanes(target, w * p.output_pixel, a * kept + (b * x + c))
+
+
+@kernel("clamp_gradient_blocked")
+def clamp_gradient_blocked(tensors, ints, floats, begin, end):
+    """head where x is within the bounds, else 0.
+
+    tensors: x, head, output (may be head). floats: lower, upper. Tasks: (n, c16, row).
+    """
+    p = read_clamp_gradient(ints, floats)
+    lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
+    for task in range(begin, end):
+        plane, row = task // p.h, task % p.h
+        image, block = plane // p.c16, plane % p.c16
+        xs = shift(pointer(tensors, 0, float32), image * p.x_n + block * p.x_c16 + row * p.x_row)
+        heads = shift(pointer(tensors, 1, float32), image * p.head_n + block * p.head_c16 + row * p.head_row)
+        target = shift(pointer(tensors, 2, float32), image * p.output_n + block * p.output_c16 + row * p.output_row)
+        for w in range(p.w):
+            x = load_lanes(xs, w * p.x_pixel)
+            kept = where_not_below(upper, x, load_lanes(heads, w * p.head_pixel))
+            if p.above:
+                kept = where_above(x, lower, kept)
+            else:
+                kept = where_not_below(x, lower, kept)
+            store_lanes(target, w * p.output_pixel, kept)

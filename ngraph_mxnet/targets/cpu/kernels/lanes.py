@@ -230,6 +230,10 @@ def _where(comparison: str, ordered: bool) -> Callable:
     return where
 
 
+where_above = _where(">", ordered=True)
+"""x in the lanes where a is above b, else 0."""
+where_not_below = _where(">=", ordered=True)
+"""x in the lanes where a is b or above it, else 0."""
 where_equal = _where("==", ordered=True)
 """x in the lanes where a is b, else 0."""
 where_unequal = _where("!=", ordered=False)

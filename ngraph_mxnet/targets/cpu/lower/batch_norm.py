@@ -1,4 +1,4 @@
-"""Batch norm in training: statistics, and its gradient with the mask of a relu behind it."""
+"""Batch norm in training: statistics, and its gradient with the mask of a relu behind it; gradients of clamps."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from ngraph_mxnet.targets.cpu.params.batch_norm import (
     BATCH_NORM_GRADIENT_DATA,
     BATCH_NORM_GRADIENT_SUMS,
     BATCH_NORM_STATISTICS,
+    CLAMP_GRADIENT,
 )
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.planning.gradients import batch_norm_without_kernel
+from ngraph_mxnet.targets.cpu.planning.gradients import batch_norm_without_kernel, clamp_gradient_without_kernel
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, plain_view
 
 
@@ -50,3 +51,15 @@ def batch_norm_gradient(ctx: Lowering, node: Node) -> None:
     ctx.set_blocked(node.outputs[0], out)
     for value, view in zip(node.outputs[1:], (of_gamma, of_beta), strict=True):
         ctx.set_plain(value, view)
+
+
+@lowers("clamp_gradient", check=clamp_gradient_without_kernel)
+def clamp_gradient(ctx: Lowering, node: Node) -> None:
+    """One pass over memory, without masks of bool."""
+    x, head = map(ctx.blocked, node.inputs)
+    out = ctx.new_blocked(node.output)
+    params = CLAMP_GRADIENT(**_sizes(x), above=node.attrs["above"], lower=node.attrs["lower"],
+                            upper=node.attrs["upper"], **named_strides(x=x, head=head, output=out))
+    ctx.emit("clamp_gradient_blocked", params, x=x, head=head, output=out)
+    ctx.set_blocked(node.output, out)
+

@@ -1,4 +1,5 @@
-"""The records of batch norm in training: statistics, and the gradient in two passes over memory."""
+"""The records of batch norm in training (statistics, and the gradient in two passes over memory) and of gradients of
+clamps."""
 
 from __future__ import annotations
 
@@ -43,3 +44,10 @@ BATCH_NORM_GRADIENT_DATA = Kernels(
     reach=lambda p, size: [*(_image(name, p) for name in ("x", "y", "head", "output")),
                            whole("factors", size, p.c16, 4, BLOCK)],
 )
+
+CLAMP_GRADIENT = Kernels(
+    "clamp_gradient_blocked", tensors="x head >output", ints=f"n c16 h w above {_strides('x', 'head', 'output')}",
+    sizes=4, floats="lower upper", tasks=lambda p: p.n * p.c16 * p.h,
+    reach=lambda p, size: [_image(name, p) for name in ("x", "head", "output")],
+)
+"""`above`: what is at `lower` is outside."""

@@ -13,11 +13,13 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType, f32, f64
 from ngraph_mxnet.ops.convolution import dilated_size
 from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
 
 def gradients() -> RewritePass:
     """The pass. It comes after `widening`: float16 is float32 by then."""
-    return RewritePass("gradients", {name: [rewrite] for name, (rewrite, _) in GRADIENTS.items()})
+    rewrites = {name: [rewrite] for name, (rewrite, _) in GRADIENTS.items()}
+    return RewritePass("gradients", {**rewrites, "select": [_of_clamp]})
 
 
 def becomes_others(node: Node) -> bool:
@@ -168,15 +170,21 @@ def _batch_norm_relu_gradient(node: Node, rw: Rewriter) -> Answer:
 
 
 def _of_relu(node: Node, rw: Rewriter) -> Answer:
-    """batch_norm_gradient(x, .., select(y > 0, head, 0)) -> batch_norm_relu_gradient."""
+    """batch_norm_gradient(x, .., head where y > 0) -> batch_norm_relu_gradient."""
     *others, kept = node.inputs
-    chosen = rw.producer(kept, "select")
-    mask = rw.producer(chosen.inputs[0], "greater") if chosen else None
-    if chosen is None or mask is None or not rw.single(kept):
+    chosen = rw.producer(kept, "select", "clamp_gradient")
+    if chosen is None or not rw.single(kept):
         return None
-    y, head = mask.inputs[0], chosen.inputs[1]
-    zeros = all(_is_zero(rw, value) for value in (mask.inputs[1], chosen.inputs[2]))
-    if not zeros or y.type != kept.type or head.type != kept.type:
+    if chosen.op.name == "select":
+        mask = rw.producer(chosen.inputs[0], "greater")
+        if mask is None or not all(_is_zero(rw, value) for value in (mask.inputs[1], chosen.inputs[2])):
+            return None
+        y, head = mask.inputs[0], chosen.inputs[1]
+    else:
+        if (chosen.attrs["lower"], chosen.attrs["upper"], chosen.attrs["above"]) != (0.0, inf, True):
+            return None
+        y, head = chosen.inputs
+    if y.type != kept.type or head.type != kept.type:
         return None
     found = rw.make("batch_norm_relu_gradient", *others, y, head, **node.attrs)
     assert found.node is not None
@@ -184,10 +192,55 @@ def _of_relu(node: Node, rw: Rewriter) -> Answer:
 
 
 def _is_zero(rw: Rewriter, value: Value) -> bool:
+    return _number(rw, value) == 0.0
+
+
+def _number(rw: Rewriter, value: Value) -> float | None:
+    """What all elements are, if a constant says so."""
     node = rw.producer(value, "constant", "broadcast")
     if node is not None and node.op.name == "broadcast":
         node = rw.producer(node.inputs[0], "constant")
-    return node is not None and not np.any(node.attrs["value"])
+    numbers = np.unique(node.attrs["value"]) if node is not None else ()
+    return float(numbers[0]) if len(numbers) == 1 else None
+
+
+def clamp_gradient_without_kernel(node: Node) -> str | None:
+    """Why a clamp's gradient is made of other ops; None if a kernel computes it."""
+    if node.inputs[0].type.rank < 3:
+        return f"{node.op.name} has a CPU kernel only for images"
+    return _unlike_images(node, rank=4)
+
+
+def _clamp_gradient(node: Node, rw: Rewriter) -> Answer:
+    if clamp_gradient_without_kernel(node) is None:
+        return None
+    (x, head), attrs = node.inputs, node.attrs
+    lower, upper, nothing = (rw.constant(np.asarray(number, x.type.element.numpy))
+                             for number in (attrs["lower"], attrs["upper"], 0))
+    inside = rw.make("logical_and", rw.make("greater" if attrs["above"] else "greater_equal", x, lower),
+                     rw.make("less_equal", x, upper))
+    return rw.make("select", inside, head, nothing)
+
+
+def _of_clamp(node: Node, rw: Rewriter) -> Answer:
+    """select(x > 0, head, 0), and so with both bounds of a clamp, over images -> clamp_gradient."""
+    condition, head, nothing = node.inputs
+    if head.type.rank != 4 or head.type.shape[1] < BLOCK or head.type.element is not f32 or not head.type.size:
+        return None
+    if head.type != node.output.type or not _is_zero(rw, nothing):
+        return None
+    mask = rw.producer(condition, "greater", "logical_and")
+    upper: float | None = inf
+    if mask is not None and mask.op.name == "logical_and":
+        low, high = (rw.producer(value, name) for value, name in
+                     zip(mask.inputs, ("greater_equal", "less_equal"), strict=True))
+        if low is None or high is None or low.inputs[0] is not high.inputs[0]:
+            return None
+        mask, upper = low, _number(rw, high.inputs[1])
+    lower = _number(rw, mask.inputs[1]) if mask is not None else None
+    if mask is None or lower is None or upper is None or mask.inputs[0].type != head.type:
+        return None
+    return rw.make("clamp_gradient", mask.inputs[0], head, lower=lower, upper=upper, above=mask.op.name == "greater")
 
 
 def _batch_norm_gradient(node: Node, rw: Rewriter) -> Answer:
@@ -254,6 +307,7 @@ GRADIENTS: dict[str, tuple[Rewrite, Sequence[ElementType]]] = {
     "batch_norm_statistics": (_batch_norm_statistics, (f32, f64)),
     "batch_norm_gradient": (_batch_norm_gradient, (f32, f64)),
     "batch_norm_relu_gradient": (_batch_norm_relu_gradient, (f32, f64)),
+    "clamp_gradient": (_clamp_gradient, (f32, f64)),
     "stop_gradient": (_same, tuple(ELEMENT_TYPES.values())),
     "own_gradient": (_same, tuple(ELEMENT_TYPES.values())),
 }
