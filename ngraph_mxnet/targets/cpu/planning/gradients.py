@@ -200,8 +200,10 @@ def _number(rw: Rewriter, value: Value) -> float | None:
     node = rw.producer(value, "constant", "broadcast")
     if node is not None and node.op.name == "broadcast":
         node = rw.producer(node.inputs[0], "constant")
-    numbers = np.unique(node.attrs["value"]) if node is not None else ()
-    return float(numbers[0]) if len(numbers) == 1 else None
+    if node is None:
+        return None
+    numbers = np.unique(node.attrs["value"])
+    return float(numbers[0]) if numbers.size == 1 else None
 
 
 def clamp_gradient_without_kernel(node: Node) -> str | None:
