@@ -41,7 +41,7 @@ def choose_tile(ctx: Lowering, node: Node) -> int:
         return 0
     images, outputs, height, width = head.shape
     layer = algorithm.Layer(images, data.shape[1], outputs, height, width, prepared=False)
-    return algorithm.choose_tile(layer, ctx.settings.isa, 1)
+    return algorithm.choose_tile(layer, ctx.settings.isa, 1, ctx.settings.halves)
 
 
 def weight_gradient(ctx: Lowering, tile: int, node: Node) -> None:
