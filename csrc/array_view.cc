@@ -186,7 +186,7 @@ bool ArrayView::lies_as_expected() {
     }
     const ArrayView view(array);
     const auto fitting = [&] {
-      if (!reader.readable(array, kNode + 1) || !reader.readable(view.chunk(), kVariable + 1)) return false;
+      if (!reader.readable(array, kNode + 3) || !reader.readable(view.chunk(), kVariable + 1)) return false;
       if (!reader.readable(view.variable(), 2)) return false;
       if (view.dimensions() != static_cast<int>(shape.size())) return false;
       if (!reader.readable(view.dims(), shape.size()) || !view.is(spec)) return false;
@@ -200,7 +200,11 @@ bool ArrayView::lies_as_expected() {
       }
       // It may be its own gradient: nobody goes back to it.
       std::uint32_t request = 1;
-      return !view.may_be_recorded() && mxnet.mark(1, &array, &request, &array) == 0 && view.may_be_recorded();
+      if (view.may_be_recorded() || mxnet.mark(1, &array, &request, &array) != 0 || !view.may_be_recorded()) return false;
+      if (!reader.readable(view.node().get(), 1) || !reader.readable(word(array, kNode + 1), 2)) return false;
+      if (view.node().use_count() != 1 || view.output() != 0) return false;
+      forget_node(array);
+      return !view.may_be_recorded();
     };
     const bool answer = fitting();
     mxnet.free(array);

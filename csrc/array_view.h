@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "aligned_buffer.h"
@@ -35,6 +36,17 @@ class ArrayView {
   const void* variable() const { return word(chunk(), kVariable); }
   // Whether a gradient may be attached to it, or it may come from what autograd has recorded; false only if neither is so.
   bool may_be_recorded() const { return array_[kNode] != nullptr; }
+  // Whether its type is one that gradients are taken by: float32 or float16.
+  bool has_gradients() const { return type() == kFloat32 || type() == kFloat16; }
+  // The node on autograd's tape that it comes from, if any, and which of the node's outputs it is.
+  const std::shared_ptr<const void>& node() const {
+    return *reinterpret_cast<const std::shared_ptr<const void>*>(array_ + kNode);
+  }
+  std::uint32_t output() const { return *reinterpret_cast<const std::uint32_t*>(array_ + kNode + 2); }
+  // From now on it comes from no node, as after a backward pass.
+  static void forget_node(engine::Handle array) {
+    reinterpret_cast<std::shared_ptr<const void>*>(static_cast<Word*>(array) + kNode)->reset();
+  }
 
   // The rest only where the engine keeps writers out.
 
@@ -58,6 +70,7 @@ class ArrayView {
   static constexpr std::size_t kDims = 3, kMoreDims = 7, kOffset = 8, kType = 9, kNode = 11;  // words of an NDArray
   static constexpr std::size_t kDevice = 2, kOneDnn = 7, kVariable = 9;                      // words of a Chunk
   static constexpr int kNearDims = 4;
+  static constexpr int kFloat32 = 0, kFloat16 = 2;  // MXNet's numbers
 
   static const void* word(const void* base, std::size_t at) { return static_cast<const Word*>(base)[at]; }
   static bool lies_as_expected();

@@ -207,7 +207,9 @@ int profile_process(int state, int process, void* store) {
   return mxnet.profile_process(state, process, store);
 }
 
-bool possible() {
+}  // namespace
+
+bool direct::possible() {
   static const bool at_start = [] {
     const char* const autostart = std::getenv("MXNET_PROFILER_AUTOSTART");
     if (autostart != nullptr && std::string_view(autostart) == "1") profiling.store(true);
@@ -216,7 +218,7 @@ bool possible() {
   return at_start;
 }
 
-}  // namespace
+bool direct::profiles() { return profiling.load(std::memory_order_relaxed); }
 
 void direct::connect(const std::string& path) {
   const LibMXNet library(path);
@@ -254,7 +256,7 @@ constexpr double kWorthAThread = 1e-4;  // seconds
 BoundGraph::BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<std::uintptr_t>& inputs,
                        const std::vector<std::uintptr_t>& outputs, bool in_place, bool given)
     : given_bytes_(given && !graph->inputs().empty() ? graph->inputs().front().bytes() : 0) {
-  if (!graph->runs_anywhere() || outputs.empty() || !::ngraph_mxnet::possible()) return;
+  if (!graph->runs_anywhere() || outputs.empty() || !direct::possible()) return;
   if (given && given_bytes_ == 0) return;
   graph->choose_team();  // MXNet's own operators run between those of a training step
   auto bound = std::make_shared<DirectExecutor>(std::move(graph), std::make_shared<ArrayHolder>());
@@ -268,7 +270,7 @@ bool BoundGraph::run(std::string given, bool here) const {
   }
   // A training step goes on with Python of the caller's, beside which even short runs are better done elsewhere.
   const double longest_here = here ? direct_runs::kShort : kWorthAThread;
-  return bound_ != nullptr && !profiling.load(std::memory_order_relaxed) &&
+  return bound_ != nullptr && !direct::profiles() &&
          bound_->forward(std::move(given), longest_here);
 }
 
@@ -281,13 +283,13 @@ bool direct::add_cached_op(std::uintptr_t op, const std::shared_ptr<ArrayHolder>
 }
 
 bool direct::forward(Handle executor) {
-  if (profiling.load(std::memory_order_relaxed)) return false;
+  if (profiles()) return false;
   const std::shared_ptr<DirectExecutor> found = executors().find(executor);
   return found != nullptr && found->forward();
 }
 
 std::vector<Handle> direct::call(Handle op, const std::vector<Handle>& inputs) {
-  if (inputs.empty() || profiling.load(std::memory_order_relaxed)) return {};
+  if (inputs.empty() || profiles()) return {};
   const std::shared_ptr<DirectCachedOp> found = cached_ops().find(op);
   bool records = true, trains = true;
   if (found == nullptr || mxnet.is_recording(&records) != 0 || mxnet.is_training(&trains) != 0) return {};

@@ -53,6 +53,12 @@ void connect(const std::string& path);
 // The functions of libmxnet that end what is direct, and tell of the profiler: as `mxnet_writers::replacements`.
 Replacements replacements();
 
+// Whether anything may go past MXNet: the engine queues, and the layout of arrays is known.
+bool possible();
+
+// Whether MXNet's profiler runs.
+bool profiles();
+
 // From now on `forward` runs this executor. Its one op was made for `holder`; `inputs` and `outputs` are handles of the
 // op's arrays. Nothing is done where the layout of arrays is not known.
 void add_executor(std::uintptr_t executor, const std::shared_ptr<ArrayHolder>& holder,

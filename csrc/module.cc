@@ -27,7 +27,11 @@
 #include "pushes.h"
 #include "python_executable.h"
 #include "python_runtime.h"
+#include "recorded.h"
+#include "recorded_module.h"
+#include "tape.h"
 #include "trace.h"
+#include "variables.h"
 
 namespace py = pybind11;
 
@@ -277,11 +281,14 @@ void connect_mxnet(const std::string& path) {
   direct_runs::connect(path);
   direct::connect(path);
   copies::connect(path);
+  recorded::connect(path);
+  tape::connect(path);
+  variables::connect(path);
 }
 
 Replacements mxnet_replacements() {
   auto all = mxnet_writers::replacements();
-  for (const Replacements& more : {pushes::replacements(), direct::replacements()}) {
+  for (const Replacements& more : {pushes::replacements(), direct::replacements(), tape::replacements(), variables::replacements()}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
@@ -327,6 +334,7 @@ void define(py::module_& m) {
            py::arg("callable"), py::arg("inputs"), py::arg("outputs"));
 
   define_artefacts(m);
+  define_recorded(m);
 
   py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(
       m, "ArrayHolder", "Who keeps the arrays alive that ops of ours are run on. Ops that are made within `with` are its.")

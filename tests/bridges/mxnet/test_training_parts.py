@@ -15,7 +15,7 @@ from ngraph_mxnet.bridges.mxnet.binding import environment, gluon_training
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
 from ngraph_mxnet.bridges.mxnet.training import parts
-from ngraph_mxnet.bridges.mxnet.training.steps import MOST_STEPS
+from ngraph_mxnet.bridges.mxnet.training.recorded import MOST_STEPS
 
 pytestmark = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 

@@ -29,7 +29,15 @@ from mxnet.gluon.block import HybridBlock, _flatten
 from mxnet.ndarray import CachedOp, NDArray
 from mxnet.ndarray.sparse import BaseSparseNDArray
 
-from ngraph_mxnet.bridges.mxnet.binding import direct, environment, fallbacks, gluon_training, interrupts, quick_call
+from ngraph_mxnet.bridges.mxnet.binding import (
+    direct,
+    environment,
+    fallbacks,
+    gluon_training,
+    interrupts,
+    loss_training,
+    quick_call,
+)
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
 from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.bridges.mxnet.options import DATA, PREFIX, check_options
@@ -56,6 +64,7 @@ def install() -> None:
     HybridBlock._call_cached_op = interrupts.delivering(_call_cached_op)
     HybridBlock.export = export
     quick_call.install()
+    loss_training.install()
 
 
 class CompiledBody:

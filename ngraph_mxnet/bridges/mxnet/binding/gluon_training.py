@@ -6,8 +6,8 @@ saves belongs to it until that node is gone, so each call that may still be gone
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from mxnet import autograd
@@ -16,19 +16,13 @@ from mxnet.gluon.block import HybridBlock, _regroup
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.binding import gluon_parts
+from ngraph_mxnet.bridges.mxnet.binding import gluon_parts, quick_training
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.forks import ForkSafeLock
 
-if TYPE_CHECKING:
-    from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedStep
-
-MOST_STEPS = 8
-"""Of one kind of call: so many may wait for their backward; those beyond are MXNet's."""
 MOST_KINDS = 16
 """Of calls of one block: signatures and sets of parameters' arrays. Beyond, the oldest is forgotten."""
 
@@ -37,62 +31,26 @@ _INLINED = 2
 
 
 class Calls:
-    """The calls of a block with inputs of these shapes and types and these arrays of parameters.
+    """Recorded calls with inputs of these shapes and types and these arrays of parameters.
 
     Raises:
         UnsupportedError: they can't be compiled; the text says why.
     """
 
-    def __init__(self, block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],
-                 trained: list[str]) -> None:
-        """`trained`: the names of parameters and inputs that gradients may be wanted of."""
+    def __init__(self, text: str, inputs: Mapping[str, NDArray], parameters: Mapping[str, NDArray],
+                 trained: Sequence[str]) -> None:
+        """`text`: the symbol's JSON; `trained`: the names of parameters and inputs that gradients may be wanted of."""
         from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
+        from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedSteps
         from ngraph_mxnet.bridges.mxnet.training.step import types_of
 
-        arrays = inputs | parameters
-        self._program = TrainingProgram(partitioner.json_of(block._cached_graph[1]), types_of(arrays), trained,
-                                        apart=list(arrays))
-        self._parameters, self._trained = parameters, trained
-        self._lock, self.made = ForkSafeLock(), 0
-        self._free: list[RecordedStep] = []
+        arrays = {**inputs, **parameters}
+        program = TrainingProgram(text, types_of(arrays), trained, apart=list(arrays))
+        self.steps = RecordedSteps(program, list(inputs), parameters, trained)
 
-    def _take(self) -> RecordedStep | None:
-        from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedStep
-
-        with self._lock:
-            if self._free:
-                return self._free.pop()
-            if self.made >= MOST_STEPS:
-                return None
-            self.made += 1
-        try:
-            return RecordedStep(self._program, self._parameters)
-        except BaseException:
-            with self._lock:
-                self.made -= 1
-            raise
-
-    def _give_back(self, step: RecordedStep) -> None:
-        with self._lock:
-            self._free.append(step)
-
-    def run(self, args: dict[str, NDArray]) -> list[NDArray] | None:
-        """The outputs, recorded; None: nothing was done."""
-        from ngraph_mxnet.bridges.mxnet.training import tape
-
-        step = self._take()
-        if step is None:
-            return None
-        outputs = None
-        try:
-            outputs = step.forward(args)
-        finally:
-            if outputs is None:
-                self._give_back(step)
-        if outputs is not None:
-            given = {**args, **self._parameters}
-            tape.record([given[name] for name in self._trained], outputs, step.backward, lambda: self._give_back(step))
-        return outputs
+    def run(self, inputs: Mapping[str, NDArray]) -> list[NDArray] | None:
+        """The outputs, recorded; None: nothing was done. The inputs are in the order that they were in at first."""
+        return self.steps.call([array.handle.value for array in inputs.values()])
 
 
 class GluonTraining:
@@ -133,7 +91,7 @@ class GluonTraining:
                 trained.append(name)
         if not trained:
             return self._nothing
-        trained += [name for name, array in inputs.items() if _on_tape(array)]
+        trained += [name for name, array in inputs.items() if on_tape(array)]
         key = (tuple((array.shape, array.dtype) for array in inputs.values()), tuple(trained),
                tuple(array.handle.value for array in parameters.values()))
         calls = self.calls.get(key)
@@ -143,8 +101,10 @@ class GluonTraining:
             return calls
         outputs = calls.run(inputs)
         if outputs is None:
-            return Refusal(_title(block), f"{MOST_STEPS} calls wait for their backward pass, or the profiler is on")
+            return Refusal(_title(block), "too many calls wait for their backward pass, or the profiler is on")
         self.count += 1
+        if isinstance(calls, Calls):
+            quick_training.remember(block, self, calls.steps, args)
         return _regroup(outputs, block._out_format)
 
     def _remember(self, key: tuple[Any, ...], make: Callable[[], Calls | PartedBlock],
@@ -173,7 +133,7 @@ def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, 
     if sparse:
         return PartedBlock(block, inputs, parameters, trained, sparse, "a gradient is sparse")
     try:
-        return Calls(block, inputs, parameters, trained)
+        return Calls(partitioner.json_of(block._cached_graph[1]), inputs, parameters, trained)
     except UnsupportedError as error:
         return PartedBlock(block, inputs, parameters, trained, {}, brief(error))
 
@@ -200,21 +160,19 @@ def wanted() -> bool:
     return bool(autograd.is_recording() and config.get("NGRAPH_TRAINING"))
 
 
-def _on_tape(array: NDArray) -> bool:
+def on_tape(array: NDArray) -> bool:
     """Whether a gradient by the array may be wanted: one is attached to it, or it was recorded."""
-    if array.dtype not in (np.float32, np.float16):
-        return False
     from ngraph_mxnet import _core
 
     if not _core.may_be_recorded(array.handle.value):
         return False
-    if array.grad is not None:
-        return True
-    try:
-        autograd.get_symbol(array)
-    except MXNetError:  # it comes from nothing that was recorded
-        return False
-    return True
+    if array.grad is None:
+        try:
+            autograd.get_symbol(array)
+        except MXNetError:  # it comes from nothing that was recorded and not gone back through
+            _core.forget_node(array.handle.value)
+            return False
+    return array.dtype in (np.float32, np.float16)
 
 
 def _title(block: HybridBlock) -> str:

@@ -28,12 +28,15 @@ stock_call = Block.__call__
 #: Where a block keeps its `QuickCall`; not a Gluon attribute, so it is set past `Block.__setattr__`.
 QUICK = "_ngraph_quick"
 
-_FORWARDS = (HybridBlock.forward, SymbolBlock.forward)
+#: Where it keeps what has a method `call` as that has, for calls that are recorded: see `quick_training`.
+TRAINED = "_ngraph_quick_training"
 
-_lists_of, _first_of = attrgetter("_data"), itemgetter(0)
+FORWARDS = (HybridBlock.forward, SymbolBlock.forward)
+
+_lists_of, _first_of, _request_of = attrgetter("_data"), itemgetter(0), attrgetter("_grad_req")
 
 _times_set = 0
-"""How often a parameter was given arrays: to look at each at every call takes 25 microseconds."""
+"""How often a parameter was given arrays or another `grad_req`: to look at each at every call takes 25 microseconds."""
 
 
 def install() -> None:
@@ -44,33 +47,67 @@ def install() -> None:
 def set_attribute(self: Parameter, name: str, value: Any) -> None:
     global _times_set
     object.__setattr__(self, name, value)
-    if name == "_data":
+    if name in ("_data", "_grad_req"):
         _times_set += 1
 
 
 def call(self: HybridBlock, *args: Any) -> Any:
     """`Block.__call__`, by the short way where there is one."""
-    quick = self.__dict__.get(QUICK)
-    if quick is not None:
-        result = quick.call(self, args)
-        if result is not None:
-            return result
+    for way in (TRAINED, QUICK):
+        quick = self.__dict__.get(way)
+        if quick is not None:
+            result = quick.call(self, args)
+            if result is not None:
+                return result
     return stock_call(self, *args)
 
 
-class QuickCall:
-    """What a block was called with."""
+class Remembered:
+    """What a block was called with, and has not changed since."""
 
     def __init__(self, block: HybridBlock, body: Any, count: int) -> None:
-        """`body` is the `CompiledBody` that has just run for `count` arguments."""
-        from ngraph_mxnet import _core
-
+        """`body`: the block, or a `CompiledBody`; `count`: of the arguments."""
         self._times_set = _times_set
         self._block_op, self._backend = block._cached_op, block._backend
         self._count, self._format = count, body._out_format
         self._parameters = [found for is_input, found in body._cached_op_args if not is_input]
         self._lists = [parameter._data for parameter in self._parameters]
         self._arrays = [arrays[0] for arrays in self._lists]
+        self._requests = [parameter._grad_req for parameter in self._parameters]
+
+    def fits(self, block: HybridBlock, args: tuple[Any, ...]) -> bool:
+        """Whether a call with these arguments is as that one."""
+        if (len(args) != self._count or block._cached_op is not self._block_op or not block._active
+                or block._callback is not None or block._backend != self._backend
+                or block._forward_hooks or block._forward_pre_hooks):
+            return False
+        if self._backend is None and not environment.requested():
+            return False
+        if not self._has_parameters():
+            return False
+        return all(type(arg) is NDArray for arg in args)
+
+    def _has_parameters(self) -> bool:
+        """Whether each parameter has its array."""
+        times = _times_set
+        if self._times_set == times:
+            return True
+        if not (all(map(is_, map(_lists_of, self._parameters), self._lists))
+                and all(map(is_, map(_first_of, self._lists), self._arrays))
+                and all(map(is_, map(_request_of, self._parameters), self._requests))):
+            return False
+        self._times_set = times
+        return True
+
+
+class QuickCall(Remembered):
+    """A call that was no training."""
+
+    def __init__(self, block: HybridBlock, body: Any, count: int) -> None:
+        """`body` is the `CompiledBody` that has just run for `count` arguments."""
+        from ngraph_mxnet import _core
+
+        super().__init__(block, body, count)
         self._op: HeldCachedOp = body._cached_op
         self._held = self._op.holding(self._arrays)
         self._call = _core.DirectCall(
@@ -80,17 +117,8 @@ class QuickCall:
 
     def call(self, block: HybridBlock, args: tuple[Any, ...]) -> Any:
         """The outputs as Gluon gives them; None: they are not to be had this way."""
-        if (len(args) != self._count or block._cached_op is not self._block_op or not block._active
-                or block._callback is not None or block._backend != self._backend
-                or block._forward_hooks or block._forward_pre_hooks):
+        if not self.fits(block, args):
             return None
-        if self._backend is None and not environment.requested():
-            return None
-        if not self._has_parameters():
-            return None
-        for arg in args:
-            if type(arg) is not NDArray:
-                return None
         if self._held is None or not self._op.begin(self._held):
             return None
         try:
@@ -106,17 +134,6 @@ class QuickCall:
         return (self._block_op is block._cached_op and self._op is body._cached_op and self._count == count
                 and self._backend == block._backend and self._has_parameters())
 
-    def _has_parameters(self) -> bool:
-        """Whether each parameter has its array."""
-        times = _times_set
-        if self._times_set == times:
-            return True
-        if not (all(map(is_, map(_lists_of, self._parameters), self._lists))
-                and all(map(is_, map(_first_of, self._lists), self._arrays))):
-            return False
-        self._times_set = times
-        return True
-
 
 def remember(block: HybridBlock, body: Any, args: tuple[Any, ...]) -> None:
     """The block has been called, and `body` has run."""
@@ -125,7 +142,7 @@ def remember(block: HybridBlock, body: Any, args: tuple[Any, ...]) -> None:
     quick = block.__dict__.get(QUICK)
     if quick is not None and quick.made_for(block, body, len(args)):
         return  # these arguments were none for it; the next may be
-    plain = all(type(arg) is NDArray for arg in args) and type(block).forward in _FORWARDS
+    plain = all(type(arg) is NDArray for arg in args) and type(block).forward in FORWARDS
     whole = plain and all(is_input or (found._data is not None and len(found._data) == 1)
                           for is_input, found in body._cached_op_args)
     block.__dict__[QUICK] = QuickCall(block, body, len(args)) if whole else None

@@ -12,7 +12,6 @@ from mxnet import autograd
 from mxnet.base import MXNetError
 
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
-from ngraph_mxnet.bridges.mxnet.training import tape
 
 stock_grad = autograd.grad
 
@@ -31,7 +30,9 @@ def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: Any =
     Raises:
         MXNetError: gradients of gradients are wanted of a compiled call.
     """
-    if create_graph and tape.waiting():
+    from ngraph_mxnet import _core
+
+    if create_graph and _core.is_any_recorded():
         for head in heads if isinstance(heads, (list, tuple)) else [heads]:
             if _NODE in partitioner.json_of(autograd.get_symbol(head)):
                 raise MXNetError("a hybridized block that is compiled does not support higher order gradients, nor do "

@@ -202,7 +202,7 @@ def _run(bound: _Bound, rule: Rule, optimizer: Optimizer, flags: tuple[str, ...]
     counted = [(index, counts.get(index)) for index in bound.indices]
     try:
         numbers = _numbers(bound, rule, optimizer, flags)
-        done = bool(bound.program.run(numbers))
+        done = bool(bound.program.run(numbers, True))
     except Exception:
         done = False  # MXNet, which is next, says in its own words what is wrong
     if not done:

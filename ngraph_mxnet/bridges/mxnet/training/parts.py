@@ -23,7 +23,7 @@ from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, cut_region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.bridges.mxnet.training.judging import Judged, judge_training, type_of
 from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
-from ngraph_mxnet.bridges.mxnet.training.steps import Steps
+from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedSteps
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.ir.cost import Cost, graph_cost
@@ -35,7 +35,7 @@ logger = logging.getLogger("ngraph_mxnet")
 BACKEND = "CPU"
 LEAST_WORK = 1 << 22
 """Multiply-adds and other operations of a region's forward pass: one that computes less gains less than a part more
-costs in a step, 0.34 ms (*measured* on one core of an AMD Zen 4, most of it the way to Python from MXNet's threads)."""
+costs in a step, 0.34 ms (*measured* on one core of an AMD Zen 4, when MXNet's threads still called Python)."""
 
 Arrays = Mapping[str, NDArray]
 
@@ -247,12 +247,12 @@ class _Region:
     def __init__(self, trained: Trained, parted: Parted, parameters: Arrays, flags: Sequence[tuple[str, Any]]) -> None:
         cut = trained.cut
         self.sources, self.outputs = cut.sources, cut.outputs
-        self._names = [f"a{place}" for place in range(len(cut.sources))]
-        self._wanted = trained.wanted
         nodes = [parted.graph.nodes[edge.node] for edge in cut.sources]
         fixed = {f"a{place}": parameters[node.name] for place, node in enumerate(nodes)
                  if node.is_variable and node.name in parameters}
-        self._steps = Steps(trained.program, fixed)
+        self._given = [place for place in range(len(nodes)) if f"a{place}" not in fixed]
+        self._steps = RecordedSteps(trained.program, [f"a{place}" for place in self._given], fixed,
+                                    [f"a{place}" for place in trained.wanted])
         self._own_native: _Native | None = None
         self._make_native = lambda: _Native(cut, parted.attrs, flags)
 
@@ -265,9 +265,8 @@ class _Region:
         return self._own_native.run(inputs)
 
     def _compiled(self, inputs: Sequence[NDArray]) -> list[NDArray] | None:
-        given = dict(zip(self._names, inputs, strict=True))
         try:
-            return self._steps.run(given, [inputs[place] for place in self._wanted])
+            return self._steps.call([inputs[place].handle.value for place in self._given])
         except UnsupportedError as error:
             logger.info("MXNet runs a part of a training step: %s", error)
             return None

@@ -38,6 +38,7 @@ class Half:
     Attributes:
         inputs: names, in the graph's order.
         arena_bytes: what a run works in.
+        native: the `_core.CompiledGraph`.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -46,7 +47,7 @@ class Half:
         graph.results = own_results(Builder(graph), graph.results)
         self.inputs = [parameter.name for parameter in graph.parameters]
         executable: Any = compile_graph(graph, _BACKEND)
-        self._native, self.arena_bytes = executable.native, int(executable.memory.planned)
+        self.native, self.arena_bytes = executable.native, int(executable.memory.planned)
 
     def bound(self, arrays: Mapping[str, NDArray], outputs: Sequence[NDArray]) -> Any:
         """What runs it on these arrays as an operator of MXNet's engine: a `_core.BoundGraph`.
@@ -56,7 +57,7 @@ class Half:
         """
         from ngraph_mxnet import _core
 
-        bound = _core.BoundGraph(self._native, [arrays[name].handle.value for name in self.inputs],
+        bound = _core.BoundGraph(self.native, [arrays[name].handle.value for name in self.inputs],
                                  [array.handle.value for array in outputs])
         if not bound.possible:
             raise UnsupportedError("an array is none of MXNet's plain ones, or shares its memory with another")

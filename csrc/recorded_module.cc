@@ -1,0 +1,77 @@
+#include "recorded_module.h"
+
+#include <pybind11/stl.h>
+
+#include "array_view.h"
+#include "direct.h"
+#include "recorded.h"
+#include "tape.h"
+
+namespace py = pybind11;
+
+namespace ngraph_mxnet {
+namespace {
+
+using Sources = std::vector<std::pair<int, std::size_t>>;
+
+std::vector<Source> to_sources(const Sources& given) {
+  std::vector<Source> sources;
+  for (const auto& [kind, index] : given) {
+    if (kind < Source::kParameter || kind > Source::kHead) throw py::value_error("no kind of source: " + std::to_string(kind));
+    sources.push_back({static_cast<Source::Kind>(kind), index});
+  }
+  return sources;
+}
+
+std::shared_ptr<RecordedCalls> make(std::shared_ptr<CompiledGraph> forward, std::shared_ptr<CompiledGraph> backward,
+                                    const Sources& forward_inputs, const Sources& backward_inputs, std::size_t outputs,
+                                    std::vector<std::size_t> kept, const Sources& recorded,
+                                    const std::vector<std::uintptr_t>& parameters, const std::vector<std::uintptr_t>& ones) {
+  return std::make_shared<RecordedCalls>(std::make_shared<RecordedSteps>(
+      std::move(forward), std::move(backward),
+      RecordedPlan{to_sources(forward_inputs), to_sources(backward_inputs), outputs, std::move(kept), to_sources(recorded)},
+      parameters, ones));
+}
+
+py::object call(RecordedCalls& self, int step, bool checked, const py::args& handles) {
+  std::vector<engine::Handle> arguments, outputs;
+  for (const auto& handle : handles) arguments.push_back(reinterpret_cast<engine::Handle>(handle.cast<std::uintptr_t>()));
+  {
+    const py::gil_scoped_release released;
+    outputs = self.call(step, arguments, checked);
+  }
+  if (outputs.empty()) return py::none();
+  py::list made;
+  for (engine::Handle output : outputs) made.append(reinterpret_cast<std::uintptr_t>(output));
+  return std::move(made);
+}
+
+engine::Handle handle(std::uintptr_t array) { return reinterpret_cast<engine::Handle>(array); }
+
+}  // namespace
+
+void define_recorded(py::module_& m) {
+  py::class_<RecordedCalls, std::shared_ptr<RecordedCalls>>(
+      m, "RecordedCalls", "Calls of a block under autograd.record: both halves, on NDArrays, and the nodes on MXNet's tape.")
+      .def(py::init(&make), py::arg("forward"), py::arg("backward"), py::arg("forward_inputs"), py::arg("backward_inputs"),
+           py::arg("outputs"), py::arg("kept"), py::arg("recorded"), py::arg("parameters"), py::arg("ones"),
+           "As RecordedPlan in csrc/recorded.h; arrays by their handles.")
+      .def("add", [](const RecordedCalls& self, const std::vector<std::uintptr_t>& arrays) { return self.steps().add(arrays); },
+           py::arg("arrays"), py::call_guard<py::gil_scoped_release>(),
+           "One step more, which is free; False: an array is of another type than the halves want.")
+      .def("take", [](const RecordedCalls& self) { return self.steps().take(); }, "The number of a step that is free; -1: there is none.")
+      .def("give_back", [](const RecordedCalls& self, int step) { self.steps().give_back(step); }, py::arg("step"))
+      .def("call", &call, py::arg("step"), py::arg("checked"),
+           "Takes handles of arrays. `checked`: not where gradients by arguments are wanted of others than at first. Handles of the outputs, which are the caller's to free; None: nothing was done, and the "
+           "step is free again.");
+  m.def("recording_mode", &recorded::mode, "Whether this thread is in training mode; None: it does not record.");
+  m.def("is_any_recorded", &tape::is_any, "Whether any call can still be gone back through.");
+  m.def("is_ours", [](std::uintptr_t array) { return tape::is_ours(handle(array)); }, py::arg("array"),
+        "Whether an NDArray, by its handle, comes from a recorded call that can still be gone back through.");
+  m.def("forget_node", [](std::uintptr_t array) {
+          if (direct::possible()) ArrayView::forget_node(handle(array));
+        }, py::arg("array"), "Takes an NDArray, by its handle, off autograd's tape.");
+  m.def("short_ways", &tape::short_ways, "How many backward passes went past MXNet's in this process.");
+}
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,11 @@
+// What `ngraph_mxnet._core` exposes of recorded calls.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace ngraph_mxnet {
+
+// CompiledGraph is defined before.
+void define_recorded(pybind11::module_& m);
+
+}  // namespace ngraph_mxnet

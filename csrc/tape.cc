@@ -1,0 +1,347 @@
+#include "tape.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <stdexcept>
+#include <unordered_map>
+#include <utility>
+
+#include "array_view.h"
+#include "direct.h"
+
+namespace ngraph_mxnet {
+namespace {
+
+using engine::Handle;
+
+// MXNet's, of its c_api.h.
+struct CallbackList {
+  int count;
+  int (**callbacks)();
+  void** contexts;
+};
+
+struct {
+  int (*set_recording)(int, int*);
+  int (*record)(int inputs, Handle* in, int outputs, Handle* out, CallbackList* callbacks);
+  int (*backward)(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_t variables, Handle* by, int retain,
+                  int create, int is_train, Handle** made, int** types);
+  int (*set_fresh)(Handle, int);
+  int (*free)(Handle);
+  int (*find_op)(const char* name, Handle* op);
+  int (*invoke)(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
+                const char** values);
+} mxnet;
+
+std::atomic<std::size_t> short_count{0};
+
+void add_to(Handle target, Handle source) {
+  static const Handle op = [] {
+    Handle found = nullptr;
+    engine::check(mxnet.find_op("elemwise_add", &found) == 0);
+    return found;
+  }();
+  Handle in[] = {target, source}, out[] = {target}, *outputs = out;
+  int count = 1;
+  engine::check(mxnet.invoke(op, 2, in, &count, &outputs, 0, nullptr, nullptr) == 0);
+}
+
+bool add_like(Arrays* arrays, Handle array, const TensorSpec& spec) {
+  return arrays->add_new(spec, ArrayView(array).device());
+}
+
+// Our side of a node on MXNet's tape, which has the only lasting reference to it.
+struct TapeNode {
+  std::shared_ptr<RecordedSteps> steps;
+  int step;
+  std::shared_ptr<const Variables> variables;
+  std::weak_ptr<const void> node;  // MXNet's
+  std::size_t arguments = 0;       // that are recorded
+  std::weak_ptr<TapeNode> before;  // whose only output is the only recorded argument
+  const void* key = nullptr;       // MXNet's, too
+  std::atomic<bool> over{false};   // it was gone back through, for the last time
+
+  CallbackList list;
+  int (*callbacks[2])();
+  void* contexts[2];
+};
+
+class Nodes {
+ public:
+  void add(const std::shared_ptr<TapeNode>& node, const std::vector<Handle>& outputs) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    nodes_[node->key] = node;
+    for (Handle output : outputs) outputs_[output] = node->key;
+    watching_.store(true, std::memory_order_relaxed);
+  }
+
+  // The node that the array comes from; null if that is none of ours.
+  std::shared_ptr<TapeNode> find(Handle array) {
+    const ArrayView view(array);
+    if (!view.may_be_recorded()) return nullptr;
+    std::shared_ptr<TapeNode> found;  // if it is the last to have it, that goes behind the lock
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const auto at = nodes_.find(view.node().get());
+    if (at == nodes_.end()) return nullptr;
+    // What has gone may have left its address to another.
+    found = at->second.lock();
+    return found == nullptr || found->node.expired() ? nullptr : found;
+  }
+
+  void remove(const std::shared_ptr<TapeNode>& node) {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const auto at = nodes_.find(node->key);
+    if (at != nodes_.end() && at->second.lock() == node) nodes_.erase(at);
+  }
+
+  bool any() {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    return !nodes_.empty();
+  }
+
+  // Outputs that somebody still has come from this node no more, as after MXNet's own backward pass.
+  void forget(const TapeNode& node) {
+    std::vector<std::shared_ptr<const void>> gone;  // behind the lock: with it goes what it was made from
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    for (auto at = outputs_.begin(); at != outputs_.end();) {
+      const ArrayView view(at->first);
+      const bool found = at->second == node.key;
+      if (found && view.node().get() == node.key) {
+        gone.push_back(view.node());
+        ArrayView::forget_node(at->first);
+      }
+      at = found ? outputs_.erase(at) : ++at;
+    }
+  }
+
+  // The array is about to be freed.
+  void end(Handle array) {
+    if (!watching_.load(std::memory_order_relaxed)) return;
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    outputs_.erase(array);
+    watching_.store(!outputs_.empty(), std::memory_order_relaxed);
+  }
+
+ private:
+  ForkSafeMutex mutex_;
+  std::unordered_map<const void*, std::weak_ptr<TapeNode>> nodes_;
+  std::unordered_map<Handle, const void*> outputs_;  // arrays that calls have returned: their nodes
+  std::atomic<bool> watching_{false};
+};
+
+Nodes& nodes() {
+  static auto* const all = new Nodes;
+  return *all;
+}
+
+using Kept = std::shared_ptr<TapeNode>;
+
+// MXNet's call of a node, on a thread of its own; the arrays are ours to free.
+int called_back(int heads, int wanted, Handle* arrays, const int* requests, int, void* context) {
+  const Kept& node = *static_cast<Kept*>(context);
+  const std::vector<Handle> all(arrays, arrays + heads + wanted);
+  int done = 0;
+  try {
+    Arrays made;
+    std::vector<Handle> targets(all.begin() + heads, all.end());
+    const auto& specs = node->steps->backward().outputs();
+    for (int i = 0; i < wanted; ++i) {
+      if (requests[i] != kNothing && requests[i] != kAdd) continue;
+      if (!add_like(&made, all[0], specs[i])) throw std::runtime_error("no memory for a gradient");
+      targets[i] = made.handles().back();
+    }
+    done = !node->over && node->steps->go_back(node->step, {all.begin(), all.begin() + heads}, targets);
+    for (int i = 0; done && i < wanted; ++i) {
+      if (requests[i] == kAdd) add_to(all[heads + i], targets[i]);
+    }
+  } catch (const std::exception&) {
+    done = 0;  // MXNet's error names the function
+  }
+  for (Handle array : all) mxnet.free(array);
+  return done;
+}
+
+// The node is gone: nobody can go back through it any more.
+int gone(void* context) {
+  auto* const kept = static_cast<Kept*>(context);
+  const Kept node = *kept;
+  delete kept;
+  nodes().remove(node);
+  if (!node->over.exchange(true)) node->steps->give_back(node->step);
+  return 1;
+}
+
+// A backward pass the short way.
+class ShortWay {
+ public:
+  // Whether it leads from the head to nothing but variables.
+  bool find(Handle head) {
+    for (Kept node = nodes().find(head); node != nullptr; node = node->before.lock()) {
+      if (node->over || node->arguments > 1 || !node->variables->known || node->steps->plan().outputs != 1) return false;
+      nodes_.push_back(node);
+      if (node->arguments == 0) return distinct();
+    }
+    return false;
+  }
+
+  // `given`: the head's gradient, or null. False: nothing was written but gradients that MXNet will write anew.
+  bool run(Handle given) {
+    Handle from = given != nullptr ? given : nodes_.front()->steps->one(0);
+    if (!direct_runs::all_plain({from}, {nodes_.front()->steps->forward().outputs().front()})) return false;
+    Arrays links;
+    std::vector<std::pair<Handle, Handle>> sums;
+    for (const Kept& node : nodes_) {
+      RecordedSteps& steps = *node->steps;
+      const auto& recorded = steps.plan().recorded;
+      std::vector<Handle> targets;
+      Handle next = nullptr;
+      std::size_t variable = 0;
+      for (std::size_t i = 0; i < recorded.size(); ++i) {
+        const bool is_parameter = recorded[i].kind == Source::kParameter;
+        const std::uint32_t request = is_parameter ? node->variables->requests[variable] : kNothing;
+        if (request == kNothing || request == kAdd) {
+          if (!add_like(&links, from, steps.backward().outputs()[i])) return false;
+          targets.push_back(links.handles().back());
+        } else {
+          targets.push_back(node->variables->gradients[variable]);
+        }
+        if (request == kAdd) sums.emplace_back(node->variables->gradients[variable], targets.back());
+        if (is_parameter) ++variable;
+        if (!is_parameter) next = targets.back();
+      }
+      if (!steps.go_back(node->step, {from}, targets)) return false;
+      from = next;
+    }
+    for (const auto& [target, source] : sums) add_to(target, source);
+    for (const Kept& node : nodes_) {
+      for (std::size_t i = 0; i < node->variables->requests.size(); ++i) {
+        if (node->variables->requests[i] != kNothing) mxnet.set_fresh(node->variables->arrays.handles()[i], 1);
+      }
+    }
+    return true;
+  }
+
+  // Nobody may go back there again.
+  void end(Handle head) const {
+    for (const Kept& node : nodes_) {
+      nodes().forget(*node);
+      if (!node->over.exchange(true)) node->steps->give_back(node->step);
+    }
+    if (nodes().find(head) == nodes_.front()) ArrayView::forget_node(head);  // another handle of that output
+  }
+
+ private:
+  // Whether there is a gradient to write, and each once.
+  bool distinct() const {
+    std::vector<const void*> all;
+    for (const Kept& node : nodes_) {
+      for (Handle gradient : node->variables->gradients) all.push_back(ArrayView(gradient).variable());
+    }
+    std::sort(all.begin(), all.end());
+    return !all.empty() && std::adjacent_find(all.begin(), all.end()) == all.end();
+  }
+
+  std::vector<Kept> nodes_;
+};
+
+// Keeps what runs meanwhile off the tape.
+class Paused {
+ public:
+  Paused() { engine::check(mxnet.set_recording(0, &before_) == 0); }
+  ~Paused() { mxnet.set_recording(before_, &before_); }
+  Paused(const Paused&) = delete;
+  Paused& operator=(const Paused&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
+bool go_short(Handle head, Handle given, bool retain) {
+  if (!direct::possible() || direct::profiles()) return false;
+  ShortWay way;
+  if (!way.find(head)) return false;
+  try {
+    const Paused paused;
+    if (!way.run(given)) return false;
+  } catch (const std::exception&) {
+    return false;
+  }
+  if (!retain) way.end(head);
+  short_count.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+int backward(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_t variables, Handle* by, int retain,
+             int create, int is_train, Handle** made, int** types) {
+  if (count == 1 && variables == 0 && !create && go_short(heads[0], gradients ? gradients[0] : nullptr, retain != 0)) {
+    return 0;
+  }
+  return mxnet.backward(count, heads, gradients, variables, by, retain, create, is_train, made, types);
+}
+
+int free_array(Handle array) {
+  nodes().end(array);
+  return mxnet.free(array);
+}
+
+template <class... Arguments>
+auto to_callback(int (*function)(Arguments...)) {
+  return reinterpret_cast<int (*)()>(reinterpret_cast<void*>(function));
+}
+
+}  // namespace
+
+void tape::connect(const std::string& path) {
+  const LibMXNet library(path);
+  library.find("MXAutogradSetIsRecording", &mxnet.set_recording);
+  library.find("MXCustomFunctionRecord", &mxnet.record);
+  library.find("MXAutogradBackwardEx", &mxnet.backward);
+  library.find("MXNDArraySetGradState", &mxnet.set_fresh);
+  library.find("MXNDArrayFree", &mxnet.free);
+  library.find("NNGetOpHandle", &mxnet.find_op);
+  library.find("MXImperativeInvoke", &mxnet.invoke);
+}
+
+Replacements tape::replacements() {
+  return {{"MXAutogradBackwardEx", address_of(backward)}, {"MXNDArrayFree", address_of(free_array)}};
+}
+
+void tape::record(const std::shared_ptr<RecordedSteps>& steps, int step, const std::shared_ptr<const Variables>& variables,
+                  const std::vector<Handle>& arguments, const std::vector<Handle>& outputs) {
+  auto node = std::make_shared<TapeNode>();
+  node->steps = steps;
+  node->step = step;
+  node->variables = variables;
+  std::vector<Handle> recorded, out = outputs;
+  for (const Source& source : steps->plan().recorded) {
+    const bool is_parameter = source.kind == Source::kParameter;
+    recorded.push_back(is_parameter ? steps->parameter(source.index) : arguments.at(source.index));
+    if (is_parameter) continue;
+    node->before = nodes().find(recorded.back());
+    ++node->arguments;
+  }
+  node->callbacks[0] = to_callback(called_back);
+  node->callbacks[1] = to_callback(gone);
+  node->contexts[0] = node->contexts[1] = new Kept(node);
+  node->list = {2, node->callbacks, node->contexts};
+  engine::check(mxnet.record(static_cast<int>(recorded.size()), recorded.data(), static_cast<int>(out.size()), out.data(),
+                             &node->list) == 0);
+  const ArrayView first(out.front());
+  if (!first.may_be_recorded()) return;  // nobody wants a gradient: it is gone already
+  node->node = first.node();
+  node->key = first.node().get();
+  nodes().add(node, outputs);
+}
+
+bool tape::is_ours(Handle array) {
+  if (!direct::possible()) return false;
+  const Kept node = nodes().find(array);
+  return node != nullptr && !node->over;
+}
+
+bool tape::is_any() { return nodes().any(); }
+
+std::size_t tape::short_ways() { return short_count.load(); }
+
+}  // namespace ngraph_mxnet

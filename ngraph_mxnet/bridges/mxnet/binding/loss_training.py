@@ -1,0 +1,129 @@
+"""Gluon's losses of what a recorded call of ours has given, compiled, with NGRAPH_TRAINING=1.
+
+Hybridized or not, a loss of `mxnet.gluon.loss` has neither parameters nor a state, so a call of it can be one node on
+the tape, as a hybridized block's is; operator by operator it costs more than what a small net computes. A loss of
+anything else is MXNet's: so is the node before it, and one of ours would cost more than it saves. So are classes of the
+program's own, replaced methods, and hooks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mxnet as mx
+from mxnet.gluon import loss as losses
+from mxnet.gluon.block import HybridBlock
+from mxnet.ndarray import NDArray
+from mxnet.util import is_np_array, is_np_shape
+
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.gluon_training import MOST_KINDS, Calls, on_tape
+from ngraph_mxnet.errors import UnsupportedError
+
+LOSS = "_ngraph_loss"
+"""Where a loss keeps its `LossTraining`; not a Gluon attribute, so it is set past `Block.__setattr__`."""
+
+_KINDS: list[Any] = [kind for kind in vars(losses).values()
+                     if isinstance(kind, type) and issubclass(kind, losses.Loss) and kind is not losses.Loss]
+_HYBRIDS = {kind: kind.hybrid_forward for kind in _KINDS}
+_FORWARD = HybridBlock.forward
+_COMMON = frozenset(vars(HybridBlock()))
+"""Attributes of any block."""
+
+
+class LossTraining:
+    """Belongs to one loss.
+
+    Attributes:
+        count: calls that were compiled.
+    """
+
+    def __init__(self, block: losses.Loss) -> None:
+        from ngraph_mxnet import _core
+
+        self._mode_of, self._is_ours = _core.recording_mode, _core.is_ours
+        self._names = [name for name in vars(block) if name not in _COMMON and not name.startswith("_ngraph")]
+        self._calls: dict[tuple[Any, ...], Calls | None] = {}
+        self.count = 0
+
+    def call(self, block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
+        """What the loss returns; None: the call is MXNet's."""
+        if self._mode_of() is None or not all(type(arg) is NDArray for arg in args) or not self._is_wanted(block):
+            return None
+        recorded = tuple(on_tape(arg) for arg in args)
+        ours = [self._is_ours(arg.handle.value) for arg in args]
+        if not any(ours) or list(recorded) != ours:
+            return None
+        state = block.__dict__
+        try:
+            key = (recorded, *[state[name] for name in self._names], *[(arg.shape, arg.dtype) for arg in args])
+            calls = self._calls[key]
+        except KeyError:
+            calls = self._remember(key, block, args, recorded)
+        except TypeError:  # an attribute that has no hash
+            return None
+        outputs = None if calls is None else calls.steps.call([arg.handle.value for arg in args])
+        if outputs is None:
+            return None
+        self.count += 1
+        return outputs[0]
+
+    def _is_wanted(self, block: losses.Loss) -> bool:
+        kind = type(block)
+        return bool(kind.hybrid_forward is _HYBRIDS[kind] and kind.forward is _FORWARD
+                    and "hybrid_forward" not in block.__dict__ and "forward" not in block.__dict__
+                    and block._callback is None and not block._forward_hooks and not block._forward_pre_hooks
+                    and (environment.names_backend(block._backend)
+                         or (block._backend is None and environment.requested()))
+                    and config.get("NGRAPH_TRAINING") and environment.problem() is None)
+
+    def _remember(self, key: tuple[Any, ...], block: losses.Loss, args: tuple[NDArray, ...],
+                  recorded: tuple[bool, ...]) -> Calls | None:
+        made = None
+        try:
+            if not is_np_array() and not is_np_shape():
+                made = _calls_of(block, args, recorded)
+        except UnsupportedError as error:
+            fallbacks.log.add(Refusal(f"training of {block.name}", brief(error), quiet=True))
+        except Exception as error:
+            fallbacks.log.add(Refusal(f"training of {block.name}", f"compiling it failed: {brief(error)}"))
+        while len(self._calls) >= MOST_KINDS:
+            del self._calls[next(iter(self._calls))]
+        self._calls[key] = made
+        return made
+
+
+def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[bool, ...]) -> Calls:
+    """Raises what MXNet raises of wrong arguments, too."""
+    names = [f"data{place}" for place in range(len(args))]
+    with mx.name.NameManager():
+        symbol = block.hybrid_forward(mx.sym, *[mx.sym.var(name) for name in names])
+    if sorted(symbol.list_inputs()) != names or len(symbol.list_outputs()) != 1:
+        raise UnsupportedError("it does not read all that it is given")
+    trained = [name for name, is_recorded in zip(names, recorded, strict=True) if is_recorded]
+    return Calls(symbol.tojson(), dict(zip(names, args, strict=True)), {}, trained)
+
+
+def call(block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
+    """What the loss returns; None: the call is MXNet's."""
+    training = block.__dict__.get(LOSS)
+    if training is None:
+        training = block.__dict__[LOSS] = LossTraining(block)
+    result: NDArray | None = training.call(block, args)
+    return result
+
+
+def install() -> None:
+    """Behind `quick_call.install`."""
+    other = losses.Loss.__call__
+
+    def own(self: losses.Loss, *args: Any) -> Any:
+        if type(self) in _HYBRIDS:
+            result = call(self, args)
+            if result is not None:
+                return result
+        return other(self, *args)
+
+    losses.Loss.__call__ = own

@@ -1,0 +1,386 @@
+"""Nodes of ours on autograd's tape: the short way back, what ends it, and losses, against MXNet's own."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import pytest
+from mxnet import autograd, gluon
+from mxnet.base import MXNetError
+from mxnet.gluon import loss as losses
+from mxnet.gluon import nn
+
+from ngraph_mxnet import _core
+from ngraph_mxnet.bridges.mxnet.binding.loss_training import LOSS
+
+
+@pytest.fixture(autouse=True)
+def on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NGRAPH")
+    monkeypatch.setenv("NGRAPH_TRAINING", "1")
+
+
+def network(units: int = 5, inputs: int = 7, prefix: str = "net_") -> nn.HybridSequential:
+    mx.random.seed(3)
+    net = nn.HybridSequential(prefix=prefix)
+    with net.name_scope():
+        net.add(nn.Dense(6, activation="tanh", in_units=inputs), nn.Dense(units, in_units=6))
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    return net
+
+
+def data(seed: int = 0, shape: tuple[int, ...] = (4, 7)) -> mx.nd.NDArray:
+    return mx.nd.array(np.random.default_rng(seed).standard_normal(shape))
+
+
+LABELS = [0, 4, 2, 1]
+
+
+def gradients(*nets: gluon.Block) -> dict[str, np.ndarray]:
+    return {name: parameter.grad().asnumpy() for net in nets for name, parameter in net.collect_params().items()}
+
+
+def both(monkeypatch: pytest.MonkeyPatch, script: Callable[[], Any], short: int) -> None:
+    """The script gives the same with MXNet and compiled, and so many backward passes go the short way."""
+    results = []
+    for flag in ("0", "1"):
+        monkeypatch.setenv("NGRAPH_TRAINING", flag)
+        before = _core.short_ways()
+        results.append(script())
+        assert _core.short_ways() - before == (short if flag == "1" else 0)
+    wanted, found = results
+    assert list(found) == list(wanted)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script() -> dict[str, np.ndarray]:
+        net, loss, found = network(), losses.SoftmaxCrossEntropyLoss(), {}
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
+        for step in range(5):
+            with autograd.record():
+                output = net(data(step))
+                value = loss(output, mx.nd.array(LABELS))
+            assert not any(parameter.data()._fresh_grad for parameter in net.collect_params().values())
+            value.backward()
+            assert all(parameter.data()._fresh_grad for parameter in net.collect_params().values())
+            trainer.step(4)
+            found |= {f"loss{step}": value.asnumpy(), f"output{step}": output.asnumpy()}
+        return found | {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}
+
+    both(monkeypatch, script, short=5)
+
+
+@pytest.mark.parametrize("request_", ["write", "add", "null"])
+def test_requests(monkeypatch: pytest.MonkeyPatch, request_: str) -> None:
+    def script() -> dict[str, np.ndarray]:
+        net, loss, found = network(), losses.L2Loss(), {}
+        net[0].bias.grad_req = request_
+        for step in range(3):
+            with autograd.record():
+                value = loss(net(data(step)), data(9, (4, 5)))
+            value.backward()
+            found |= {f"{name}{step}": parameter.grad().asnumpy() for name, parameter in net.collect_params().items()
+                      if parameter.grad_req != "null"}
+        return found
+
+    both(monkeypatch, script, short=3)
+
+
+def test_requests_that_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between calls, between a call and its backward pass, and past Gluon."""
+    def script() -> dict[str, np.ndarray]:
+        net, loss, found = network(), losses.L2Loss(), {}
+
+        def step(number: int, between: Callable[[], Any] = lambda: None) -> None:
+            with autograd.record():
+                value = loss(net(data(number)), data(9, (4, 5)))
+            between()
+            value.backward()
+            found.update({f"{name}{number}": parameter.data().grad.asnumpy() for name, parameter in
+                          net.collect_params().items() if parameter.data().grad is not None})
+
+        step(0)
+        net[0].bias.grad_req = "add"
+        step(1)
+        step(2)
+        net[0].bias.grad_req = "null"
+        step(3)
+        net[0].bias.grad_req = "write"
+        step(4)
+        step(5, lambda: net[1].weight.data().attach_grad("add"))
+        step(6)
+        step(7)
+        return found
+
+    both(monkeypatch, script, short=8)
+
+
+def test_head_gradients_and_retained_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script() -> dict[str, np.ndarray]:
+        net, loss = network(), losses.SoftmaxCrossEntropyLoss()
+        with autograd.record():
+            output = net(data())
+            value = loss(output, mx.nd.array(LABELS))
+        value.backward(mx.nd.array([1, -2, 0, 3]), retain_graph=True)
+        found = {"given": net[0].weight.grad().asnumpy()}
+        value.backward(retain_graph=True)
+        found["ones"] = net[0].weight.grad().asnumpy()
+        output.backward(output * 0 + 2)
+        return found | {"output": net[0].weight.grad().asnumpy()}
+
+    both(monkeypatch, script, short=3)
+
+
+def test_what_was_gone_back_through_is_on_the_tape_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MXNet has it: a second pass is an error, and what is computed from it later takes it as a constant."""
+    def script() -> dict[str, np.ndarray]:
+        net, loss, scale = network(), losses.SoftmaxCrossEntropyLoss(), mx.nd.array([2.0])
+        scale.attach_grad()
+        with autograd.record():
+            output = net(data())
+            value = loss(output, mx.nd.array(LABELS))
+        value.backward()
+        before = gradients(net)
+        for gone in (value, output):
+            with pytest.raises(MXNetError, match="not in a computational graph"):
+                gone.backward()
+        with autograd.record():
+            scaled = output * scale
+        scaled.backward()
+        after = gradients(net)
+        for name in before:
+            np.testing.assert_array_equal(before[name], after[name])
+        return before | {"scale": scale.grad.asnumpy()}
+
+    both(monkeypatch, script, short=1)
+
+
+def test_outputs_that_got_gradients_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script() -> dict[str, np.ndarray]:
+        net, loss = network(), losses.SoftmaxCrossEntropyLoss()
+        with autograd.record():
+            output = net(data())
+            value = loss(output, mx.nd.array(LABELS))
+        output.attach_grad()
+        value.backward()
+        with autograd.record():
+            again = (output * 3).sum()
+        again.backward()
+        return gradients(net) | {"output": output.grad.asnumpy()}
+
+    both(monkeypatch, script, short=1)
+
+
+def test_blocks_in_a_row_and_shared_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two calls with the same parameters MXNet adds up the gradients."""
+    def script() -> dict[str, np.ndarray]:
+        first, second, loss = network(7, prefix="a_"), network(prefix="b_"), losses.L2Loss()
+        with autograd.record():
+            value = loss(second(first(data())), data(9, (4, 5)))
+        value.backward()
+        found = {f"{name} once": value for name, value in gradients(first, second).items()}
+        with autograd.record():
+            value = loss(second(first(first(data()))), data(9, (4, 5)))
+        value.backward()
+        return found | gradients(first, second)
+
+    both(monkeypatch, script, short=1)
+
+
+def test_what_is_mxnets_to_go_back_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of MXNet's behind and before a node, several heads, gradients by inputs, `autograd.grad`."""
+    def script() -> dict[str, np.ndarray]:
+        net, loss, x = network(), losses.L2Loss(), data()
+        target, found = data(9, (4, 5)), {}
+        with autograd.record():
+            value = loss(net(x), target).mean()
+        value.backward()
+        found |= {f"mean {name}": grad for name, grad in gradients(net).items()}
+        with autograd.record():
+            values = [loss(net(x), target), loss(net(x * 2), target)]
+        autograd.backward(values)
+        found |= {f"heads {name}": grad for name, grad in gradients(net).items()}
+        x.attach_grad()
+        with autograd.record():
+            value = loss(net(x), target)
+        value.backward()
+        found |= {"x": x.grad.asnumpy()}
+        with autograd.record():
+            value = loss(net(x), target)
+        (by_weight,) = autograd.grad(value, [net[0].weight.data()])
+        return found | {"grad": by_weight.asnumpy()}
+
+    both(monkeypatch, script, short=0)
+
+
+def test_backward_while_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script() -> dict[str, np.ndarray]:
+        net, loss = network(), losses.L2Loss()
+        net[0].weight.grad_req = "add"
+        with autograd.record():
+            for step in range(2):
+                loss(net(data(step)), data(9, (4, 5))).backward()
+            assert autograd.is_recording()
+        return gradients(net)
+
+    both(monkeypatch, script, short=2)
+
+
+def test_inputs_under_way_and_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays that are still computed are waited for; the error of one that failed is raised where MXNet raises it."""
+    def script() -> dict[str, np.ndarray]:
+        net, loss = network(), losses.L2Loss()
+        x = data(0, (300, 300))
+        for _ in range(5):
+            x = mx.nd.dot(x, x) / 300
+        with autograd.record():
+            value = loss(net(x[:4, :7]), data(9, (4, 5)))
+        value.backward()
+        found = gradients(net)
+        bad = mx.nd.random.normal(0, -1, (4, 7))  # a negative scale is an error of the engine's
+        with autograd.record():
+            value = loss(net(bad), data(9, (4, 5)))
+        value.backward()
+        with pytest.raises(MXNetError):
+            net[0].weight.grad().asnumpy()
+        return found
+
+    both(monkeypatch, script, short=2)
+
+
+def test_a_list_of_losses_keeps_no_graph() -> None:
+    net, loss, kept = network(), losses.SoftmaxCrossEntropyLoss(), []
+    for step in range(40):
+        with autograd.record():
+            value = loss(net(data(step)), mx.nd.array(LABELS))
+        value.backward()
+        kept.append(value)
+    assert loss.__dict__[LOSS].count == 40
+    assert not any(_core.may_be_recorded(value.handle.value) for value in kept)
+
+
+def test_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a net of its own; and all with one net, in turns."""
+    def train(net: gluon.HybridBlock, loss: losses.Loss, lock: Any) -> None:
+        for step in range(20):
+            with lock:
+                with autograd.record():
+                    value = loss(net(data(step)), mx.nd.array(LABELS))
+                value.backward()
+
+    def script() -> dict[str, np.ndarray]:
+        nets = [network(prefix=f"n{number}_") for number in range(4)]
+        loss, lock = losses.SoftmaxCrossEntropyLoss(), threading.Lock()
+        for each in ([threading.Thread(target=train, args=(net, loss, threading.Lock())) for net in nets],
+                     [threading.Thread(target=train, args=(nets[0], loss, lock)) for _ in range(4)]):
+            for thread in each:
+                thread.start()
+            for thread in each:
+                thread.join()
+        return gradients(*nets)
+
+    both(monkeypatch, script, short=160)
+
+
+def _train_in_child(queue: Any) -> None:
+    net, loss = network(), losses.SoftmaxCrossEntropyLoss()
+    with autograd.record():
+        value = loss(net(data()), mx.nd.array(LABELS))
+    value.backward()
+    queue.put((gradients(net)["net_dense0_weight"], _core.short_ways()))
+
+
+def test_forks() -> None:
+    context = multiprocessing.get_context("fork")
+    _train_in_child(queue := context.Queue())
+    wanted, before = queue.get()
+    child = context.Process(target=_train_in_child, args=(queue,))
+    child.start()
+    found, after = queue.get(timeout=60)
+    child.join()
+    np.testing.assert_array_equal(found, wanted)
+    assert after == before + 1
+
+
+ALL_LOSSES: list[tuple[losses.Loss, str]] = [
+    (losses.L1Loss(), "like"), (losses.L2Loss(weight=3.0), "like"), (losses.SigmoidBinaryCrossEntropyLoss(), "unit"),
+    (losses.SigmoidBinaryCrossEntropyLoss(from_sigmoid=True), "unit"), (losses.SoftmaxCrossEntropyLoss(), "class"),
+    (losses.SoftmaxCrossEntropyLoss(sparse_label=False), "unit"), (losses.SoftmaxCrossEntropyLoss(weight=0.5), "class"),
+    (losses.KLDivLoss(from_logits=False), "unit"), (losses.HuberLoss(), "like"), (losses.HingeLoss(), "sign"),
+    (losses.SquaredHingeLoss(), "sign"), (losses.LogisticLoss(), "sign"), (losses.PoissonNLLLoss(), "unit"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ALL_LOSSES)))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses(monkeypatch: pytest.MonkeyPatch, number: int, weighted: bool) -> None:
+    loss, kind = ALL_LOSSES[number]
+    label = {"like": data(9, (4, 5)), "unit": mx.nd.softmax(data(9, (4, 5))), "class": mx.nd.array(LABELS),
+             "sign": mx.nd.sign(data(9, (4, 5)))}[kind]
+    weights = [mx.nd.array([[1.0], [0.5], [0.0], [2.0]])] if weighted else []
+
+    def script() -> dict[str, np.ndarray]:
+        net = network()
+        with autograd.record():
+            output = net(data())
+            if getattr(loss, "_from_sigmoid", False):
+                output = output.sigmoid()
+            value = loss(output, label, *weights)
+        value.backward()
+        return gradients(net) | {"value": value.asnumpy()}
+
+    both(monkeypatch, script, short=0 if getattr(loss, "_from_sigmoid", False) else 1)
+
+
+def test_what_is_no_loss_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Own classes, hooks, what comes from MXNet; not so an attribute that changes, and predict mode."""
+    class Own(losses.L2Loss):
+        def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:  # noqa: N803
+            return super().hybrid_forward(F, pred, label, sample_weight) * 2
+
+    def script() -> dict[str, np.ndarray]:
+        net, target, found, hooked = network(), data(9, (4, 5)), {}, losses.L2Loss()
+        hooked.register_forward_hook(lambda *args: found.setdefault("hook", np.ones(1)))
+        changed, counts = losses.L2Loss(), []
+        for number, loss in enumerate((Own(), hooked, changed, changed)):
+            with autograd.record():
+                value = loss(net(data()), target)
+            value.backward()
+            found |= {f"{name}{number}": grad for name, grad in gradients(net).items()}
+            changed._weight = 5.0
+            counts.append(loss.__dict__[LOSS].count if LOSS in loss.__dict__ else 0)
+        assert counts in ([0, 0, 0, 0], [0, 0, 1, 2])
+        with autograd.record():
+            value = changed(net(data()) * 2, target)
+        value.backward()
+        found |= gradients(net)
+        with autograd.record(train_mode=False):
+            value = changed(net(data()), target)
+        value.backward()
+        return found | {f"{name} predict": grad for name, grad in gradients(net).items()}
+
+    both(monkeypatch, script, short=3)
+
+
+def test_steps_are_free_at_once() -> None:
+    """What went the short way needs no step more than one."""
+    net, loss = network(), losses.SoftmaxCrossEntropyLoss()
+    kept = []
+    for step in range(10):
+        with autograd.record():
+            output = net(data(step))
+            value = loss(output, mx.nd.array(LABELS))
+        value.backward()
+        kept += [output, value]
+    gc.collect()
+    (calls,) = net.__dict__["_ngraph_training"].calls.values()
+    assert calls.steps.made == 1
