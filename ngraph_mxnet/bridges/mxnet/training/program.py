@@ -13,7 +13,7 @@ from ngraph_mxnet.autodiff import differentiate, split
 from ngraph_mxnet.autodiff.reverse import HEAD
 from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, parse_symbol
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.graph import import_training
 from ngraph_mxnet.bridges.mxnet.training.planned import Planned
 from ngraph_mxnet.errors import UnsupportedError
@@ -95,11 +95,9 @@ class TrainingProgram:
         for name in wanted:
             if not types[name].element.is_float:
                 raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
-        if isinstance(symbol, str):
-            symbol = parse_symbol(symbol)
         training = import_training(symbol, types)
-        # An unrolled cell becomes one op, whose adjoint is one, too.
-        # Attention computes its scores anew where the gradients of its parts would be given them.
+        # An unrolled cell becomes one op, whose adjoint is one, too. Attention computes its scores anew where the
+        # gradients of its parts would be given them.
         PassManager([movement(), recurrent_cells(), attention_fusion(), DeadCode()]).run(training.graph)
         results = training.graph.results[:training.outputs]
         floats = [number for number, value in enumerate(results) if value.type.element.is_float]
