@@ -288,7 +288,7 @@ def _mutant(instruction: Sequence[Any], others: Sequence[Sequence[Any]], random:
 def try_mutants(path: str, contents: Sequence[str], held: Mapping[str, np.ndarray], seed: int, count: int) -> None:
     """Prints how many mutants of the instructions of kept programs, files, were taken and so run, by kernel."""
     fill, journal, random = np.random.default_rng(seed), Journal(path), Random(seed)
-    slots = [Slot(fill) for _ in range(60)]
+    slots = [Slot(fill) for _ in range(90)]
     packed = [Programs.of(Package.from_bytes(Path(content).read_bytes(), held)) for content in contents]
     programs = [Program(whole, program, slots) for whole in packed for program in (whole.main, whole.prepare)
                 if program]

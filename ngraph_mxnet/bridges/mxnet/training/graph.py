@@ -42,7 +42,7 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
         UnsupportedError: a node can't be lowered for training; the text names it and the reason.
     """
     if isinstance(symbol, str):
-        symbol = parse_symbol(_with_shapes(symbol, types))
+        symbol = parse_typed(symbol, types)
     b, halves = Builder(name=name), Halves()
     if STATE in types:
         raise UnsupportedError(f"a variable is called {STATE}, as what random numbers follow from")
@@ -57,11 +57,15 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
     return TrainingGraph(graph, len(symbol.heads), tuple(updates))
 
 
-def _with_shapes(text: str, types: Mapping[str, TensorType]) -> str:
-    """The JSON, with the sizes that MXNet infers where an operator leaves them open: `begin_state` of cells does."""
-    if not leaves_shapes_open(text):
-        return text
-    return json_with_shapes(load_json(text), {name: type_.shape for name, type_ in types.items() if type_.shape})
+def parse_typed(text: str, types: Mapping[str, TensorType]) -> SymbolGraph:
+    """A symbol of JSON, with the sizes that MXNet infers where an operator leaves them open (`begin_state` of cells).
+
+    Raises:
+        ModelError: the JSON is corrupt.
+    """
+    if leaves_shapes_open(text):
+        text = json_with_shapes(load_json(text), {name: type_.shape for name, type_ in types.items() if type_.shape})
+    return parse_symbol(text)
 
 
 def _updates(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value]) -> dict[str, Value]:

@@ -14,7 +14,7 @@ from ngraph_mxnet.autodiff.reverse import HEAD
 from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
-from ngraph_mxnet.bridges.mxnet.training.graph import import_training
+from ngraph_mxnet.bridges.mxnet.training.graph import import_training, parse_typed
 from ngraph_mxnet.bridges.mxnet.training.planned import Planned
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
@@ -95,6 +95,8 @@ class TrainingProgram:
         for name in wanted:
             if not types[name].element.is_float:
                 raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
+        if isinstance(symbol, str):
+            symbol = parse_typed(symbol, types)
         training = import_training(symbol, types)
         # An unrolled cell becomes one op, whose adjoint is one, too. Attention computes its scores anew where the
         # gradients of its parts would be given them.
