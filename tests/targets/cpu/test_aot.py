@@ -17,7 +17,11 @@ from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import STRIDES, dept
 from ngraph_mxnet.targets.cpu.microkernels.peak import peak_symbol
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, variants
 from ngraph_mxnet.targets.cpu.microkernels.variants import symbol as microkernel_symbol
-from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import gradient_symbol
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import (
+    DEPTHWISE_GRADIENTS,
+    WEIGHT_GRADIENT,
+    gradient_symbol,
+)
 
 SINGLE = r"(a?(sin|cos|tan)h?|cbrt|floor|ceil|trunc|nearbyint|rint|fmod|log10|log2|pow|sqrt)f"
 DOUBLE = (r"a?(sin|cos|tan)h?|atan2|cbrt|ceil|erf|exp|expm1|floor|fmod|lgamma|log|log10|log1p|log2|nearbyint|pow|rint"
@@ -46,7 +50,8 @@ def test_exports_every_kernel_and_nothing_else() -> None:
     wanted |= {microkernel_symbol(v, isa) for isa in ISAS for v in variants(isa)}
     wanted |= {peak_symbol(isa) for isa in ISAS}
     wanted |= {depthwise_symbol(stride, isa) for isa in ISAS for stride in STRIDES}
-    wanted |= {gradient_symbol(name, isa) for isa in ISAS for name in ("weight_gradient", "weight_gradient_depthwise")}
+    gradients = [name for record in (WEIGHT_GRADIENT, *DEPTHWISE_GRADIENTS.values()) for name in record.element_bytes]
+    wanted |= {gradient_symbol(name, isa) for isa in ISAS for name in gradients}
     assert _symbols("--defined-only") == wanted
 
 

@@ -9,13 +9,15 @@ from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS
 from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import STRIDES
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Operand
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS
 from ngraph_mxnet.targets.cpu.params.strided import ELEMENT_BYTES, STRIDED
 
 
 def test_every_kernel_is_declared() -> None:
-    others = {*(f"depthwise3x3_s{stride}" for stride in STRIDES), "weight_gradient", "weight_gradient_depthwise"}
+    others = {*(f"depthwise3x3_s{stride}" for stride in STRIDES), "weight_gradient",
+              *(f"weight_gradient_depthwise_{side}" for side in DEPTHWISE_GRADIENTS)}
     assert set(KERNELS) == set(ALL_KERNELS) | set(CONTRACTIONS) | others
 
 

@@ -15,7 +15,7 @@ from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.targets.cpu.lower import winograd_gradient
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENT, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params.weight_gradient import GATHER_WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.planning import algorithm
 
@@ -100,21 +100,24 @@ def test_the_kernel(isa: str) -> None:
 
 
 @every_isa
-def test_the_depthwise_kernel(isa: str) -> None:
+@pytest.mark.parametrize("side", DEPTHWISE_GRADIENTS)
+def test_the_depthwise_kernel(isa: str, side: int) -> None:
+    kernel = (side, side)
+
     @settings(max_examples=30, deadline=None)
     @given(SEEDS, st.integers(1, 4), CHANNELS, st.tuples(SIZES, SIZES), st.tuples(*[st.integers(1, 2)] * 2),
            st.tuples(*[st.integers(1, 3)] * 3), SPLITS)
     def check(seed: int, n: int, c: int, size: tuple[int, int], strides: tuple[int, int], cut: tuple[int, ...],
               splits: list[int]) -> None:
-        data, padded, head, values = operands(seed, n, c, c, size, (3, 3), strides, (1, 1))
+        data, padded, head, values = operands(seed, n, c, c, size, kernel, strides, (1, 1))
         numbers, blocks = cuts(n, size[0], *cut), -(-c // 16)
-        params = DEPTHWISE_GRADIENT(**numbers, **strides_of(data, head, strides), width=size[1], blocks=blocks)
-        sums = aligned(np.full((numbers["copies"], blocks, 9, 16), np.nan, np.float32))
-        run(isa, "weight_gradient_depthwise", [data.inner, head.inner, sums], params, (), splits)
-        found = gathered(isa, sums, splits, copies=len(sums), head_blocks=blocks, data_blocks=1, taps=9, lanes=1,
+        params = DEPTHWISE_GRADIENTS[side](**numbers, **strides_of(data, head, strides), width=size[1], blocks=blocks)
+        sums = aligned(np.full((numbers["copies"], blocks, side**2, 16), np.nan, np.float32))
+        run(isa, f"weight_gradient_depthwise_{side}", [data.inner, head.inner, sums], params, (), splits)
+        found = gathered(isa, sums, splits, copies=len(sums), head_blocks=blocks, data_blocks=1, taps=side**2, lanes=1,
                          inner=1, outputs=c, channels=1)
-        every = reference(padded, values, (3, 3), strides, (1, 1))
-        close(found.reshape(c, 3, 3), every[range(c), range(c)], relative=1e-5, absolute=1e-4)
+        every = reference(padded, values, kernel, strides, (1, 1))
+        close(found.reshape(c, *kernel), every[range(c), range(c)], relative=1e-5, absolute=1e-4)
 
     check()
 
@@ -146,10 +149,13 @@ LAYERS = {
     "depthwise": ((2, 40, 20, 19), 40, {"kernel": (3, 3), "pads_begin": (1, 1), "pads_end": (1, 1), "groups": 40}),
     "depthwise, stride 2": ((3, 32, 16, 16), 32, {"kernel": (3, 3), "strides": (2, 2), "pads_begin": (1, 1),
                                                  "pads_end": (1, 1), "groups": 32}),
+    "depthwise 5x5, stride 2": ((2, 24, 17, 16), 24, {"kernel": (5, 5), "strides": (2, 2), "pads_begin": (2, 2),
+                                                      "pads_end": (2, 2), "groups": 24}),
+    "depthwise 7x7": ((1, 16, 9, 9), 16, {"kernel": (7, 7), "groups": 16}),
 }
 OTHERS = {
     "groups": ((2, 32, 8, 8), 32, {"kernel": (3, 3), "groups": 2}),
-    "depthwise 5x5": ((1, 16, 9, 9), 16, {"kernel": (5, 5), "groups": 16}),
+    "depthwise 3x5": ((1, 16, 9, 9), 16, {"kernel": (3, 5), "groups": 16}),
     "three axes": ((1, 16, 4, 5, 6), 16, {"kernel": (2, 2, 2)}),
     "transposed": ((1, 16, 5, 5), 16, {"kernel": (3, 3), "data_dilations": (2, 2)}),
 }

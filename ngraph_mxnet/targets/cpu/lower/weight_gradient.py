@@ -11,7 +11,7 @@ from ngraph_mxnet.targets.cpu.lower import winograd_gradient
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
-from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENT, WEIGHT_GRADIENT
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.weight_gradient import GATHER_WEIGHT_GRADIENT
@@ -96,7 +96,7 @@ def _even(count: int, most: int) -> int:
 
 @lowers("convolution_weight_gradient", check=without_kernel)
 def weight_gradient(ctx: Lowering, node: Node) -> None:
-    """2-D, and 1-D as rows of height 1; groups are 1, or 3x3 depthwise."""
+    """2-D, and 1-D as rows of height 1; groups are 1, or depthwise with taps that have a kernel."""
     data, head_value = node.inputs
     tile = winograd_gradient.choose_tile(ctx, node)
     if tile:
@@ -117,7 +117,8 @@ def weight_gradient(ctx: Lowering, node: Node) -> None:
     sums = cut.copies * head.blocks * source.blocks * prod(source.taps) * source.lanes * BLOCK
     made = ctx.new_plain(TensorType(f32, (sums,)))
     if depthwise:
-        kernel, params = "weight_gradient_depthwise", DEPTHWISE_GRADIENT(**numbers, blocks=head.blocks)
+        side = source.taps[0]
+        kernel, params = f"weight_gradient_depthwise_{side}", DEPTHWISE_GRADIENTS[side](**numbers, blocks=head.blocks)
     else:
         kernel, params = "weight_gradient", WEIGHT_GRADIENT(
             **numbers, data_blocks=source.blocks, head_blocks=head.blocks, data_group=cut.data_group,

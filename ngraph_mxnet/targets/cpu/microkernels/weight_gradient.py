@@ -5,7 +5,7 @@ channels, of one tap. For each pixel it loads the head gradient's blocks and mul
 in all lanes. A tap is nothing but another place to begin in the data, so that all kernels, strides and dilations run
 the same loop.
 
-`ng_weight_gradient_depthwise__<isa>` keeps the nine taps' sums of a register of channels.
+`ng_weight_gradient_depthwise_<side>__<isa>` keeps the sums of a register of channels: of nine taps, or a row of more.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from llvmlite import ir
 from ngraph_mxnet.targets.cpu.microkernels.emit import F32, I1, I64, PTR, Emitter
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import (
-    DEPTHWISE_GRADIENT,
-    TAPS,
+    DEPTHWISE_GRADIENTS,
     WEIGHT_GRADIENT,
     gradient_symbol,
 )
@@ -39,7 +38,8 @@ Body = Callable[[Sequence[ir.Value]], Sequence[ir.Value]]
 def build_weight_gradients(module: ir.Module, isa: Isa, vectors: int, multiply_add: str) -> None:
     """Add the kernels to `module`; a block of 16 channels is `vectors` registers."""
     _Dense(module, isa, WEIGHT_GRADIENT, multiply_add, lanes=16).build()
-    _Depthwise(module, isa, DEPTHWISE_GRADIENT, multiply_add, lanes=16 // vectors).build()
+    for side, record in DEPTHWISE_GRADIENTS.items():
+        _Depthwise(module, isa, record, multiply_add, lanes=16 // vectors, side=side).build()
 
 
 @dataclass(frozen=True)
@@ -296,28 +296,42 @@ class _Dense(_Kernel):
 class _Depthwise(_Kernel):
     """Each channel with itself."""
 
+    def __init__(self, module: ir.Module, isa: Isa, record: Kernels, multiply_add: str, lanes: int, side: int) -> None:
+        super().__init__(module, isa, record, multiply_add, lanes)
+        self.side = side
+        self.rows = side if side == 3 else 1
+        """Of taps, whose sums are in registers together."""
+
     def task(self, number: ir.Value) -> None:
         n, b, e = self.n, self.e.builder, self.e
         copy, block = b.udiv(number, n["blocks"]), b.urem(number, n["blocks"])
-        target = e.at(self.sums, b.mul(number, _int(TAPS * TAPS * _PIXEL)))
+        target = e.at(self.sums, b.mul(number, _int(self.side**2 * _PIXEL)))
         data, head = b.mul(block, n["data_block"]), b.mul(block, n["head_block"])
 
         def chunk(part: _Chunk) -> None:
-            for shift in range(0, _PIXEL, 4 * e.vector.count):
-                here = replace(part, data=e.at(e.at(part.data, data), shift), head=e.at(e.at(part.head, head), shift))
-                sums = self.each_pixel(here, [ir.Constant(e.vector, None)] * TAPS**2, self.pixel)
-                self.add(here, sums, [e.at(target, tap * _PIXEL + shift) for tap in range(TAPS**2)])
+            whole = replace(part, data=e.at(part.data, data), head=e.at(part.head, head))
+            e.loop(_int(0), _int(self.side // self.rows), lambda row: self.some_rows(
+                replace(whole, data=e.at(whole.data, b.mul(row, n["tap_row"]))),
+                e.at(target, b.mul(row, _int(self.side * _PIXEL)))))
 
         self.each_chunk(copy, chunk)
+
+    def some_rows(self, chunk: _Chunk, target: ir.Value) -> None:
+        """`rows` rows of taps, to their sums at `target`."""
+        e, taps = self.e, self.rows * self.side
+        for shift in range(0, _PIXEL, 4 * e.vector.count):
+            here = replace(chunk, data=e.at(chunk.data, shift), head=e.at(chunk.head, shift))
+            sums = self.each_pixel(here, [ir.Constant(e.vector, None)] * taps, self.pixel)
+            self.add(here, sums, [e.at(target, tap * _PIXEL + shift) for tap in range(taps)])
 
     def pixel(self, values: Sequence[ir.Value]) -> Sequence[ir.Value]:
         e = self.e
         data, head, *sums = values
         vector = e.load(head, e.vector)
         rows = [data]
-        while len(rows) < TAPS:
+        while len(rows) < self.rows:
             rows.append(e.at(rows[-1], self.n["tap_row"]))
-        met = [e.load(e.at(row, column * _PIXEL), e.vector) for row in rows for column in range(TAPS)]
+        met = [e.load(e.at(row, column * _PIXEL), e.vector) for row in rows for column in range(self.side)]
         return [e.multiply_add(value, vector, total) for value, total in zip(met, sums, strict=True)]
 
 

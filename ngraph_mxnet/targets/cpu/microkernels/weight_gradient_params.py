@@ -12,15 +12,16 @@ is added in which order depends on these numbers and on nothing else.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, MOST, Kernels, Span, span
 
-__all__ = ["DEPTHWISE_GRADIENT", "TAPS", "WEIGHT_GRADIENT", "gradient_symbol"]
+__all__ = ["DEPTHWISE_GRADIENTS", "WEIGHT_GRADIENT", "gradient_symbol"]
 
-TAPS = 3
-"""Rows and columns of taps of the depthwise kernel."""
+_SIDES = 3, 5, 7
+"""Rows and columns of taps of the depthwise kernels."""
 _PIXEL = 4 * BLOCK
 
 
@@ -50,11 +51,11 @@ def _reach(p: Any, _: int) -> list[Span]:
             ("sums", 0, p.copies * p.head_blocks * p.data_blocks * p.taps_h * p.taps_w * p.lanes * _PIXEL)]
 
 
-def _depthwise_reach(p: Any, _: int) -> list[Span]:
+def _depthwise_reach(side: int, p: Any, _: int) -> list[Span]:
     _checked(p)
-    taps = (TAPS, p.tap_row), (TAPS, _PIXEL)
+    taps = (side, p.tap_row), (side, _PIXEL)
     return [_data_span(p, p.blocks, taps, BLOCK), _head(p, p.blocks),
-            ("sums", 0, p.copies * p.blocks * TAPS**2 * _PIXEL)]
+            ("sums", 0, p.copies * p.blocks * side**2 * _PIXEL)]
 
 
 _CHUNKS = "copies copy_chunks images height width image_chunk row_chunk"
@@ -82,12 +83,14 @@ tap_row, tap_column: what it moves by with a row and a column of taps.
 adds: whether all is added to what is there.
 """
 
-DEPTHWISE_GRADIENT = Kernels(
-    "weight_gradient_depthwise", tensors="data head >sums", ints=f"{_CHUNKS} blocks {_STRIDES}", sizes=8,
-    reach=_depthwise_reach, tasks=lambda p: p.copies * p.blocks,
-)
-"""3x3 taps whose columns are neighbours; `sums` is `[copies][blocks][3][3][16]`, the other numbers are as those above.
-Tasks are numbered over (copy, block), last fastest."""
+DEPTHWISE_GRADIENTS = {
+    side: Kernels(
+        f"weight_gradient_depthwise_{side}", tensors="data head >sums", ints=f"{_CHUNKS} blocks {_STRIDES}", sizes=8,
+        reach=partial(_depthwise_reach, side), tasks=lambda p: p.copies * p.blocks,
+    ) for side in _SIDES
+}
+"""By rows and columns of taps, whose columns are neighbours; `sums` is `[copies][blocks][side][side][16]`, the other
+numbers are as those above. Tasks are numbered over (copy, block), last fastest."""
 
 
 def gradient_symbol(kernel: str, isa: Isa) -> str:

@@ -13,6 +13,7 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType, f32, f64
 from ngraph_mxnet.ops.convolution import dilated_size
 from ngraph_mxnet.passes.pattern import Answer, Rewrite, RewritePass, Rewriter
+from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
 
@@ -40,8 +41,8 @@ def without_kernel(node: Node) -> str | None:
         return None
     if not groups == channels == head.shape[1]:
         return f"{name} of {groups} groups for {channels} and {head.shape[1]} channels has no CPU kernel"
-    if (attrs["kernel"], attrs["dilations"]) != ((3, 3), (1, 1)):
-        return f"{name} of depthwise kernels has a CPU kernel only for 3x3 without dilation"
+    if attrs["kernel"] not in [(side, side) for side in DEPTHWISE_GRADIENTS] or attrs["dilations"] != (1, 1):
+        return f"{name} of depthwise kernels has a CPU kernel only for 3x3, 5x5 and 7x7 without dilation"
     return None
 
 
