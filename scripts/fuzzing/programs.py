@@ -127,6 +127,8 @@ def gradients() -> Graph:
     y, mean, variance = b.node("batch_norm_training", [x, vector, vector], {}).outputs
     return b.results(b.convolution_weight_gradient(x, head, kernel=(1, 2), pads_end=(0, 1)),
                      b.convolution_weight_gradient(x, head, **taps, groups=17),
+                     *(b.convolution_weight_gradient(x, head, kernel=(side, side), pads_begin=(side // 2,) * 2,
+                                                     pads_end=(side // 2,) * 2, groups=17) for side in (5, 7)),
                      b.convolution_weight_gradient(picture, head, **taps),
                      b.clamp_gradient(x, head, lower=0.0),
                      *b.node("batch_norm_relu_gradient", [x, vector, mean, variance, b.relu(y), head], {}).outputs,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -80,33 +82,47 @@ def test_no_bit_depends_on_the_share(name: str, monkeypatch: pytest.MonkeyPatch)
     assert sizes == sorted(sizes, reverse=True) and sizes[-1] < 0.6 * sizes[0]
 
 
+def steps_but(before: Sequence[Any]) -> list[Any]:
+    """What the report has beside steps of other tests, which may still be there."""
+    found = list(ngraph_mxnet.report().steps)
+    for step in before:
+        if step in found:
+            found.remove(step)
+    return found
+
+
 @pytest.mark.parametrize("apart", [False, True])
 def test_the_report_has_the_bytes_of_a_step(apart: bool) -> None:
+    gc.collect()
+    before = ngraph_mxnet.report().steps
     symbol = images()
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     shapes, _, states = symbol.infer_shape(data=(4, 3, 12, 12))
     arrays = {name: mx.nd.zeros(shape) for name, shape in zip(names, [*shapes, *states], strict=True)}
     program = TrainingProgram(symbol.tojson(), types_of(arrays), ["first_weight", "conv0_weight"],
                               apart=names if apart else ())
-    step, = ngraph_mxnet.report().steps
+    step, = steps_but(before)
     assert step.name == "softmax" and step.times == 0 and step.total == step.forward + step.backward
     saved = [program.new_saved() for _ in range(2)]
-    step, = ngraph_mxnet.report().steps
+    step, = steps_but(before)
     assert step.times == 2
     for one in saved:
         assert sum(array.asnumpy().nbytes for array in one.values()) == step.saved
     image = 4 * 32 * 12 * 12 * 4
-    assert 3 * image <= step.forward <= 12 * image and 3 * image <= step.backward <= 16 * image
+    # Winograd's matrices are some images, too.
+    assert 3 * image <= step.forward <= 12 * image and 3 * image <= step.backward <= 24 * image
     assert step.total == step.forward + step.backward + 2 * step.saved
     text = str(ngraph_mxnet.report())
     assert "Memory of training steps" in text and f"{step.saved / 2**20:.1f}" in text
-    assert ngraph_mxnet.report().to_dict()["steps"][0]["saved"] == step.saved
+    assert step.saved in [known["saved"] for known in ngraph_mxnet.report().to_dict()["steps"]]
     del program
     gc.collect()
-    assert not ngraph_mxnet.report().steps
+    assert not steps_but(before)
 
 
 def test_calls_of_a_block_that_wait_count_apart() -> None:
+    gc.collect()
+    before = ngraph_mxnet.report().steps
     net = nn.HybridSequential()
     net.add(nn.Dense(8, in_units=4, activation="tanh"), nn.Dense(2, in_units=8))
     net.initialize()
@@ -115,5 +131,5 @@ def test_calls_of_a_block_that_wait_count_apart() -> None:
         total = net(mx.nd.ones((3, 4))) + net(mx.nd.ones((3, 4)))
     total.backward()
     mx.nd.waitall()
-    step, = ngraph_mxnet.report().steps
+    step, = steps_but(before)
     assert step.times == 2
