@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Run MXNet 1.9.1's own unit tests with and without NGRAPH, and print a table of files and every difference.
 
-CHECKOUT is any clone of apache/mxnet at 1.9.1; nothing is written into it. Each file runs three times in processes of
-its own: on MXNet alone, under NGRAPH, and under NGRAPH with each compiled inference compared with MXNet's operators
-(mxnet_tests_plugin.py). The first two give outcomes and CPU seconds. A process that dies costs the test that it ran;
-the others are run by a further one. scripts/mxnet_tests.sh makes the environment first.
+CHECKOUT is any clone of apache/mxnet at 1.9.1; nothing is written into it. Each file runs four times in processes of
+its own: on MXNet alone, under NGRAPH, with training compiled, too, and under NGRAPH with each compiled inference
+compared with MXNet's operators (mxnet_tests_plugin.py). All but the last give outcomes and CPU seconds. A process that
+dies costs the test that it ran; a further one runs the others. scripts/mxnet_tests.sh makes the environment first.
 Exit status: 0; 1 when a test passes without NGRAPH and not with it, or inference differs; 2 for a wrong command line.
 """
 
@@ -30,6 +30,7 @@ FILES = ("test_operator test_gluon test_gluon_rnn test_gluon_contrib test_gluon_
          "test_symbol test_executor test_loss test_rnn test_contrib_control_flow test_contrib_operator test_subgraph "
          "test_subgraph_op test_numpy_gluon test_numpy_op test_higher_order_grad").split()
 WAYS = {"alone": {}, "ngraph": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH"},
+        "trained": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "1"},
         "compared": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TESTS_COMPARE": "1"}}
 BAD = ("mismatch", "failed", "error", "died", "timed out")
 
@@ -127,13 +128,15 @@ def _children_cpu() -> float:
 def table(runs: dict[str, dict[str, Run]]) -> str:
     """A row a file, as Markdown."""
     lines = ["| file | alone: passed, failed, errors | CPU s | NGRAPH: passed, failed, errors | CPU s | ratio | "
-             "compared calls | tests that differ |", "|---|---|---|---|---|---|---|---|"]
+             "trained: passed, failed, errors | CPU s | compared calls | tests that differ |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     for file, ways in runs.items():
-        alone, ngraph, compared = (ways.get(way) for way in WAYS)
+        alone, ngraph, trained, compared = (ways.get(way) for way in WAYS)
         ratio = f"{ngraph.cpu / alone.cpu:.2f}" if alone and ngraph and alone.cpu else "-"
         calls = sum(test.get("compared", 0) for test in compared.tests.values()) if compared else "-"
         differ = sum(bool(test["mismatches"]) for test in compared.tests.values()) if compared else "-"
-        lines.append(f"| {file} | {_counts(alone)} | {_counts(ngraph)} | {ratio} | {calls} | {differ} |")
+        lines.append(f"| {file} | {_counts(alone)} | {_counts(ngraph)} | {ratio} | {_counts(trained)} | {calls} | "
+                     f"{differ} |")
     return "\n".join(lines)
 
 
