@@ -105,7 +105,10 @@ class Gluon:
         """The losses of the labels, their number."""
         data, labels = batch
         with self.mx.autograd.record():
-            losses = self.loss(self.net(data).reshape((-1, self.training.classes)), labels.reshape((-1,)))
+            scores = self.net(data)
+            if self.training.labelled > 1:
+                scores, labels = scores.reshape((-1, self.training.classes)), labels.reshape((-1,))
+            losses = self.loss(scores, labels)
         losses.backward()
         return losses, losses.size
 
