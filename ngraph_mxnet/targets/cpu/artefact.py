@@ -20,7 +20,7 @@ from ngraph_mxnet.package.artefact import AFTER, ALIGNMENT, ArtefactProgram, Ins
 from ngraph_mxnet.passes.prepare import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, Isa, supported
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, Isa, halves_avx512, supported
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
@@ -45,9 +45,9 @@ def chosen_isas(wanted: Sequence[str]) -> list[Isa]:
 
 
 def artefact_programs(module: Module, isas: Sequence[str], weights: Mapping[str, np.ndarray], *,
-                      bf16: bool = False) -> Iterator[ArtefactProgram]:
+                      threads: int, bf16: bool = False) -> Iterator[ArtefactProgram]:
     """The Programs of `module`, the optimised graphs, for set 0 of shapes and these instruction sets (`chosen_isas`).
-    `weights`, by the names of inputs, become constants.
+    `weights`, by the names of inputs, become constants. Algorithms are chosen for so many `threads`, and for this CPU.
 
     `bf16` is for avx512 alone. Beside others, baseline does without Winograd's algorithm: few CPUs have nothing better,
     and transformed weights would more than double the file, while without them it shares those of avx2.
@@ -56,12 +56,15 @@ def artefact_programs(module: Module, isas: Sequence[str], weights: Mapping[str,
         ConfigError: there is no such instruction set.
         PackageError: there are weights that no constants are, or a kernel is not in the library.
     """
+    from ngraph_mxnet import _core
+
     chosen = chosen_isas(isas)
     for isa in chosen:
         winograd = config.get("NGRAPH_CPU_WINOGRAD") and (isa != "baseline" or len(chosen) == 1)
         # The runtime's team may have any number of threads, which changes no result. But which algorithm is the fastest
-        # depends on it, and what is compiled in a process takes the same number.
-        settings = Settings(isa, config.threads(), winograd=winograd, bf16=bf16 and isa == "avx512")
+        # depends on it, and on the CPU; what is compiled in a process takes the same.
+        settings = Settings(isa, threads, winograd=winograd, bf16=bf16 and isa == "avx512",
+                            halves=halves_avx512(_core.cpu_features()))
         yield _program(module, settings, weights)
 
 

@@ -98,7 +98,7 @@ class CPUExecutable(NativeExecutable):
         if self._generated or self.settings.generator is not None:
             raise PackageError("kernels that were generated or added are not in the runtime's library: compile without "
                                "NGRAPH_CODEGEN and the option codegen, and what other distributions add")
-        yield from artefact_programs(self.module, isas, {}, bf16=self.settings.bf16)
+        yield from artefact_programs(self.module, isas, {}, threads=self.settings.threads, bf16=self.settings.bf16)
 
     def listing(self) -> str:
         return self._programs.listing()
@@ -215,7 +215,8 @@ class CPUBackend(Backend):
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
         module = split_prepare(graph)
-        yield from artefact_programs(module, isas, weights, bf16=wanted.precision == "bf16")
+        yield from artefact_programs(module, isas, weights, threads=wanted.threads,
+                                     bf16=wanted.precision == "bf16")
 
     def load(self, package: Package) -> Executable:
         return load(package)
