@@ -34,14 +34,15 @@ from workers import SCRIPTS, absolute_path
 
 WIDTH = 150
 DEFAULT = "none,mkldnn,tensorflow,torch,ngraph"
-TOLERANCES = {"loss": 1e-4, "gradient": 1e-2}
-"""Of losses; of gradients' norms, of the largest: float32 sums of a whole batch through batch norms."""
+TOLERANCES = {"loss": 1e-4, "later": 1e-2, "gradient": 1e-2}
+"""Of the first loss; of those after a step, for nets with many batch norms magnify roundings: MXNet's own gradients of
+ResNet-50 by inputs that are 1e-6 apart differ by a quarter in some elements; of gradients' norms, of the largest."""
 NOTES = """\
 ours/it: ratio of the medians over all rounds; paired: median over the rounds of the ratio in the same round. Below 1, \
 NGRAPH is faster.
 CPU: median CPU time of a step, all threads together, waiting in a spin included.
-error: the larger of the largest difference of the first three steps' losses from MXNet's, relative to the largest, \
-and a hundredth of that of the gradients' norms.
+error: the largest of the difference of the first step's loss from MXNet's, and a hundredth of those of the next two \
+losses, and of the gradients' norms, relative to the largest.
 compile: from bind to the end of the first step in a new process, after imports and with the weights there; warm: the \
 same in another process that finds the disk cache filled.
 peak: largest resident memory of the process, imports included; +imports: that of the imports alone."""
@@ -57,9 +58,9 @@ def compared(cases: dict[str, Callable[[Result], float | None]]) -> dict[str, Ca
 
 def error(found: np.ndarray, expected: np.ndarray) -> float:
     """Of losses, and of gradients' norms in the proportion of what is tolerated of either; NaN where there is one."""
-    parts = (slice(None, LOSSES), slice(LOSSES, None))
-    loss, gradient = (stats.relative_error(found[part], expected[part]) for part in parts)
-    return float(np.max([loss, gradient * TOLERANCES["loss"] / TOLERANCES["gradient"]]))
+    parts = {"loss": slice(1), "later": slice(1, LOSSES), "gradient": slice(LOSSES, None)}
+    return float(np.max([stats.relative_error(found[part], expected[part]) * TOLERANCES["loss"] / TOLERANCES[name]
+                         for name, part in parts.items()]))
 
 
 def export(model: str, batch: int, folder: Path) -> str:
