@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Span, span, whole
@@ -15,16 +16,22 @@ SIX = 6
 _MASK_BYTES = {1: 1, 2: 4}
 
 
-def _reach(p: Any, size: int) -> list[Span]:
+def _tiles(p: Any) -> int:
+    """Of keys."""
     tiles = -(-p.keys // BLOCK)
     if p.keys > MOST_KEYS or -(-p.rows // SIX) * SIX * tiles * BLOCK > MOST_SCORES:
         raise ValueError(f"{p.rows} queries by {p.keys} keys do not fit in a task")
-    heads = (p.outer, p.inner)
+    return tiles
 
-    def strided(operand: str, prefix: str, rows: int, last: int) -> Span:
-        strides = (getattr(p, f"{prefix}_{axis}") for axis in ("outer", "inner", "row"))
-        return span(operand, size, *zip((*heads, rows), strides, strict=True), last=last)
 
+def _strided(p: Any, size: int, operand: str, prefix: str, rows: int, last: int) -> Span:
+    """Of an operand with a stride for each head and row."""
+    strides = (getattr(p, f"{prefix}_{axis}") for axis in ("outer", "inner", "row"))
+    return span(operand, size, *zip((p.outer, p.inner, rows), strides, strict=True), last=last)
+
+
+def _reach(p: Any, size: int) -> list[Span]:
+    tiles, strided = _tiles(p), partial(_strided, p, size)
     spans = [strided("queries", "q", p.queries, p.depth),
              span("keys", size, (p.outer * p.inner, p.key_matrix), (tiles, -(-p.depth // BLOCK) * BLOCK * BLOCK),
                   last=p.depth * BLOCK),
@@ -42,15 +49,7 @@ MOST_NEAR = 16_384
 
 
 def _gradient_reach(p: Any, size: int) -> list[Span]:
-    tiles = -(-p.keys // BLOCK)
-    if p.keys > MOST_KEYS or -(-p.rows // SIX) * SIX * tiles * BLOCK > MOST_SCORES:
-        raise ValueError(f"{p.rows} queries by {p.keys} keys do not fit in a task")
-    heads = (p.outer, p.inner)
-
-    def strided(operand: str, prefix: str, rows: int, last: int) -> Span:
-        strides = (getattr(p, f"{prefix}_{axis}") for axis in ("outer", "inner", "row"))
-        return span(operand, size, *zip((*heads, rows), strides, strict=True), last=last)
-
+    tiles, strided = _tiles(p), partial(_strided, p, size)
     depth, width = (-(-columns // BLOCK) * BLOCK for columns in (p.depth, p.width))
     matrices = p.outer * p.inner
     spans = [strided("queries", "q", p.queries, depth), strided("keys", "k", p.keys, depth),
