@@ -1,6 +1,7 @@
 // What MXNet's C interface does not tell about an NDArray, or tells slowly, read where it lies in memory.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +47,13 @@ class ArrayView {
   // From now on it comes from no node, as after a backward pass.
   static void forget_node(engine::Handle array) {
     reinterpret_cast<std::shared_ptr<const void>*>(static_cast<Word*>(array) + kNode)->reset();
+  }
+
+  // Whether nobody else has its memory: no other handle, view, or operator under way.
+  bool is_only() const {
+    const bool only = reinterpret_cast<const std::shared_ptr<const void>*>(array_)->use_count() == 1;
+    std::atomic_thread_fence(std::memory_order_acquire);  // behind what the last other one has written
+    return only;
   }
 
   // The rest only where the engine keeps writers out.

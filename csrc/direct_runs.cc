@@ -26,6 +26,7 @@ struct {
   int (*create)(const std::int64_t* shape, int dimensions, int device_type, int device_id, int delay, int dtype,
                 Handle* array);
   int (*copy)(Handle, Handle*);
+  int (*reshape)(Handle, int dimensions, const std::int64_t* shape, bool reverse, Handle* reshaped);
   int (*free)(Handle);
   int (*data)(Handle, void**);
 } mxnet;
@@ -166,6 +167,13 @@ Arrays::~Arrays() {
   for (Handle array : handles_) mxnet.free(array);
 }
 
+bool Arrays::add_reshaped(Handle array, const std::vector<std::int64_t>& shape) {
+  Handle reshaped = nullptr;
+  if (mxnet.reshape(array, static_cast<int>(shape.size()), shape.data(), false, &reshaped) != 0) return false;
+  handles_.push_back(reshaped);
+  return true;
+}
+
 bool Arrays::add_same(Handle array) {
   Handle copied;
   if (mxnet.copy(array, &copied) != 0) return false;
@@ -187,6 +195,7 @@ void direct_runs::connect(const std::string& path) {
   const LibMXNet library(path);
   library.find("MXNDArrayCreateEx64", &mxnet.create);
   library.find("MXShallowCopyNDArray", &mxnet.copy);
+  library.find("MXNDArrayReshape64", &mxnet.reshape);
   library.find("MXNDArrayFree", &mxnet.free);
   library.find("MXNDArrayGetData", &mxnet.data);
 }

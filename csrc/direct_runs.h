@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,8 +21,9 @@ class Arrays {
   Arrays(const Arrays&) = delete;
   Arrays& operator=(const Arrays&) = delete;
 
-  // Both return false when MXNet has failed.
+  // All return false when MXNet has failed.
   bool add_same(engine::Handle array);
+  bool add_reshaped(engine::Handle array, const std::vector<std::int64_t>& shape);  // of the same memory
   bool add_new(const TensorSpec& spec, engine::Device device);
 
   const std::vector<engine::Handle>& handles() const { return handles_; }

@@ -5,7 +5,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "array_view.h"
 #include "direct.h"
 
 namespace ngraph_mxnet {
@@ -104,7 +103,7 @@ std::unique_ptr<Arrays> RecordedSteps::go(int step, const std::vector<Handle>& a
   auto made = std::make_unique<Arrays>();
   const Device device = ArrayView(one(0)).device();
   for (std::size_t i = 0; i < plan_.outputs; ++i) {
-    if (!made->add_new(forward_->outputs()[i], device)) return nullptr;
+    if (!spares_.add_new(made.get(), forward_->outputs()[i], device)) return nullptr;
   }
   std::vector<Handle> outputs = made->handles();
   for (std::size_t place : plan_.kept) outputs.push_back(arrays_of(step).handles()[place]);

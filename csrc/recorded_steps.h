@@ -6,8 +6,10 @@
 #include <memory>
 #include <vector>
 
+#include "array_view.h"
 #include "direct_runs.h"
 #include "fork_safety.h"
+#include "spare_arrays.h"
 
 namespace ngraph_mxnet {
 
@@ -54,6 +56,11 @@ class RecordedSteps {
   // Pushes the backward half. `targets`: of all that was recorded. Whether it was done.
   bool go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets);
 
+  // Where a gradient of one of `recorded` goes that nobody has an array for. False when MXNet has failed.
+  bool add_gradient(Arrays* arrays, std::size_t index) {
+    return spares_.add_new(arrays, backward_->outputs().at(index), ArrayView(one(0)).device());
+  }
+
   const CompiledGraph& forward() const { return *forward_; }
   const CompiledGraph& backward() const { return *backward_; }
   const RecordedPlan& plan() const { return plan_; }
@@ -72,6 +79,7 @@ class RecordedSteps {
   const RecordedPlan plan_;
   std::vector<Handle> parameters_;
   Arrays ones_;
+  SpareArrays spares_;
   ForkSafeMutex mutex_;  // of the rest
   std::vector<std::unique_ptr<Arrays>> steps_;
   std::vector<int> free_;

@@ -2,25 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <stdexcept>
-#include <unordered_map>
 #include <utility>
 
 #include "array_view.h"
 #include "direct.h"
+#include "tape_nodes.h"
 
 namespace ngraph_mxnet {
 namespace {
 
 using engine::Handle;
-
-// MXNet's, of its c_api.h.
-struct CallbackList {
-  int count;
-  int (**callbacks)();
-  void** contexts;
-};
 
 struct {
   int (*set_recording)(int, int*);
@@ -29,6 +21,7 @@ struct {
                   int create, int is_train, Handle** made, int** types);
   int (*set_fresh)(Handle, int);
   int (*free)(Handle);
+  int (*reshape)(Handle, int dimensions, std::int64_t* shape, bool reverse, Handle* reshaped);
   int (*find_op)(const char* name, Handle* op);
   int (*invoke)(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
                 const char** values);
@@ -47,91 +40,8 @@ void add_to(Handle target, Handle source) {
   engine::check(mxnet.invoke(op, 2, in, &count, &outputs, 0, nullptr, nullptr) == 0);
 }
 
-bool add_like(Arrays* arrays, Handle array, const TensorSpec& spec) {
-  return arrays->add_new(spec, ArrayView(array).device());
-}
-
-// Our side of a node on MXNet's tape, which has the only lasting reference to it.
-struct TapeNode {
-  std::shared_ptr<RecordedSteps> steps;
-  int step;
-  std::shared_ptr<const Variables> variables;
-  std::weak_ptr<const void> node;  // MXNet's
-  std::size_t arguments = 0;       // that are recorded
-  std::weak_ptr<TapeNode> before;  // whose only output is the only recorded argument
-  const void* key = nullptr;       // MXNet's, too
-  std::atomic<bool> over{false};   // it was gone back through, for the last time
-
-  CallbackList list;
-  int (*callbacks[2])();
-  void* contexts[2];
-};
-
-class Nodes {
- public:
-  void add(const std::shared_ptr<TapeNode>& node, const std::vector<Handle>& outputs) {
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    nodes_[node->key] = node;
-    for (Handle output : outputs) outputs_[output] = node->key;
-    watching_.store(true, std::memory_order_relaxed);
-  }
-
-  // The node that the array comes from; null if that is none of ours.
-  std::shared_ptr<TapeNode> find(Handle array) {
-    const ArrayView view(array);
-    if (!view.may_be_recorded()) return nullptr;
-    std::shared_ptr<TapeNode> found;  // if it is the last to have it, that goes behind the lock
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    const auto at = nodes_.find(view.node().get());
-    if (at == nodes_.end()) return nullptr;
-    // What has gone may have left its address to another.
-    found = at->second.lock();
-    return found == nullptr || found->node.expired() ? nullptr : found;
-  }
-
-  void remove(const std::shared_ptr<TapeNode>& node) {
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    const auto at = nodes_.find(node->key);
-    if (at != nodes_.end() && at->second.lock() == node) nodes_.erase(at);
-  }
-
-  bool any() {
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    return !nodes_.empty();
-  }
-
-  // Outputs that somebody still has come from this node no more, as after MXNet's own backward pass.
-  void forget(const TapeNode& node) {
-    std::vector<std::shared_ptr<const void>> gone;  // behind the lock: with it goes what it was made from
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    for (auto at = outputs_.begin(); at != outputs_.end();) {
-      const ArrayView view(at->first);
-      const bool found = at->second == node.key;
-      if (found && view.node().get() == node.key) {
-        gone.push_back(view.node());
-        ArrayView::forget_node(at->first);
-      }
-      at = found ? outputs_.erase(at) : ++at;
-    }
-  }
-
-  // The array is about to be freed.
-  void end(Handle array) {
-    if (!watching_.load(std::memory_order_relaxed)) return;
-    const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    outputs_.erase(array);
-    watching_.store(!outputs_.empty(), std::memory_order_relaxed);
-  }
-
- private:
-  ForkSafeMutex mutex_;
-  std::unordered_map<const void*, std::weak_ptr<TapeNode>> nodes_;
-  std::unordered_map<Handle, const void*> outputs_;  // arrays that calls have returned: their nodes
-  std::atomic<bool> watching_{false};
-};
-
-Nodes& nodes() {
-  static auto* const all = new Nodes;
+TapeNodes& nodes() {
+  static auto* const all = new TapeNodes;
   return *all;
 }
 
@@ -145,10 +55,9 @@ int called_back(int heads, int wanted, Handle* arrays, const int* requests, int,
   try {
     Arrays made;
     std::vector<Handle> targets(all.begin() + heads, all.end());
-    const auto& specs = node->steps->backward().outputs();
     for (int i = 0; i < wanted; ++i) {
       if (requests[i] != kNothing && requests[i] != kAdd) continue;
-      if (!add_like(&made, all[0], specs[i])) throw std::runtime_error("no memory for a gradient");
+      if (!node->steps->add_gradient(&made, i)) throw std::runtime_error("no memory for a gradient");
       targets[i] = made.handles().back();
     }
     done = !node->over && node->steps->go_back(node->step, {all.begin(), all.begin() + heads}, targets);
@@ -193,6 +102,11 @@ class ShortWay {
     std::vector<std::pair<Handle, Handle>> sums;
     for (const Kept& node : nodes_) {
       RecordedSteps& steps = *node->steps;
+      const TensorSpec& output = steps.forward().outputs().front();
+      if (from != given && !ArrayView(from).is(output)) {  // the next node has read it reshaped
+        if (!links.add_reshaped(from, output.shape)) return false;
+        from = links.handles().back();
+      }
       const auto& recorded = steps.plan().recorded;
       std::vector<Handle> targets;
       Handle next = nullptr;
@@ -201,7 +115,7 @@ class ShortWay {
         const bool is_parameter = recorded[i].kind == Source::kParameter;
         const std::uint32_t request = is_parameter ? node->variables->requests[variable] : kNothing;
         if (request == kNothing || request == kAdd) {
-          if (!add_like(&links, from, steps.backward().outputs()[i])) return false;
+          if (!steps.add_gradient(&links, i)) return false;
           targets.push_back(links.handles().back());
         } else {
           targets.push_back(node->variables->gradients[variable]);
@@ -280,6 +194,12 @@ int backward(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_
   return mxnet.backward(count, heads, gradients, variables, by, retain, create, is_train, made, types);
 }
 
+int reshape(Handle array, int dimensions, std::int64_t* shape, bool reverse, Handle* reshaped) {
+  const int result = mxnet.reshape(array, dimensions, shape, reverse, reshaped);
+  if (result == 0) nodes().add_reshaped(array, *reshaped);
+  return result;
+}
+
 int free_array(Handle array) {
   nodes().end(array);
   return mxnet.free(array);
@@ -299,12 +219,15 @@ void tape::connect(const std::string& path) {
   library.find("MXAutogradBackwardEx", &mxnet.backward);
   library.find("MXNDArraySetGradState", &mxnet.set_fresh);
   library.find("MXNDArrayFree", &mxnet.free);
+  library.find("MXNDArrayReshape64", &mxnet.reshape);
   library.find("NNGetOpHandle", &mxnet.find_op);
   library.find("MXImperativeInvoke", &mxnet.invoke);
 }
 
 Replacements tape::replacements() {
-  return {{"MXAutogradBackwardEx", address_of(backward)}, {"MXNDArrayFree", address_of(free_array)}};
+  return {{"MXAutogradBackwardEx", address_of(backward)},
+          {"MXNDArrayFree", address_of(free_array)},
+          {"MXNDArrayReshape64", address_of(reshape)}};
 }
 
 void tape::record(const std::shared_ptr<RecordedSteps>& steps, int step, const std::shared_ptr<const Variables>& variables,

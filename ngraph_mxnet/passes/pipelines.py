@@ -28,6 +28,7 @@ from ngraph_mxnet.passes.pad_fusion import pad_fusion
 from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
+from ngraph_mxnet.passes.scattered import scattered
 from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
 
@@ -38,8 +39,8 @@ def simplifying() -> list[Pass | FixedPoint]:
         DeadCode(),
         # No-ops between two ops hide patterns, and each of these passes uncovers work for the others.
         FixedPoint("simplify", (
-            dropout_removal(), ConstantFolding(), algebraic(), whole_numbers(), movement(), global_pool(), Cse(),
-            DeadCode(),
+            dropout_removal(), ConstantFolding(), algebraic(), whole_numbers(), movement(), global_pool(), scattered(),
+            Cse(), DeadCode(),
         )),
     ]
 

@@ -61,6 +61,14 @@ def make_adapter(kind: str, threads: int) -> Adapter:
     return Module(kind) if interface == "module" else Gluon(kind)
 
 
+def first_results(adapter: Adapter, losses: list[float], batches: list[Any]) -> np.ndarray:
+    """Behind the first step: the losses of the first steps, then each gradient's norm after the first of them."""
+    gradients = adapter.gradients(batches[1])
+    norms = [float(np.linalg.norm(gradient.astype(np.float64))) for gradient in gradients]
+    del gradients
+    return np.array(losses + [adapter.loss_of(adapter.step(batch)) for batch in batches[1:COMPARED]] + norms)
+
+
 class Worker:
     """The commands; each returns the answer."""
 
@@ -77,6 +85,7 @@ class Worker:
             weights = [file[key] for key in file.files]
         with np.load(f"{prefix}-batches.npz") as file:
             batches = list(zip(file["data"], file["labels"], strict=True))
+        self.nudged = np.load(f"{prefix}-nudged.npy")
         start = time.perf_counter()
         self.adapter.load(name, TRAININGS[name], weights)
         self.batches = [self.adapter.native(*pair) for pair in batches]
@@ -95,13 +104,9 @@ class Worker:
         }
 
     def outputs(self, path: str) -> dict[str, Any]:
-        """Write the losses of the first steps, then each gradient's norm after the first of them."""
-        gradients = self.adapter.gradients(self.batches[1])
-        norms = [float(np.linalg.norm(gradient.astype(np.float64))) for gradient in gradients]
-        del gradients
-        self.losses += [self.adapter.loss_of(self.adapter.step(batch)) for batch in self.batches[1:COMPARED]]
-        np.save(path, np.array(self.losses + norms))
-        return {"count": len(self.losses), "detail": self.adapter.detail()}
+        """Write the first results, then MXNet's of nudged weights."""
+        np.save(path, np.concatenate([first_results(self.adapter, self.losses, self.batches), self.nudged]))
+        return {"count": COMPARED, "detail": self.adapter.detail()}
 
     def burst(self, count: int, first: int) -> dict[str, Any]:
         """Time `count` steps, the batches in turn from number `first`: elapsed and all threads' CPU time."""

@@ -28,6 +28,7 @@ from ngraph_mxnet.passes.one_hot_product import one_hot_product
 from ngraph_mxnet.passes.pad_fusion import pad_fusion
 from ngraph_mxnet.passes.pixel_shuffle import pixel_shuffle
 from ngraph_mxnet.passes.residual_fusion import residual_fusion
+from ngraph_mxnet.passes.scattered import scattered
 from ngraph_mxnet.passes.whole_numbers import whole_numbers
 
 Build = Callable[[Builder], "Value | tuple[Value, ...]"]
@@ -53,6 +54,17 @@ def x(b: Builder, dtype: str = "f32", shape=(2, 3, 5, 6)) -> Value:
 
 def w(b: Builder, *shape: int, weight: bool = True, kind: str = "w", dtype: str = "f32") -> Value:
     return (b.weight if weight else b.parameter)(f"{kind}{len(b.graph.parameters)}", shape, dtype)
+
+
+def whole(b: Builder) -> Value:
+    return w(b, 4, 6, 2, weight=False)
+
+
+def spread(b: Builder, indexed: int = 3, base: Value | None = None, reduction: str = "add") -> Value:
+    """Updates in zeros [4, 6, 2] at coordinates in the first axes, of which some come twice."""
+    at = b.constant(np.array([[0, 3, 3, 2, 0], [5, 0, 0, 1, 5], [1, 0, 0, 1, 0]][:indexed]))
+    zeros = b.broadcast(c(b, 0.0) if base is None else base, shape=(4, 6, 2))
+    return b.scatter_nd(zeros, at, x(b, shape=(5, *(4, 6, 2)[indexed:])), reduction=reduction)
 
 
 def padded(b: Builder, value: Value, before: int, after: int) -> Value:
@@ -282,6 +294,31 @@ SIMPLIFY = [
          "the constant would grow by 2097148 bytes"),
 ]
 
+SCATTERED = [
+    Case("sums of scattered updates", scattered, lambda b: b.reduce_sum(spread(b), axes=(1,), keep_dims=True),
+         "scatter_nd reshape"),
+    Case("sums of scattered rows", scattered, lambda b: b.reduce_sum(spread(b, indexed=2), axes=(0,)), "scatter_nd"),
+    Case("sums along axes without indices", scattered, lambda b: b.reduce_sum(spread(b, indexed=2), axes=(1, 2)),
+         "scatter_nd reduce_sum"),
+    Case("sums along all axes", scattered, lambda b: b.reduce_sum(spread(b, indexed=2), axes=(0, 1)),
+         "scatter_nd reduce_sum"),
+    Case("sums of what was there", scattered, lambda b: b.reduce_sum(spread(b, base=c(b, 1.0)), axes=(1,)),
+         "scatter_nd reduce_sum"),
+    Case("sums of replaced elements", scattered, lambda b: b.reduce_sum(spread(b, reduction="none"), axes=(1,)),
+         "scatter_nd reduce_sum"),
+    Case("scattered and added", scattered, lambda b: b.add(b.exp(whole(b)), spread(b)), "exp scatter_nd"),
+    Case("scattered and added to a row", scattered, lambda b: b.add(w(b, 1, 6, 2, weight=False), spread(b)),
+         "scatter_nd add"),
+    Case("scattered, read twice", scattered, lambda b: two(spread(b), lambda v: b.add(whole(b), v)), "scatter_nd add"),
+    Case("scattered less a tensor", scattered, lambda b: b.subtract(spread(b), b.exp(whole(b))),
+         "exp negative scatter_nd"),
+    Case("scattered less a product", scattered,
+         lambda b: b.subtract(spread(b), b.multiply(w(b, 4, 1, 1, weight=False), whole(b))),
+         "negative multiply scatter_nd"),
+    Case("a tensor less what is scattered", scattered, lambda b: b.subtract(whole(b), spread(b)),
+         "scatter_nd subtract"),
+]
+
 FOLD = [
     Case("one hot", one_hot_product, one_hot, "reshape convert add gather"),
     Case("one hot, transposed weights", one_hot_product, lambda b: one_hot(b, transpose_b=True),
@@ -444,7 +481,7 @@ FUSE = [
 ]
 
 
-@pytest.mark.parametrize("case", SIMPLIFY + FOLD + FUSE, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", SIMPLIFY + SCATTERED + FOLD + FUSE, ids=lambda case: case.name)
 def test_rewrite(case: Case):
     b = Builder()
     found = case.build(b)

@@ -33,6 +33,7 @@ def network(units: int = 5, inputs: int = 7, prefix: str = "net_") -> nn.HybridS
         net.add(nn.Dense(6, activation="tanh", in_units=inputs), nn.Dense(units, in_units=6))
     net.initialize(mx.init.Xavier())
     net.hybridize()
+    mx.nd.waitall()  # a pass goes back MXNet's way while gradients have no memory yet
     return net
 
 
@@ -194,6 +195,55 @@ def test_blocks_in_a_row_and_shared_ones(monkeypatch: pytest.MonkeyPatch) -> Non
         return found | gradients(first, second)
 
     both(monkeypatch, script, short=1)
+
+
+@pytest.mark.parametrize("shapes", [[(-1, 5)], [(2, 2, 5), (-3, 0)], [(-1,), (4, 5)]])
+@pytest.mark.parametrize("given", [False, True])
+def test_what_is_reshaped_before_the_loss(monkeypatch: pytest.MonkeyPatch, shapes: list[tuple[int, ...]],
+                                          given: bool) -> None:
+    def script() -> dict[str, np.ndarray]:
+        net, loss = network(), losses.SoftmaxCrossEntropyLoss()
+        with autograd.record():
+            output = scores = net(data())
+            for shape in shapes:
+                scores = scores.reshape(shape)
+            value = loss(scores, mx.nd.array(LABELS))
+        value.backward(data(1, (4,)) if given else None, retain_graph=True)
+        first = gradients(net)
+        value.backward(data(2, (4,)) if given else None)
+        for array in (value, scores, output):
+            with pytest.raises(MXNetError):
+                array.backward()
+        return {"loss": value.asnumpy(), "scores": scores.asnumpy()} | first | {
+            f"{name} again": array for name, array in gradients(net).items()}
+
+    both(monkeypatch, script, short=2)
+
+
+def test_what_is_reshaped_and_read_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script() -> dict[str, np.ndarray]:
+        net, loss, found = network(), losses.SoftmaxCrossEntropyLoss(), {}
+        with autograd.record():
+            scores = net(data()).reshape((-1, 5))
+            value = loss(scores, mx.nd.array(LABELS)).mean() + (scores * scores).mean()
+        value.backward()  # MXNet's way
+        found |= {f"two {name}": array for name, array in gradients(net).items()}
+        with autograd.record():
+            scores = net(data()).reshape((-1, 5))
+            scores.attach_grad()
+            value = loss(scores, mx.nd.array(LABELS))
+        value.backward()
+        found["its own"] = scores.grad.asnumpy()
+        with autograd.record():
+            scores = net(data())
+        aside = scores.reshape((-1, 5))  # off the tape
+        with autograd.record():
+            value = loss(aside, mx.nd.array(LABELS))
+        with pytest.raises(MXNetError):
+            value.backward()
+        return found
+
+    both(monkeypatch, script, short=0)
 
 
 def test_what_is_mxnets_to_go_back_through(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,9 @@
 """Gluon's losses of what a recorded call of ours has given, compiled, with NGRAPH_TRAINING=1.
 
 Hybridized or not, a loss of `mxnet.gluon.loss` has neither parameters nor a state, so a call of it can be one node on
-the tape, as a hybridized block's is; operator by operator it costs more than what a small net computes. A loss of
-anything else is MXNet's: so is the node before it, and one of ours would cost more than it saves. So are classes of the
-program's own, replaced methods, and hooks.
+the tape, as a hybridized block's is; operator by operator it costs more than what a small net computes. What
+`NDArray.reshape` has made in between counts as the call's. A loss of anything else is MXNet's: so is the node before
+it, and one of ours would cost more than it saves. So are classes of the program's own, replaced methods, and hooks.
 """
 
 from __future__ import annotations
@@ -52,16 +52,15 @@ class LossTraining:
         """What the loss returns; None: the call is MXNet's."""
         if self._mode_of() is None or not all(type(arg) is NDArray for arg in args) or not self._is_wanted(block):
             return None
-        recorded = tuple(on_tape(arg) for arg in args)
-        ours = [self._is_ours(arg.handle.value) for arg in args]
-        if not any(ours) or list(recorded) != ours:
+        ours = tuple(self._is_ours(arg.handle.value) for arg in args)
+        if not any(ours) or any(on_tape(arg) != is_ours for arg, is_ours in zip(args, ours, strict=True)):
             return None
         state = block.__dict__
         try:
-            key = (recorded, *[state[name] for name in self._names], *[(arg.shape, arg.dtype) for arg in args])
+            key = (ours, *[state[name] for name in self._names], *[(arg.shape, arg.dtype) for arg in args])
             calls = self._calls[key]
         except KeyError:
-            calls = self._remember(key, block, args, recorded)
+            calls = self._remember(key, block, args, ours)
         except TypeError:  # an attribute that has no hash
             return None
         outputs = None if calls is None else calls.steps.call([arg.handle.value for arg in args])

@@ -209,6 +209,16 @@ class Lowering:
         assert value.node is not None
         return plain_view(value.type, self.builder.constant(value.node.attrs["value"]))
 
+    def is_last_reader(self, node: Node, value: Value) -> bool:
+        """Whether nobody but this node reads the value, nor anything else in its memory: it may be overwritten."""
+        view = self.plain(value)
+        views = [*self._plain.values(), *self._blocked.values(), *self._narrow.values()]
+        readers = sum(other.inputs.count(value) for other in self.graph.nodes)
+        return (view.buffer.space is Space.ARENA and view.buffer.region is None and view.is_contiguous
+                and view.buffer.bytes == view.type.bytes and readers == node.inputs.count(value) == 1
+                and value not in self.graph.results and sum(other.buffer is view.buffer for other in views) == 1
+                and all(each in view.writers for each in self.builder.touching.get(view.buffer, ())))
+
     # ---- writing ----------------------------------------------------------------------------------------
 
     def new_plain(self, type_: TensorType) -> PlainView:

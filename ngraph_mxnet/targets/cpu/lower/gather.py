@@ -45,7 +45,8 @@ def gather_nd(ctx: Lowering, node: Node) -> None:
 
 @lowers("scatter_nd")
 def scatter_nd(ctx: Lowering, node: Node) -> None:
-    """A copy of the data, then rows into it; what combines elements is computed in a wide type."""
+    """A copy of the data unless nobody else reads it, then rows into it; what combines elements is computed in a wide
+    type."""
     data, indices, updates = node.inputs
     own, reduction = data.type.element, node.attrs["reduction"]
     how, view = str(own.size), ctx.plain(data)
@@ -55,7 +56,8 @@ def scatter_nd(ctx: Lowering, node: Node) -> None:
         ordered = reduction in ("max", "min")
         view, rows = (read(ctx, value, element, ordered=ordered) for value in (data, updates))
         how, rows, code = element.name, ctx.dense(rows), float(records.SCATTER_CODES[reduction])
-    out = ctx.copy(view, ctx.new_plain(view.type))
+    in_place = view is ctx.plain(data) and ctx.is_last_reader(node, data)
+    out = view if in_place else ctx.copy(view, ctx.new_plain(view.type))
     changed = PlainView(out.type, out.buffer, out.offset, strides=out.strides)
     rows_of_data, inner = (prod(part) for part in (data.shape[:indices.shape[0]], data.shape[indices.shape[0]:]))
     numbers = records.scattered(rows_of_data, inner, prod(indices.shape[1:]))
