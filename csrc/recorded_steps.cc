@@ -22,6 +22,16 @@ RecordedSteps::RecordedSteps(std::shared_ptr<CompiledGraph> forward, std::shared
                plan_.recorded.size() == backward_->outputs().size() && ones.size() == plan_.outputs;
   for (std::uintptr_t array : parameters) parameters_.push_back(reinterpret_cast<Handle>(array));
   for (std::uintptr_t array : ones) whole = whole && ones_.add_same(reinterpret_cast<Handle>(array));
+  for (const Source& source : plan_.backward) {
+    const auto same = [&](const Source& other) { return other.kind == source.kind && other.index == source.index; };
+    const bool known = std::any_of(borrowed_.begin(), borrowed_.end(), same);
+    if (known || (source.kind != Source::kParameter && source.kind != Source::kArgument)) continue;
+    borrowed_.push_back(source);
+    if (source.kind == Source::kArgument) continue;
+    // Of its own: the block may be gone before its calls are.
+    whole = whole && source.index < parameters_.size() && borrowed_parameters_.add_same(parameters_[source.index]);
+    if (whole) ArrayView::forget_node(borrowed_parameters_.handles().back());
+  }
   if (!whole) throw std::invalid_argument("the halves have other inputs and outputs than the plan says");
   // MXNet's own operators run between those of a training step.
   forward_->choose_team();
@@ -39,7 +49,7 @@ bool RecordedSteps::add(const std::vector<std::uintptr_t>& arrays) {
   if (!direct::possible() || !direct_runs::all_plain(kept, specs)) return false;
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   free_.push_back(static_cast<int>(steps_.size()));
-  steps_.push_back(std::move(made));
+  steps_.push_back({std::move(made), nullptr, nullptr});
   return true;
 }
 
@@ -52,7 +62,9 @@ int RecordedSteps::take() {
 }
 
 void RecordedSteps::give_back(int step) {
+  std::unique_ptr<Arrays> gone;  // behind the lock
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  gone = std::move(steps_.at(step).arguments);
   free_.push_back(step);
 }
 
@@ -78,40 +90,87 @@ bool RecordedSteps::records_alike(const std::vector<Handle>& arguments) const {
   return true;
 }
 
-std::vector<Handle> RecordedSteps::pick(const std::vector<Source>& sources, const std::vector<Handle>& arguments, int step,
-                                        const std::vector<Handle>& heads) {
-  const std::vector<Handle>& own = arrays_of(step).handles();
-  std::vector<Handle> found;
-  found.reserve(sources.size());
-  for (const Source& source : sources) {
-    const std::vector<Handle>& from = source.kind == Source::kParameter  ? parameters_
-                                      : source.kind == Source::kArgument ? arguments
-                                      : source.kind == Source::kStep     ? own
-                                                                         : heads;
-    found.push_back(from.at(source.index));
-  }
-  return found;
-}
-
-const Arrays& RecordedSteps::arrays_of(int step) {
-  const std::lock_guard<ForkSafeMutex> lock(mutex_);
-  return *steps_.at(step);
-}
-
 std::unique_ptr<Arrays> RecordedSteps::go(int step, const std::vector<Handle>& arguments) {
-  if (!fits(arguments)) return nullptr;
+  if (!fits(arguments) || !borrow(step, arguments)) return nullptr;
   auto made = std::make_unique<Arrays>();
   const Device device = ArrayView(one(0)).device();
   for (std::size_t i = 0; i < plan_.outputs; ++i) {
     if (!spares_.add_new(made.get(), forward_->outputs()[i], device)) return nullptr;
   }
-  std::vector<Handle> outputs = made->handles();
-  for (std::size_t place : plan_.kept) outputs.push_back(arrays_of(step).handles()[place]);
-  return run_half(forward_, pick(plan_.forward, arguments, step, {}), outputs) ? std::move(made) : nullptr;
+  std::vector<Handle> own, inputs, outputs = made->handles();
+  {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    own = steps_.at(step).own->handles();
+  }
+  for (const Source& source : plan_.forward) {
+    inputs.push_back((source.kind == Source::kParameter ? parameters_ : source.kind == Source::kStep ? own : arguments)
+                         .at(source.index));
+  }
+  for (std::size_t place : plan_.kept) outputs.push_back(own.at(place));
+  return run_half(forward_, inputs, outputs) ? std::move(made) : nullptr;
 }
 
-bool RecordedSteps::go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets) {
-  return run_half(backward_, pick(plan_.backward, {}, step, heads), targets);
+bool RecordedSteps::borrow(int step, const std::vector<Handle>& arguments) {
+  auto held = std::make_unique<Arrays>();
+  for (const Source& source : borrowed_) {
+    if (source.kind != Source::kArgument) continue;
+    if (source.index >= arguments.size() || !held->add_same(arguments[source.index])) return false;
+    ArrayView::forget_node(held->handles().back());  // else it would keep what it comes from
+  }
+  std::unique_ptr<Arrays> gone;  // behind the lock
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  gone = std::exchange(steps_.at(step).arguments, std::move(held));
+  return true;
+}
+
+std::vector<Handle> RecordedSteps::borrowed(const Step& step) const {
+  std::vector<Handle> found;
+  std::size_t parameter = 0, argument = 0;
+  for (const Source& source : borrowed_) {
+    found.push_back(source.kind == Source::kParameter ? borrowed_parameters_.handles().at(parameter++)
+                                                      : step.arguments->handles().at(argument++));
+  }
+  return found;
+}
+
+std::vector<std::pair<Handle, Handle>> RecordedSteps::copies(int step) {
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  Step& own = steps_.at(step);
+  std::vector<std::pair<Handle, Handle>> found;
+  if (own.arguments == nullptr) return found;  // given back meanwhile
+  const std::vector<Handle> from = borrowed(own);
+  if (own.copies == nullptr) {
+    auto made = std::make_unique<Arrays>();
+    for (const Source& source : borrowed_) {
+      const auto same = [&](const Source& other) { return other.kind == source.kind && other.index == source.index; };
+      const std::size_t place = std::find_if(plan_.backward.begin(), plan_.backward.end(), same) - plan_.backward.begin();
+      if (!made->add_new(backward_->inputs()[place], ArrayView(one(0)).device())) {
+        throw std::runtime_error("no memory for a copy of what a backward pass reads");
+      }
+    }
+    own.copies = std::move(made);
+  }
+  for (std::size_t i = 0; i < from.size(); ++i) found.emplace_back(from[i], own.copies->handles()[i]);
+  return found;
+}
+
+bool RecordedSteps::go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets, bool copied) {
+  std::vector<Handle> own, lent, inputs;
+  {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const Step& found = steps_.at(step);
+    if (found.arguments == nullptr || (copied && found.copies == nullptr)) return false;
+    own = found.own->handles();
+    lent = copied ? found.copies->handles() : borrowed(found);
+  }
+  for (const Source& source : plan_.backward) {
+    const auto same = [&](const Source& other) { return other.kind == source.kind && other.index == source.index; };
+    const auto at = std::find_if(borrowed_.begin(), borrowed_.end(), same);
+    inputs.push_back(at != borrowed_.end()           ? lent.at(at - borrowed_.begin())
+                     : source.kind == Source::kStep ? own.at(source.index)
+                                                    : heads.at(source.index));
+  }
+  return run_half(backward_, inputs, targets);
 }
 
 bool RecordedSteps::run_half(const std::shared_ptr<CompiledGraph>& half, const std::vector<Handle>& in,

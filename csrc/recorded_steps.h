@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "array_view.h"
@@ -21,7 +22,8 @@ struct Source {
   std::size_t index;
 };
 
-// How the halves of a step hang together.
+// How the halves of a step hang together. Parameters and arguments that the backward half reads are the arrays of the
+// forward half's call: what they hold when it is their turn.
 struct RecordedPlan {
   std::vector<Source> forward, backward;  // of the halves' inputs
   std::size_t outputs;                    // the first results of the forward half, new arrays of each call
@@ -53,8 +55,13 @@ class RecordedSteps {
   // are others than expected.
   std::unique_ptr<Arrays> go(int step, const std::vector<Handle>& arguments);
 
-  // Pushes the backward half. `targets`: of all that was recorded. Whether it was done.
-  bool go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets);
+  // Pushes the backward half. `targets`: of all that was recorded. `copied`: whether it reads the copies of what it
+  // borrows, which `copies` has told of. Whether it was done.
+  bool go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets, bool copied);
+
+  // What the backward half of a step borrows, parameters and arguments, and the arrays for copies of them. Throws
+  // std::runtime_error.
+  std::vector<std::pair<Handle, Handle>> copies(int step);
 
   // Where a gradient of one of `recorded` goes that nobody has an array for. False when MXNet has failed.
   bool add_gradient(Arrays* arrays, std::size_t index) {
@@ -68,10 +75,16 @@ class RecordedSteps {
   Handle one(std::size_t output) const { return ones_.handles().at(output); }
 
  private:
+  // What belongs to one step.
+  struct Step {
+    std::unique_ptr<Arrays> own;
+    std::unique_ptr<Arrays> arguments;  // those that the backward half reads, of the latest call
+    std::unique_ptr<Arrays> copies;     // as `borrowed_`
+  };
+
   bool fits(const std::vector<Handle>& arguments) const;
-  const Arrays& arrays_of(int step);
-  std::vector<Handle> pick(const std::vector<Source>& sources, const std::vector<Handle>& arguments, int step,
-                           const std::vector<Handle>& heads);
+  bool borrow(int step, const std::vector<Handle>& arguments);
+  std::vector<Handle> borrowed(const Step& step) const;
   bool run_half(const std::shared_ptr<CompiledGraph>& half, const std::vector<Handle>& in, const std::vector<Handle>& out);
 
   const std::shared_ptr<CompiledGraph> forward_, backward_;
@@ -79,9 +92,11 @@ class RecordedSteps {
   const RecordedPlan plan_;
   std::vector<Handle> parameters_;
   Arrays ones_;
+  std::vector<Source> borrowed_;      // parameters and arguments that the backward half reads, each once
+  Arrays borrowed_parameters_;        // in that order
   SpareArrays spares_;
   ForkSafeMutex mutex_;  // of the rest
-  std::vector<std::unique_ptr<Arrays>> steps_;
+  std::vector<Step> steps_;
   std::vector<int> free_;
 };
 

@@ -29,15 +29,26 @@ struct {
 
 std::atomic<std::size_t> short_count{0};
 
-void add_to(Handle target, Handle source) {
-  static const Handle op = [] {
-    Handle found = nullptr;
-    engine::check(mxnet.find_op("elemwise_add", &found) == 0);
-    return found;
-  }();
-  Handle in[] = {target, source}, out[] = {target}, *outputs = out;
+Handle op_of(const char* name) {
+  Handle found = nullptr;
+  engine::check(mxnet.find_op(name, &found) == 0);
+  return found;
+}
+
+void invoke(Handle op, std::vector<Handle> in, Handle target) {
+  Handle out[] = {target}, *outputs = out;
   int count = 1;
-  engine::check(mxnet.invoke(op, 2, in, &count, &outputs, 0, nullptr, nullptr) == 0);
+  engine::check(mxnet.invoke(op, static_cast<int>(in.size()), in.data(), &count, &outputs, 0, nullptr, nullptr) == 0);
+}
+
+void add_to(Handle target, Handle source) {
+  static const Handle op = op_of("elemwise_add");
+  invoke(op, {target, source}, target);
+}
+
+void copy(Handle source, Handle target) {
+  static const Handle op = op_of("_copyto");
+  invoke(op, {source}, target);
 }
 
 TapeNodes& nodes() {
@@ -60,7 +71,7 @@ int called_back(int heads, int wanted, Handle* arrays, const int* requests, int,
       if (!node->steps->add_gradient(&made, i)) throw std::runtime_error("no memory for a gradient");
       targets[i] = made.handles().back();
     }
-    done = !node->over && node->steps->go_back(node->step, {all.begin(), all.begin() + heads}, targets);
+    done = !node->over && node->steps->go_back(node->step, {all.begin(), all.begin() + heads}, targets, true);
     for (int i = 0; done && i < wanted; ++i) {
       if (requests[i] == kAdd) add_to(all[heads + i], targets[i]);
     }
@@ -124,7 +135,7 @@ class ShortWay {
         if (is_parameter) ++variable;
         if (!is_parameter) next = targets.back();
       }
-      if (!steps.go_back(node->step, {from}, targets)) return false;
+      if (!steps.go_back(node->step, {from}, targets, false)) return false;
       from = next;
     }
     for (const auto& [target, source] : sums) add_to(target, source);
@@ -186,10 +197,27 @@ bool go_short(Handle head, Handle given, bool retain) {
   return true;
 }
 
+// MXNet's way calls the nodes later, on another thread: by then the script may have asked for the next update of what they
+// read, or for the next batch. Once for each node: it may wait to be called when the next pass begins.
+void copy_what_is_borrowed() {
+  const std::vector<Kept> all = nodes().all();
+  if (all.empty() || !direct::possible()) return;
+  const Paused paused;
+  for (const Kept& node : all) {
+    if (node->copied.exchange(true)) continue;
+    for (const auto& [source, target] : node->steps->copies(node->step)) copy(source, target);
+  }
+}
+
 int backward(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_t variables, Handle* by, int retain,
              int create, int is_train, Handle** made, int** types) {
   if (count == 1 && variables == 0 && !create && go_short(heads[0], gradients ? gradients[0] : nullptr, retain != 0)) {
     return 0;
+  }
+  try {
+    copy_what_is_borrowed();
+  } catch (const std::exception&) {
+    // MXNet's error is that of the function that finds no copies.
   }
   return mxnet.backward(count, heads, gradients, variables, by, retain, create, is_train, made, types);
 }

@@ -49,6 +49,16 @@ bool TapeNodes::any() {
   return !nodes_.empty();
 }
 
+std::vector<std::shared_ptr<TapeNode>> TapeNodes::all() {
+  std::vector<std::shared_ptr<TapeNode>> found;
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  for (const auto& [key, node] : nodes_) {
+    found.push_back(node.lock());
+    if (found.back() == nullptr || found.back()->over || found.back()->node.expired()) found.pop_back();
+  }
+  return found;
+}
+
 void TapeNodes::forget(const TapeNode& node) {
   std::vector<std::shared_ptr<const void>> gone;  // behind the lock: with it goes what it was made from
   const std::lock_guard<ForkSafeMutex> lock(mutex_);

@@ -29,7 +29,8 @@ struct TapeNode {
   std::size_t arguments = 0;       // that are recorded
   std::weak_ptr<TapeNode> before;  // whose only output, or a reshaped one, is the only recorded argument
   const void* key = nullptr;       // MXNet's, too
-  std::atomic<bool> over{false};   // it was gone back through, for the last time
+  std::atomic<bool> over{false};    // it was gone back through, for the last time
+  std::atomic<bool> copied{false};  // what its backward half borrows has copies, or will have
 
   CallbackList list;
   int (*callbacks[2])();
@@ -52,6 +53,9 @@ class TapeNodes {
   void remove(const std::shared_ptr<TapeNode>& node);
 
   bool any();
+
+  // All that were not gone back through for the last time.
+  std::vector<std::shared_ptr<TapeNode>> all();
 
   // Outputs that somebody still has come from this node no more, as after MXNet's own backward pass.
   void forget(const TapeNode& node);

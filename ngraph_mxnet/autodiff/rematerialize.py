@@ -40,14 +40,12 @@ class Halves:
         first: the nodes that the forward half needs.
         results: those that the backward half computes.
         affine: nodes that compute one affine function for each channel, which no pass folds into others.
-        charged: parameters that must be saved where the backward half reads them.
     """
 
     graph: Graph
     first: Collection[Node]
     results: Sequence[Value]
     affine: Collection[Node] = ()
-    charged: Collection[Value] = ()
 
     def needed(self) -> list[Value]:
         """What the backward half reads of the forward one's values and of parameters, in order of the graph."""
@@ -108,8 +106,6 @@ def _cut(halves: Halves) -> set[Value]:
         value = stack.pop()
         node, size = value.node, value.type.bytes
         if node is None:
-            if value in halves.charged and value not in needed:
-                network.add(_SOURCE, value, size)
             continue
         price = 1 if _rides(node, readers) else round(_PRICE * _cost(node)) if _cheap(node, halves) else inf
         if price and price >= sum(output.type.bytes for output in node.outputs):

@@ -36,8 +36,7 @@ class Split:
         return sum(p.type.bytes for p in self.backward.parameters if p.name in self.saved)
 
 
-def split(joint: Joint, early: int, *, blocks: int = 1, share: float | None = 0.0,
-          charged: Collection[str] = ()) -> Split:
+def split(joint: Joint, early: int, *, blocks: int = 1, share: float | None = 0.0) -> Split:
     """The forward graph has the first `early` results. Of what both halves need, `saved_values` are saved, and the
     backward graph computes the others again, each right before its first reader; numbers of rank 0 are saved as [1],
     which every framework's arrays can be.
@@ -46,7 +45,6 @@ def split(joint: Joint, early: int, *, blocks: int = 1, share: float | None = 0.
         blocks: images [N, C, *S] are saved as [N, C / blocks, *S, blocks] where blocks divide C: the layout of a
             target that computes in such blocks of channels, which then moves nothing.
         share: see `saved_values`.
-        charged: names of parameters that the caller must save where the backward graph reads them.
     """
     whole = joint.graph.clone()
     # What goes back instead of a derivative is made where it is read: going forth these are their first operands.
@@ -54,7 +52,7 @@ def split(joint: Joint, early: int, *, blocks: int = 1, share: float | None = 0.
     whole.remove_dead()
     affine = _take_apart(whole, blocks)
     first = _needed(whole.results[:early])
-    halves = Halves(whole, first, whole.results[early:], affine, [p for p in whole.parameters if p.name in charged])
+    halves = Halves(whole, first, whole.results[early:], affine)
     stops = [*saved_values(halves, share), *whole.parameters]
     backward = Graph(whole.name)
     backward.parameters, backward.results = whole.parameters, whole.results

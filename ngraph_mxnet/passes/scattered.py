@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, constant_of, uniform
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
 
 def _scattered(value: Value, rw: Rewriter) -> Node | None:
@@ -24,8 +24,8 @@ def _scattered(value: Value, rw: Rewriter) -> Node | None:
 
 
 def total(node: Node, rw: Rewriter) -> Answer:
-    """reduce_sum(scatter_nd(0, indices, updates)) -> scatter_nd(smaller 0, fewer indices, updates), where sums are along
-    axes that the indices are of."""
+    """reduce_sum(scatter_nd(0, indices, updates)) -> scatter_nd(smaller 0, fewer indices, updates), where sums are
+    along axes that the indices are of."""
     scatter = _scattered(node.inputs[0], rw)
     if scatter is None:
         return None

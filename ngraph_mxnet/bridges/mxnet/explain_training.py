@@ -152,7 +152,7 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
     try:
         program = TrainingProgram(
             text, {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}, trained,
-            apart=list(types))
+            recorded=True)
         nodes = [_ours(node.name, node.op, "whole", program) for node in parse_symbol(text).operators()]
         return TrainingExplanation(tuple(nodes), updates, program.saved_bytes, optimizers)
     except UnsupportedError as error:

@@ -91,16 +91,15 @@ def steps_but(before: Sequence[Any]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("apart", [False, True])
-def test_the_report_has_the_bytes_of_a_step(apart: bool) -> None:
+@pytest.mark.parametrize("recorded", [False, True])
+def test_the_report_has_the_bytes_of_a_step(recorded: bool) -> None:
     gc.collect()
     before = ngraph_mxnet.report().steps
     symbol = images()
     names = symbol.list_arguments() + symbol.list_auxiliary_states()
     shapes, _, states = symbol.infer_shape(data=(4, 3, 12, 12))
     arrays = {name: mx.nd.zeros(shape) for name, shape in zip(names, [*shapes, *states], strict=True)}
-    program = TrainingProgram(symbol.tojson(), types_of(arrays), ["first_weight", "conv0_weight"],
-                              apart=names if apart else ())
+    program = TrainingProgram(symbol.tojson(), types_of(arrays), ["first_weight", "conv0_weight"], recorded=recorded)
     step, = steps_but(before)
     assert step.name == "softmax" and step.times == 0 and step.total == step.forward + step.backward
     saved = [program.new_saved() for _ in range(2)]

@@ -246,6 +246,66 @@ def test_what_is_reshaped_and_read_elsewhere(monkeypatch: pytest.MonkeyPatch) ->
     both(monkeypatch, script, short=0)
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_what_is_read_again_is_read_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch, native: bool) -> None:
+    """Weights and data that a script writes between the passes count as MXNet lets them; those that it writes behind
+    the backward pass don't."""
+    def script() -> dict[str, np.ndarray]:
+        net, x, found = network(), data(), {}
+        x.attach_grad()
+        weights = [net[layer].weight.data() for layer in (0, 1)]
+        for step in range(3):
+            with autograd.record():
+                output = net(x)
+                head = output.sum() if native else output
+            if step == 1:
+                weights[1][:] = weights[1] * 2
+                x[:] = x + 1
+            head.backward()
+            for array in (*weights, x):
+                array[:] = array * 0.5
+            found |= {f"{name}{step}": array for name, array in gradients(net).items()}
+            found[f"x{step}"] = x.grad.asnumpy()
+        return found
+
+    both(monkeypatch, script, short=0)
+
+
+def test_what_is_read_again_lives_as_long_as_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def script() -> dict[str, np.ndarray]:
+        net, loss, found = network(), losses.SoftmaxCrossEntropyLoss(), {}
+        with autograd.record():
+            value = loss(net(data(5)), mx.nd.array(LABELS))
+        kept = {name: parameter.grad() for name, parameter in net.collect_params().items()}
+        del net, loss
+        gc.collect()
+        waste = [mx.nd.full((4, 7), number) for number in range(50)]
+        value.backward()
+        found |= {name: array.asnumpy() for name, array in kept.items()}
+        return found | {"waste": waste[0].asnumpy()}
+
+    both(monkeypatch, script, short=1)
+
+
+def test_calls_that_wait_while_another_goes_mxnets_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pass back copies what both read, before an update; the second must not write these copies anew."""
+    def script() -> dict[str, np.ndarray]:
+        net, other, found = network(), network(4, 7, "other_"), {}
+        trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+        for step in range(4):
+            with autograd.record():
+                first, second = net(data(step)), other(data(step + 9))
+                loss = (first * first).mean()
+                waiting = (second * second).mean()
+            loss.backward()
+            trainer.step(1)
+            waiting.backward()
+            found |= {f"{name}{step}": array for name, array in gradients(net, other).items()}
+        return found
+
+    both(monkeypatch, script, short=0)
+
+
 def test_what_is_mxnets_to_go_back_through(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operators of MXNet's behind and before a node, several heads, gradients by inputs, `autograd.grad`."""
     def script() -> dict[str, np.ndarray]:

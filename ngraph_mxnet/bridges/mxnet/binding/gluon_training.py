@@ -45,7 +45,7 @@ class Calls:
         from ngraph_mxnet.bridges.mxnet.training.step import types_of
 
         arrays = {**inputs, **parameters}
-        program = TrainingProgram(text, types_of(arrays), trained, apart=list(arrays))
+        program = TrainingProgram(text, types_of(arrays), trained, recorded=True)
         self.steps = RecordedSteps(program, list(inputs), parameters, trained)
 
     def run(self, inputs: Mapping[str, NDArray]) -> list[NDArray] | None:

@@ -129,7 +129,7 @@ def _compiled(judged: Judged, cut: Cut) -> tuple[Trained | None, Region]:
             return None, replace(region, cost=cost, rejected=(
                 f"its forward pass computes {cost.macs + cost.operations} elements, and below {LEAST_WORK} a node on "
                 "the tape costs more than it saves"))
-        program = TrainingProgram(graph, types, [f"a{place}" for place in wanted], apart=list(types))
+        program = TrainingProgram(graph, types, [f"a{place}" for place in wanted], recorded=True)
     except UnsupportedError as error:
         return None, replace(region, rejected=" ".join(str(error).split()))
     return Trained(cut, program, wanted), replace(region, cost=cost)

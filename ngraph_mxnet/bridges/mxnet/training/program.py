@@ -17,7 +17,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.graph import import_training, parse_typed
 from ngraph_mxnet.bridges.mxnet.training.planned import Planned
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.ir import Builder, Graph, TensorType
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import PassManager
@@ -68,14 +68,14 @@ class TrainingProgram:
     """Both halves of a step.
 
     Attributes:
-        forward: its results are the symbol's outputs, with `apart` the states after the step, then what is saved.
+        forward: its results are the symbol's outputs, when `recorded` the states after the step, then what is saved.
         backward: its results are the states after the step, unless the forward half has them, then the gradients.
         outputs: types of the symbol's outputs.
         heads: for each output whose gradient `backward` reads, by its number: the parameter's name.
         updated: names of the states that a step writes.
         saved: types of what `backward` reads of `forward`, by name, in order.
-        repeated: what it reads that is an output, by name: the output's number. With `apart` there is none: outputs are
-            the caller's to write.
+        repeated: what it reads that is an output, by name: the output's number. When `recorded` there is none: outputs
+            are the caller's to write.
         gone_back: origins of the nodes that a gradient comes through.
         planned: for `report`; who makes arrays of what is saved counts them there.
 
@@ -83,15 +83,14 @@ class TrainingProgram:
         symbol: parsed, or its JSON.
         types: of its arguments and states, by name.
         wanted: names of the arguments that gradients are wanted of.
-        apart: names of arrays that the backward half must not read, for others may have asked to write them by then:
-            of those, what it needs is saved, too, by the same name, and the forward half gives the states.
+        recorded: for calls of which several may wait for their backward pass: the forward half gives the states.
 
     Raises:
         UnsupportedError: it can't be trained as a whole; the text says why.
     """
 
     def __init__(self, symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
-                 apart: Sequence[str] = ()) -> None:
+                 recorded: bool = False) -> None:
         for name in wanted:
             if not types[name].element.is_float:
                 raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
@@ -103,20 +102,18 @@ class TrainingProgram:
         PassManager([movement(), recurrent_cells(), attention_fusion(), DeadCode()]).run(training.graph)
         results = training.graph.results[:training.outputs]
         floats = [number for number, value in enumerate(results) if value.type.element.is_float]
-        early = training.outputs + (len(training.updated) if apart else 0)
+        early = training.outputs + (len(training.updated) if recorded else 0)
         joint = differentiate(training.graph, list(wanted), floats)
         self.gone_back = joint.passed
-        halves = split(joint, early, blocks=_BLOCKS, share=config.get("NGRAPH_REMATERIALIZE"), charged=apart)
+        halves = split(joint, early, blocks=_BLOCKS, share=config.get("NGRAPH_REMATERIALIZE"))
         read = {parameter.name: parameter for parameter in halves.backward.parameters}
-        kept = [name for name in apart if name in read]
-        self.repeated = {} if apart else _repeated(halves, training.outputs)
+        self.repeated = {} if recorded else _repeated(halves, training.outputs)
         saved = [name for name in halves.saved if name not in self.repeated]
-        self.saved = {name: read[name].type for name in (*saved, *kept)}
+        self.saved = {name: read[name].type for name in saved}
         self.saved_bytes = sum(type_.bytes for type_ in self.saved.values())
         self.outputs = [value.type for value in results]
         self.heads = {number: f"{HEAD}{number}" for number in floats if f"{HEAD}{number}" in read}
         self.updated = training.updated
-        halves.forward.results += [_parameter(halves.forward, read[name]) for name in kept]
         self.forward, self.backward = Half(halves.forward), Half(halves.backward)
         self.planned = Planned(symbol.nodes[symbol.heads[0].node].name, self.forward.arena_bytes,
                                self.backward.arena_bytes, self.saved_bytes)
@@ -141,12 +138,3 @@ def _repeated(halves: Split, outputs: int) -> dict[str, int]:
     pairs = list(zip(halves.saved, results[begin:], strict=True))
     results[begin:] = [value for _, value in pairs if value not in first]
     return {name: first[value] for name, value in pairs if value in first}
-
-
-def _parameter(graph: Graph, like: Value) -> Value:
-    """The graph's parameter of this name; it is added where the graph has not read it."""
-    for parameter in graph.parameters:
-        if parameter.name == like.name:
-            return parameter
-    graph.parameters.append(Value(like.type, name=like.name))
-    return graph.parameters[-1]

@@ -30,7 +30,7 @@ class RecordedSteps:
         made: how many steps there are.
 
     Args:
-        program: made with all arrays `apart`.
+        program: made for `recorded` calls.
         arguments: names of what each call brings, in order.
         parameters: what all have in common.
         trained: names of what gradients may be wanted of.
@@ -117,7 +117,7 @@ def _native(program: TrainingProgram, arguments: Sequence[str], parameters: Arra
     first = len(random) + len(program.updated)
     saved = {name: (_STEP, first + place) for place, name in enumerate(program.saved)}
     heads = {name: (_HEAD, number) for number, name in program.heads.items()}
-    forward, backward = given | step, step | saved | heads
+    forward, backward = given | step, given | step | saved | heads
     return _core.RecordedCalls(
         program.forward.native, program.backward.native, [forward[name] for name in program.forward.inputs],
         [backward[name] for name in program.backward.inputs], len(program.outputs),
