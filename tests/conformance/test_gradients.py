@@ -31,8 +31,11 @@ NATIVE_ENDS = {
     "gather_nd": "MXNet's backward writes outside its arrays for negative indices",
     "LRN": "MXNet's backward ends the process for one channel",
     "sort": "MXNet's backward can't read its own attributes",
+    "_npi_rot90": "MXNet's backward turns the wrong way",
 }
-"""Operators whose own backward ends the process, or can't be called."""
+"""Operators whose own backward ends the process, can't be called, or is wrong."""
+ROUGH_IN_HALF = {"_hypot", "_npi_hypot", "_mod"}
+"""MXNet computes these gradients in float16, whose squares underflow and whose quotients round over whole numbers."""
 LEFT_OUT = {("act_type", "rrelu"): "it draws random numbers",
             ("mode", "like"): "MXNet's backward of BilinearResize2D writes outside its arrays"}
 """Attributes of draws that are left out."""
@@ -62,6 +65,18 @@ def native_step(symbol: mx.sym.Symbol, arrays: Arrays, wanted: list[str], number
                     {name: values[name].asnumpy() for name in states})
         except mx.MXNetError:
             return None
+
+
+def left_out(record: Record, case: Case) -> bool:
+    """Draws whose gradients are other ones by design, or wrong in MXNet."""
+    if any(case.attrs.get(name) == value for name, value in LEFT_OUT):
+        return True
+    if str(case.attrs.get("dtype")).startswith(("int", "uint", "bool")):
+        return True  # here nothing goes back from integers, in MXNet what came
+    if record.op in ROUGH_IN_HALF and any(operand.dtype == "float16" for operand in case.operands):
+        return True
+    # MXNet sums the gradient of a broadcast operand of rank 4 and more along another axis.
+    return record.op == "_npi_matmul" and max(len(operand.shape) for operand in case.operands) > 3
 
 
 def compare(record: Record, case: Case, number: int) -> None:
@@ -101,9 +116,13 @@ def compare_with(native: Native, symbol: mx.sym.Symbol, arrays: Arrays, wanted: 
     names = [*symbol.list_outputs(), *training.updated, *(f"the gradient of {name}" for name in wanted)]
     for name, ours, theirs in zip(names, found, expected, strict=True):
         assert ours.shape == theirs.shape, f"{case}: {name}"
-        wide = theirs.astype(np.float64)
+        wide, own = theirs.astype(np.float64), ours.astype(np.float64)
+        if name.startswith("the gradient"):  # beyond float32 it is infinite or NaN by what is computed first
+            beyond = ~np.isfinite(wide)
+            assert not np.isfinite(own[beyond]).any(), f"{case}: {name}"
+            wide, own = wide[~beyond], own[~beyond]
         largest = min(1.0, np.abs(wide[np.isfinite(wide)]).max(initial=0.0))
-        np.testing.assert_allclose(ours.astype(np.float64), wide, rtol=tolerance, atol=tolerance * largest + 1e-6,
+        np.testing.assert_allclose(own, wide, rtol=tolerance, atol=tolerance * largest + (1e-3 if half else 1e-6),
                                    err_msg=f"{case}: {name}")
     seen["the same"] += 1
 
@@ -114,7 +133,7 @@ def _check(record: Record, draws: int) -> None:
     @given(st.data())
     def check(data: st.DataObject) -> None:
         case = record.case(data.draw)
-        if not any(case.attrs.get(name) == value for name, value in LEFT_OUT):
+        if not left_out(record, case):
             compare(record, case, data.draw(st.integers(0, 2**16)))
 
     check()

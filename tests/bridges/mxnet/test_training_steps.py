@@ -219,3 +219,18 @@ def test_an_output_that_the_way_back_reads_is_kept_once() -> None:
     assert (list(program.repeated.values()), program.saved_bytes) == ([0], 0)
     recorded = TrainingProgram(symbol.tojson(), types, ["data"], recorded=True)
     assert not recorded.repeated and recorded.saved_bytes == 4 * 15
+
+
+@pytest.mark.parametrize("shape", [(6,), (4, 3), (2, 3, 4)])
+def test_gradients_that_are_no_derivatives(shape: tuple[int, ...]) -> None:
+    """Below 0 MXNet's of selu is off; a batch of MakeLoss's are all axes but the last."""
+    data = mx.sym.Variable("data")
+    symbol = mx.sym.Group([mx.sym.LeakyReLU(data * 1, act_type="selu"),
+                           mx.sym.MakeLoss(mx.sym.square(data), normalization="batch", grad_scale=3.0)])
+    made = both(symbol, data=shape)
+    heads = [mx.nd.array(np.random.default_rng(number).normal(size=shape)) for number in range(2)]
+    for each in made:
+        each.forward(is_train=True)
+        each.backward(heads)
+    assert ran(made[0])
+    same_state(*made)

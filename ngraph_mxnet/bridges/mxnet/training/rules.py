@@ -28,6 +28,8 @@ from ngraph_mxnet.ir import Builder, Value
 _TRAINING: dict[str, Rule] = {}
 _STATISTICS = ("BatchNorm", "_contrib_BatchNormWithReLU")
 """Operators whose outputs 1 and 2 are the batch's mean and biased variance; inputs 3 and 4 are the moving ones."""
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
+"""Of mshadow_op.h."""
 
 
 def find_training_rule(op: str) -> Rule | None:
@@ -132,7 +134,13 @@ def _with_statistics(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbol
 def _leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     if node.attrs.get("act_type") == "rrelu":
         raise UnsupportedError("rrelu draws random numbers when it trains")
-    return _same(node.op, b, inputs, attrs, node)
+    y = _same(node.op, b, inputs, attrs, node)
+    if node.attrs.get("act_type") != "selu":
+        return y
+    # MXNet's gradient (selu_grad in mshadow_op.h) below 0 is scale * (alpha + y), the derivative scale * alpha + y.
+    below = b.multiply(b.add(y, scalar(b, _SELU_ALPHA, y)), scalar(b, _SELU_SCALE, y))
+    slope = b.select(b.greater(y, scalar(b, 0, y)), b.broadcast(scalar(b, _SELU_SCALE, y), shape=y.shape), below)
+    return b.own_gradient(y, inputs[0], slope, scaled=True)
 
 
 @_in_training("Dropout", ignored=["cudnn_off"])
@@ -261,12 +269,12 @@ def _regression(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
 
 @_in_training("MakeLoss")
 def _make_loss(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """A constant for each element."""
+    """A constant for each element. As a batch count all axes but the last, as MXNet takes x for a matrix."""
     (x,) = inputs
     scale = attrs.float("grad_scale", 1.0)
     normalization, threshold = attrs.choice("normalization", "null", ("null", "batch", "valid")), attrs.float(
         "valid_thresh", 0.0)
-    share = scalar(b, scale / (x.shape[0] if normalization == "batch" else 1), x)
+    share = scalar(b, scale / (prod(x.shape[:-1]) if normalization == "batch" else 1), x)
     if normalization == "valid":
         valid = b.convert(b.greater(x, scalar(b, threshold, x)), element=x.type.element)
         share = b.divide(share, b.maximum(b.reduce_sum(valid, axes=range(x.type.rank)), scalar(b, 1, x)))
