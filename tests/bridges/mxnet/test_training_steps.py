@@ -234,3 +234,16 @@ def test_gradients_that_are_no_derivatives(shape: tuple[int, ...]) -> None:
         each.backward(heads)
     assert ran(made[0])
     same_state(*made)
+
+
+def test_gradients_through_integers_are_mxnets() -> None:
+    """It hands them back as if nothing had been rounded; where none is wanted, integers are ours."""
+    data, weight = mx.sym.Variable("data"), mx.sym.Variable("weight")
+    for source, compiled in ((data * weight, False), (data + 0.5, True)):
+        whole = mx.sym.cast(mx.sym.cast(source, dtype="int32"), dtype="float32")
+        made = both(mx.sym.MakeLoss(whole * weight), data=(3, 4), weight=(3, 4), grad_req={"weight": "write"})
+        for each in made:
+            each.forward(is_train=True)
+            each.backward()
+        assert (made[0].training is not None and ran(made[0])) == compiled
+        same_state(*made)

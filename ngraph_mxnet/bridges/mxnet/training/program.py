@@ -15,6 +15,7 @@ from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.graph import import_training, parse_typed
+from ngraph_mxnet.bridges.mxnet.training.integers import refuse_gradients
 from ngraph_mxnet.bridges.mxnet.training.planned import Planned
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType
@@ -97,6 +98,7 @@ class TrainingProgram:
         if isinstance(symbol, str):
             symbol = parse_typed(symbol, types)
         training = import_training(symbol, types)
+        refuse_gradients(training.graph, wanted)
         # An unrolled cell becomes one op, whose adjoint is one, too. Attention computes its scores anew where the
         # gradients of its parts would be given them.
         PassManager([movement(), recurrent_cells(), attention_fusion(), DeadCode()]).run(training.graph)
