@@ -1,4 +1,4 @@
-"""Gradients through integers: MXNet hands back what came to an operator that converts to them, the IR has none of them."""
+"""Gradients through integers: MXNet hands back what came to an operator that converts to them, the IR has none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Graph
 
 _CONVERTING = frozenset(map(canonical, ("Cast", "_npi_cast", "amp_cast", "sum", "_np_sum", "_np_cumsum")))
-"""Operators that convert where an attribute asks for it; others convert positions and counts, which have no gradient."""
+"""Operators that convert where an attribute asks for it; others convert positions and counts, without a gradient."""
 
 
 def refuse_gradients(graph: Graph, wanted: Collection[str]) -> None:
