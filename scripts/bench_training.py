@@ -38,7 +38,7 @@ TOLERANCES = {"loss": 1e-5, "later": 1e-3, "gradient": 1e-3}
 """Of the first loss; of those after a step; of gradients' norms, of the largest."""
 TOLERANCE = 1e-4
 """What all of them together are held to, as `PeerSpec.tolerance`."""
-ROUNDINGS = 3.0
+ROUNDINGS = 5.0
 """So many times as far as MXNet's own by weights that are 1e-6 apart may results be off: nets with many batch norms
 magnify roundings."""
 NOTES = """\
@@ -46,7 +46,7 @@ ours/it: ratio of the medians over all rounds; paired: median over the rounds of
 NGRAPH is faster.
 CPU: median CPU time of a step, all threads together, waiting in a spin included.
 error: the largest difference of the first step's loss, the next two and the gradients' norms from MXNet's, scaled \
-so that 1e-4 is what is tolerated: 1e-5, 1e-3 and 1e-3, or three times as far as MXNet's own move with weights that \
+so that 1e-4 is what is tolerated: 1e-5, 1e-3 and 1e-3, or five times as far as MXNet's own move with weights that \
 are 1e-6 apart.
 compile: from bind to the end of the first step in a new process, after imports and with the weights there; warm: the \
 same in another process that finds the disk cache filled.

@@ -55,8 +55,8 @@ def test_errors_are_of_losses_and_of_gradients():
     assert error(2.0, 1.01, 1.0, 10.0, 1e-3) == pytest.approx(1e-3)
     assert error(2.0, 1.0, 1.0, 10.1, 1e-3) == pytest.approx(1e-3)
     assert np.isnan(error(2.0, 1.0, 1.0, np.nan, 1e-3))
-    # Where the reference's own gradients move by 1 %, 3 % are tolerated, of these only.
-    assert error(2.0, 1.0, 1.0, 10.1, 1e-3, nudged=(2.0, 1.0, 1.0, 9.9, 1e-3)) == pytest.approx(1e-4 / 3)
+    # Where the reference's own gradients move by 1 %, 5 % are tolerated, of these only.
+    assert error(2.0, 1.0, 1.0, 10.1, 1e-3, nudged=(2.0, 1.0, 1.0, 9.9, 1e-3)) == pytest.approx(1e-4 / 5)
     assert error(2.0, 1.01, 1.0, 10.1, 1e-3, nudged=(2.0, 1.0, 1.0, 9.9, 1e-3)) == pytest.approx(1e-3)
 
 
