@@ -23,8 +23,7 @@ RecordedSteps::RecordedSteps(std::shared_ptr<CompiledGraph> forward, std::shared
   for (std::uintptr_t array : parameters) parameters_.push_back(reinterpret_cast<Handle>(array));
   for (std::uintptr_t array : ones) whole = whole && ones_.add_same(reinterpret_cast<Handle>(array));
   for (const Source& source : plan_.backward) {
-    const auto same = [&](const Source& other) { return other.kind == source.kind && other.index == source.index; };
-    const bool known = std::any_of(borrowed_.begin(), borrowed_.end(), same);
+    const bool known = std::find(borrowed_.begin(), borrowed_.end(), source) != borrowed_.end();
     if (known || (source.kind != Source::kParameter && source.kind != Source::kArgument)) continue;
     borrowed_.push_back(source);
     if (source.kind == Source::kArgument) continue;
@@ -82,8 +81,8 @@ bool RecordedSteps::fits(const std::vector<Handle>& arguments) const {
 
 bool RecordedSteps::records_alike(const std::vector<Handle>& arguments) const {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const auto same = [&](const Source& source) { return source.kind == Source::kArgument && source.index == i; };
-    const bool records = std::any_of(plan_.recorded.begin(), plan_.recorded.end(), same);
+    const Source argument{Source::kArgument, i};
+    const bool records = std::find(plan_.recorded.begin(), plan_.recorded.end(), argument) != plan_.recorded.end();
     const ArrayView view(arguments[i]);
     if (view.has_gradients() && records != view.may_be_recorded()) return false;
   }
@@ -142,8 +141,7 @@ std::vector<std::pair<Handle, Handle>> RecordedSteps::copies(int step) {
   if (own.copies == nullptr) {
     auto made = std::make_unique<Arrays>();
     for (const Source& source : borrowed_) {
-      const auto same = [&](const Source& other) { return other.kind == source.kind && other.index == source.index; };
-      const std::size_t place = std::find_if(plan_.backward.begin(), plan_.backward.end(), same) - plan_.backward.begin();
+      const std::size_t place = std::find(plan_.backward.begin(), plan_.backward.end(), source) - plan_.backward.begin();
       if (!made->add_new(backward_->inputs()[place], ArrayView(one(0)).device())) {
         throw std::runtime_error("no memory for a copy of what a backward pass reads");
       }
@@ -164,8 +162,7 @@ bool RecordedSteps::go_back(int step, const std::vector<Handle>& heads, const st
     lent = copied ? found.copies->handles() : borrowed(found);
   }
   for (const Source& source : plan_.backward) {
-    const auto same = [&](const Source& other) { return other.kind == source.kind && other.index == source.index; };
-    const auto at = std::find_if(borrowed_.begin(), borrowed_.end(), same);
+    const auto at = std::find(borrowed_.begin(), borrowed_.end(), source);
     inputs.push_back(at != borrowed_.end()           ? lent.at(at - borrowed_.begin())
                      : source.kind == Source::kStep ? own.at(source.index)
                                                     : heads.at(source.index));

@@ -20,6 +20,7 @@ struct Source {
   enum Kind { kParameter, kArgument, kStep, kHead };
   Kind kind;
   std::size_t index;
+  bool operator==(const Source& other) const { return kind == other.kind && index == other.index; }
 };
 
 // How the halves of a step hang together. Parameters and arguments that the backward half reads are the arrays of the
