@@ -3,7 +3,7 @@
 
 Each class is one of scikit-image's photographs: pieces of its left part are trained with, pieces of its right part are
 tested with. All weights are trained, by `Module`; the moving statistics stay. It imports nothing of ngraph_mxnet: with
-MXNET_SUBGRAPH_BACKEND=NGRAPH and NGRAPH_TRAINING=1 its steps are compiled. README.md beside this file says what to
+MXNET_SUBGRAPH_BACKEND=NGRAPH its steps are compiled. README.md beside this file says what to
 install. It prints each step's loss and, before and after, the share of the test pieces told right.
 """
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Train a small convolutional net on scikit-learn's handwritten digits, as any Gluon script does.
 
-It imports nothing of ngraph_mxnet: with MXNET_SUBGRAPH_BACKEND=NGRAPH and NGRAPH_TRAINING=1 its steps are
+It imports nothing of ngraph_mxnet: with MXNET_SUBGRAPH_BACKEND=NGRAPH its steps are
 compiled. README.md beside this file says how to run it natively. It prints each epoch's loss and time, and at the
 end the share of the test digits that are told right.
 """

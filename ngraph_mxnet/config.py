@@ -200,9 +200,8 @@ _VARIABLES = (
     _switch(
         "NGRAPH_TRAINING",
         "1: executors and hybridized blocks train compiled, too, as a whole or in parts around what is not supported "
-        "(docs/training.md: small blocks are slower than in MXNet), and optimizers update all parameters by one "
-        "compiled program; 0: MXNet trains.",
-        default=False,
+        "(docs/training.md), and optimizers update all parameters by one compiled program; 0: MXNet trains.",
+        default=True,
         compiles=False,
     ),
     Variable(

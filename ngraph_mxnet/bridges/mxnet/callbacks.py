@@ -16,18 +16,18 @@ from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool
 from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
 from ngraph_mxnet.bridges.mxnet.judging.recent import Recent, is_small
+from ngraph_mxnet.bridges.mxnet.kept import kept_or_made
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
 from ngraph_mxnet.bridges.mxnet.packaged import Region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
-from ngraph_mxnet.errors import PackageError, UnsupportedError
+from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType
-from ngraph_mxnet.package import Package
 from ngraph_mxnet.registry import build_of
-from ngraph_mxnet.runtime.backend import get_backend, load, names_matter
+from ngraph_mxnet.runtime.backend import get_backend, names_matter
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.garbage import collector_paused
-from ngraph_mxnet.runtime.trace import recorder, span
+from ngraph_mxnet.runtime.trace import span
 
 logger = config.logger("ngraph_mxnet")
 
@@ -81,26 +81,9 @@ def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in
     named = hashlib.sha256(subgraph_json.encode()).hexdigest() if names_matter(backend) else ""
     build = build_of(backend, backend_options(attrs).get("devices", ""))
     key = repr((backend, named, build, sorted(attrs.items()), in_shapes, in_types, cpu_features()))
-    place = None if recorder() else place_for("program", key, small=is_small(subgraph_json))
-    content = place.get() if place is not None else None
-    if content is not None:
-        try:
-            with span("load", "compile"):
-                return _native(load(Package.from_bytes(content)))
-        except Exception as error:
-            logger.warning("a kept program does not load, it is compiled anew: %r", error)
-    made = _compile(subgraph_json, in_shapes, in_types, backend, attrs)
-    if place is not None:
-        place.put(_packed(made))
-    return _native(made)
-
-
-def _packed(executable: Executable) -> bytes | None:
-    try:
-        return executable.package().to_bytes()
-    except PackageError as error:
-        logger.info("not kept: %s", error)
-        return None
+    programs = kept_or_made(key, lambda: ({}, [_compile(subgraph_json, in_shapes, in_types, backend, attrs)]),
+                            small=is_small(subgraph_json))[1]
+    return _native(programs[0])
 
 
 def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,

@@ -9,12 +9,14 @@ import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import ngraph_mxnet  # isort: skip  # makes the import of mxnet work on current NumPy
 import mxnet as mx
 import numpy as np
 import pytest
 
+from ngraph_mxnet.bridges.mxnet import kept
 from ngraph_mxnet.bridges.mxnet.binding import environment
 from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
 from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
@@ -48,6 +50,16 @@ def forget_graphs() -> None:
     cached_partitions.recent = Recent(32)
     partitioner.latest = Recent(16)
     _core.clear_compile_cache()
+
+
+def check_that_all_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on what is compiled for training must be such as the folder keeps and another process loads."""
+    def put(content: bytes | None) -> None:
+        assert content is not None
+        for each in kept.unpack(content)["programs"]:
+            kept.load(kept.Package.from_bytes(each.tobytes()))
+
+    monkeypatch.setattr(kept, "place_for", lambda kind, key, small: SimpleNamespace(get=lambda: None, put=put))
 
 
 def conv_net(dropout: float = 0.0) -> mx.sym.Symbol:

@@ -84,11 +84,12 @@ def test_settings_and_damage_miss(tmp_path: Path) -> None:
 def test_a_program_that_does_not_load_is_compiled(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
                                                   tmp_path: Path) -> None:
     from ngraph_mxnet import _core
-    from ngraph_mxnet.bridges.mxnet import callbacks
+    from ngraph_mxnet.bridges.mxnet import kept as kept_programs
 
     monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
     kept: list[bytes] = [b"nonsense"]
-    monkeypatch.setattr(callbacks, "place_for", lambda kind, key, small: SimpleNamespace(get=kept.pop, put=kept.append))
+    place = SimpleNamespace(get=kept.pop, put=kept.append)
+    monkeypatch.setattr(kept_programs, "place_for", lambda kind, key, small: place)
     _core.clear_compile_cache()
     arrays = {"x": mx.nd.ones((2, 64)), "fc_weight": mx.nd.ones((64, 64)), "fc_bias": mx.nd.ones(64)}
     net = mx.sym.FullyConnected(mx.sym.Variable("x"), num_hidden=64, name="fc").optimize_for("NGRAPH", arrays)

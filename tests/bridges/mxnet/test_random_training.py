@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, note, reject, settings
 from hypothesis import strategies as st
 from mxnet import autograd, gluon
-from mxnet_helpers import backend, mx, needs_library
+from mxnet_helpers import backend, check_that_all_is_kept, mx, needs_library
 from native_runs import all_shapes
 from random_models import models, values_for
 
@@ -189,6 +189,7 @@ def check(way: str, symbol: mx.sym.Symbol, shape: tuple[int, ...], seed: int) ->
 
 def run(way: str, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_TRAINING", "1")
+    check_that_all_is_kept(monkeypatch)
 
     @settings(max_examples=draws)
     @given(models(), st.integers(0, 2**16))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
+from mxnet_helpers import check_that_all_is_kept
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
@@ -24,6 +25,7 @@ SHAPE = (4, 3, 8, 8)
 def on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NGRAPH")
     monkeypatch.setenv("NGRAPH_TRAINING", "1")
+    check_that_all_is_kept(monkeypatch)
 
 
 def network(**options: Any) -> nn.HybridSequential:
@@ -269,3 +271,35 @@ def test_refused_with_a_reason(caplog: pytest.LogCaptureFixture) -> None:
     loss.backward()
     assert count(net) == 0
     assert "sparse" in caplog.text
+
+
+def test_rare_shapes_are_mxnets_and_common_ones_compiled() -> None:
+    net = gluon.nn.HybridSequential()
+    net.add(nn.Dense(6, activation="relu", flatten=False), nn.Dense(3, flatten=False))
+    net.initialize()
+    net.hybridize()
+    net(mx.nd.ones((1, 2, 5)))
+    weight = net[0].weight
+    for turn, expected in ((1, 4), (2, 4 + 8), (3, 4 + 8 + 12)):  # how many calls were compiled so far
+        for length in range(2, 14):
+            data = mx.nd.array(np.random.default_rng(length).normal(size=(2, length, 5)))
+            found = []
+            for call in (net, lambda data: plain(net, data)):
+                with autograd.record():
+                    total = call(data).sum()
+                total.backward()
+                found.append((total.asscalar(), weight.grad().asnumpy()))
+            np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
+            np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-4, atol=1e-5)
+        training = net.__dict__[TRAINING]
+        assert training.count == expected, turn
+    assert len(training.calls.values()) == 12
+
+
+def plain(net: gluon.nn.HybridSequential, data: mx.nd.NDArray) -> mx.nd.NDArray:
+    """The net's own layers one by one, by MXNet."""
+    for layer in net:
+        weight, bias = layer.weight.data(), layer.bias.data()
+        data = mx.nd.FullyConnected(data, weight, bias, num_hidden=len(bias), flatten=False)
+        data = data if layer.act is None else mx.nd.relu(data)
+    return data

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
+from mxnet_helpers import check_that_all_is_kept
 
 from ngraph_mxnet.bridges.mxnet.binding import environment, gluon_training
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.skipif(environment.problem() is not None, reason=str(en
 def on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NGRAPH")
     monkeypatch.setenv("NGRAPH_TRAINING", "1")
+    check_that_all_is_kept(monkeypatch)
     monkeypatch.setattr(parts, "LEAST_WORK", 1)
 
 

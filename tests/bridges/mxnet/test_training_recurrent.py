@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mxnet_helpers import backend, close, mx, needs_library
+from mxnet_helpers import backend, check_that_all_is_kept, close, mx, needs_library
 
 pytestmark = needs_library
 
@@ -14,6 +14,7 @@ pytestmark = needs_library
 @pytest.fixture(autouse=True)
 def trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_TRAINING", "1")
+    check_that_all_is_kept(monkeypatch)
 
 
 def layers(mode: str, units: int, count: int, both_ways: bool) -> mx.sym.Symbol:

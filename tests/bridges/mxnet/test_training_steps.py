@@ -6,7 +6,7 @@ import logging
 
 import numpy as np
 import pytest
-from mxnet_helpers import backend, close, mx, needs_library
+from mxnet_helpers import backend, check_that_all_is_kept, close, mx, needs_library
 
 pytestmark = needs_library
 
@@ -14,6 +14,7 @@ pytestmark = needs_library
 @pytest.fixture(autouse=True)
 def trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_TRAINING", "1")
+    check_that_all_is_kept(monkeypatch)
 
 
 def conv_net() -> mx.sym.Symbol:
@@ -149,8 +150,8 @@ def test_what_is_not_trained_is_told_and_left_to_mxnet(caplog: pytest.LogCapture
     assert "training of drop_output: " in caplog.text and "p=1.0 drops everything" in caplog.text
 
 
-def test_unset_mxnet_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NGRAPH_TRAINING")
+def test_mxnet_trains_when_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_TRAINING", "0")
     made = executor(conv_net(), "NGRAPH", data=(2, 3, 16, 16))
     made.forward(is_train=True)
     made.backward()

@@ -2,7 +2,7 @@
 
 Inference runs the compiled graph, training runs MXNet's own. The one that the bind made is the *primary*; the
 *twin* is bound over the same arrays when first needed. Cases:
-* forward(is_train=False): compiled; forward(is_train=True): native, or compiled with NGRAPH_TRAINING=1 (`training`);
+* forward(is_train=False): compiled; forward(is_train=True): compiled (`training`), or native with NGRAPH_TRAINING=0;
 * backward() after a training forward: what ran that; after an inference forward: the native one runs that forward
   again first, for it holds the intermediate results;
 * a monitor is set: always native, because the monitor wants to see every operator's output;

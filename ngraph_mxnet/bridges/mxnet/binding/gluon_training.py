@@ -1,4 +1,4 @@
-"""Calls of hybridized blocks under `autograd.record`, compiled, with NGRAPH_TRAINING=1.
+"""Calls of hybridized blocks under `autograd.record`, compiled, unless NGRAPH_TRAINING=0.
 
 A call runs the forward half of a training step and records one node, whose backward runs the other half. What a step
 saves belongs to it until that node is gone, so each call that may still be gone back through has a step of its own.
@@ -19,12 +19,10 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import gluon_parts, quick_training
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
+from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import UnsupportedError
-
-MOST_KINDS = 16
-"""Of calls of one block: signatures and sets of parameters' arrays. Beyond, the oldest is forgotten."""
 
 _INLINED = 2
 """Operators of a graph that MXNet's cached op runs as if it weren't hybridized, by default."""
@@ -65,7 +63,9 @@ class GluonTraining:
         self._has_parameters = any(not is_input for is_input, _ in block._cached_op_args)
         self.count = 0
         """Calls that were compiled."""
-        self.calls: dict[tuple[Any, ...], Calls | PartedBlock | Refusal] = {}
+        self._rare = Refusal(_title(block), "its inputs have had many shapes: these are compiled when they come "
+                                            "again", quiet=True)
+        self.calls: Kinds[Calls | PartedBlock | Refusal] = Kinds()
 
     def call(self, block: HybridBlock, args: list[Any]) -> Any:
         """What the block returns; a Refusal: why the call is MXNet's."""
@@ -96,6 +96,8 @@ class GluonTraining:
                tuple(array.handle.value for array in parameters.values()))
         calls = self.calls.get(key)
         if calls is None:
+            if not self.calls.is_due(key):
+                return self._rare
             calls = self._remember(key, lambda: _made(block, inputs, parameters, trained), block)
         if isinstance(calls, Refusal):
             return calls
@@ -116,9 +118,7 @@ class GluonTraining:
             made = Refusal(_title(block), brief(error))
         except Exception as error:
             made = Refusal(_title(block), f"compiling it failed: {brief(error)}")
-        while len(self.calls) >= MOST_KINDS:
-            del self.calls[next(iter(self.calls))]
-        self.calls[key] = made
+        self.calls.put(key, made)
         return made
 
 

@@ -1,4 +1,4 @@
-"""Gluon's losses of what a recorded call of ours has given, compiled, with NGRAPH_TRAINING=1.
+"""Gluon's losses of what a recorded call of ours has given, compiled, unless NGRAPH_TRAINING=0.
 
 Hybridized or not, a loss of `mxnet.gluon.loss` has neither parameters nor a state, so a call of it can be one node on
 the tape, as a hybridized block's is; operator by operator it costs more than what a small net computes. What
@@ -19,7 +19,8 @@ from mxnet.util import is_np_array, is_np_shape
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
-from ngraph_mxnet.bridges.mxnet.binding.gluon_training import MOST_KINDS, Calls, on_tape
+from ngraph_mxnet.bridges.mxnet.binding.gluon_training import Calls, on_tape
+from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
 from ngraph_mxnet.errors import UnsupportedError
 
 LOSS = "_ngraph_loss"
@@ -45,7 +46,7 @@ class LossTraining:
 
         self._mode_of, self._is_ours = _core.recording_mode, _core.is_ours
         self._names = [name for name in vars(block) if name not in _COMMON and not name.startswith("_ngraph")]
-        self._calls: dict[tuple[Any, ...], Calls | None] = {}
+        self._calls: Kinds[Calls | Refusal] = Kinds()
         self.count = 0
 
     def call(self, block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
@@ -58,12 +59,14 @@ class LossTraining:
         state = block.__dict__
         try:
             key = (ours, *[state[name] for name in self._names], *[(arg.shape, arg.dtype) for arg in args])
-            calls = self._calls[key]
-        except KeyError:
-            calls = self._remember(key, block, args, ours)
+            calls = self._calls.get(key)
         except TypeError:  # an attribute that has no hash
             return None
-        outputs = None if calls is None else calls.steps.call([arg.handle.value for arg in args])
+        if calls is None:
+            if not self._calls.is_due(key):
+                return None
+            calls = self._remember(key, block, args, ours)
+        outputs = None if isinstance(calls, Refusal) else calls.steps.call([arg.handle.value for arg in args])
         if outputs is None:
             return None
         self.count += 1
@@ -79,18 +82,19 @@ class LossTraining:
                     and config.get("NGRAPH_TRAINING") and environment.problem() is None)
 
     def _remember(self, key: tuple[Any, ...], block: losses.Loss, args: tuple[NDArray, ...],
-                  recorded: tuple[bool, ...]) -> Calls | None:
-        made = None
+                  recorded: tuple[bool, ...]) -> Calls | Refusal:
+        made: Calls | Refusal
         try:
-            if not is_np_array() and not is_np_shape():
-                made = _calls_of(block, args, recorded)
+            if is_np_array() or is_np_shape():
+                raise UnsupportedError("the program uses MXNet's NumPy arrays or shapes")
+            made = _calls_of(block, args, recorded)
         except UnsupportedError as error:
-            fallbacks.log.add(Refusal(f"training of {block.name}", brief(error), quiet=True))
+            made = Refusal(f"training of {block.name}", brief(error), quiet=True)
         except Exception as error:
-            fallbacks.log.add(Refusal(f"training of {block.name}", f"compiling it failed: {brief(error)}"))
-        while len(self._calls) >= MOST_KINDS:
-            del self._calls[next(iter(self._calls))]
-        self._calls[key] = made
+            made = Refusal(f"training of {block.name}", f"compiling it failed: {brief(error)}")
+        if isinstance(made, Refusal):
+            fallbacks.log.add(made)
+        self._calls.put(key, made)
         return made
 
 

@@ -1,4 +1,4 @@
-"""The short way from a block's `__call__` to its recorded calls: as `quick_call`, with NGRAPH_TRAINING=1.
+"""The short way from a block's `__call__` to its recorded calls: as `quick_call`, unless NGRAPH_TRAINING=0.
 
 What the arguments are, and whether gradients by them may be wanted, is compared in C++ (csrc/recorded_steps.h).
 """

@@ -1,4 +1,4 @@
-"""Training steps of an executor, compiled, with NGRAPH_TRAINING=1."""
+"""Training steps of an executor, compiled, unless NGRAPH_TRAINING=0."""
 
 from __future__ import annotations
 
@@ -76,7 +76,6 @@ def _checked(executor: Executor, heads: Any) -> list[NDArray]:
 
 def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
     """As a whole, or else in parts."""
-    from ngraph_mxnet.bridges.mxnet.training.parted_step import PartedStep
     from ngraph_mxnet.bridges.mxnet.training.step import TrainingStep
 
     symbol = executor._symbol
@@ -94,6 +93,8 @@ def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
             return TrainingStep(partitioner.json_of(symbol), arrays, wanted, added)
         except UnsupportedError as error:
             whole = brief(error)
+        from ngraph_mxnet.bridges.mxnet.training.parted_step import PartedStep
+
         found = PartedStep(symbol, arrays, wanted, added)
         partition_log.add(found.partition)
         return found

@@ -1,4 +1,4 @@
-"""Optimizers' updates, compiled, with NGRAPH_TRAINING=1 where the environment names our backend.
+"""Optimizers' updates, compiled, unless NGRAPH_TRAINING=0, where the environment names our backend.
 
 One program updates all parameters of a call of MXNet's `Updater`, in which `Trainer.step` and `update` and
 `Module.update` end; states and counts stay where MXNet has them. What a kvstore updates comes key by key, and is
@@ -191,7 +191,7 @@ def _check(index: Any, row: Sequence[Any], states: int) -> None:
 def bound_program(rule: Rule, optimizer: Optimizer, flags: tuple[str, ...], rows: Sequence[Sequence[NDArray]]) -> Any:
     from ngraph_mxnet.bridges.mxnet.training.updates.program import bound_update
 
-    return bound_update(rule, flags, rows, list(rule.shared(optimizer, flags)),
+    return bound_update(type(optimizer).__name__, rule, flags, rows, list(rule.shared(optimizer, flags)),
                         list(rule.own(optimizer, flags, 0.0, 0.0, 1)))
 
 

@@ -1,7 +1,8 @@
-"""Forward and backward of a whole symbol, compiled, for any arrays."""
+"""Forward and backward of a whole symbol, for any arrays: compiled, or kept from another process."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,28 +10,13 @@ import mxnet as mx
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.autodiff import differentiate, split
-from ngraph_mxnet.autodiff.reverse import HEAD
-from ngraph_mxnet.autodiff.split import Split
-from ngraph_mxnet.bridges.mxnet.importer import own_results
+from ngraph_mxnet.bridges.mxnet.judging.recent import is_small
+from ngraph_mxnet.bridges.mxnet.kept import Made, kept_or_made
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
-from ngraph_mxnet.bridges.mxnet.training.graph import import_training, parse_typed
-from ngraph_mxnet.bridges.mxnet.training.integers import refuse_gradients
 from ngraph_mxnet.bridges.mxnet.training.planned import Planned
+from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.ir import Builder, Graph, TensorType
-from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.passes.attention_fusion import attention_fusion
-from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.passes.dead_code import DeadCode
-from ngraph_mxnet.passes.movement import movement
-from ngraph_mxnet.passes.recurrent_cells import recurrent_cells
-from ngraph_mxnet.runtime.backend import canonical_name
-from ngraph_mxnet.runtime.compile import compile as compile_graph
-
-_BACKEND = canonical_name("CPU")
-_BLOCKS = 16
-"""Channels that lie together in the CPU's layout of images."""
+from ngraph_mxnet.ir import TensorType, element_type
 
 
 class Half:
@@ -38,17 +24,12 @@ class Half:
 
     Attributes:
         inputs: names, in the graph's order.
-        arena_bytes: what a run works in.
-        native: the `_core.CompiledGraph`.
+        native: the `_core.Executable`.
     """
 
-    def __init__(self, graph: Graph) -> None:
-        for parameter in graph.parameters:
-            parameter.role = Role.INPUT  # weights change with every step: nothing is derived from them in advance
-        graph.results = own_results(Builder(graph), graph.results)
-        self.inputs = [parameter.name for parameter in graph.parameters]
-        executable: Any = compile_graph(graph, _BACKEND)
-        self.native, self.arena_bytes = executable.native, int(executable.memory.planned)
+    def __init__(self, executable: Any) -> None:
+        self.inputs = [port.name for port in executable.inputs]
+        self.native = executable.native
 
     def bound(self, arrays: Mapping[str, NDArray], outputs: Sequence[NDArray]) -> Any:
         """What runs it on these arrays as an operator of MXNet's engine: a `_core.BoundGraph`.
@@ -92,33 +73,17 @@ class TrainingProgram:
 
     def __init__(self, symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
                  recorded: bool = False) -> None:
-        for name in wanted:
-            if not types[name].element.is_float:
-                raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
-        if isinstance(symbol, str):
-            symbol = parse_typed(symbol, types)
-        training = import_training(symbol, types)
-        refuse_gradients(training.graph, wanted)
-        # An unrolled cell becomes one op, whose adjoint is one, too. Attention computes its scores anew where the
-        # gradients of its parts would be given them.
-        PassManager([movement(), recurrent_cells(), attention_fusion(), DeadCode()]).run(training.graph)
-        results = training.graph.results[:training.outputs]
-        floats = [number for number, value in enumerate(results) if value.type.element.is_float]
-        early = training.outputs + (len(training.updated) if recorded else 0)
-        joint = differentiate(training.graph, list(wanted), floats)
-        self.gone_back = joint.passed
-        halves = split(joint, early, blocks=_BLOCKS, share=config.get("NGRAPH_REMATERIALIZE"))
-        read = {parameter.name: parameter for parameter in halves.backward.parameters}
-        self.repeated = {} if recorded else _repeated(halves, training.outputs)
-        saved = [name for name in halves.saved if name not in self.repeated]
-        self.saved = {name: read[name].type for name in saved}
+        facts, (forward, backward) = _kept_or_compiled(symbol, types, wanted, recorded)
+        self.forward, self.backward = Half(forward), Half(backward)
+        self.outputs = [_type(*each) for each in facts["outputs"]]
+        self.heads: dict[int, str] = dict(facts["heads"])
+        self.updated: tuple[str, ...] = tuple(facts["updated"])
+        self.saved = {name: _type(element, shape) for name, element, shape in facts["saved"]}
         self.saved_bytes = sum(type_.bytes for type_ in self.saved.values())
-        self.outputs = [value.type for value in results]
-        self.heads = {number: f"{HEAD}{number}" for number in floats if f"{HEAD}{number}" in read}
-        self.updated = training.updated
-        self.forward, self.backward = Half(halves.forward), Half(halves.backward)
-        self.planned = Planned(symbol.nodes[symbol.heads[0].node].name, self.forward.arena_bytes,
-                               self.backward.arena_bytes, self.saved_bytes)
+        self.repeated: dict[str, int] = facts["repeated"]
+        self.gone_back = frozenset(facts["gone_back"])
+        forward_bytes, backward_bytes = facts["arenas"]
+        self.planned = Planned(facts["name"], forward_bytes, backward_bytes, self.saved_bytes)
 
     def new_saved(self) -> dict[str, NDArray]:
         """Arrays for what one step saves, by name."""
@@ -132,11 +97,20 @@ def new(type_: TensorType) -> NDArray:
     return array
 
 
-def _repeated(halves: Split, outputs: int) -> dict[str, int]:
-    """What is saved and is an output, by name; the forward half gives it once."""
-    results = halves.forward.results
-    first = {value: number for number, value in reversed([*enumerate(results[:outputs])])}
-    begin = len(results) - len(halves.saved)
-    pairs = list(zip(halves.saved, results[begin:], strict=True))
-    results[begin:] = [value for _, value in pairs if value not in first]
-    return {name: first[value] for name, value in pairs if value in first}
+def _kept_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str],
+                      recorded: bool) -> Made:
+    def compiled() -> Made:
+        from ngraph_mxnet.bridges.mxnet.training.compiled import compile_step
+
+        return compile_step(symbol, types, wanted, recorded=recorded)
+
+    text = symbol if isinstance(symbol, str) else json.dumps(symbol.to_json())
+    inferred = "" if isinstance(symbol, str) else [node.types for node in symbol.nodes]
+    told = sorted((name, str(type_)) for name, type_ in types.items())
+    key = repr(("training", text, inferred, told, list(wanted), recorded, config.get("NGRAPH_REMATERIALIZE"),
+                config.compile_settings(), cpu_features()))
+    return kept_or_made(key, compiled, small=is_small(text))
+
+
+def _type(element: str, shape: Sequence[int]) -> TensorType:
+    return TensorType(element_type(element), tuple(shape))

@@ -31,7 +31,7 @@ BATCH_NORM_STATISTICS = Kernels(
 
 BATCH_NORM_GRADIENT_SUMS = Kernels(
     "batch_norm_gradient_sums", tensors="x gamma mean variance y head >of_gamma >of_beta >factors",
-    ints=f"{_SIZES} masked {_strides('x', 'y', 'head')}", sizes=6, floats="epsilon", tasks=lambda p: p.c16,
+    ints=f"{_SIZES} masked {_strides('x', 'y', 'head')}", sizes=5, floats="epsilon", tasks=lambda p: p.c16,
     reach=lambda p, size: [*(_image(name, p) for name in ("x", "y", "head")),
                            *_vectors(p, size, "gamma", "mean", "variance", "of_gamma", "of_beta"),
                            whole("factors", size, p.c16, 4, BLOCK)],
@@ -40,7 +40,7 @@ BATCH_NORM_GRADIENT_SUMS = Kernels(
 
 BATCH_NORM_GRADIENT_DATA = Kernels(
     "batch_norm_gradient_data", tensors="x factors y head >output",
-    ints=f"n c16 h w masked {_strides('x', 'y', 'head', 'output')}", sizes=5, tasks=lambda p: p.n * p.c16 * p.h,
+    ints=f"n c16 h w masked {_strides('x', 'y', 'head', 'output')}", sizes=4, tasks=lambda p: p.n * p.c16 * p.h,
     reach=lambda p, size: [*(_image(name, p) for name in ("x", "y", "head", "output")),
                            whole("factors", size, p.c16, 4, BLOCK)],
 )

@@ -7,11 +7,13 @@ from typing import Any
 
 from mxnet.ndarray import NDArray
 
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.kept import kept_or_made
 from ngraph_mxnet.bridges.mxnet.training.updates.optimizers import Rule
+from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Graph, Value
-from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 NUMBERS = "numbers"
 
@@ -42,11 +44,12 @@ def update_graph(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[i
     return b.results(*results)
 
 
-def bound_update(rule: Rule, flags: tuple[str, ...], arrays: Sequence[Sequence[NDArray]], shared: Sequence[str],
-                 own: Sequence[str]) -> Any:
+def bound_update(kind: str, rule: Rule, flags: tuple[str, ...], arrays: Sequence[Sequence[NDArray]],
+                 shared: Sequence[str], own: Sequence[str]) -> Any:
     """The `_core.BoundGraph` that updates weights and states in place; its `run` is given the numbers.
 
     Args:
+        kind: the name of the optimizer's class, which tells one rule from another.
         arrays: for each parameter weight, gradient and states.
 
     Raises:
@@ -54,16 +57,32 @@ def bound_update(rule: Rule, flags: tuple[str, ...], arrays: Sequence[Sequence[N
     """
     from ngraph_mxnet import _core
 
-    graph = update_graph(rule, flags, [row[0].shape for row in arrays], shared, own)
-    executable: Any = compile_graph(graph, "CPU", chains=1, codegen=0, autotune=0, precision="f32")
+    shapes = [row[0].shape for row in arrays]
+    key = repr(("update", kind, flags, shapes, list(shared), list(own), config.compile_settings(), cpu_features()))
+    programs: list[Any] = kept_or_made(key, lambda: ({}, [_compiled(rule, flags, shapes, shared, own)]), small=True)[1]
     rows = [[array.handle.value for array in row] for row in arrays]
     inputs = [handle for row in rows for handle in row]
     outputs = [handle for weight, _, *states in rows for handle in (weight, *states)]
-    places = {handle: place for place, handle in enumerate(inputs, 1)}  # the numbers are the first input
-    reason = executable.in_the_way({result: places[handle] for result, handle in enumerate(outputs)})
-    if reason is not None:
-        raise UnsupportedError(reason)
-    bound = _core.BoundGraph(executable.native, inputs, outputs, in_place=True, given=True)
+    bound = _core.BoundGraph(programs[0].native, inputs, outputs, in_place=True, given=True)
     if not bound.possible:
         raise UnsupportedError("an array is none of MXNet's plain ones, or shares its memory with another")
     return bound
+
+
+def _compiled(rule: Rule, flags: tuple[str, ...], shapes: Sequence[Sequence[int]], shared: Sequence[str],
+              own: Sequence[str]) -> Any:
+    """
+    Raises:
+        UnsupportedError: a result can't be written over the array that it replaces.
+    """
+    from ngraph_mxnet.runtime.compile import compile as compile_graph
+
+    graph = update_graph(rule, flags, shapes, shared, own)
+    executable: Any = compile_graph(graph, "CPU", chains=1, codegen=0, autotune=0, precision="f32")
+    states = rule.states(flags)
+    replaced = [first + place for first in range(1, len(graph.parameters), 2 + states)  # the numbers are the first
+                for place in (0, *range(2, 2 + states))]
+    reason = executable.in_the_way(dict(enumerate(replaced)))
+    if reason is not None:
+        raise UnsupportedError(reason)
+    return executable

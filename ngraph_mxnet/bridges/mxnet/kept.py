@@ -1,0 +1,53 @@
+"""Programs that the folder keeps from process to process, with what was found out when they were made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cache import place_for
+from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.package.pack import pack, unpack
+from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.trace import recorder, span
+
+logger = config.logger("ngraph_mxnet")
+
+Made = tuple[dict[str, Any], list[Executable]]
+"""Facts, which are plain data of JSON, and programs."""
+
+
+def kept_or_made(key: str, make: Callable[[], Made], *, small: bool) -> Made:
+    """What `make` gives, made once for `key`, which holds all that it depends on.
+
+    Args:
+        small: making takes no time.
+    """
+    place = None if recorder() else place_for("program", key, small=small)
+    content = place.get() if place is not None else None
+    if content is not None:
+        try:
+            with span("load", "compile"):
+                found = unpack(content)
+                return found["facts"], [load(Package.from_bytes(each.tobytes())) for each in found["programs"]]
+        except Exception as error:  # whatever is in the folder, the model runs
+            logger.warning("a kept program does not load, it is compiled anew: %r", error)
+    facts, programs = make()
+    if place is not None:
+        place.put(_packed(facts, programs))
+    return json.loads(json.dumps(facts)), programs
+
+
+def _packed(facts: dict[str, Any], programs: list[Executable]) -> bytes | None:
+    try:
+        packages = [np.frombuffer(program.package().to_bytes(), np.uint8) for program in programs]
+        return b"".join(pack({"facts": facts, "programs": packages}))
+    except PackageError as error:
+        logger.info("not kept: %s", error)
+        return None
