@@ -25,9 +25,12 @@ struct {
   int (*find_op)(const char* name, Handle* op);
   int (*invoke)(Handle op, int inputs, Handle* in, int* outputs, Handle** out, int options, const char** keys,
                 const char** values);
+  int (*wait)();
+  int (*shut_down)();
 } mxnet;
 
 std::atomic<std::size_t> short_count{0};
+std::atomic<bool> has_recorded{false};
 
 Handle op_of(const char* name) {
   Handle found = nullptr;
@@ -233,6 +236,12 @@ int free_array(Handle array) {
   return mxnet.free(array);
 }
 
+// MXNet first ends the threads that call nodes, then waits for its engine: a node that was not yet called would never be.
+int shut_down() {
+  if (has_recorded) mxnet.wait();
+  return mxnet.shut_down();
+}
+
 template <class... Arguments>
 auto to_callback(int (*function)(Arguments...)) {
   return reinterpret_cast<int (*)()>(reinterpret_cast<void*>(function));
@@ -250,16 +259,20 @@ void tape::connect(const std::string& path) {
   library.find("MXNDArrayReshape64", &mxnet.reshape);
   library.find("NNGetOpHandle", &mxnet.find_op);
   library.find("MXImperativeInvoke", &mxnet.invoke);
+  library.find("MXNDArrayWaitAll", &mxnet.wait);
+  library.find("MXNotifyShutdown", &mxnet.shut_down);
 }
 
 Replacements tape::replacements() {
   return {{"MXAutogradBackwardEx", address_of(backward)},
           {"MXNDArrayFree", address_of(free_array)},
-          {"MXNDArrayReshape64", address_of(reshape)}};
+          {"MXNDArrayReshape64", address_of(reshape)},
+          {"MXNotifyShutdown", address_of(shut_down)}};
 }
 
 void tape::record(const std::shared_ptr<RecordedSteps>& steps, int step, const std::shared_ptr<const Variables>& variables,
                   const std::vector<Handle>& arguments, const std::vector<Handle>& outputs) {
+  has_recorded = true;
   auto node = std::make_shared<TapeNode>();
   node->steps = steps;
   node->step = step;

@@ -210,4 +210,4 @@ def test_a_few_models(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_models(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen.clear()
     run(way, MANY, monkeypatch)
-    assert seen["compiled"] >= seen["MXNet's"] > -1, f"most models should train compiled: {dict(seen)}"
+    assert seen["compiled"] >= seen["MXNet's"], f"most models should train compiled: {dict(seen)}"

@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
@@ -15,6 +16,7 @@ from mxnet import autograd, gluon
 from mxnet.base import MXNetError
 from mxnet.gluon import loss as losses
 from mxnet.gluon import nn
+from mxnet_helpers import run_script
 
 from ngraph_mxnet import _core, config
 from ngraph_mxnet.bridges.mxnet.binding.loss_training import LOSS
@@ -497,3 +499,29 @@ def test_steps_are_free_at_once() -> None:
     gc.collect()
     (calls,) = net.__dict__["_ngraph_training"].calls.values()
     assert calls.steps.made == 1
+
+
+def test_a_script_ends_whose_last_steps_nobody_waits_for(tmp_path: Path) -> None:
+    """MXNet ends the threads that call recorded nodes before it waits for its engine."""
+    code = """
+import mxnet as mx
+from mxnet import autograd, gluon
+net = gluon.nn.HybridSequential()
+for _ in range(8):
+    net.add(gluon.nn.Dense(700, activation="relu"))
+net.initialize()
+net.hybridize()
+data = mx.nd.random.uniform(shape=(512, 700))
+for step in range(5):
+    with autograd.record():
+        output = net(data)
+        mean = (output * output).mean()
+    mean.backward()
+    if step < 3:
+        mx.nd.waitall()
+assert net._ngraph_training.count == 5
+print("end")
+"""
+    for _ in range(6):  # without our wait one in three did not end
+        done = run_script(code, tmp_path, "NGRAPH", NGRAPH_TRAINING="1")
+        assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
