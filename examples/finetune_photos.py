@@ -80,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Fine-tune EfficientNet-Lite0 on photographs of ten surfaces.")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--batch", type=int, default=10)
-    parser.add_argument("--rate", type=float, default=0.01)
+    parser.add_argument("--rate", type=float, default=0.001)
     parser.add_argument("--test", type=int, default=4, help="pieces of each class to test with; default: %(default)s")
     options = parser.parse_args()
 

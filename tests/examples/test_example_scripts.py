@@ -175,7 +175,7 @@ def test_training_on_digits() -> None:
     reason="the packages that examples/README.md names are not installed",
 )
 def test_fine_tuning_on_photographs() -> None:
-    (native, right), (ours, accuracy) = trained(FINETUNE, "--steps", "20", "--test", "2")
+    (native, right), (ours, accuracy) = trained(FINETUNE, "--steps", "30", "--test", "2")
     np.testing.assert_allclose(ours[:3], native[:3], rtol=1e-3)
     assert min(right, accuracy) > 0.6 and abs(right - accuracy) <= 0.1
 
