@@ -30,7 +30,7 @@ FILES = ("test_operator test_gluon test_gluon_rnn test_gluon_contrib test_gluon_
          "test_symbol test_executor test_loss test_rnn test_contrib_control_flow test_contrib_operator test_subgraph "
          "test_subgraph_op test_numpy_gluon test_numpy_op test_higher_order_grad").split()
 WAYS = {"alone": {}, "ngraph": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "0"},
-        "trained": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH"},
+        "trained": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "1"},
         "compared": {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "0", "NGRAPH_TESTS_COMPARE": "1"}}
 BAD = ("mismatch", "failed", "error", "died", "timed out")
 

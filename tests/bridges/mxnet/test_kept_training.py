@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from mxnet_helpers import needs_library
+from mxnet_helpers import needs_library, run_script
 
 COMPILERS = ("ngraph_mxnet.autodiff", "ngraph_mxnet.runtime.compile", "ngraph_mxnet.targets.cpu.backend")
 
@@ -20,7 +17,7 @@ net.add(gluon.nn.Conv2D(8, 3, padding=1), gluon.nn.BatchNorm(), gluon.nn.Activat
 net.initialize(mx.init.Xavier())
 net.hybridize(static_alloc=True)
 loss = gluon.loss.SoftmaxCrossEntropyLoss()
-trainer = gluon.Trainer(net.collect_params(), sys.argv[1], {"learning_rate": 0.01})
+trainer = gluon.Trainer(net.collect_params(), optimizer, {"learning_rate": 0.01})
 for step in range(3):
     with autograd.record():
         value = loss(net(data), label)
@@ -34,7 +31,7 @@ MODULE = """
 net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=5, name="fc")
 net = mx.sym.SoftmaxOutput(mx.sym.Activation(net, act_type="relu"), name="softmax")
 module = mx.mod.Module(net)
-module.fit(mx.io.NDArrayIter(data, label, 2), optimizer=sys.argv[1], num_epoch=2, initializer=mx.init.Xavier())
+module.fit(mx.io.NDArrayIter(data, label, 2), optimizer=optimizer, num_epoch=2, initializer=mx.init.Xavier())
 found = [array for _, array in sorted(module.get_params()[0].items())]
 """
 
@@ -59,35 +56,33 @@ net = mx.sym.Convolution(net, kernel=(3, 3), num_filter=64, pad=(1, 1), name="se
 net = mx.sym.FullyConnected(mx.sym.Custom(net, op_type="same"), num_hidden=5, name="fc")
 net = mx.sym.SoftmaxOutput(net, name="softmax")
 module = mx.mod.Module(net)
-module.fit(mx.io.NDArrayIter(data, label, 2), optimizer=sys.argv[1], num_epoch=2, initializer=mx.init.Xavier())
+module.fit(mx.io.NDArrayIter(data, label, 2), optimizer=optimizer, num_epoch=2, initializer=mx.init.Xavier())
 found = [array for _, array in sorted(module.get_params()[0].items())]
 """
 
 
 def run(tmp_path: Path, script: str, optimizer: str, **environment: str) -> tuple[list[str], np.ndarray, str]:
     """Which of COMPILERS were imported, all parameters after the script, and the log."""
-    out = tmp_path / "out"
-    whole = f"""
+    code = f"""
 import sys
 import mxnet as mx
 import numpy as np
 import ngraph_mxnet
 from mxnet import autograd, gluon
+optimizer = {optimizer!r}
 mx.random.seed(3)
 random = np.random.RandomState(0)
 data = mx.nd.array(random.rand(4, 3, 16, 16))
 label = mx.nd.array(random.randint(0, 5, 4))
 {script}
-np.concatenate([array.asnumpy().ravel() for array in found]).tofile(sys.argv[2])
+np.concatenate([array.asnumpy().ravel() for array in found]).tofile("out")
 assert ngraph_mxnet.report().steps and ngraph_mxnet.report().updates, ngraph_mxnet.report()
 print("imported", *[name for name in {COMPILERS} if name in sys.modules])
 """
-    settings = {"MXNET_SUBGRAPH_BACKEND": "NGRAPH", "NGRAPH_TRAINING": "1", "NGRAPH_CACHE_DIR": str(tmp_path / "cache"),
-                "NGRAPH_PROFILE": ""}
-    done = subprocess.run([sys.executable, "-c", whole, optimizer, str(out)], capture_output=True, text=True,
-                          check=False, env={**os.environ, **settings, **environment})
+    settings = {"NGRAPH_TRAINING": "1", "NGRAPH_CACHE_DIR": str(tmp_path / "cache"), "NGRAPH_PROFILE": ""}
+    done = run_script(code, tmp_path, "NGRAPH", **{**settings, **environment})
     assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()[-1].split()[1:], np.fromfile(out, np.float32), done.stderr
+    return done.stdout.splitlines()[-1].split()[1:], np.fromfile(tmp_path / "out", np.float32), done.stderr
 
 
 @needs_library

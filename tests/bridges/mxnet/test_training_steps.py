@@ -158,6 +158,14 @@ def test_mxnet_trains_when_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not ran(made)
 
 
+def test_unset_it_is_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NGRAPH_TRAINING")
+    made = executor(conv_net(), "NGRAPH", data=(2, 3, 16, 16))
+    made.forward(is_train=True)
+    made.backward()
+    assert ran(made)
+
+
 def test_wrong_arguments_are_refused_as_by_mxnet() -> None:
     for each in both(conv_net(), data=(2, 3, 16, 16)):
         with pytest.raises(TypeError, match="Unknown argument other"):

@@ -1,7 +1,7 @@
 """The executor that a bind under the environment variable returns: one set of arrays, up to two executors.
 
-Inference runs the compiled graph, training runs MXNet's own. The one that the bind made is the *primary*; the
-*twin* is bound over the same arrays when first needed. Cases:
+One runs the compiled graph of inference, the other MXNet's own. The one that the bind made is the *primary*; the *twin*
+is bound over the same arrays when first needed. Compiled training steps need neither. Cases:
 * forward(is_train=False): compiled; forward(is_train=True): compiled (`training`), or native with NGRAPH_TRAINING=0;
 * backward() after a training forward: what ran that; after an inference forward: the native one runs that forward
   again first, for it holds the intermediate results;

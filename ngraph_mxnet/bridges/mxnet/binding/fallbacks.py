@@ -5,15 +5,20 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ngraph_mxnet import config
+from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 
 logger = config.logger("ngraph_mxnet")
 
 OWN_ERROR = "NGraphSubgraphOp: "
 """What the plugin begins its errors with."""
+
+Made = TypeVar("Made")
 
 _MOST_LENGTH = 500
 _PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+: ")
@@ -59,6 +64,16 @@ class FallbackLog:
 
 
 log = FallbackLog()
+
+
+def made_or_refused(what: str, make: Callable[[], Made], *, quiet: bool = False) -> Made | Refusal:
+    """What `make` gives, or why it could not; `quiet` if what is not supported is nothing amiss."""
+    try:
+        return make()
+    except UnsupportedError as error:
+        return Refusal(what, brief(error), quiet)
+    except Exception as error:
+        return Refusal(what, f"compiling it failed: {brief(error)}")
 
 
 def brief(error: BaseException) -> str:

@@ -6,7 +6,7 @@ saves belongs to it until that node is gone, so each call that may still be gone
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import gluon_parts, quick_training
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, made_or_refused
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
@@ -94,11 +94,10 @@ class GluonTraining:
         trained += [name for name, array in inputs.items() if on_tape(array)]
         key = (tuple((array.shape, array.dtype) for array in inputs.values()), tuple(trained),
                tuple(array.handle.value for array in parameters.values()))
-        calls = self.calls.get(key)
+        calls = self.calls.get_or_make(key, lambda: made_or_refused(
+            _title(block), lambda: _made(block, inputs, parameters, trained)))
         if calls is None:
-            if not self.calls.is_due(key):
-                return self._rare
-            calls = self._remember(key, lambda: _made(block, inputs, parameters, trained), block)
+            return self._rare
         if isinstance(calls, Refusal):
             return calls
         outputs = calls.run(inputs)
@@ -108,18 +107,6 @@ class GluonTraining:
         if isinstance(calls, Calls):
             quick_training.remember(block, self, calls.steps, args)
         return _regroup(outputs, block._out_format)
-
-    def _remember(self, key: tuple[Any, ...], make: Callable[[], Calls | PartedBlock],
-                  block: HybridBlock) -> Calls | PartedBlock | Refusal:
-        made: Calls | PartedBlock | Refusal
-        try:
-            made = make()
-        except UnsupportedError as error:
-            made = Refusal(_title(block), brief(error))
-        except Exception as error:
-            made = Refusal(_title(block), f"compiling it failed: {brief(error)}")
-        self.calls.put(key, made)
-        return made
 
 
 def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, NDArray],

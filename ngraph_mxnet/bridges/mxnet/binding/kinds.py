@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 
 MOST_KINDS = 16
 """Kept of one block. Beyond, the one used longest ago is forgotten."""
@@ -21,19 +23,24 @@ class Kinds(Generic[Made]):
     program computes the same in each run."""
 
     def __init__(self) -> None:
-        self._made: OrderedDict[Hashable, Made] = OrderedDict()
+        self._made = Recent(MOST_KINDS)
         self._seen: Counter[Hashable] = Counter()
         self._count = 0
 
-    def get(self, kind: Hashable) -> Made | None:
-        """Raises TypeError for a kind that has no hash."""
-        found = self._made.get(kind)
-        if found is not None:
-            self._made.move_to_end(kind)
+    def get_or_make(self, kind: Hashable, make: Callable[[], Made]) -> Made | None:
+        """What `make` gives for this kind; None where it is not due. It counts for what is due later, whatever it is.
+
+        Raises:
+            TypeError: the kind has no hash.
+        """
+        found: Made | None = self._made.get(kind)
+        if found is None and self._is_due(kind):
+            self._count += 1
+            found = make()
+            self._made.put(kind, found)
         return found
 
-    def is_due(self, kind: Hashable) -> bool:
-        """Whether this call, of a kind that `get` does not find, is one to make something for."""
+    def _is_due(self, kind: Hashable) -> bool:
         self._seen[kind] += 1
         if self._seen[kind] > self._count // AT_ONCE:
             del self._seen[kind]
@@ -42,13 +49,6 @@ class Kinds(Generic[Made]):
             self._seen.clear()
         return False
 
-    def put(self, kind: Hashable, made: Made) -> None:
-        """What was made; it counts for what is due later, whatever it is."""
-        self._count += 1
-        while len(self._made) >= MOST_KINDS:
-            self._made.popitem(last=False)
-        self._made[kind] = made
-
     def values(self) -> list[Made]:
         """The one used longest ago first."""
-        return list(self._made.values())
+        return self._made.values()

@@ -18,7 +18,7 @@ from mxnet.util import is_np_array, is_np_shape
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, made_or_refused
 from ngraph_mxnet.bridges.mxnet.binding.gluon_training import Calls, on_tape
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
 from ngraph_mxnet.errors import UnsupportedError
@@ -59,14 +59,12 @@ class LossTraining:
         state = block.__dict__
         try:
             key = (ours, *[state[name] for name in self._names], *[(arg.shape, arg.dtype) for arg in args])
-            calls = self._calls.get(key)
+            calls = self._calls.get_or_make(key, lambda: self._make(block, args, ours))
         except TypeError:  # an attribute that has no hash
             return None
-        if calls is None:
-            if not self._calls.is_due(key):
-                return None
-            calls = self._remember(key, block, args, ours)
-        outputs = None if isinstance(calls, Refusal) else calls.steps.call([arg.handle.value for arg in args])
+        if calls is None or isinstance(calls, Refusal):
+            return None
+        outputs = calls.steps.call([arg.handle.value for arg in args])
         if outputs is None:
             return None
         self.count += 1
@@ -81,25 +79,17 @@ class LossTraining:
                          or (block._backend is None and environment.requested()))
                     and config.get("NGRAPH_TRAINING") and environment.problem() is None)
 
-    def _remember(self, key: tuple[Any, ...], block: losses.Loss, args: tuple[NDArray, ...],
-                  recorded: tuple[bool, ...]) -> Calls | Refusal:
-        made: Calls | Refusal
-        try:
-            if is_np_array() or is_np_shape():
-                raise UnsupportedError("the program uses MXNet's NumPy arrays or shapes")
-            made = _calls_of(block, args, recorded)
-        except UnsupportedError as error:
-            made = Refusal(f"training of {block.name}", brief(error), quiet=True)
-        except Exception as error:
-            made = Refusal(f"training of {block.name}", f"compiling it failed: {brief(error)}")
+    def _make(self, block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[bool, ...]) -> Calls | Refusal:
+        made = made_or_refused(f"training of {block.name}", lambda: _calls_of(block, args, recorded), quiet=True)
         if isinstance(made, Refusal):
             fallbacks.log.add(made)
-        self._calls.put(key, made)
         return made
 
 
 def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[bool, ...]) -> Calls:
     """Raises what MXNet raises of wrong arguments, too."""
+    if is_np_array() or is_np_shape():
+        raise UnsupportedError("the program uses MXNet's NumPy arrays or shapes")
     names = [f"data{place}" for place in range(len(args))]
     with mx.name.NameManager():
         symbol = block.hybrid_forward(mx.sym, *[mx.sym.var(name) for name in names])

@@ -33,6 +33,11 @@ class Recent:
             if len(self._found) > self._size:
                 self._found.popitem(last=False)
 
+    def values(self) -> list[Any]:
+        """The one used longest ago first."""
+        with self._lock:
+            return list(self._found.values())
+
 
 _SMALL_NODES = 16
 
