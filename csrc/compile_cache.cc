@@ -10,6 +10,7 @@ namespace ngraph_mxnet {
 namespace {
 
 constexpr std::size_t kMaxEntries = 256;
+constexpr std::size_t kMaxRanges = 256;
 
 // A state is created at every call of a dynamic Gluon graph, so a lookup must be cheap: the hash covers
 // what nearly always tells keys apart, and equality decides.
@@ -40,7 +41,7 @@ CompileCache& CompileCache::instance() {
 }
 
 CompileCache::Result CompileCache::get(CompileKey key,
-                                       const std::function<Result(const CompileKey&)>& compile) {
+                                       const std::function<Compiled(const CompileKey&)>& compile) {
   const std::uint64_t hash = hash_of(key);
   std::unique_lock<ForkSafeMutex> lock(mutex_);
   while (EntryPtr entry = find(key, hash)) {
@@ -61,7 +62,12 @@ CompileCache::Result CompileCache::get(CompileKey key,
   Result result;
   std::string error;
   try {
-    result = compile(entry->key);
+    result = bound(entry->key);
+    if (result == nullptr) {
+      Compiled compiled = compile(entry->key);
+      result = std::move(compiled.graph);
+      if (compiled.range != nullptr) add(entry->key, std::move(compiled.range));
+    }
     const std::string& graph = entry->key.identity();
     if (result != nullptr) result->set_graph(content_hash128(graph.data(), graph.size()).low | 1);
   } catch (const Interrupted& interruption) {
@@ -80,6 +86,41 @@ CompileCache::Result CompileCache::get(CompileKey key,
   lock.unlock();
   if (result == nullptr) throw std::runtime_error(error);
   return result;
+}
+
+CompileCache::Result CompileCache::bound(const CompileKey& key) {
+  std::vector<std::shared_ptr<const ProgramTemplate>> fitting;
+  {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    for (const Range& each : ranges_) {
+      if (each.identity == key.identity() && each.types == key.types && each.attrs == key.attrs) {
+        fitting.push_back(each.range);
+      }
+    }
+  }
+  for (const auto& each : fitting) {
+    Result found;
+    try {
+      found = each->bind(key.shapes);
+    } catch (const std::invalid_argument&) {
+      continue;  // such as of tables beyond all bounds: whoever compiles says it better
+    }
+    if (found != nullptr) {
+      const std::lock_guard<ForkSafeMutex> lock(mutex_);
+      ++bound_;
+      const auto own = std::find_if(ranges_.begin(), ranges_.end(), [&](const Range& range) { return range.range == each; });
+      if (own != ranges_.end()) ranges_.splice(ranges_.begin(), ranges_, own);
+      return found;
+    }
+  }
+  return nullptr;
+}
+
+void CompileCache::add(const CompileKey& key, std::shared_ptr<const ProgramTemplate> range) {
+  std::list<Range> dropped;  // destroyed after the lock is gone: it may need the GIL
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  ranges_.push_front({key.identity(), key.types, key.attrs, std::move(range)});
+  while (ranges_.size() > kMaxRanges) dropped.splice(dropped.end(), ranges_, std::prev(ranges_.end()));
 }
 
 CompileCache::EntryPtr CompileCache::find(const CompileKey& key, std::uint64_t hash) {
@@ -121,7 +162,7 @@ void CompileCache::limit(std::size_t shapes) {
 
 CompileCache::Info CompileCache::info() {
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
-  return {entries_.size(), hits_, misses_};
+  return {entries_.size(), hits_, misses_, bound_};
 }
 
 std::vector<std::pair<CompileKey, CompileCache::Result>> CompileCache::contents() {
@@ -135,10 +176,12 @@ std::vector<std::pair<CompileKey, CompileCache::Result>> CompileCache::contents(
 
 void CompileCache::clear() {
   std::list<EntryPtr> dropped;
+  std::list<Range> ranges;
   {
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
     dropped.swap(entries_);
-    hits_ = misses_ = 0;
+    ranges.swap(ranges_);
+    hits_ = misses_ = bound_ = 0;
   }
 }
 

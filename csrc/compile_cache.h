@@ -12,6 +12,7 @@
 
 #include "executor.h"
 #include "fork_safety.h"
+#include "program_template.h"
 
 namespace ngraph_mxnet {
 
@@ -35,15 +36,22 @@ class CompileCache {
  public:
   using Result = std::shared_ptr<CompiledGraph>;
 
+  // What compiling gives: what was asked for and, where it holds for a range of sizes, what gives it for the others.
+  struct Compiled {
+    Result graph;
+    std::shared_ptr<const ProgramTemplate> range = nullptr;
+  };
+
   struct Info {
-    std::size_t entries, hits, misses;
+    std::size_t entries, hits, misses, bound;
   };
 
   static CompileCache& instance();
 
   // Call it without the GIL. A failure to compile reaches every waiting thread and is not remembered; after an
-  // `Interrupted`, which concerns one thread only, one of those that wait compiles.
-  Result get(CompileKey key, const std::function<Result(const CompileKey&)>& compile);
+  // `Interrupted`, which concerns one thread only, one of those that wait compiles. Where a template that an earlier
+  // compilation of the graph gave holds for these shapes, nothing is compiled.
+  Result get(CompileKey key, const std::function<Compiled(const CompileKey&)>& compile);
 
   // At most `shapes` entries for graphs that differ in shapes or types only; at first 16.
   void limit(std::size_t shapes);
@@ -68,15 +76,27 @@ class CompileCache {
   };
   using EntryPtr = std::shared_ptr<Entry>;
 
+  // What is compiled for a range of sizes: of one graph, with attributes and types.
+  struct Range {
+    std::string identity;
+    std::vector<int> types;
+    std::map<std::string, std::string> attrs;
+    std::shared_ptr<const ProgramTemplate> range;
+  };
+
+  Result bound(const CompileKey& key);
+  void add(const CompileKey& key, std::shared_ptr<const ProgramTemplate> range);
   EntryPtr find(const CompileKey& key, std::uint64_t hash);
   std::list<EntryPtr> evict(const CompileKey& key);
 
   ForkSafeMutex mutex_;
   ForkSafeCondition finished_;
   std::list<EntryPtr> entries_;  // asked for last first
+  std::list<Range> ranges_;  // used last first
   std::size_t shapes_ = 16;
   std::size_t hits_ = 0;
   std::size_t misses_ = 0;
+  std::size_t bound_ = 0;  // of the misses: how many a template served
 };
 
 }  // namespace ngraph_mxnet

@@ -13,12 +13,6 @@ namespace {
 constexpr std::size_t kIdleArenas = 8;
 constexpr std::size_t kLeastCached = std::size_t{8} << 20;  // of less, a file saves no time
 
-std::vector<std::size_t> sizes(const std::vector<TensorSpec>& specs) {
-  std::vector<std::size_t> bytes;
-  for (const TensorSpec& spec : specs) bytes.push_back(spec.bytes());
-  return bytes;
-}
-
 std::vector<std::size_t> pick(const std::vector<std::size_t>& values,
                               const std::vector<std::size_t>& indices) {
   std::vector<std::size_t> picked;
@@ -48,6 +42,12 @@ void check_reads_only_weights(const Program& prepare, const std::vector<std::siz
 
 }  // namespace
 
+std::vector<std::size_t> bytes_of(const std::vector<TensorSpec>& specs) {
+  std::vector<std::size_t> bytes;
+  for (const TensorSpec& spec : specs) bytes.push_back(spec.bytes());
+  return bytes;
+}
+
 std::atomic<std::size_t> CompiledGraph::all_calls_{0};
 
 void CompiledGraph::call(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs,
@@ -60,36 +60,28 @@ void CompiledGraph::call(const std::vector<InputTensor>& inputs, const std::vect
   if (seconds < fastest()) fastest_.store(seconds, std::memory_order_relaxed);
 }
 
-Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
-                       std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
-                       std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
-                       const std::string& name, CachedWeightsOption cached)
-    : CompiledGraph(std::move(inputs), std::move(outputs)),
-      main_program_(main),
-      name_(name),
-      threads_(threads),
-      prepared_bytes_(prepared_bytes),
-      main_(std::move(main), threads, kIdleArenas, "run " + name, "call") {
-  const std::vector<std::size_t> weights = pick(sizes(this->inputs()), weight_inputs);
+Preparation::Preparation(std::shared_ptr<const Program> prepare, std::size_t prepared_bytes,
+                         std::vector<std::size_t> weight_inputs, std::vector<std::size_t> input_bytes, int threads,
+                         const std::string& name, CachedWeightsOption cached)
+    : prepared_bytes_(prepared_bytes), threads_(threads) {
+  const std::vector<std::size_t> weights = pick(input_bytes, weight_inputs);
   if (threads < 1) throw std::invalid_argument("threads must be at least 1, not " + std::to_string(threads));
   if (prepare == nullptr && prepared_bytes > 0) {
     throw std::invalid_argument("prepared_bytes is " + std::to_string(prepared_bytes) +
                                 " but there is no prepare Program to fill them");
   }
-  check_operands(*main_program_, {sizes(this->inputs()), sizes(this->outputs()), prepared_bytes});
-  if (prepare != nullptr) {
-    check_operands(*prepare, {sizes(this->inputs()), {}, prepared_bytes});
-    check_reads_only_weights(*prepare, weight_inputs);
-    sets_ = PreparedSets::shared(signature(*prepare), weight_inputs, weights, threads);
-    if (!cached.prefix.empty() && prepared_bytes >= kLeastCached) {
-      cached_.emplace(std::move(cached), prepared_bytes, weight_inputs, weights, threads);
-    }
-    prepare_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
+  if (prepare == nullptr) return;
+  check_operands(*prepare, {input_bytes, {}, prepared_bytes});
+  check_reads_only_weights(*prepare, weight_inputs);
+  sets_ = PreparedSets::shared(signature(*prepare), weight_inputs, weights, threads);
+  if (!cached.prefix.empty() && prepared_bytes >= kLeastCached) {
+    cached_.emplace(std::move(cached), prepared_bytes, weight_inputs, weights, threads);
   }
+  runner_ = std::make_unique<ProgramRunner>(std::move(prepare), threads, 0, "prepare " + name, "prepare");
 }
 
-Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& inputs, ArrayHolder* holder) {
-  if (prepare_ == nullptr) return nullptr;
+Preparation::Prepared Preparation::get(const std::vector<InputTensor>& inputs, ArrayHolder* holder) {
+  if (runner_ == nullptr) return nullptr;
   return sets_->get(inputs, holder, [&](const std::vector<InputTensor>& fixed, const PreparedSets::Hashes&) {
     if (!cached_) return prepare(fixed);
     std::vector<const char*> pointers;
@@ -98,20 +90,32 @@ Executable::Prepared Executable::prepared_for(const std::vector<InputTensor>& in
   });
 }
 
-Executable::Prepared Executable::prepare(const std::vector<InputTensor>& inputs) {
-  prepare_runs_.fetch_add(1);
+Preparation::Prepared Preparation::prepare(const std::vector<InputTensor>& inputs) {
+  runs_.fetch_add(1);
   auto buffer = std::make_shared<AlignedBuffer>(prepared_bytes_);
   run_on_team(threads_, [&](int thread, int team) { buffer->populate(thread, team); });
   Bindings bindings;
   for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
   bindings.prepared = buffer->data();
-  prepare_->run(bindings);
+  runner_->run(bindings);
   return buffer;
+}
+
+Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<Preparation> preparation,
+                       std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
+                       const std::string& name)
+    : CompiledGraph(std::move(inputs), std::move(outputs)),
+      main_program_(main),
+      name_(name),
+      threads_(threads),
+      main_(std::move(main), threads, kIdleArenas, "run " + name, "call"),
+      preparation_(std::move(preparation)) {
+  check_operands(*main_program_, {bytes_of(this->inputs()), bytes_of(this->outputs()), preparation_->bytes()});
 }
 
 void Executable::run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs,
                      ArrayHolder* holder) {
-  const Prepared prepared = prepared_for(inputs, holder);
+  const Preparation::Prepared prepared = preparation_->get(inputs, holder);
   Bindings bindings;
   bindings.inputs.reserve(inputs.size());
   for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
@@ -122,7 +126,7 @@ void Executable::run(const std::vector<InputTensor>& inputs, const std::vector<c
 
 std::vector<std::pair<std::string, double>> Executable::profile(const std::vector<InputTensor>& inputs,
                                                                 const std::vector<char*>& outputs) {
-  const Prepared prepared = prepared_for(inputs, nullptr);
+  const Preparation::Prepared prepared = preparation_->get(inputs, nullptr);
   Bindings bindings;
   for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
   bindings.outputs = outputs;

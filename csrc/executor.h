@@ -66,13 +66,38 @@ class CompiledGraph {
   static std::atomic<std::size_t> all_calls_;
 };
 
+std::vector<std::size_t> bytes_of(const std::vector<TensorSpec>& specs);
+
+// How weights are prepared: what Executables for several shapes share. Thread safe.
+class Preparation {
+ public:
+  using Prepared = std::shared_ptr<const AlignedBuffer>;
+
+  // `prepare` may be null. `input_bytes` of an input that is no weight is not looked at. Throws std::invalid_argument when
+  // the Program refers to what does not exist, or reads what is no weight.
+  Preparation(std::shared_ptr<const Program> prepare, std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
+              std::vector<std::size_t> input_bytes, int threads, const std::string& name, CachedWeightsOption cached);
+
+  std::size_t bytes() const { return prepared_bytes_; }
+  Prepared get(const std::vector<InputTensor>& inputs, ArrayHolder* holder);
+  std::size_t runs() const { return runs_.load(); }
+
+ private:
+  Prepared prepare(const std::vector<InputTensor>& inputs);
+
+  std::size_t prepared_bytes_;
+  int threads_;
+  std::unique_ptr<ProgramRunner> runner_;
+  std::shared_ptr<PreparedSets> sets_;
+  std::optional<CachedWeights> cached_;
+  std::atomic<std::size_t> runs_{0};
+};
+
 class Executable : public CompiledGraph {
  public:
-  // `prepare` may be null. Throws std::invalid_argument when the Programs refer to what does not exist.
-  Executable(std::shared_ptr<const Program> main, std::shared_ptr<const Program> prepare,
-             std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
-             std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads,
-             const std::string& name, CachedWeightsOption cached = {});
+  // Throws std::invalid_argument when the Program refers to what does not exist.
+  Executable(std::shared_ptr<const Program> main, std::shared_ptr<Preparation> preparation,
+             std::vector<TensorSpec> inputs, std::vector<TensorSpec> outputs, int threads, const std::string& name);
 
   void run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) override;
   void set_graph(std::uint64_t graph) override { main_.set_graph(graph); }
@@ -82,24 +107,18 @@ class Executable : public CompiledGraph {
   std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,
                                                       const std::vector<char*>& outputs);
 
-  // How often this Executable prepared weights; another one with the same prepare Program may have done it.
-  std::size_t prepare_runs() const { return prepare_runs_.load(); }
+  const Program& program() const { return *main_program_; }
+
+  // How often this Executable, or one that shares its preparation, prepared weights; another one with the same prepare
+  // Program may have done it.
+  std::size_t prepare_runs() const { return preparation_->runs(); }
 
  private:
-  using Prepared = std::shared_ptr<const AlignedBuffer>;
-
-  Prepared prepared_for(const std::vector<InputTensor>& inputs, ArrayHolder* holder);
-  Prepared prepare(const std::vector<InputTensor>& inputs);
-
   std::shared_ptr<const Program> main_program_;
   std::string name_;
   int threads_;
-  std::size_t prepared_bytes_;
   ProgramRunner main_;
-  std::unique_ptr<ProgramRunner> prepare_;
-  std::shared_ptr<PreparedSets> sets_;
-  std::optional<CachedWeights> cached_;
-  std::atomic<std::size_t> prepare_runs_{0};
+  std::shared_ptr<Preparation> preparation_;
 };
 
 }  // namespace ngraph_mxnet

@@ -30,6 +30,7 @@
 #include "recorded.h"
 #include "recorded_module.h"
 #include "tape.h"
+#include "template_module.h"
 #include "trace.h"
 #include "variables.h"
 
@@ -83,6 +84,19 @@ Instruction to_instruction(const py::sequence& parts) {
   return instruction;
 }
 
+}  // namespace
+
+Constant copied(const py::handle& constant, std::vector<AlignedBuffer>* copies) {
+  if (!py::isinstance<py::array>(constant)) throw py::type_error("a constant must be a NumPy array");
+  const auto array = py::reinterpret_borrow<py::array>(constant);
+  if (!(array.flags() & py::array::c_style)) throw py::value_error("a constant must be C-contiguous");
+  const AlignedBuffer& copy = copies->emplace_back(array.nbytes());
+  std::memcpy(copy.data(), array.data(), array.nbytes());
+  return {copy.data(), copy.size()};
+}
+
+namespace {
+
 std::shared_ptr<Program> make_program(const py::sequence& levels, std::size_t arena_bytes,
                                       const py::sequence& constants, const py::object& owner) {
   std::vector<Level> converted;
@@ -98,14 +112,7 @@ std::shared_ptr<Program> make_program(const py::sequence& levels, std::size_t ar
   };
   const auto owned = std::make_shared<Owned>();
   std::vector<Constant> memory;
-  for (py::handle constant : constants) {
-    if (!py::isinstance<py::array>(constant)) throw py::type_error("a constant must be a NumPy array");
-    const auto array = py::reinterpret_borrow<py::array>(constant);
-    if (!(array.flags() & py::array::c_style)) throw py::value_error("a constant must be C-contiguous");
-    const AlignedBuffer& copy = owned->copies.emplace_back(array.nbytes());
-    std::memcpy(copy.data(), array.data(), array.nbytes());
-    memory.push_back({copy.data(), copy.size()});
-  }
+  for (py::handle constant : constants) memory.push_back(copied(constant, &owned->copies));
   if (!owner.is_none()) owned->code = share(owner);
   return std::make_shared<Program>(std::move(converted), arena_bytes, std::move(memory), owned);
 }
@@ -226,6 +233,8 @@ py::bytes hash_content(const py::buffer& data, const py::bytes& key) {
   return {reinterpret_cast<const char*>(&hash), sizeof hash};
 }
 
+}  // namespace
+
 CachedWeightsOption cached_weights(const py::object& cached) {
   if (cached.is_none()) return {};
   CachedWeightsOption option;
@@ -240,12 +249,15 @@ CachedWeightsOption cached_weights(const py::object& cached) {
   return option;
 }
 
+namespace {
+
 py::dict cache_info() {
   const CompileCache::Info info = CompileCache::instance().info();
   py::dict result;
   result["entries"] = info.entries;
   result["hits"] = info.hits;
   result["misses"] = info.misses;
+  result["bound"] = info.bound;
   return result;
 }
 
@@ -313,9 +325,12 @@ void define(py::module_& m) {
                        std::size_t prepared_bytes, std::vector<std::size_t> weight_inputs,
                        const SpecArgument& inputs, const SpecArgument& outputs, int threads,
                        const std::string& name, const py::object& cached) {
-             return std::make_shared<Executable>(std::move(main), std::move(prepare), prepared_bytes,
-                                                 std::move(weight_inputs), to_specs(inputs), to_specs(outputs),
-                                                 threads, name, cached_weights(cached));
+             std::vector<TensorSpec> in = to_specs(inputs);
+             auto preparation = std::make_shared<Preparation>(std::move(prepare), prepared_bytes,
+                                                              std::move(weight_inputs), bytes_of(in), threads, name,
+                                                              cached_weights(cached));
+             return std::make_shared<Executable>(std::move(main), std::move(preparation), std::move(in),
+                                                 to_specs(outputs), threads, name);
            }),
            py::arg("main"), py::arg("prepare").none(true), py::arg("prepared_bytes"), py::arg("weight_inputs"),
            py::arg("inputs"), py::arg("outputs"), py::arg("threads"), py::arg("name") = "graph",
@@ -334,6 +349,7 @@ void define(py::module_& m) {
            py::arg("callable"), py::arg("inputs"), py::arg("outputs"));
 
   define_artefacts(m);
+  define_templates(m);
   define_recorded(m);
 
   py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(

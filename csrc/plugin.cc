@@ -38,16 +38,21 @@ MXReturnValue supported_ops(const mxnet::ext::Graph*, std::vector<int>* ids, con
   return mxnet::ext::MX_SUCCESS;
 }
 
-CompileCache::Result compile(const CompileKey& key) {
+CompileCache::Compiled compile(const CompileKey& key) {
   return with_gil([&] {
     py::list shapes;
     for (const auto& shape : key.shapes) shapes.append(py::tuple(py::cast(shape)));
     const py::object compiled = callback("compile_subgraph")(key.graph_json, shapes, key.types, key.attrs);
+    if (py::isinstance<py::tuple>(compiled)) {
+      const auto [graph, range] =
+          compiled.cast<std::pair<CompileCache::Result, std::shared_ptr<ProgramTemplate>>>();
+      return CompileCache::Compiled{graph, range};
+    }
     if (!py::isinstance<CompiledGraph>(compiled)) {
       throw std::runtime_error("compile_subgraph returned a " +
                                py::type::of(compiled).attr("__name__").cast<std::string>());
     }
-    return compiled.cast<CompileCache::Result>();
+    return CompileCache::Compiled{compiled.cast<CompileCache::Result>()};
   });
 }
 

@@ -228,6 +228,15 @@ _VARIABLES = (
     ),
     _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
     _switch("NGRAPH_AUTOTUNE", "1: compiling measures how to cut convolutions and matrix products on this machine."),
+    _choice(
+        "NGRAPH_DYNAMIC",
+        "auto",
+        ("auto", "off"),
+        "auto: a region that comes with a second set of shapes is compiled for a range of sizes (docs/shapes.md); off: "
+        "for each set of shapes.",
+        str.lower,
+        compiles=False,
+    ),
     Variable(
         "NGRAPH_SHAPES",
         "integer",

@@ -1,4 +1,4 @@
-"""What was once found out of a graph, in memory for this process; and which graphs are small."""
+"""What was once found or made, in memory for this process."""
 
 from __future__ import annotations
 
@@ -37,14 +37,3 @@ class Recent:
         """The one used longest ago first."""
         with self._lock:
             return list(self._found.values())
-
-
-_SMALL_NODES = 16
-
-
-def is_small(symbol_json: str) -> bool:
-    """Whether a graph has so few nodes, variables too, that nothing that is found out of it takes long.
-
-    Counted in the text: a region that is on disk is loaded without its JSON being parsed. Graphs within nodes count.
-    """
-    return symbol_json.count('"op"') <= _SMALL_NODES

@@ -110,7 +110,7 @@ def prepare(
     choice = choose_tiles(isa, layer.kind, contraction, threads=threads)
     pixels = pixel_table(
         size, size, inputs=plane, output=output, stride=(layer.stride,) * 2, padding=(pad, pad),
-        images=batch if choice.fold_images else 1,
+        images=choice.table_images,
     )
     params = contraction_params(
         **choice.fields(), steps=steps.size, pixel_stride=pixel * layer.stride,

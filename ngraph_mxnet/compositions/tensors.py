@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import are_same_shape
 
 
 def scalar(b: Builder, value: float, like: Value) -> Value:
@@ -16,12 +17,12 @@ def scalar(b: Builder, value: float, like: Value) -> Value:
 
 def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     """`x` as `shape`, which it may have already."""
-    return x if x.shape == tuple(shape) else b.reshape(x, shape=tuple(shape))
+    return x if are_same_shape(x.shape, shape) else b.reshape(x, shape=tuple(shape))
 
 
 def broadcast_to(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     """`x` as `shape`, which it may have already."""
-    return x if x.shape == tuple(shape) else b.broadcast(x, shape=tuple(shape))
+    return x if are_same_shape(x.shape, shape) else b.broadcast(x, shape=tuple(shape))
 
 
 def converted(b: Builder, x: Value, like: Value) -> Value:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.ir.dim_text import Symbols, parse_dim, parse_dims
+from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.types import ElementType, element_type
 
 REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
@@ -34,7 +36,7 @@ class Attribute:
 
 
 def _integer(value: Any) -> int:
-    if type(value) is int:
+    if type(value) is int or isinstance(value, Dim):
         return value
     if isinstance(value, bool) or int(value) != value:
         raise ValueError(value)
@@ -137,19 +139,19 @@ def format_attribute(value: Any) -> str:
     return f'"{value}"'
 
 
-def parse_attribute(kind: Attribute, text: str, element: ElementType | None) -> Any:
-    """Read what `format_attribute` wrote; `element` is the array's element type."""
+def parse_attribute(kind: Attribute, text: str, element: ElementType | None, symbols: Symbols | None = None) -> Any:
+    """Read what `format_attribute` wrote; `element` is the array's element type, `symbols` are the graph's."""
     if isinstance(kind, Array):
         assert element is not None
         shape_text, data = text.removeprefix("dense<").removesuffix(">").split(";")
         shape = tuple(int(v) for v in shape_text.split(",") if v)
         return np.frombuffer(base64.b64decode(data, validate=True), element.numpy).reshape(shape)
     if isinstance(kind, Ints):
-        return tuple(int(v) for v in text.strip("[]").split(",") if v)
+        return parse_dims(text[1:-1], symbols or {})
     if isinstance(kind, Bool):
         return {"true": True, "false": False}[text]
     if isinstance(kind, Int):
-        return int(text)
+        return parse_dim(text.strip('"'), symbols or {})
     if isinstance(kind, Float):
         return float(text)
     return text.strip('"')

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
+from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import ElementType, TensorType, element_type
@@ -27,7 +29,7 @@ class Builder:
     def parameter(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32",
                   role: Role = Role.INPUT) -> Value:
         """A new graph input."""
-        type_ = TensorType(element_type(dtype), tuple(int(d) for d in shape))
+        type_ = TensorType(element_type(dtype), tuple(d if isinstance(d, Dim) else int(d) for d in shape))
         return self.graph.add_parameter(type_, name, role, origin=self.origin)
 
     def weight(self, name: str, shape: Sequence[int], dtype: str | ElementType = "f32") -> Value:
@@ -79,7 +81,8 @@ def make_node(op_name: str, inputs: Sequence[Value], attrs: dict[str, Any], orig
     try:
         operand_types = [v.type for v in inputs]
         checked = op.complete(operand_types, op.check_attrs(attrs))
-        types = op.infer(operand_types, checked)
+        with because(f"{op_name} ({origin})" if origin else op_name):
+            types = op.infer(operand_types, checked)
     except TypeRuleError as error:
         operands = ", ".join(str(v.type) for v in inputs)
         raise TypeRuleError(f"{op_name}({operands})" + (f" from {origin}" if origin else "") + f": {error}") from None

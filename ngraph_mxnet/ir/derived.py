@@ -39,6 +39,8 @@ class Derivation:
             top = stack[-1]
             if top in known:
                 stack.pop()
+            elif top.type.is_symbolic:  # its size is not known before a call
+                known[top] = Changes.WITH_CALLS
             elif top.node is None:
                 known[top] = _given(top.role)
             else:
@@ -51,6 +53,8 @@ class Derivation:
 
     def of_node(self, node: Node) -> Changes:
         """When what it computes changes."""
+        if any(value.type.is_symbolic for value in node.outputs):
+            return Changes.WITH_CALLS
         return _most(map(self.of, node.inputs))
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from ngraph_mxnet.ir.dim_terms import Atom
+from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.printer import print_graph
 from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.sizes import evaluate
 from ngraph_mxnet.ir.structure import Node, Structure, Value, count_ops
 from ngraph_mxnet.ir.types import TensorType
 
@@ -79,7 +83,36 @@ class Graph(Structure):
             table.update(zip(node.outputs, twin.outputs, strict=True))
             copy.nodes.append(twin)
         copy.results = [table[v] for v in self.results]
+        copy.guards = list(self.guards)
+        return copy
+
+    def symbols(self) -> list[Atom]:
+        """Those of its parameters' sizes, as they come."""
+        return list(dict.fromkeys(atom for parameter in self.parameters for size in parameter.shape
+                                  if isinstance(size, Dim) for atom in sorted(size.symbols, key=str)))
+
+    def at(self, binding: Mapping[str, int]) -> Graph:
+        """A copy where each symbol has a value.
+
+        Raises:
+            UnknownSize: a symbol has none.
+        """
+        copy = self.clone()
+        for value in copy.values():
+            value.type = value.type.at(binding)
+        for node in copy.nodes:
+            node.attrs = {name: _at(attribute, binding) for name, attribute in node.attrs.items()}
+        copy.guards = []
         return copy
 
     def __str__(self) -> str:
         return print_graph(self)
+
+
+def _at(attribute: Any, binding: Mapping[str, int]) -> Any:
+    """An attribute where each symbol has a value."""
+    if isinstance(attribute, Graph):
+        return attribute.at(binding)
+    if isinstance(attribute, tuple):
+        return tuple(_at(each, binding) for each in attribute)
+    return evaluate(attribute, binding) if isinstance(attribute, Dim) else attribute

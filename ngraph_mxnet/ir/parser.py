@@ -9,15 +9,19 @@ from ngraph_mxnet.errors import GraphError, TypeRuleError, listed
 from ngraph_mxnet.ir.attributes import parse_attribute
 from ngraph_mxnet.ir.body import Body
 from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.dim_text import Symbols, parse_dims
+from ngraph_mxnet.ir.dims import MOST, Dim, symbol
 from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.ir.guards import Guards, assuming, parse_guard
 from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.ir.verify import verify
 
 _NAME = r'(?:"[^"]*"|[\w.\-]+)'
-_TYPE = r"\w+\[[\d,]*\]"
-_HEADER = re.compile(rf"graph @({_NAME})\((.*)\) -> \(((?:{_TYPE}(?:, )?)*)\) \{{\Z")
+_TYPE = r"\w+\[[^\]]*\]"
+_HEADER = re.compile(rf"graph @({_NAME})(\[[^\]]*\])?\((.*)\) -> \(((?:{_TYPE}(?:, )?)*)\) \{{\Z")
+_SYMBOL = re.compile(r"(\w+): (\d+)\.\.(\d*)(?:, |\Z)")
 _PARAMETER = re.compile(rf"%({_NAME}): ({_TYPE})( weight)?(?:, |\Z)")
 _OUTPUTS, _OPERANDS = rf"(?:%\d+: {_TYPE}(?:, )?)*", rf"(?:%{_NAME}(?:, )?)*"
 _NODE = re.compile(rf"({_OUTPUTS}) = (\w+)\(({_OPERANDS})\)(?: \{{([^}}]*)\}})?(?:\s+# (.*))?\Z")
@@ -48,29 +52,36 @@ def _parse(lines: list[Line]) -> Graph:
     if header is None:
         number, line = lines[0]
         raise GraphError(f"line {number}: expected 'graph @name(...) -> (...) {{', found {line[:80]!r}")
-    graph, values = Graph(), dict[str, Value]()
+    graph, values, symbols = Graph(), dict[str, Value](), _declared(header[2] or "", lines[0][0])
+    guards = Guards()
     returned = False
     for number, line in lines:
         try:
-            if returned:
+            if line.startswith("guard "):
+                found = parse_guard(line[6:], symbols)
+                if found is not None:
+                    graph.guards.append(found)
+                    guards.found[found.condition] = found
+            elif returned:
                 if line != "}" or (number, line) != lines[-1]:
                     raise GraphError(f"line {number}: expected '}}' and the end, found {line[:80]!r}")
             elif number == lines[0][0]:
-                _parse_header(graph, values, header, number)
+                _parse_header(graph, values, header, symbols, number)
             elif line == "return" or line.startswith("return "):
                 graph.results = [_value(values, name) for (name,) in _all(_OPERAND, line[6:].strip(), number)]
                 returned = True
             else:
                 own = {key: _parse(body) for key, body in bodies.get(number, {}).items()}
-                _parse_node(graph, values, line, number, own)
+                with assuming(guards):
+                    _parse_node(graph, values, line, number, own, symbols)
         except (KeyError, ValueError, TypeRuleError) as error:
             # A KeyError's own text would be quoted.
             raise GraphError(f"line {number}: {error.args[0] if error.args else error}") from None
     if not returned or lines[-1][1] != "}":
         raise GraphError(f"line {lines[-1][0]}: the text ends without 'return' and '}}'")
-    found = ", ".join(str(r.type) for r in graph.results)
-    if found != header[3]:
-        raise GraphError(f"line {lines[0][0]}: the header says results ({header[3]}), returned are ({found})")
+    results = ", ".join(str(r.type) for r in graph.results)
+    if results != header[4]:
+        raise GraphError(f"line {lines[0][0]}: the header says results ({header[4]}), returned are ({results})")
     return graph
 
 
@@ -97,10 +108,18 @@ def _take_bodies(lines: list[Line]) -> tuple[list[Line], dict[int, dict[str, lis
     return kept, bodies
 
 
-def _parse_header(graph: Graph, values: dict[str, Value], header: re.Match[str], number: int) -> None:
+def _declared(text: str, number: int) -> dict[str, Dim]:
+    """The symbols that the header declares, in brackets."""
+    return {name: symbol(name, int(low), int(high) if high else MOST)
+            for name, low, high in _all(_SYMBOL, text[1:-1], number)}
+
+
+def _parse_header(graph: Graph, values: dict[str, Value], header: re.Match[str], symbols: Symbols,
+                  number: int) -> None:
     graph.name = _unquote(header[1])
-    for name, type_text, weight in _all(_PARAMETER, header[2], number):
-        values[name] = graph.add_parameter(_type(type_text), _unquote(name), Role.WEIGHT if weight else Role.INPUT)
+    for name, type_text, weight in _all(_PARAMETER, header[3], number):
+        type_ = _type(type_text, symbols)
+        values[name] = graph.add_parameter(type_, _unquote(name), Role.WEIGHT if weight else Role.INPUT)
 
 
 def _value(values: dict[str, Value], name: str) -> Value:
@@ -109,7 +128,8 @@ def _value(values: dict[str, Value], name: str) -> Value:
     return values[name]
 
 
-def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int, bodies: dict[str, Graph]) -> None:
+def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int, bodies: dict[str, Graph],
+                symbols: Symbols) -> None:
     match = _NODE.match(line)
     if match is None:
         raise GraphError(f"line {number}: not a node: {line[:80]!r}")
@@ -122,7 +142,7 @@ def _parse_node(graph: Graph, values: dict[str, Value], line: str, number: int, 
             raise GraphError(f"line {number}: {op.name} has no attribute {key!r}")
         if key in attrs:
             raise GraphError(f"line {number}: attribute {key!r} is given twice")
-        attrs[key] = parse_attribute(op.schema[key], text, element)
+        attrs[key] = parse_attribute(op.schema[key], text, element, symbols)
     for key, body in bodies.items():
         if not isinstance(op.schema.get(key), Body):
             raise GraphError(f"line {number}: {op.name} has no graph {key!r}")
@@ -151,11 +171,11 @@ def _all(pattern: re.Pattern[str], text: str, number: int) -> list[tuple[str, ..
     return found
 
 
-def _type(text: str) -> TensorType:
+def _type(text: str, symbols: Symbols) -> TensorType:
     element, dims = text.removesuffix("]").split("[")
     if element not in ELEMENT_TYPES:
         raise GraphError(f"no element type {element!r}; known: {listed(ELEMENT_TYPES, element)}")
-    return TensorType(ELEMENT_TYPES[element], tuple(int(d) for d in dims.split(",") if d))
+    return TensorType(ELEMENT_TYPES[element], parse_dims(dims, symbols))
 
 
 def _unquote(name: str) -> str:

@@ -6,6 +6,14 @@
       return %1
     }
 
+Sizes that are symbols are declared behind the name, with their bounds, and `guard` lines say what is assumed of them:
+
+    graph @flat[N: 1..32, H: 1..](%data: f32[N,3,H,8]) -> (f32[N,24*H]) {
+      guard H - 7 > 0
+      %0: f32[N,24*H] = reshape(%data) {shape=[N,24*H]}
+      return %0
+    }
+
 Attributes that equal their default are left out. A graph in an attribute follows its node's line:
 
       %0: f32[4,8] = fused(%x)
@@ -21,10 +29,13 @@ Attributes that equal their default are left out. A graph in an attribute follow
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.ir.attributes import format_attribute
+from ngraph_mxnet.ir.dim_terms import Atom
+from ngraph_mxnet.ir.dims import MOST, Dim
 from ngraph_mxnet.ir.structure import Node, Structure, Value
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.\-]*\Z")
@@ -37,7 +48,11 @@ def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) 
         f"{names[p]}: {p.type}" + (" weight" if p.is_weight else "") for p in graph.parameters
     )
     results = ", ".join(str(r.type) for r in graph.results)
-    lines = [f"graph @{_quote(graph.name)}({parameters}) -> ({results}) {{"]
+    symbols = ", ".join(f"{atom.text}: {atom.low}..{atom.high if atom.high < MOST else ''}"
+                        for atom in symbols_of(graph))
+    declared = f"[{symbols}]" if symbols else ""
+    lines = [f"graph @{_quote(graph.name)}{declared}({parameters}) -> ({results}) {{"]
+    lines += [f"  guard {guard}" for guard in graph.guards]
     for node in graph.nodes:
         lines.append(format_node(node, names, elide=elide, origins=origins))
         for key, value in node.attrs.items():
@@ -46,6 +61,17 @@ def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) 
                 lines += ["    " + line for line in text.splitlines()]
     lines += ["  return " + ", ".join(names[r] for r in graph.results), "}"]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def symbols_of(graph: Structure) -> list[Atom]:
+    """The symbols among the sizes of its values and attributes, as they come."""
+    sizes: list[Any] = [size for value in graph.values() for size in value.shape]
+    for node in graph.nodes:
+        for attribute in node.attrs.values():
+            sizes += attribute if isinstance(attribute, tuple) else [attribute]
+    found = dict.fromkeys(atom for size in sizes if isinstance(size, Dim)
+                          for atom in sorted(size.symbols, key=str))
+    return list(found)
 
 
 def value_names(graph: Structure) -> dict[Value, str]:

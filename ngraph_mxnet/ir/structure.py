@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import Shape, TensorType
@@ -66,6 +67,8 @@ class Structure:
         self.parameters: list[Value] = []
         self.nodes: list[Node] = []
         self.results: list[Value] = []
+        self.guards: list[Guard] = []
+        """What is assumed of the symbols among its sizes."""
 
     def values(self) -> Iterator[Value]:
         yield from self.parameters

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
 from ngraph_mxnet.errors import listed
+from ngraph_mxnet.ir.dims import Dim
+from ngraph_mxnet.ir.sizes import are_same_shape, evaluate
 
 Shape = tuple[int, ...]
+"""Sizes, of which each may be a `Dim` (`ir/dims.py`)."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,21 @@ def element_type(of: str | np.dtype | type | ElementType) -> ElementType:
     raise KeyError(f"no element type for {of!r}; known: {listed(ELEMENT_TYPES, str(of))}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorType:
-    """A dense tensor: its element type and static shape. Prints as `f32[8,512]`."""
+    """A dense tensor: its element type and its shape. Prints as `f32[8,512]`, with symbols as `f32[N,512]`."""
 
     element: ElementType
     shape: Shape
+
+    def __eq__(self, other: object) -> bool:
+        """Whether they are known to be the same: sizes that only may be are not."""
+        if not isinstance(other, TensorType):
+            return NotImplemented
+        return self.element == other.element and are_same_shape(self.shape, other.shape)
+
+    def __hash__(self) -> int:
+        return hash((self.element, self.shape))
 
     @property
     def rank(self) -> int:
@@ -82,6 +95,15 @@ class TensorType:
     @property
     def bytes(self) -> int:
         return self.size * self.element.size
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Whether a size is not known yet."""
+        return any(isinstance(size, Dim) for size in self.shape)
+
+    def at(self, binding: Mapping[str, int]) -> TensorType:
+        """The type where each symbol has a value."""
+        return self.with_shape(tuple(evaluate(size, binding) for size in self.shape)) if self.is_symbolic else self
 
     def with_shape(self, shape: Shape) -> TensorType:
         return TensorType(self.element, tuple(shape))

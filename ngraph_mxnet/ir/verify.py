@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.errors import GraphError, TypeRuleError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.guards import relying
 from ngraph_mxnet.ir.roles import Role
 
 
@@ -26,6 +27,14 @@ def verify(graph: Graph) -> None:
             raise GraphError(f"graph {graph.name}: parameter {parameter.name!r} has the role {parameter.role.value}")
         defined.add(parameter)
         names.add(parameter.name)
+    with relying(graph.guards):
+        _verify_nodes(graph, defined)
+    for position, result in enumerate(graph.results):
+        if result not in defined:
+            raise GraphError(f"graph {graph.name}: result {position} is not defined in it")
+
+
+def _verify_nodes(graph: Graph, defined: set[Value]) -> None:
     for node in graph.nodes:
         for position, operand in enumerate(node.inputs):
             if operand not in defined:
@@ -45,9 +54,6 @@ def verify(graph: Graph) -> None:
             if output in defined or output.node is not node or output.index != index:
                 raise _error(graph, node, f"output {index} is not its own")
             defined.add(output)
-    for position, result in enumerate(graph.results):
-        if result not in defined:
-            raise GraphError(f"graph {graph.name}: result {position} is not defined in it")
 
 
 def _error(graph: Graph, node: Node, what: str) -> GraphError:

@@ -11,6 +11,7 @@ import numpy as np
 from ngraph_mxnet.errors import TypeRuleError
 from ngraph_mxnet.ir.attributes import Attribute, Float
 from ngraph_mxnet.ir.opdef import Arity, Attrs, OpDef, Reference, TypeRule, register_op
+from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
 
 Types = Sequence[TensorType]
@@ -91,15 +92,18 @@ def common_element(types: Types, first: int = 0) -> ElementType:
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
     """NumPy's broadcasting: right-aligned, a 1 stretches."""
-    if all(shape == shapes[0] for shape in shapes):
+    if all(are_same_shape(shape, shapes[0]) for shape in shapes):
         return tuple(shapes[0])
     rank = max(len(shape) for shape in shapes)
     padded = [(1,) * (rank - len(shape)) + tuple(shape) for shape in shapes]
     result = []
     for dims in zip(*padded, strict=True):
-        wide = {dim for dim in dims if dim != 1}
-        require(len(wide) <= 1, "shapes", " and ".join(str(list(s)) for s in shapes), "shapes that broadcast")
-        result.append(wide.pop() if wide else 1)
+        wide = list(dict.fromkeys(dim for dim in dims if not is_one(dim)))
+        if len(wide) > 1:  # symbols among them may be 1, or the same
+            wide = list(dict.fromkeys(dim for dim in wide if dim != 1))
+        fits = all(dim == wide[0] for dim in wide)
+        require(fits, "shapes", " and ".join(str(list(s)) for s in shapes), "shapes that broadcast")
+        result.append(wide[0] if wide else 1)
     return tuple(result)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 from ngraph_mxnet.ir.attributes import Attribute, Int, Ints, PerAxis
 from ngraph_mxnet.ir.facts import Rates, Shapes, Work
 from ngraph_mxnet.ir.opdef import Attrs, register_op
+from ngraph_mxnet.ir.sizes import cached, greatest, least
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
     FLOAT,
@@ -47,14 +47,14 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
     return data.with_shape(convolution_shape(data.shape, weights.shape, *(attrs[name] for name in CONVOLUTION_ATTRS)))
 
 
-@functools.lru_cache(1024)  # passes make the same convolution with other operands over and over
+@cached(1024)  # passes make the same convolution with other operands over and over
 def convolution_shape(data: Shape, weights: Shape, *values: Any) -> Shape:
     """The result's shape for operands of these shapes; `values` are in the order of `CONVOLUTION_ATTRS`."""
     attrs = dict(zip(CONVOLUTION_ATTRS, values, strict=True))
     spatial, groups = len(data) - 2, attrs["groups"]
     positive = ("strides", "dilations", "data_dilations")
-    for name, least in (*((name, 1) for name in positive), ("pads_begin", 0), ("pads_end", 0)):
-        require_per_axis(name, attrs[name], spatial, least)
+    for name, lowest in (*((name, 1) for name in positive), ("pads_begin", 0), ("pads_end", 0)):
+        require_per_axis(name, attrs[name], spatial, lowest)
     channels, outputs = data[1], weights[0]
     require(
         groups >= 1 and channels % groups == 0 and outputs % groups == 0,
@@ -81,7 +81,7 @@ def convolution_shape(data: Shape, weights: Shape, *values: Any) -> Shape:
 
 def dilated_size(size: int, dilation: int) -> int:
     """Places that `size` elements take with `dilation - 1` zeros between neighbours."""
-    return max(size - 1, 0) * dilation + min(size, 1)
+    return size if dilation == 1 else greatest(size - 1, 0) * dilation + least(size, 1)
 
 
 def _dilated(data: np.ndarray, dilations: Sequence[int]) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.passes.affine import fold_affine
 from ngraph_mxnet.passes.contraction import (
     NO_CLAMP,
@@ -27,7 +28,7 @@ def add_bias(node: Node, rw: Rewriter) -> Answer:
         host = host_of(x, rw)
         if host is None or not varies_by_channel_only(other, x, channel_axis(host)):
             continue
-        if other.shape == node.output.shape and not rw.static(other):
+        if are_same_shape(other.shape, node.output.shape) and not rw.static(other):
             continue
         reason = closed(host, rw)
         if reason:
@@ -89,7 +90,7 @@ def multiply_add(node: Node, rw: Rewriter) -> Answer:
             continue
         for x, s in (inner.inputs, inner.inputs[::-1]):
             fits = x.type == product.type and all(varies_by_channel_only(v, x, 1) for v in (s, t))
-            if not fits or not rw.static(s) or rw.static(x) or (s.type.size == 1 and t.type.size == 1):
+            if not fits or not rw.static(s) or rw.static(x) or (is_one(s.type.size) and is_one(t.type.size)):
                 continue
             if not rw.single(product):
                 return f"{inner} has other readers"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
@@ -54,7 +55,7 @@ def fuse_attention(node: Node, rw: Rewriter) -> Answer:
         return f"more than {MOST_KEYS} keys"
     keys = keys if scores.product.attrs["transpose_b"] else _swapped(keys, rw)
     values = _swapped(values, rw) if node.attrs["transpose_b"] else values
-    if not queries.shape[:-2] == keys.shape[:-2] == values.shape[:-2]:
+    if not all(are_same_shape(each.shape[:-2], queries.shape[:-2]) for each in (keys, values)):
         return "the batches broadcast"
     queries, factor = _unscaled(queries, rw)
     return _make(node, [queries, keys, values], replace(scores, scale=scores.scale * factor), cleared is not None, rw)
@@ -68,7 +69,7 @@ def _make(node: Node, operands: list[Value], scores: _Scores, zeroed: bool, rw: 
     if scores.mask is not None:
         mask = scores.mask
         if batch is not None and mask.type.rank == 3:
-            lead = batch if mask.shape[0] != 1 else (1, 1)
+            lead = batch if not is_one(mask.shape[0]) else (1, 1)
             mask = rw.reshape(mask, (*lead, *mask.shape[1:]))
         operands.append(mask)
     out = rw.make("attention", *operands, scale=scores.scale, fill=scores.fill, zeroed=zeroed,
@@ -83,7 +84,7 @@ def _heads_apart(operands: Sequence[Value], rw: Rewriter) -> tuple[int, ...] | N
         merge = rw.producer(value, "reshape")
         if merge is None or value.type.rank != 3 or merge.inputs[0].type.rank != 4:
             return None
-        if merge.inputs[0].shape[2:] != value.shape[1:]:
+        if not are_same_shape(merge.inputs[0].shape[2:], value.shape[1:]):
             return None
         found.add(merge.inputs[0].shape[:2])
     return found.pop() if len(found) == 1 else None

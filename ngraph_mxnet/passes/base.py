@@ -14,6 +14,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, GraphError, listed
 from ngraph_mxnet.ir.graph import Graph, Value, count_ops
+from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.verify import verify
 
 
@@ -152,7 +153,8 @@ class PassManager:
         before = report.records[-1].after if report.records else count_ops(graph.nodes)
         state = fingerprint(graph) if self.verify_each else 0
         start = time.perf_counter()
-        changed = pass_.run(graph)
+        with because(f"pass {pass_.name}"):
+            changed = pass_.run(graph)
         ms = (time.perf_counter() - start) * 1e3
         record = PassRecord(pass_.name, ms, changed, before, count_ops(graph.nodes) if changed else before)
         report.records.append(record)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import are_same, is_one
 from ngraph_mxnet.passes.pattern import Rewriter
 
 NO_CLAMP: dict[str, Any] = {"lower": -math.inf, "upper": math.inf}
@@ -42,7 +43,7 @@ def channel_vector(value: Value, host: Value, axis: int, rw: Rewriter) -> Value 
     channels, rank = host.shape[axis], host.type.rank
     if not varies_by_channel_only(value, host, axis):
         return None
-    if value.type.size == channels:
+    if are_same(value.type.size, channels):
         return rw.reshape(value, (channels,))
     return rw.make("broadcast", rw.reshape(value, ()), shape=(channels,)) if rank else None
 
@@ -52,7 +53,7 @@ def varies_by_channel_only(value: Value, host: Value, axis: int) -> bool:
     if value.type.rank > rank or value.type.element != host.type.element:
         return False
     dims = (1,) * (rank - value.type.rank) + value.shape
-    return all(dim == 1 or (at == axis and dim == host.shape[axis]) for at, dim in enumerate(dims))
+    return all(is_one(dim) or (at == axis and are_same(dim, host.shape[axis])) for at, dim in enumerate(dims))
 
 
 def bias_of(host: Node, rw: Rewriter) -> Value:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.sizes import is_one
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
@@ -16,7 +17,7 @@ def global_average(node: Node, rw: Rewriter) -> Answer:
     """
     (x,), attrs = node.inputs, node.attrs
     sizes = x.shape[2:]
-    if any(size != 1 for size in node.output.shape[2:]):
+    if any(not is_one(size) for size in node.output.shape[2:]):
         return None
     spans = zip(attrs["kernel"], attrs["pads_begin"], sizes, strict=True)
     if any(kernel - begin < size for kernel, begin, size in spans):

@@ -7,6 +7,7 @@ from functools import cache
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.op_table import all_ops, ops_of
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
 from ngraph_mxnet.ops.reduction import reduced_shape
@@ -33,7 +34,8 @@ def reshape_of_reduction(node: Node, rw: Rewriter) -> Answer:
     if inner is None or inner.op.kind != "reduction":
         return None
     x, keep = inner.inputs[0], not inner.attrs["keep_dims"]
-    if node.output.shape != reduced_shape(x.shape, normal_axes(inner.attrs["axes"], x.type.rank), keep):
+    reduced = reduced_shape(x.shape, normal_axes(inner.attrs["axes"], x.type.rank), keep)
+    if not are_same_shape(node.output.shape, reduced):
         return None
     if not rw.single(node.inputs[0]):
         return f"{inner.op.name} has other readers"
@@ -45,7 +47,7 @@ def transpose_nothing(node: Node, rw: Rewriter) -> Answer:
     (x,), order = node.inputs, node.attrs["order"]
     if order == tuple(range(x.type.rank)):
         return x
-    moved = [axis for axis in order if x.shape[axis] != 1]
+    moved = [axis for axis in order if not is_one(x.shape[axis])]
     return rw.reshape(x, node.output.shape) if moved == sorted(moved) else None
 
 
@@ -83,7 +85,7 @@ def implicit_broadcast(node: Node, rw: Rewriter) -> Answer:
 
 
 def _broadcasts_to(values: list, shape: Shape) -> bool:
-    return broadcast_shape([v.shape for v in values]) == shape
+    return are_same_shape(broadcast_shape([v.shape for v in values]), shape)
 
 
 def concat_of_one(node: Node, rw: Rewriter) -> Answer:
@@ -114,7 +116,7 @@ def concat_of_slices(node: Node, rw: Rewriter) -> Answer:
             return "the slices are not adjacent"
         reached = part.attrs["end"][axis]
         # The types agree (checked above), so the slices are whole on the other axes.
-    return x if reached == x.shape[axis] else "the slices leave a part out"
+    return x if are_same(reached, x.shape[axis]) else "the slices leave a part out"
 
 
 def sum_of_pads(node: Node, rw: Rewriter) -> Answer:
@@ -159,7 +161,7 @@ def reduce_nothing(node: Node, rw: Rewriter) -> Answer:
     Axes of size 1 among others stay: they cost nothing.
     """
     x = node.inputs[0]
-    if any(x.shape[axis] != 1 for axis in normal_axes(node.attrs["axes"], x.type.rank)):
+    if any(not is_one(x.shape[axis]) for axis in normal_axes(node.attrs["axes"], x.type.rank)):
         return None
     return rw.reshape(x, node.output.shape)
 

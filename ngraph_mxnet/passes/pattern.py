@@ -23,6 +23,7 @@ import numpy as np
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import are_same_shape
 from ngraph_mxnet.passes.base import Miss
 
 Answer = Value | dict[Value, Value] | str | None
@@ -116,7 +117,7 @@ class Rewriter:
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """`value` itself when it has that shape already."""
-        return value if value.shape == tuple(shape) else self.make("reshape", value, shape=tuple(shape))
+        return value if are_same_shape(value.shape, shape) else self.make("reshape", value, shape=tuple(shape))
 
     # The sweep
 

@@ -21,6 +21,7 @@ from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
+from ngraph_mxnet.runtime.ranges import Template
 
 _INSTANCES: dict[str, Backend] = {}
 
@@ -69,6 +70,17 @@ class Backend(ABC):
             UnsupportedError: a node is not supported; the text says why.
             ConfigError: an option is unknown or its value not allowed.
         """
+
+    def template(self, graph: Graph, options: Mapping[str, Any]) -> Template | None:
+        """What runs a verified graph for a range of sizes; None where each set of sizes has to be compiled for itself.
+
+        It is called with guards in force (`ir/guards.py`), which may be asked of sizes, and owns the graph as `compile`
+        does.
+
+        Raises:
+            UnsupportedError, ConfigError: as `compile`.
+        """
+        return None
 
     def load(self, package: Package) -> Executable:
         """The executable that gave `package`; whoever made the package, what it says is checked before it runs.

@@ -15,6 +15,7 @@ from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, checked_array
 from ngraph_mxnet.runtime.garbage import collector_paused
+from ngraph_mxnet.runtime.ranges import RangeExecutable
 from ngraph_mxnet.runtime.trace import span
 
 
@@ -22,7 +23,8 @@ from ngraph_mxnet.runtime.trace import span
 def compile(
     graph: Graph, backend: str | None = None, weights: Mapping[str, Any] | None = None, **options: Any
 ) -> Executable:
-    """Compile `graph`, which stays as it is.
+    """Compile `graph`, which stays as it is. One with symbols among its inputs' sizes is compiled when it is called,
+    for a range of sizes at once where the backend can do that (`runtime/ranges.py`).
 
     Args:
         graph: verified first.
@@ -38,6 +40,11 @@ def compile(
     """
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
     chosen.check_options(options)
+    if graph.symbols():
+        verify(graph)
+        bound = bind_weights(graph, weights or {})
+        return RangeExecutable(bound, bound.clone, lambda made: chosen.template(made, options),
+                               lambda made: compile(made, backend, **options))
     with span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
         verify(graph)
         bound = bind_weights(graph, weights or {})

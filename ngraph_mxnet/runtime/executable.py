@@ -179,12 +179,17 @@ class Executable(Submitting, ABC):
 
     def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
         """What a call was given, as `run` takes it; as it is, where it can be. Raises InputError as a call does."""
+        return [checked_array(port, array) for port, array in zip(self.inputs, self.in_order(arrays), strict=True)]
+
+    def in_order(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What a call was given, one for each input, not looked at. Raises InputError for more or less, or other names.
+        """
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
             arrays = self._by_name(arrays[0])
         if len(arrays) != len(self.inputs):
             wanted = listed(map(str, self.inputs)) or "none"
             raise InputError(f"found {len(arrays)} inputs, expected {len(self.inputs)}: {wanted}")
-        return [checked_array(port, array) for port, array in zip(self.inputs, arrays, strict=True)]
+        return arrays
 
     def _by_name(self, by_name: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [port.name for port in self.inputs]

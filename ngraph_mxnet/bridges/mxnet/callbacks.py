@@ -10,19 +10,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet import packaged
+from ngraph_mxnet.bridges.mxnet import packaged, ranges
 from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool
 from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
-from ngraph_mxnet.bridges.mxnet.judging.recent import Recent, is_small
-from ngraph_mxnet.bridges.mxnet.kept import kept_or_made
+from ngraph_mxnet.bridges.mxnet.kept import is_small, kept_or_made
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
 from ngraph_mxnet.bridges.mxnet.packaged import Region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.errors import NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType
+from ngraph_mxnet.ir.guards import Guards, assuming
+from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
 from ngraph_mxnet.runtime.executable import Executable
@@ -51,7 +52,9 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
     _core.limit_compile_cache(config.get("NGRAPH_SHAPES"))
 
     def compiled() -> Any:
-        return _kept_or_compiled(subgraph_json, in_shapes, in_types, attrs)
+        types = ranges.types_of(subgraph_json, in_shapes, in_types, attrs)
+        found = None if types is None else _for_range(subgraph_json, in_shapes, types, attrs)
+        return found or _kept_or_compiled(subgraph_json, in_shapes, in_types, attrs)
 
     if packaged.is_wanted():
         region = _region(subgraph_json, in_shapes, in_types, attrs)
@@ -86,6 +89,28 @@ def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in
     return _native(programs[0])
 
 
+def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], types: ranges.Types,
+               attrs: Mapping[str, str]) -> tuple[Any, Any] | None:
+    """What is compiled for these shapes, and for all that are alike; None where that can't be."""
+    backend = get_backend(chosen_backend(attrs))
+    try:
+        with assuming(Guards(types.hint)):
+            graph = _lowered(subgraph_json, types.types, attrs)
+            open_weights = any(value.is_weight and value.type.is_symbolic for value in graph.parameters)
+            template = None if open_weights else backend.template(graph, backend_options(attrs))
+    except NGraphError as error:
+        logger.info("a region is compiled for each set of shapes: %s", error)
+        template = None
+    except Exception as error:  # whatever is wrong with the range, the shapes at hand are compiled
+        logger.warning("a region is compiled for each set of shapes, as it can't be for a range: %r", error)
+        template = None
+    bound = template.native.bind(in_shapes) if template is not None and template.native is not None else None
+    if template is None or bound is None:
+        ranges.refuse(types)
+        return None
+    return bound, template.native
+
+
 def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,
              attrs: Mapping[str, str]) -> Executable:
     from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -108,11 +133,17 @@ def region_graph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_type
     data = json.loads(attrs.get(DATA, "[]"))
     graph = lowered.take((attrs.get(STRUCTURE, "").partition(" ")[0], tuple(types), tuple(data)))
     if graph is None:
-        symbol = parse_symbol(subgraph_json)
-        graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name, data=data)
-        unfit = crossing_bool(graph)
-        if unfit is not None:
-            raise UnsupportedError(unfit)  # now, in the caller's thread: MXNet's own error would come out of its worker
+        graph = _lowered(subgraph_json, types, attrs)
+    return graph
+
+
+def _lowered(subgraph_json: str, types: Sequence[TensorType], attrs: Mapping[str, str]) -> Graph:
+    symbol = parse_symbol(subgraph_json)
+    graph = lower_graph(symbol, types, name=symbol.nodes[symbol.heads[0].node].name,
+                        data=json.loads(attrs.get(DATA, "[]")))
+    unfit = crossing_bool(graph)
+    if unfit is not None:
+        raise UnsupportedError(unfit)  # now, in the caller's thread: MXNet's own error would come out of its worker
     return graph
 
 

@@ -51,3 +51,14 @@ def _packed(facts: dict[str, Any], programs: list[Executable]) -> bytes | None:
     except PackageError as error:
         logger.info("not kept: %s", error)
         return None
+
+
+_SMALL_NODES = 16
+
+
+def is_small(symbol_json: str) -> bool:
+    """Whether a graph has so few nodes, variables too, that nothing that is found out of it takes long.
+
+    Counted in the text: a region that is on disk is loaded without its JSON being parsed. Graphs within nodes count.
+    """
+    return symbol_json.count('"op"') <= _SMALL_NODES

@@ -25,6 +25,7 @@ from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
+from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import recorder, span
 from ngraph_mxnet.targets.cpu.artefact import artefact_programs, chosen_isas
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
@@ -34,7 +35,7 @@ from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa, halves_avx512
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
-from ngraph_mxnet.targets.cpu.options import OPTIONS, check_options, read_options
+from ngraph_mxnet.targets.cpu.options import OPTIONS, Options, check_options, read_options
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 from ngraph_mxnet.targets.cpu.planning.chains import chain_pass
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
@@ -44,6 +45,7 @@ from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.programs import Programs, load, prepared_buffer, program_flow
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
+from ngraph_mxnet.targets.cpu.template import CPUTemplate
 
 if TYPE_CHECKING:
     from ngraph_mxnet.targets.cpu.report.kernel_table import Explained
@@ -160,27 +162,10 @@ class CPUBackend(Backend):
 
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
         wanted = read_options(options)
-        self.require_support(graph)
         from ngraph_mxnet import _core
 
-        isa = choose_isa(_core.cpu_features(), wanted.isa)
-        notice = precision_notice(wanted.precision, isa, _core.cpu_features())
-        if notice:
-            warn_once(notice)
-        settings = Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
-                            config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
-                            halves=halves_avx512(_core.cpu_features()))
-        trace_executor()
-        warn_of_ignored(os.environ)
-        with span("passes", "compile"):
-            PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
-        self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
-        module = split_prepare(graph)
-        if settings.generator is not None:
-            with span("cluster", "compile"):
-                cluster_pass().run(module.graphs[MAIN])
-        elif wanted.chains:
-            chain_pass().run(module.graphs[MAIN])
+        settings, notice = self._settings(wanted)
+        module = self._optimised(graph, wanted, settings)
         with span("lower", "compile"):
             main, prepare = lower_module(module, settings)
         if wanted.autotune:
@@ -206,6 +191,45 @@ class CPUBackend(Backend):
                                    generated=bool(code.addresses))
         return CPUExecutable(graph, module, native, main.builder, prepare.builder, programs, bool(code.addresses),
                              settings)
+
+    def template(self, graph: Graph, options: Mapping[str, Any]) -> Template | None:
+        wanted = read_options(options)
+        if wanted.codegen or wanted.autotune:
+            return None  # both are for the sizes at hand
+        settings = self._settings(wanted)[0]
+        module = self._optimised(graph, wanted, settings)
+        with span("lower", "compile"):
+            main, prepare = lower_module(module, settings)
+        with span("plan and bind", "compile"):
+            return CPUTemplate.of(graph, module, main.builder, prepare.builder, settings)
+
+    def _settings(self, wanted: Options) -> tuple[Settings, str | None]:
+        """What a graph is compiled for, and what was asked for and this CPU lacks, which is told."""
+        from ngraph_mxnet import _core
+
+        isa = choose_isa(_core.cpu_features(), wanted.isa)
+        notice = precision_notice(wanted.precision, isa, _core.cpu_features())
+        if notice:
+            warn_once(notice)
+        trace_executor()
+        warn_of_ignored(os.environ)
+        return Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
+                        config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
+                        halves=halves_avx512(_core.cpu_features())), notice
+
+    def _optimised(self, graph: Graph, wanted: Options, settings: Settings) -> Module:
+        """The graph as it is lowered."""
+        self.require_support(graph)
+        with span("passes", "compile"):
+            PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
+        self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
+        module = split_prepare(graph)
+        if settings.generator is not None:
+            with span("cluster", "compile"):
+                cluster_pass().run(module.graphs[MAIN])
+        elif wanted.chains:
+            chain_pass().run(module.graphs[MAIN])
+        return module
 
     def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
                           weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:

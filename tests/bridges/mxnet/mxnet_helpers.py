@@ -19,7 +19,7 @@ import pytest
 from ngraph_mxnet.bridges.mxnet import kept
 from ngraph_mxnet.bridges.mxnet.binding import environment
 from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
-from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
+from ngraph_mxnet.recent import Recent
 
 PACKAGE = Path(ngraph_mxnet.__file__).parent
 PTH_NAME = "ngraph_mxnet_autoload.pth"

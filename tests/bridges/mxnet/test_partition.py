@@ -89,7 +89,7 @@ def test_a_long_graph_is_one_region() -> None:
 def leave_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes called `left...` are refused, and nothing is remembered from test to test."""
     from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, judgement, partitioner
-    from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
+    from ngraph_mxnet.recent import Recent
 
     reason = judgement._reason
 

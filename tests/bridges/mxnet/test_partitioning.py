@@ -19,11 +19,11 @@ from ngraph_mxnet.bridges.mxnet.judging import judgement, partition_log, partiti
 from ngraph_mxnet.bridges.mxnet.judging.judgement import judge_graph
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.partitioning import Partitioned, partition
-from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import contracted, cut_region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import get_backend
 
 pytestmark = needs_library

@@ -100,6 +100,7 @@ def test_an_input_in_a_weights_slot_is_not_prepared(monkeypatch):
 
     made = []
     compiled = callbacks.compile_subgraph
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
     monkeypatch.setattr(callbacks, "compile_subgraph", lambda *args: made.append(compiled(*args)) or made[-1])
     net = Product("FullyConnected")
     net.hybridize()
@@ -221,12 +222,13 @@ def test_a_write_while_another_thread_runs(how):
             np.testing.assert_allclose(run().asnumpy(), data @ values.T, rtol=1e-3, atol=1e-2)
 
 
-def test_weights_that_are_the_same_are_not_read_again():
+def test_weights_that_are_the_same_are_not_read_again(monkeypatch):
     """The other side: MXNet's own writers raise versions, so what is not written to is trusted."""
     from ngraph_mxnet.bridges.mxnet import callbacks
 
     made = []
     compiled = callbacks.compile_subgraph
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
     try:
         callbacks.compile_subgraph = lambda *args: made.append(compiled(*args)) or made[-1]
         net = dense_net(static_alloc=True)

@@ -52,7 +52,7 @@ def test_the_matrices_make_a_correlation(tile: int) -> None:
 
 @given(st.integers(1, 5), st.integers(1, 60), st.integers(1, 60), TILES, st.integers(1, 300))
 def test_strips_cover_each_tile_row_once(n: int, height: int, width: int, tile: int, most: int) -> None:
-    strips = cut(n, height, width, tile, most)
+    strips = cut(n, height, width, tile, most).strips()
     rows = [row for strip in strips for row in range(strip.first, strip.first + strip.count)]
     assert rows == list(range(n * -(-height // tile)))
     assert all(strip.tiles <= max(most, strip.tile_columns) for strip in strips)
@@ -90,7 +90,7 @@ def test_input_transform_takes_zeros_beyond_the_padding(isa: str) -> None:
         source = Blocked(n, c, h, w, halo=(6, 6)).fill(x)
         source.whole[:, :, 6 - down : 6 + down + h, 6 - right : 6 + right + w] = 0  # the padding; NaN beyond
         source.fill(x)
-        whole = cut(n * down * right, -(-h // down), -(-w // right), tile, 10**6)[0]
+        whole = cut(n * down * right, -(-h // down), -(-w // right), tile, 10**6).strip(0)
         first = draw.draw(st.integers(0, whole.count - 1))
         strip = Strip(whole.tile_rows, whole.tile_columns, first, draw.draw(st.integers(1, whole.count - first)))
         view = blocked_view(TensorType(f32, (n, c, h, w)), None, Halo(6, 6, 6, 6))  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
+from ngraph_mxnet.recent import Recent
 
 MOST_KINDS = 16
 """Kept of one block. Beyond, the one used longest ago is forgotten."""

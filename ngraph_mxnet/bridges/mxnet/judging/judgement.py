@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.importer import FindRule, lower_graph, lower_node, unread_output
 from ngraph_mxnet.bridges.mxnet.judging import int8
-from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
@@ -19,6 +18,7 @@ from ngraph_mxnet.ir.types import boolean
 from ngraph_mxnet.placement.verdicts.regions import ALONE, grow_regions
 from ngraph_mxnet.placement.verdicts.support import Verdict, backend_reason
 from ngraph_mxnet.placement.verdicts.worth import not_worth_it, too_small_alone
+from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import Backend
 
 logger = config.logger("ngraph_mxnet")

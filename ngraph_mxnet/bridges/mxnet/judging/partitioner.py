@@ -25,10 +25,10 @@ from ngraph_mxnet.bridges.mxnet.binding import environment, interrupts
 from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partition_log
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.partitioning import SUBGRAPH_OP, Types, partition, partitioned_text
-from ngraph_mxnet.bridges.mxnet.judging.recent import Recent
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.placement.verdicts.report import Partition
+from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend
 

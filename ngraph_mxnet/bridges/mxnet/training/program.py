@@ -10,8 +10,7 @@ import mxnet as mx
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.judging.recent import is_small
-from ngraph_mxnet.bridges.mxnet.kept import Made, kept_or_made
+from ngraph_mxnet.bridges.mxnet.kept import Made, is_small, kept_or_made
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.planned import Planned
 from ngraph_mxnet.cache import cpu_features

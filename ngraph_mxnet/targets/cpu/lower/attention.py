@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import greatest
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_depth
 from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
@@ -100,7 +101,7 @@ def _masked(ctx: Lowering, masks: Sequence[Value],
 
 def task_rows(rows: int, columns: int) -> int:
     """Queries of a task: tasks of about the same size, in whole register tiles."""
-    most = max(SIX, _BLOCK_SCORES // (-(-columns // BLOCK) * BLOCK) // SIX * SIX)
+    most = greatest(SIX, _BLOCK_SCORES // (-(-columns // BLOCK) * BLOCK) // SIX * SIX)
     tasks = -(-rows // most)
     return -(-rows // tasks // SIX) * SIX
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.params.chain import (
@@ -28,7 +29,8 @@ def chain(ctx: Lowering, node: Node) -> bool:
     values = (*read, *node.outputs, *(value for inner in body.nodes for value in inner.outputs))
     if len(read) > CHAIN_INPUTS or len(node.outputs) > CHAIN_OUTPUTS or any(v.type.element is not f32 for v in values):
         return False
-    if any(v.type.size != 1 and v.shape != shape for v in read) or any(v.shape != shape for v in node.outputs):
+    if not all(is_one(v.type.size) or are_same_shape(v.shape, shape) for v in read) or not all(
+            are_same_shape(v.shape, shape) for v in node.outputs):
         return False
     steps = _steps(body, {value: CHAIN_MEMORY + number for number, value in enumerate(read)})
     if steps is None:

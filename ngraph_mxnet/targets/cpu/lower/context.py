@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import outside
+from ngraph_mxnet.ir.dims import where
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.sizes import are_same, least
 from ngraph_mxnet.ir.types import ElementType, TensorType, f32
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 from ngraph_mxnet.targets.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
 from ngraph_mxnet.targets.cpu.params.record import Kernels, by_name
@@ -250,7 +253,7 @@ class Lowering:
         """The memory of a value that others may have begun to write in place (see `LayoutPlan.placement`)."""
         return self.stored(value) if self.has_blocked(value) else self.new_blocked(value)
 
-    def table(self, array: np.ndarray) -> View:
+    def table(self, array: np.ndarray | TableRecipe) -> View:
         """A constant that a kernel reads."""
         return View(TensorType(f32, (array.nbytes // f32.size,)), self.builder.constant(array), 0)
 
@@ -281,7 +284,7 @@ class Lowering:
             views = [replace(view, offset=view.offset + at * view.type.element.size) if at else view
                      for (view, _), at in zip(operands, offsets, strict=True)]
             # Of a part of a tensor, or of one that is broadcast, only so many bytes are touched.
-            touched = sum(min(view.type.bytes, prod(part) * view.type.element.size) for view in views)
+            touched = sum(least(view.type.bytes, prod(part) * view.type.element.size) for view in views)
             self.emit(kernel, strided(kernel, part, *strides, floats=floats), after=after, bytes=touched, exact=True,
                       **by_name(KERNELS[kernel].tensors, views))
 
@@ -318,8 +321,9 @@ def _layout(record: Kernels, blocked: BlockedView, source: View, out: View) -> P
     (images, channels), (height, width) = blocked.type.shape[:2], spatial(blocked.type.shape)
     steps = [blocked_strides(view)[:4] if isinstance(view, BlockedView) else _plain_strides(view)
              for view in (source, out)]
-    if width < BLOCK and all(row == width * pixel for _, _, row, pixel in steps):
-        height, width = 1, height * width
+    if all(are_same(row, width * pixel) for _, _, row, pixel in steps):
+        short = width < BLOCK
+        height, width = where(short, 1, height), where(short, height * width, width)
     return record(n=images, c=channels, h=height, w=width, **by_name("in_n in_c in_row in_column", steps[0]),
                   **by_name("out_n out_c out_row out_column", steps[1]))
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import are_same, is_one
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.movement import moved_strides
 from ngraph_mxnet.targets.cpu.microkernels.params import (
@@ -169,7 +170,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(
         out.height, out.width, inputs=source.plane, output=byte_plane(out), stride=geometry.strides,
-        padding=geometry.padding, images=out.images if choice.fold_images else 1, **planes,
+        padding=geometry.padding, images=choice.table_images, **planes,
     )
     single = source.kind == "k1" and isinstance(source.view, BlockedView)
     steps = step_table(source.plane, channels=source.channels, channel_stride=source.channel_stride,
@@ -211,9 +212,9 @@ def _flags(out: View, residual: View | None, second: View | None) -> int:
 
 def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
     """All output pixels of an image lie at one input stride."""
-    if geometry.kernel != (1, 1) or out.height == 1:
-        return out.height == 1
-    return geometry.strides == (1, 1) and source.plane.row == out.width * source.plane.pixel
+    if geometry.kernel != (1, 1) or is_one(out.height):
+        return is_one(out.height)
+    return geometry.strides == (1, 1) and are_same(source.plane.row, out.width * source.plane.pixel)
 
 
 def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int) -> View | None:

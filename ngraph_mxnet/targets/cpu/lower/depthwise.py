@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.ir.sizes import greatest, least
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.contraction import NO_GATE, Gate
 from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import DEPTHWISE, STRIDES
@@ -18,7 +19,7 @@ def has_row_kernel(kernel: tuple[int, int], strides: tuple[int, int], dilations:
 def convolution(ctx: Lowering, source: BlockedView, weights: View, bias: View, out: BlockedView, *, stride: int,
                 padding: Halo, bounds: tuple[float, float], gate: Gate | None) -> None:
     """Emit the convolution; `weights` are packed `[blocks][9][16]`, `bias` is `[blocks][16]`."""
-    chunks = min(out.height, max(1, _TASKS_PER_THREAD * ctx.settings.threads // out.images))
+    chunks = least(out.height, greatest(1, _TASKS_PER_THREAD * ctx.settings.threads // out.images))
     params = DEPTHWISE[stride](
         images=out.images, channels=out.type.shape[1], blocks=out.blocks, height=out.height, width=out.width,
         chunk_rows=-(-out.height // chunks),

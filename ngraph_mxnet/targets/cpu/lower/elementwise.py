@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.op_table import ops_of
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one
 from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
@@ -52,7 +53,7 @@ def arithmetic(ctx: Lowering, node: Node) -> None:
 def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, ...]]] | None:
     """Views and strides over (image, block, row, pixel, lane); None when plain is the way."""
     shape = node.output.shape
-    if len(shape) < 3 or not any(ctx.has_blocked(v) and v.shape == shape for v in node.inputs):
+    if len(shape) < 3 or not any(ctx.has_blocked(v) and are_same_shape(v.shape, shape) for v in node.inputs):
         return None
     if shape[1] % BLOCK and not node.op.keeps_finite:
         return None  # what stands in the lanes beyond the channels must stay finite: later zero weights cancel it
@@ -64,12 +65,12 @@ def _blocked_operands(ctx: Lowering, node: Node) -> list[tuple[View, tuple[int, 
 
 def _kind(value: Value, shape: tuple[int, ...]) -> str | None:
     """How an operand meets a result of `shape`: `full`, per `channel`, one `scalar`, or not by blocks (None)."""
-    if value.shape == shape:
+    if are_same_shape(value.shape, shape):
         return "full"
-    if value.type.size == 1:
+    if is_one(value.type.size):
         return "scalar"
     padded = (1,) * (len(shape) - value.type.rank) + value.shape
-    return "channel" if padded[1] == shape[1] == value.type.size else None
+    return "channel" if are_same(padded[1], shape[1]) and are_same(shape[1], value.type.size) else None
 
 
 def _operand(ctx: Lowering, value: Value, kind: str | None) -> tuple[View, tuple[int, ...]]:

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import are_same, at_hand, is_one, is_zero
 from ngraph_mxnet.ir.types import Shape, TensorType, f16, f32
 from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
@@ -33,7 +34,7 @@ class Axis:
     def joins(self, inner: Axis) -> bool:
         """Whether this dimension and the one inside it are one longer dimension."""
         mine, others = (self.a, self.b, self.out), (inner.a, inner.b, inner.out)
-        return all(stride == other * inner.size for stride, other in zip(mine, others, strict=True))
+        return all(are_same(stride, other * inner.size) for stride, other in zip(mine, others, strict=True))
 
 
 def _check_matmul(node: Node) -> str | None:
@@ -58,7 +59,8 @@ def matmul(ctx: Lowering, node: Node) -> None:
     if node.output.type.size:
         left = _left(ctx, a, node.attrs["transpose_a"])
         axes = _axes(batch, a.shape[:-2], left.view.strides[:-2], b.shape[:-2], strides[:-2])
-        while axes and axes[-1].b == 0 and axes[-1].a == rows * left.view.strides[-2]:  # one matrix for all: more rows
+        # One matrix for all: more rows.
+        while axes and is_zero(axes[-1].b) and are_same(axes[-1].a, rows * left.view.strides[-2]):
             rows *= axes.pop().size
         _emit(ctx, node, left, out, axes, rows)
     ctx.set_plain(node.output, out)
@@ -94,14 +96,14 @@ def _made_left(ctx: Lowering, a: Value, transpose: bool) -> Left:
     if transpose:
         shape[-2:], strides[-2:] = shape[:-3:-1], strides[:-3:-1]
     seen = PlainView(TensorType(f32, tuple(shape)), view.buffer, view.offset, view.writers, tuple(strides))
-    if strides[-1] == 1 and shape[-1] % BLOCK == 0 and not ctx.bf16:
+    if is_one(strides[-1]) and is_zero(shape[-1] % BLOCK) and not ctx.bf16:
         return Left(seen)
-    if strides[-1] != 1 and not ctx.bf16:
+    if not is_one(strides[-1]) and not ctx.bf16:
         return _in_blocks(ctx, seen)
     element, pitch = BF16 if ctx.bf16 else f32, -(-shape[-1] // BLOCK) * BLOCK
     whole = ctx.new_plain(TensorType(element, (*shape[:-1], pitch)))
     inside = PlainView(whole.type.with_shape(seen.type.shape), whole.buffer, 0, whole.writers, whole.strides)
-    if pitch > shape[-1]:
+    if not are_same(pitch, shape[-1]):
         rest = PlainView(whole.type.with_shape((*shape[:-1], pitch - shape[-1])), whole.buffer,
                          shape[-1] * element.size, whole.writers, whole.strides)
         ctx.strided(f"fill_{element.size}", rest.type.shape, [], (rest, rest.strides), [0.0])
@@ -132,13 +134,13 @@ def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shap
     """The batch dimensions, with neighbours joined where the strides allow; a stride is 0 where one broadcasts."""
 
     def aligned(shape: Shape, strides: Sequence[int]) -> list[int]:
-        own = [0 if d == 1 else s for d, s in zip(shape, strides, strict=True)]
+        own = [0 if is_one(d) else s for d, s in zip(shape, strides, strict=True)]
         return [0] * (len(batch) - len(shape)) + own
 
     a, b = aligned(a_shape, a_strides), aligned(b_shape, contiguous_strides(b_shape))
     joined: list[Axis] = []
     for axis in map(Axis, batch, a, b, out_strides):
-        if axis.size == 1:
+        if is_one(axis.size):
             continue
         if joined and joined[-1].joins(axis):
             axis = replace(axis, size=joined.pop().size * axis.size)
@@ -150,8 +152,8 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     """One instruction if the batch is one dimension with a matrix b each and one without, else several."""
     channels, view = node.output.shape[-1], left.view
     depth, size = view.type.shape[-1], view.type.element.size  # of the packed right operand's elements too
-    group = max((axis for axis in axes if axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
-    image = max((axis for axis in axes if not axis.b), key=lambda axis: axis.size, default=Axis(1, 0, 0, 0))
+    group, image = (max((axis for axis in axes if is_zero(axis.b) is shared), key=lambda axis: at_hand(axis.size),
+                        default=Axis(1, 0, 0, 0)) for shared in (False, True))
     blocks, plane = -(-depth // BLOCK), Plane(0, view.strides[-2] * size)
     steps = step_table(plane, channels=blocks, channel_stride=left.block * size)
     product = ContractionSize.of_product(rows, -(-channels // BLOCK), steps.size, groups=group.size * image.size)
@@ -167,7 +169,7 @@ def _emit(ctx: Lowering, node: Node, left: Left, out: PlainView, axes: list[Axis
     packed = packed_right(ctx, node.inputs[1], node.attrs["transpose_b"], choice.oc_tile, matrix_bytes,
                           bf16=ctx.bf16)
     bias = _bias(ctx, node.inputs[2] if len(node.inputs) > 2 else None, channels, choice.oc_tile)
-    matrices, rights = group.size * image.size, group.size if group.b else 1
+    matrices, rights = group.size * image.size, 1 if is_zero(group.b) else group.size
     touched = (matrices * rows * depth + rights * depth * channels) * size + matrices * rows * channels * 4
     for a, b, o in _rest([axis for axis in axes if axis is not group and axis is not image]):
         ctx.emit(choice.kernel, params, input=replace(view, offset=view.offset + a * size),
@@ -192,9 +194,10 @@ def packed_right(ctx: Lowering, b: Value, transpose: bool, oc_tile: int, matrix_
         shape, strides = source.type.shape, source.strides
         batch, steps = list(shape[:-2]), list(strides[:-2])
         count, between = 1, 0
-        while batch and (count == 1 or steps[-1] == count * between):  # the innermost dimensions at one stride
+        # The innermost dimensions at one stride.
+        while batch and (is_one(count) or are_same(steps[-1], count * between)):
             size, step = batch.pop(), steps.pop()
-            between, count = (step, size) if count == 1 else (between, count * size)
+            between, count = (step, size) if is_one(count) else (between, count * size)
         params = packed_matrices((shape[channels], shape[depth]), (strides[channels], strides[depth]), count=count,
                                  between=between, oc_tile=oc_tile)
         for number, index in enumerate(np.ndindex(*batch)):

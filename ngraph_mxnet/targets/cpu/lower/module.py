@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ngraph_mxnet import config
 from ngraph_mxnet.ir.graph import Value
+from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
@@ -40,4 +41,5 @@ def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:
     for node in ctx.graph.nodes:
         ctx.origin = str(node)
         ctx.builder.node += 1
-        RULES[node.op.name].lower(ctx, node)
+        with because(f"lowering of {node}"):
+            RULES[node.op.name].lower(ctx, node)

@@ -9,6 +9,7 @@ from operator import mul
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one
 from ngraph_mxnet.ir.types import Shape, TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, merged_dims
@@ -44,7 +45,7 @@ def _cuts_blocks(ctx: Lowering, node: Node) -> bool:
     value, shape = node.inputs[0], node.inputs[0].shape
     if not ctx.has_blocked(value) or len(shape) not in (3, 4) or shape[1] % BLOCK:
         return False
-    if node.output.shape != (shape[0], shape[1] // BLOCK, BLOCK, *shape[2:]):
+    if not are_same_shape(node.output.shape, (shape[0], shape[1] // BLOCK, BLOCK, *shape[2:])):
         return False
     view = ctx.blocked(value)
     strides = (view.image, view.block, 1, *(view.row, view.pixel)[4 - len(shape):])
@@ -55,7 +56,7 @@ def _cuts_blocks(ctx: Lowering, node: Node) -> bool:
 def _joins_blocks(ctx: Lowering, node: Node) -> bool:
     """The way back: [N, C / 16, 16, ..], where 16 channels are neighbours, as [N, C, ..] in the blocked layout."""
     value, shape = node.inputs[0], node.inputs[0].shape
-    if len(shape) not in (4, 5) or node.output.shape != (shape[0], shape[1] * BLOCK, *shape[3:]):
+    if len(shape) not in (4, 5) or not are_same_shape(node.output.shape, (shape[0], shape[1] * BLOCK, *shape[3:])):
         return False
     if shape[2] != BLOCK or value.type.element is not f32 or ctx.has_blocked(value):
         return False
@@ -82,10 +83,10 @@ def moved_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[
     runs = merged_dims(shape, [strides])[::-1]
     result, inner = [], 1
     for size in reversed(wanted):
-        if size == 1:
+        if is_one(size):
             result.append(1)
             continue
-        while runs and inner == runs[0][0]:
+        while runs and are_same(inner, runs[0][0]):
             runs, inner = runs[1:], 1
         if not runs or runs[0][0] % (inner * size):
             return None
@@ -118,7 +119,7 @@ def broadcast(ctx: Lowering, node: Node) -> None:
 def broadcast_strides(view: PlainView, shape: Shape) -> tuple[int, ...]:
     """The view's strides over `shape`, to which it broadcasts as in NumPy."""
     missing = len(shape) - view.type.rank
-    own = [0 if d == 1 and target != 1 else s
+    own = [0 if is_one(d) and not is_one(target) else s
            for d, s, target in zip(view.type.shape, view.strides, shape[missing:], strict=True)]
     return (0,) * missing + tuple(own)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import greatest
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
 from ngraph_mxnet.targets.cpu.params import normalize
@@ -43,8 +44,8 @@ def layer_norm(ctx: Lowering, node: Node) -> None:
     order = [i for i in range(len(shape)) if i != axis] + [axis]
     source = ctx.contiguous(x) if axis == len(shape) - 1 else _moved(ctx, x, order)
     out, columns = ctx.new_plain(source.type), shape[axis]
-    params = normalize.LAYER_NORM(rows=prod(shape) // max(columns, 1), columns=columns, in_row=columns, out_row=columns,
-                                  epsilon=node.attrs["epsilon"])
+    params = normalize.LAYER_NORM(rows=prod(shape) // greatest(columns, 1), columns=columns, in_row=columns,
+                                  out_row=columns, epsilon=node.attrs["epsilon"])
     ctx.emit("layer_norm", params, x=source, gamma=ctx.contiguous(gamma), beta=ctx.contiguous(beta), output=out,
              exact=True)
     back = tuple(out.strides[order.index(i)] for i in range(len(shape)))
@@ -64,8 +65,8 @@ def layer_norm_gradient(ctx: Lowering, node: Node) -> None:
     order = [i for i in range(len(shape)) if i != axis] + [axis]
     last = axis == len(shape) - 1
     source, heads = (ctx.contiguous(value) if last else _moved(ctx, value, order) for value in (x, head))
-    columns, rows = shape[axis], x.type.size // max(shape[axis], 1)
-    chunk = max(8, -(-rows // _MOST_CHUNKS))
+    columns, rows = shape[axis], x.type.size // greatest(shape[axis], 1)
+    chunk = greatest(8, -(-rows // _MOST_CHUNKS))
     out, chunks = ctx.new_plain(source.type), -(-rows // chunk)
     sums = ctx.new_plain(gamma.type.with_shape((chunks, 2, columns)))
     params = normalize.LAYER_NORM_GRADIENT(rows=rows, columns=columns, chunk=chunk, x_row=columns, head_row=columns,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ngraph_mxnet.ir.graph import Value
+from ngraph_mxnet.ir.sizes import is_true
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets
+from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.microkernels.variants import variants
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.planning.view import PlainView
@@ -48,7 +50,7 @@ def _stays_inside(ctx: Lowering, each: Instruction, buffer: Buffer) -> bool:
     if own & {*record.keeps, *(record.aligned(numbers) if record.aligned else ())}:
         return False
     spans = record.reach(numbers, _told(ctx, each))
-    return all(places[name][1] + first >= 0 and places[name][1] + last <= buffer.bytes
+    return all(is_true(places[name][1] + first >= 0) and is_true(places[name][1] + last <= buffer.bytes)
                for name, first, last in spans if name in own)
 
 
@@ -57,8 +59,11 @@ def _told(ctx: Lowering, each: Instruction) -> Any:
     if each.name not in CONTRACTIONS:
         return KERNELS[each.name].element_bytes[each.name]
 
-    def table(operand: str, count: int) -> Offsets:
+    def table(operand: str, count: int) -> Offsets | TableRecipe:
         constant, offset = each.operands[CONTRACTION.tensors.index(operand)]
-        return Offsets(ctx.builder.constants[constant.index].reshape(-1).view("i4")[offset // 4:offset // 4 + count])
+        found = ctx.builder.constants[constant.index]
+        if isinstance(found, TableRecipe):
+            return found
+        return Offsets(found.reshape(-1).view("i4")[offset // 4:offset // 4 + count])
 
     return next(v for v in variants(ctx.settings.isa) if f"contraction_{v.name}" == each.name), table

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import at_hand
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, channel_blocks
@@ -46,7 +47,7 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
         return 0
     phases, height, width = _phases(images_of(node.outputs[0].shape), size, geometry.dilations)
     prepared = ctx.is_prepared(weights)
-    layer = algorithm.Layer(phases, data.shape[1], outputs, height, width, prepared)
+    layer = algorithm.Layer(at_hand(phases), data.shape[1], outputs, at_hand(height), at_hand(width), prepared)
     return algorithm.choose_tile(layer, ctx.settings.isa, ctx.settings.threads if prepared else 1, ctx.settings.halves)
 
 
@@ -68,11 +69,10 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
     most = max(_FEWEST_TILES, _CACHE * max(2, ctx.settings.threads) // tile_bytes)
     phases, height, width = _phases(out.images, (out.height, out.width), geometry.dilations)
     strips = cut(phases, height, width, tile, most)
-    products = _Products.of(ctx, tile, source.blocks, out.blocks, strips[0].tiles)
+    products = _Products.of(ctx, tile, source.blocks, out.blocks, strips.rows * strips.tile_columns)
     packed = _pack(ctx, weights, tile, products.choice.oc_tile)
     before: list[View] = []
-    for strip in strips:
-        share = strip.count / (phases * strip.tile_rows)
+    for strip in ctx.builder.each(strips.count, strips.strip):
         matrices, results = products.views()
         shared = {"strip_rows": strip.count, "tile_rows": strip.tile_rows, "tile_columns": strip.tile_columns,
                   "first_row": strip.first, **by_name("row_step column_step", geometry.dilations)}
@@ -82,8 +82,9 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
             columns=out.width + 2 * geometry.dilations[1], origin=-top * source.row - left * BLOCK,
             **_steps("in", source), out_matrix=products.in_stride, out_c=products.block)
         ctx.emit(f"winograd_input_{tile}", params, image=source, matrices=matrices, after=before,
-                 bytes=int(share * source.type.bytes) + matrices.type.bytes)
-        products.emit(ctx, matrices, packed, results, operations=share * 18 * data.shape[1] * out.type.size)
+                 bytes=strip.count * source.type.bytes // strips.total + matrices.type.bytes)
+        products.emit(ctx, matrices, packed, results,
+                      operations=strip.count * 18 * data.shape[1] * out.type.size // strips.total)
         params = OUTPUT(
             **shared, blocks=out.blocks, rows=out.height, columns=out.width,
             flags=sum(OUTPUT_FLAGS[name] for name, view in (("residual", residual), ("output2", second)) if view),
@@ -93,7 +94,7 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
         images = [view for view in (out, residual, second) if view]
         ctx.emit(f"winograd_output_{tile}", params, products=results, bias=bias, residual=residual, output2=second,
                  scale2=scale, shift2=shift, output=out,
-                 bytes=results.type.bytes + int(share * sum(view.type.bytes for view in images)))
+                 bytes=results.type.bytes + strip.count * sum(view.type.bytes for view in images) // strips.total)
         # The next strip takes the same memory.
         before = [View(out.type, out.buffer, 0, out.writers[-1:])]
 
@@ -127,7 +128,7 @@ class _Products:
 
         return view(self._input), view(self._output)
 
-    def emit(self, ctx: Lowering, matrices: View, packed: View, results: View, *, operations: float) -> None:
+    def emit(self, ctx: Lowering, matrices: View, packed: View, results: View, *, operations: int) -> None:
         plane = Plane(self.block * 4, BLOCK * 4)
         pixels = pixel_table(1, self.tiles, inputs=plane, output=plane)
         steps = step_table(plane, channels=self.blocks, channel_stride=self.block * 4)

@@ -49,7 +49,7 @@ def weight_gradient(ctx: Lowering, tile: int, node: Node) -> None:
     data, head, halo = ctx.blocked(node.inputs[0]), ctx.blocked(node.inputs[1]), gradient_halo(node)
     matrices, blocks = (tile + 2) ** 2, data.blocks + head.blocks
     most = max(_FEWEST_TILES, _CACHE // (matrices * blocks * _PIXEL))
-    strips = cut(head.images, head.height, head.width, tile, most)
+    strips = cut(head.images, head.height, head.width, tile, most).strips()
     whole = strips[0].tiles
     inputs, heads = (_buffer(ctx, matrices * view.blocks * whole * BLOCK) for view in (data, head))
     sums = _buffer(ctx, matrices * head.blocks * data.blocks * BLOCK * BLOCK)

@@ -50,6 +50,7 @@ from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Variant, variants
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, span
 
@@ -126,7 +127,9 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     variant, table = call
     pixels, tile = n.rows * n.row_pixels, n.row_pixels // n.row_tiles
     first_block = (n.oc_groups - 1) // 2 if variant.half else (n.oc_groups - 1) * variant.blocks
-    if tile < 1 or -(-n.row_pixels // n.row_tiles) > variant.tile or first_block >= n.out_blocks:
+    if is_symbolic(tile):
+        pass  # as `choose_tiles` makes them
+    elif tile < 1 or -(-n.row_pixels // n.row_tiles) > variant.tile or first_block >= n.out_blocks:
         raise ValueError(f"no tiles of {variant.name} for {n.row_pixels} pixels in {n.row_tiles} tiles, "
                          f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
     if variant.bf16 and (n.flags & FLAG_OUTPUT_BF16 > 0) & (n.step_block < n.steps):

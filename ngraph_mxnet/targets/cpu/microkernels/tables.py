@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
-__all__ = ["PIXEL_TENSORS", "Plane", "pixel_table", "step_table"]
+from ngraph_mxnet.ir.sizes import Binding, evaluate, is_symbolic, least
+
+__all__ = ["PIXEL_TENSORS", "Plane", "TableRecipe", "pixel_table", "step_table"]
 
 PIXEL_TENSORS = ("input", "output", "residual", "output2")
 """The tensors in which the pixel table says where a pixel lies: a row of offsets each, in this order."""
@@ -26,6 +29,63 @@ class Plane:
         """Blocked float32 `[N][blocks][height + 2 halo][width + 2 halo][16]`."""
         row = (width + 2 * halo[1]) * 64
         return Plane(row, 64, blocks * (height + 2 * halo[0]) * row)
+
+
+@dataclass(frozen=True)
+class TableRecipe:
+    """A table of which some numbers are not known yet.
+
+    `numbers` of `pixels`: height and width; images; stride and padding, each in rows and columns; for each of
+    `PIXEL_TENSORS` row, pixel and image strides, 0 where there is none. Of `steps`: channels, their stride, lanes;
+    kernel and dilation, each in rows and columns; slices, their stride; the strides of a row and a pixel.
+    """
+
+    kind: str
+    numbers: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        if self.kind == "pixels":
+            return len(PIXEL_TENSORS) * prod(self.numbers[:3])
+        channels, kernel, slices = self.numbers[0], self.numbers[3:5], self.numbers[7]
+        return channels * slices * prod(kernel)
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.size
+
+    def extremes(self, first: int, count: int) -> tuple[int, int]:
+        """Bounds of the entries of the row that begins with `first`, or of all steps."""
+        n = self.numbers
+        if self.kind == "steps":
+            channels, channel_stride, lanes, kh, kw, down, right, slices, slice_stride, row, pixel = n
+            axes = [(-(-channels // lanes), channel_stride), (least(channels, lanes), 4), (kh, down * row),
+                    (kw, right * pixel), (slices, slice_stride)]
+            return 0, sum((size - 1) * step for size, step in axes)
+        height, width, images, down, right, top, left, *planes = n
+        place = first // prod(n[:3])
+        row, pixel, image = planes[3 * place:3 * place + 3]
+        if place:
+            down, right, top, left = 1, 1, 0, 0
+        low = -top * row - left * pixel
+        return low, low + (images - 1) * image + (height - 1) * down * row + (width - 1) * right * pixel
+
+    def of_tiles(self, rows: int, row_pixels: int, row_tiles: int, pixel_stride: int) -> tuple[int, int]:
+        """Bounds of the offsets of the tiles' pixels."""
+        return self.extremes(0, rows * row_pixels)
+
+    def at(self, binding: Binding) -> np.ndarray | TableRecipe:
+        """The table where each symbol has a value."""
+        numbers = [evaluate(number, binding) for number in self.numbers]
+        if self.kind == "pixels":
+            height, width, images, *pairs = numbers
+            planes = [Plane(*pairs[first:first + 3]) for first in range(4, len(pairs), 3)]
+            return pixel_table(height, width, stride=(pairs[0], pairs[1]), padding=(pairs[2], pairs[3]), images=images,
+                               inputs=planes[0], output=planes[1], residual=planes[2], output2=planes[3])
+        channels, channel_stride, lanes, kh, kw, down, right, slices, slice_stride, row, pixel = numbers
+        return step_table(Plane(row, pixel), channels=channels, channel_stride=channel_stride, lanes=lanes,
+                          kernel=(kh, kw), dilation=(down, right), slices=slices, slice_stride=slice_stride)
 
 
 def _narrow(offsets: np.ndarray) -> np.ndarray:
@@ -56,13 +116,18 @@ def pixel_table(
     stride: tuple[int, int] = (1, 1),
     padding: tuple[int, int] = (0, 0),
     images: int = 1,
-) -> np.ndarray:
+) -> np.ndarray | TableRecipe:
     """int32 `[4][images * out_h * out_w]`: byte offset of each output pixel in each of `PIXEL_TENSORS`.
 
     Input offsets point at the pixel's first tap, which may lie in the halo (a negative offset). `images > 1`
     folds a batch into the pixels, with `Plane.image`; the kernel's `images` is then 1. A matrix of M rows
     is `out_h=1, out_w=M` with `Plane(0, bytes of a row)`.
     """
+    planes = (inputs, output, residual or Plane(0, 0), output2 or Plane(0, 0))
+    numbers = (out_h, out_w, images, *stride, *padding, *(n for plane in planes for n in (plane.row, plane.pixel,
+                                                                                          plane.image)))
+    if any(map(is_symbolic, numbers)):
+        return TableRecipe("pixels", numbers)
     h, w = np.arange(out_h, dtype=np.int64), np.arange(out_w, dtype=np.int64)
     table = np.zeros((len(PIXEL_TENSORS), images * out_h * out_w), np.int64)
     table[0] = _pixel_offsets(inputs, images, h * stride[0] - padding[0], w * stride[1] - padding[1])
@@ -83,13 +148,16 @@ def step_table(
     dilation: tuple[int, int] = (1, 1),
     slices: int = 1,
     slice_stride: int = 0,
-) -> np.ndarray:
+) -> np.ndarray | TableRecipe:
     """int32 `[channels * slices * KH * KW]`: byte offset of each (input channel, slice, kh, kw), last fastest.
 
     k16: `channels` counts the group's 16-channel blocks and `channel_stride` is the bytes between blocks
     (64 for the rows of a matrix). k1: single channels (4 for the rows of a matrix); with `lanes` 16 those of
     blocks that are `channel_stride` apart. depthwise: 1.
     """
+    numbers = (channels, channel_stride, lanes, *kernel, *dilation, slices, slice_stride, inputs.row, inputs.pixel)
+    if any(map(is_symbolic, numbers)):
+        return TableRecipe("steps", numbers)
     block, lane = np.divmod(np.arange(channels, dtype=np.int64), lanes)
     channel = block * channel_stride + lane * 4
     kh = np.arange(kernel[0], dtype=np.int64) * (dilation[0] * inputs.row)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ngraph_mxnet.ir.dims import negated, where
+from ngraph_mxnet.ir.sizes import at_hand, both, either, greatest, least
 from ngraph_mxnet.targets.cpu.microkernels.params import BLOCK, ORDER_CHANNELS, ORDER_PIXELS
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Kind, Variant, symbol, variants
 
@@ -35,8 +37,8 @@ class TileChoice:
 
     variant: Variant
     symbol: str
-    fold_images: bool
-    """Build the pixel table for all images (`pixel_table(images=N)`)."""
+    table_images: int
+    """Images of the pixel table: all where they are folded into one range of pixels, else 1."""
     images: int
     groups: int
     oc_groups: int
@@ -89,6 +91,11 @@ class ContractionSize:
     channels: int | None = None
     pixel_bytes: int | None = None
 
+    def at_hand(self) -> ContractionSize:
+        """The size at hand, of one that is symbolic."""
+        return replace(self, images=at_hand(self.images), out_h=at_hand(self.out_h), out_w=at_hand(self.out_w),
+                       steps=at_hand(self.steps), groups=at_hand(self.groups))
+
     @staticmethod
     def of_product(rows: int, out_blocks: int, steps: int, groups: int = 1) -> ContractionSize:
         """That of a matrix product of so many rows, or of several that are alike."""
@@ -102,28 +109,32 @@ def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 
 
     `bf16` wants a variant of bf16; `splits` allows to split the steps (not with a bf16 output).
     """
-    fold = size.images > 1 and size.out_h * size.out_w < _FOLD_PIXELS
-    outer_images, out_rows = (1, size.images * size.out_h) if fold else (size.images, size.out_h)
-    best: tuple[float, TileChoice] | None = None
+    best: tuple[float, Variant] | None = None
+    known = size.at_hand()
     for variant in variants(isa):
-        if (variant.kind, variant.bf16) != (kind, bf16):
-            continue
-        # Indexed tiles cross rows; those with a constant stride only where the input is one long row.
-        one_row = not variant.rows or (size.flat_input and not fold)
-        rows, row_pixels = (1, out_rows * size.out_w) if one_row else (out_rows, size.out_w)
-        row_tiles = -(-row_pixels // variant.tile)
-        oc_groups = -(-(size.channels or BLOCK * size.out_blocks) // variant.oc_tile)
-        choice = TileChoice(
-            variant, symbol(variant, isa), fold, outer_images, size.groups, oc_groups, size.out_blocks,
-            rows, row_pixels, row_tiles, chunk_tiles=1, order=ORDER_CHANNELS, steps=size.steps,
-        )
-        cost = _cost(choice, _VECTORS[isa])
-        if best is None or cost < best[0]:
-            best = (cost, choice)
+        if (variant.kind, variant.bf16) == (kind, bf16):
+            cost = _cost(_unscheduled(variant, isa, known), _VECTORS[isa])
+            if best is None or cost < best[0]:
+                best = (cost, variant)
     if best is None:
         raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ''} for {isa}")
-    pixel_bytes = size.pixel_bytes or size.steps * best[1].variant.lanes * 4
-    return _schedule(best[1], isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits)
+    choice = _unscheduled(best[1], isa, size)
+    pixel_bytes = size.pixel_bytes or size.steps * best[1].lanes * 4
+    return _schedule(choice, isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits)
+
+
+def _unscheduled(variant: Variant, isa: Isa, size: ContractionSize) -> TileChoice:
+    """All but task order and size."""
+    fold = both(size.images > 1, size.out_h * size.out_w < _FOLD_PIXELS)
+    out_rows = where(fold, size.images * size.out_h, size.out_h)
+    # Indexed tiles cross rows; those with a constant stride only where the input is one long row.
+    one_row = either(not variant.rows, both(size.flat_input, negated(fold)))
+    rows, row_pixels = where(one_row, 1, out_rows), where(one_row, out_rows * size.out_w, size.out_w)
+    row_tiles = -(-row_pixels // variant.tile)
+    oc_groups = -(-(size.channels or BLOCK * size.out_blocks) // variant.oc_tile)
+    return TileChoice(variant, symbol(variant, isa), where(fold, size.images, 1), where(fold, 1, size.images),
+                      size.groups, oc_groups, size.out_blocks, rows, row_pixels, row_tiles, chunk_tiles=1,
+                      order=ORDER_CHANNELS, steps=size.steps)
 
 
 def _cost(choice: TileChoice, vectors: int) -> float:
@@ -146,37 +157,36 @@ def _schedule(choice: TileChoice, isa: Isa, *, pixel_bytes: int, threads: int, s
     if variant.kind == "depthwise":
         # Nothing is shared between channel blocks: long runs of pixels.
         wanted = -(-4 * threads // (choice.images * choice.groups))
-        return replace(choice, chunk_tiles=_even(tiles, -(-tiles // max(1, wanted))))
+        return replace(choice, chunk_tiles=_even(tiles, -(-tiles // greatest(1, wanted))))
     panel = steps * lanes * variant.oc_tile * 4
     # A few tasks per thread beyond the channel split, for balance; of a small layer as many as are worth a call.
     shares = choice.images * choice.groups * choice.oc_groups
     products = choice.rows * choice.row_pixels * shares * variant.oc_tile * steps * lanes
-    few = max(1, min(_TASKS_PER_THREAD, products // (_LEAST_PRODUCTS * threads))) * threads
+    few = greatest(1, least(_TASKS_PER_THREAD, products // (_LEAST_PRODUCTS * threads))) * threads
     balanced = _even(tiles, -(-tiles // -(-few // shares)))
     weights = panel * choice.oc_groups
     tile_bytes = -(-choice.row_pixels // choice.row_tiles) * pixel_bytes
     # What a stride skips counts: the lines that are read share few of the caches' sets.
     inputs = tile_bytes * tiles * choice.images
-    if splits and variant.kind == "k16" and panel >= _WHOLE_PANEL[isa] and tiles > 2:
-        block = _PANEL_BLOCK * variant.oc_tile // BLOCK
-        choice = replace(choice, step_block=_even(steps, steps * block // panel))
-        if inputs > 2 * _L2_SHARE:
-            return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, _SPLIT_CHUNK))
-        return replace(choice, chunk_tiles=balanced)
-    at_most = max(1, (_L1_SHARE if weights <= _L2_SHARE else _L2_SHARE) // tile_bytes)
-    if threads > 1 and weights <= inputs:
-        # A thread that keeps to its pixels mostly reads what it wrote in the layer before: its own caches have it.
-        wanted = -(-few // (choice.images * choice.groups))
-        return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, min(at_most, -(-tiles // wanted))))
+    split = both(splits and variant.kind == "k16" and panel >= _WHOLE_PANEL[isa], tiles > 2)
+    block = _PANEL_BLOCK * variant.oc_tile // BLOCK
+    at_most = greatest(1, where(weights <= _L2_SHARE, _L1_SHARE, _L2_SHARE) // tile_bytes)
+    # A thread that keeps to its pixels mostly reads what it wrote in the layer before: its own caches have it.
+    keeps = both(threads > 1, weights <= inputs)
+    wanted = -(-few // (choice.images * choice.groups))
     # Bytes that come from beyond L2 in either order; what fits L2 comes once.
-    channels_outer = weights + inputs * (choice.oc_groups if inputs > _L2_SHARE else 1)
-    pixels_outer = inputs + weights * (choice.images * -(-tiles // at_most) if weights > _L2_SHARE else 1)
-    if pixels_outer < channels_outer:
-        return replace(choice, order=ORDER_PIXELS, chunk_tiles=_even(tiles, at_most))
-    return replace(choice, chunk_tiles=balanced)
+    channels_outer = weights + inputs * where(inputs > _L2_SHARE, choice.oc_groups, 1)
+    pixels_outer = inputs + weights * where(weights > _L2_SHARE, choice.images * -(-tiles // at_most), 1)
+    outer = pixels_outer < channels_outer
+    chunk = where(keeps, least(at_most, -(-tiles // wanted)), at_most)
+    streams = inputs > 2 * _L2_SHARE
+    by_pixels = either(both(split, streams), both(negated(split), either(keeps, outer)))
+    return replace(choice, step_block=where(split, _even(steps, steps * block // panel), 0),
+                   order=where(by_pixels, ORDER_PIXELS, ORDER_CHANNELS),
+                   chunk_tiles=where(by_pixels, _even(tiles, where(split, _SPLIT_CHUNK, chunk)), balanced))
 
 
 def _even(tiles: int, at_most: int) -> int:
     """The size that cuts `tiles` (or steps) into chunks of nearly equal size, none above `at_most`."""
-    chunks = -(-tiles // max(1, min(at_most, tiles)))
+    chunks = -(-tiles // greatest(1, least(at_most, tiles)))
     return -(-tiles // chunks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ngraph_mxnet.ir.sizes import greatest, least
 from ngraph_mxnet.targets.cpu.params.record import GRAIN, Kernels, Params, Span, numbered, whole
 from ngraph_mxnet.targets.cpu.params.reduction import around
 
@@ -58,10 +59,11 @@ ELEMENT_POSITIONS = Kernels(
 def gathering(shape: Sequence[int], axis: int, count: int, *, wrap: bool = False) -> Params:
     """`count` indices into axis `axis` of a contiguous tensor of `shape`; those outside are clipped, or wrap."""
     places = around(shape, axis)
-    rows = max(1, min(count, GRAIN // max(places["inner"], 1)))
+    rows = greatest(1, least(count, GRAIN // greatest(places["inner"], 1)))
     return GATHER(**places, count=count, rows=rows, wrap=wrap)
 
 
 def scattered(rows: int, inner: int, count: int) -> dict[str, int]:
     """The ints that write `count` rows of `inner` elements each into a tensor of `rows` rows."""
-    return {"rows": rows, "inner": inner, "count": count, "columns": max(1, min(inner, GRAIN // max(count, 1)))}
+    columns = greatest(1, least(inner, GRAIN // greatest(count, 1)))
+    return {"rows": rows, "inner": inner, "count": count, "columns": columns}

@@ -12,6 +12,8 @@ from functools import cache, cached_property
 from math import prod
 from typing import Any
 
+from ngraph_mxnet.ir.sizes import greatest, is_symbolic, least, number
+
 Span = tuple[str, int, int]
 """An operand; its first byte, from where it points, and one past its last."""
 
@@ -31,7 +33,7 @@ class Params:
     """The numbers of a call, filled by name."""
 
     def __init__(self, record: Kernels, ints: Iterable[int], floats: Iterable[float]) -> None:
-        self.record, self._ints, self._floats = record, [int(i) for i in ints], list(floats)
+        self.record, self._ints, self._floats = record, [number(i) for i in ints], list(floats)
 
     def ints(self) -> list[int]:
         """The ints, in the kernel's order."""
@@ -102,8 +104,8 @@ class Kernels:
     def text(self, ints: Sequence[int], floats: Sequence[float]) -> str:
         """The numbers as `name=number`; those without names follow."""
         pairs = [(self.ints, ints), (self.floats, floats)]
-        named = [f"{name}={number}" for names, numbers in pairs for name, number in zip(names, numbers, strict=False)]
-        return " ".join((*named, *(str(number) for names, numbers in pairs for number in numbers[len(names):])))
+        named = [f"{name}={value}" for names, numbers in pairs for name, value in zip(names, numbers, strict=False)]
+        return " ".join((*named, *(str(value) for names, numbers in pairs for value in numbers[len(names):])))
 
     def __call__(self, **numbers: Any) -> Params:
         """Raises TypeError for a name that is missing or unknown."""
@@ -135,7 +137,15 @@ def span(operand: str, size: int, *axes: tuple[int, int], last: int = 1) -> Span
     At every place of the axes lie `last` contiguous elements.
     """
     reach = [(count - 1) * stride for count, stride in axes]
-    return (operand, size * sum(r * (r < 0) for r in reach), size * (sum(r * (r > 0) for r in reach) + last))
+    return (operand, size * sum(map(_below, reach)), size * (sum(map(_above, reach)) + last))
+
+
+def _below(reach: int) -> int:
+    return least(reach, 0) if is_symbolic(reach) else reach * (reach < 0)
+
+
+def _above(reach: int) -> int:
+    return greatest(reach, 0) if is_symbolic(reach) else reach * (reach > 0)
 
 
 def whole(operand: str, size: int, *counts: int) -> Span:
@@ -149,4 +159,4 @@ def blocked_span(operand: str, size: int, *axes: tuple[int, int]) -> Span:
 
 
 def numbered(names: str) -> dict[str, int]:
-    return {name: number for number, name in enumerate(names.split())}
+    return {name: place for place, name in enumerate(names.split())}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from ngraph_mxnet.ir.sizes import are_same, is_one
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, numbered, span
 
 REDUCE_CODES = numbered("reduce_sum reduce_mean reduce_prod reduce_max reduce_min")
@@ -54,11 +55,11 @@ def reduced(record: Kernels, shape: Sequence[int], axes: Sequence[int], in_strid
         ValueError: more than five kept or five reduced dimensions remain after dropping those of size 1.
     """
     kept = [i for i in range(len(shape)) if i not in axes]
-    rows = [(shape[i], in_strides[i], out) for i, out in zip(kept, out_strides, strict=True) if shape[i] != 1]
-    columns = [(shape[i], in_strides[i]) for i in axes if shape[i] != 1]
+    rows = [(shape[i], in_strides[i], out) for i, out in zip(kept, out_strides, strict=True) if not is_one(shape[i])]
+    columns = [(shape[i], in_strides[i]) for i in axes if not is_one(shape[i])]
     for index in range(len(columns) - 1, 0, -1):
         (outer, outer_stride), (inner, stride) = columns[index - 1 : index + 1]
-        if outer_stride == inner * stride:
+        if are_same(outer_stride, inner * stride):
             columns[index - 1 : index + 1] = [(outer * inner, stride)]
     if len(rows) > 5 or len(columns) > 5:
         raise ValueError(f"reduction of {tuple(shape)} over {tuple(axes)} has too many dimensions")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from itertools import product
-from math import prod
 from typing import Any
 
+from ngraph_mxnet.ir.dims import where
+from ngraph_mxnet.ir.sizes import are_same, at_hand, greatest, is_one, least
 from ngraph_mxnet.targets.cpu.params.record import GRAIN, KERNELS, Kernels, Params, Span, by_name, numbered, span
 
 Ints = Sequence[int]
@@ -116,9 +117,9 @@ def merged_dims(shape: Ints, strides: Sequence[Ints]) -> list[tuple[int, tuple[i
     """Size and strides of each dimension, without those of 1, neighbours merged that are contiguous in every tensor."""
     dims: list[tuple[int, tuple[int, ...]]] = []
     for size, steps in zip(shape, zip(*strides, strict=True), strict=True):
-        if size == 1:
+        if is_one(size):
             continue
-        if dims and all(outer == size * inner for outer, inner in zip(dims[-1][1], steps, strict=True)):
+        if dims and all(are_same(outer, size * inner) for outer, inner in zip(dims[-1][1], steps, strict=True)):
             dims[-1] = (dims[-1][0] * size, steps)
         else:
             dims.append((size, steps))
@@ -132,7 +133,7 @@ def strided_parts(shape: Ints, strides: Sequence[Ints]) -> Iterator[tuple[list[i
     """
     dims = merged_dims(shape, strides)
     count = len(strides)
-    by_size = sorted(range(len(dims)), key=lambda i: dims[i][0])
+    by_size = sorted(range(len(dims)), key=lambda i: at_hand(dims[i][0]))
     walked = sorted(by_size[:max(len(dims) - 5, 0)])
     inner = [dims[i] for i in range(len(dims)) if i not in walked]
     part, steps = [size for size, _ in inner], [[steps[i] for _, steps in inner] for i in range(count)]
@@ -154,10 +155,9 @@ def loops(shape: Ints, *strides: Ints, grain: int = GRAIN) -> dict[str, int]:
         raise ValueError(f"{len(dims)} dimensions remain of {tuple(shape)}; a strided kernel takes 5")
     dims = [(1, (0,) * len(strides))] * (5 - len(dims)) + dims
     sizes = [size for size, _ in dims]
-    chunk = max(1, min(sizes[4], grain))
-    rows = max(1, min(sizes[3], grain // chunk))
-    if prod(sizes) and rows < sizes[3]:
-        rows = -(-sizes[3] // -(-sizes[3] // rows))
+    chunk = greatest(1, least(sizes[4], grain))
+    rows = greatest(1, least(sizes[3], grain // chunk))
+    rows = where(rows < sizes[3], -(-sizes[3] // greatest(1, -(-sizes[3] // rows))), rows)
     steps = (steps[i] for i in range(len(strides)) for _, steps in dims)
     return by_name(_names(len(strides)), (rows, chunk, *sizes, *steps))
 

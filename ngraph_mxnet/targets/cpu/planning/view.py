@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from ngraph_mxnet.ir.sizes import are_same, is_one
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction
 
@@ -64,7 +65,7 @@ class PlainView(View):
     @property
     def is_contiguous(self) -> bool:
         wanted = contiguous_strides(self.type.shape)
-        return all(d == 1 or s == w for d, s, w in zip(self.type.shape, self.strides, wanted, strict=True))
+        return all(are_same(s, w) or is_one(d) for d, s, w in zip(self.type.shape, self.strides, wanted, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +152,7 @@ def sub_blocks(view: BlockedView, shape: Shape, first: int) -> BlockedView:
 
 def as_plain(view: BlockedView) -> PlainView | None:
     """The same memory seen as plain; None when channels are not at one stride."""
-    if spatial(view.type.shape) != (1, 1) or (view.block != BLOCK and view.blocks > 1):
+    if not all(map(is_one, spatial(view.type.shape))) or (view.block != BLOCK and view.blocks > 1):
         return None
     strides = (view.image, 1) + (1,) * (view.type.rank - 2)
     if view.type.rank == 5:
@@ -163,7 +164,7 @@ def as_blocked(view: PlainView) -> BlockedView | None:
     """The same memory seen as blocked; None unless whole blocks of channels are contiguous."""
     shape = view.type.shape
     pixels = prod(shape[2:])
-    if view.type.rank < 2 or pixels != 1 or shape[1] % BLOCK or view.strides[1] != 1:
+    if view.type.rank < 2 or not is_one(pixels) or shape[1] % BLOCK or view.strides[1] != 1:
         return None
     return BlockedView(view.type, view.buffer, view.offset, view.writers, view.strides[0], BLOCK, BLOCK)
 

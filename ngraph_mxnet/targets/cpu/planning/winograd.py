@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ngraph_mxnet.ir.sizes import greatest, least
+
 POINTS = (0.625, 1.5)
 """F(4x4) interpolates at 0, both of these with either sign, and infinity; F(2x2) at 0, 1, -1 and infinity.
 
@@ -35,10 +37,33 @@ class Strip:
         return self.count * self.tile_columns
 
 
-def cut(images: int, height: int, width: int, tile: int, most_tiles: int) -> list[Strip]:
-    """Strips of nearly equal size, none longer than the first, of about `most_tiles` tiles at most."""
+@dataclass(frozen=True)
+class Cut:
+    """An image cut into strips of nearly equal size, none longer than the first."""
+
+    tile_rows: int
+    tile_columns: int
+    total: int
+    """Rows of tiles of all images."""
+    rows: int
+    """Of a strip."""
+
+    @property
+    def count(self) -> int:
+        """How many strips there are."""
+        return -(-self.total // self.rows)
+
+    def strips(self) -> list[Strip]:
+        return [self.strip(number) for number in range(self.count)]
+
+    def strip(self, number: int) -> Strip:
+        first = number * self.rows
+        return Strip(self.tile_rows, self.tile_columns, first, least(self.rows, self.total - first))
+
+
+def cut(images: int, height: int, width: int, tile: int, most_tiles: int) -> Cut:
+    """Into strips of about `most_tiles` tiles at most."""
     tile_rows, tile_columns = -(-height // tile), -(-width // tile)
     total = images * tile_rows
-    strips = -(-total // max(1, most_tiles // tile_columns))
-    count = -(-total // strips)
-    return [Strip(tile_rows, tile_columns, first, min(count, total - first)) for first in range(0, total, count)]
+    strips = -(-total // greatest(1, most_tiles // tile_columns))
+    return Cut(tile_rows, tile_columns, total, -(-total // strips))

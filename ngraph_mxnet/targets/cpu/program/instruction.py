@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from ngraph_mxnet.targets.cpu.params import KERNELS
@@ -35,6 +35,17 @@ class Buffer:
 
 
 @dataclass(eq=False)
+class Loop:
+    """Instructions that a Program repeats `count` times, one time after the other; `index` is the symbol that counts.
+
+    Of a Program for known sizes they are written out, so that there are no loops.
+    """
+
+    count: int
+    index: int
+
+
+@dataclass(eq=False)
 class Instruction:
     """One kernel call, run after `waits`; `level` is at least 1 + the highest level of these.
 
@@ -55,6 +66,9 @@ class Instruction:
     operations: float = 0.0
     bytes: int = 0
     exact: bool = False
+    loop: Loop | None = None
+    carried: list[Instruction] = field(default_factory=list)
+    """Those of the loop's time before that it waits for."""
 
     @property
     def name(self) -> str:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
+from ngraph_mxnet.ir.dims import symbol
+from ngraph_mxnet.ir.sizes import greatest, is_symbolic, number
 from ngraph_mxnet.package import content_key
+from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.planning.memory import Lifetime, align, peak, plan
 from ngraph_mxnet.targets.cpu.planning.schedule import assign_branches, assign_earliest, wait_for_readers
 from ngraph_mxnet.targets.cpu.planning.view import View
-from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Loop, Space
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
+
+Each = TypeVar("Each")
 
 SHARING_GAIN = 16 << 20
 """Bytes. Images with a halo have memory of their own, where zeros stay; when all together could save this much, they
@@ -45,21 +51,24 @@ class ProgramBuilder:
     """The number of the node that is lowered now; whoever lowers counts."""
 
     instructions: list[Instruction] = field(default_factory=list)
-    constants: list[np.ndarray] = field(default_factory=list)
+    constants: list[np.ndarray | TableRecipe] = field(default_factory=list)
     prepared_bytes: int = 0
     pieces: list[Buffer] = field(default_factory=list)
     """Those of the prepared buffer, in order."""
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
     touching: dict[Buffer, list[Instruction]] = field(default_factory=dict)
     """The instructions that have a buffer as an operand."""
+    _loop: Loop | None = None
+    _loops: int = 0
     _arena: list[Buffer] = field(default_factory=list)
     _constants: dict[tuple[str, int, bytes], Buffer] = field(default_factory=dict)
+    _recipes: dict[TableRecipe, Buffer] = field(default_factory=dict)
     _seen: dict[int, tuple[np.ndarray, Buffer]] = field(default_factory=dict)
     """Arrays that never change, by identity."""
 
     def arena(self, size: int, region: Hashable = None) -> Buffer:
         """A new buffer of `size` bytes whose place is planned at the end; see `Lifetime.region`."""
-        buffer = Buffer(Space.ARENA, max(size, 1), region=region)
+        buffer = Buffer(Space.ARENA, greatest(size, 1), region=region)
         self._arena.append(buffer)
         return buffer
 
@@ -74,8 +83,13 @@ class ProgramBuilder:
         self.pieces.append(buffer)
         return buffer
 
-    def constant(self, array: np.ndarray) -> Buffer:
+    def constant(self, array: np.ndarray | TableRecipe) -> Buffer:
         """The array, copied into the Program; equal arrays are stored once."""
+        if isinstance(array, TableRecipe):
+            if array not in self._recipes:
+                self._recipes[array] = Buffer(Space.CONSTANT, array.nbytes, index=len(self.constants))
+                self.constants.append(array)
+            return self._recipes[array]
         seen = self._seen.get(id(array))
         if seen is not None:
             return seen[1]
@@ -88,6 +102,20 @@ class ProgramBuilder:
             self._seen[id(given)] = given, self._constants[key]
         return self._constants[key]
 
+    def each(self, count: int, make: Callable[[int], Each]) -> Iterator[Each]:
+        """What `make` gives for 0, 1, ..; for a count that is symbolic only once, for the symbol that counts. What is
+        emitted for it is then a loop, in which the first instruction waits for the last one of the time before."""
+        if not is_symbolic(count):
+            yield from map(make, range(count))
+            return
+        self._loops += 1
+        index = symbol(f"loop{self._loops}", 0)
+        self._loop, begin = Loop(count, index), len(self.instructions)
+        yield make(index)
+        self._loop = None
+        first, *_, last = self.instructions[begin:]
+        first.carried.append(last)
+
     def emit(self, kernel: str, operands: Sequence[tuple[Buffer, int]], ints: Iterable[int],
              floats: Iterable[float], tasks: int, *, reads: Sequence[View] = (), writes: Sequence[View],
              after: Sequence[View] = (), origin: str = "", operations: float = 0.0, bytes: int | None = None,
@@ -97,14 +125,15 @@ class ProgramBuilder:
         It waits for the writers of `reads` and `after`. See `Instruction` for `operations`, `exact` and `bytes`:
         without the latter, `reads` and `writes` count in full.
         """
-        if tasks == 0:
+        if not is_symbolic(tasks) and tasks == 0:
             return
         waits = [writer for view in (*reads, *after) for writer in view.writers]
         if bytes is None:
             bytes = sum(view.type.bytes for view in (*reads, *writes))
-        instruction = Instruction(kernel, list(operands), [int(i) for i in ints], list(floats), tasks, waits,
+        instruction = Instruction(kernel, list(operands), [number(i) for i in ints], list(floats), tasks, waits,
                                   node=self.node, origin=origin, operations=operations, bytes=bytes,
                                   exact=exact)
+        instruction.loop = self._loop
         self.instructions.append(instruction)
         for buffer in dict.fromkeys(buffer for buffer, _ in instruction.operands):
             self.touching.setdefault(buffer, []).append(instruction)
@@ -127,7 +156,7 @@ class ProgramBuilder:
 
     def _assign_waves(self, wave_bytes: int) -> None:
         """Levels wave by wave; what no result needs is dropped."""
-        order = {instruction: number for number, instruction in enumerate(self.instructions)}
+        order = {instruction: place for place, instruction in enumerate(self.instructions)}
         done: set[Instruction] = set()
         base = used = 0
         for result in self.instructions:
@@ -149,11 +178,11 @@ class ProgramBuilder:
 
     def _plan_arena(self, levels: list[list[Instruction]]) -> int:
         spans: dict[Buffer, tuple[int, int]] = {}
-        for number, level in enumerate(levels):
+        for place, level in enumerate(levels):
             for instruction in level:
                 for buffer, _ in instruction.operands:
                     if buffer.space is Space.ARENA:
-                        spans[buffer] = (spans.get(buffer, (number, number))[0], number)
+                        spans[buffer] = (spans.get(buffer, (place, place))[0], place)
         lifetimes = [Lifetime(buffer.bytes, *span, buffer.region) for buffer, span in spans.items()]
         offsets, total = plan(lifetimes)
         if any(buffer.zeroing is not None for buffer in spans):
@@ -169,6 +198,11 @@ class ProgramBuilder:
             buffer.offset = offset
         self.memory = MemoryReport(total, peak(lifetimes), sum(align(life.bytes) for life in lifetimes))
         return total
+
+    def _array(self, constant: Buffer) -> np.ndarray:
+        array = self.constants[constant.index]
+        assert not isinstance(array, TableRecipe)  # only in a Program for a range of sizes, which is no ProgramCode
+        return array
 
     def code(self) -> ProgramCode:
         """The Program as plain data: levels are fixed and the arena is planned."""
@@ -186,4 +220,4 @@ class ProgramBuilder:
             ]
             for level in levels
         ]
-        return ProgramCode(encoded, arena_bytes, [self.constants[buffer.index] for buffer in read])
+        return ProgramCode(encoded, arena_bytes, [self._array(buffer) for buffer in read])

@@ -1,0 +1,170 @@
+"""What is done with sizes, be they ints or `Dim`s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, wraps
+from typing import Any
+
+from ngraph_mxnet.ir.answers import IN_FORCE, UnknownSize
+from ngraph_mxnet.ir.dim_terms import Atom
+from ngraph_mxnet.ir.dims import Dim, bounds, call_of, negated, same
+
+
+def is_symbolic(size: Any) -> bool:
+    return isinstance(size, Dim)
+
+
+def number(size: Any) -> Any:
+    """`size` as an int, or as it is if it is a `Dim`."""
+    return size if isinstance(size, Dim) else int(size)
+
+
+def least(*sizes: Any) -> Any:
+    """The least of some; what `min` is to ints."""
+    return _chosen("min", min, lambda a, b: a <= b, sizes)
+
+
+def greatest(*sizes: Any) -> Any:
+    """The greatest of some; what `max` is to ints."""
+    return _chosen("max", max, lambda a, b: a >= b, sizes)
+
+
+def _chosen(op: str, of_ints: Callable[..., int], wins: Callable[[Any, Any], Any], sizes: tuple[Any, ...]) -> Any:
+    if not any(isinstance(size, Dim) for size in sizes):
+        return of_ints(sizes)
+    best, *others = sizes
+    for other in others:
+        if is_true(wins(best, other)):
+            continue
+        if is_true(wins(other, best)):
+            best = other
+            continue
+        (a, b), (c, d) = bounds(best), bounds(other)
+        pair = tuple(sorted((best, other), key=str))
+        best = call_of(op, pair, of_ints(a, c), of_ints(b, d), f"{op}({pair[0]}, {pair[1]})")
+    return best
+
+
+def both(*conditions: Any) -> Any:
+    """What `and` is to bools."""
+    found: Any = True
+    for condition in conditions:
+        if not isinstance(condition, Dim):
+            if not condition:
+                return False
+        else:
+            found = condition if found is True else found * condition
+    return found
+
+
+def either(*conditions: Any) -> Any:
+    """What `or` is to bools."""
+    return negated(both(*map(negated, conditions)))
+
+
+def ceil_divided(size: Any, by: Any) -> Any:
+    """`size / by`, rounded up."""
+    return -(-size // by)
+
+Binding = Mapping[str, int]
+"""A value for each symbol, by name."""
+
+
+def evaluate(size: Any, binding: Binding, known: dict[Atom, int] | None = None) -> int:
+    """The value of a size; `known` remembers those of its parts.
+
+    Raises:
+        UnknownSize: a symbol has no value.
+    """
+    if not isinstance(size, Dim):
+        return int(size)
+    known = {} if known is None else known
+    total = 0
+    for monomial, factor in size.terms.items():
+        for atom in monomial:
+            if atom not in known:
+                known[atom] = _value(atom, binding, known)
+            factor *= known[atom]
+        total += factor
+    return total
+
+
+def _value(atom: Atom, binding: Binding, known: dict[Atom, int]) -> int:
+    if atom.op == "symbol":
+        if atom.args[0] not in binding:
+            raise UnknownSize(f"the size {atom} has no value; there are {', '.join(binding) or 'none'}")
+        return int(binding[atom.args[0]])
+    return int(FUNCTIONS[atom.op](*(evaluate(arg, binding, known) for arg in atom.args)))
+
+
+def _floor(a: int, b: int) -> int:
+    if b == 0:
+        raise UnknownSize("a size is divided by a size that is 0")
+    return a // b
+
+FUNCTIONS: dict[str, Callable[..., int]] = {
+    "floordiv": _floor,
+    "mod": lambda a, b: a - b * _floor(a, b),
+    "min": min,
+    "max": max,
+    "positive": lambda a: a > 0,
+    "zero": lambda a: a == 0,
+    "where": lambda condition, yes, no: yes if condition else no,
+}
+"""What atoms other than symbols compute."""
+
+
+def at_hand(size: Any) -> int:
+    """The value at the sizes at hand, for choices that any sizes allow: nothing is assumed by asking.
+
+    Raises:
+        UnknownSize: nothing says it.
+    """
+    if not isinstance(size, Dim):
+        return int(size)
+    answers = IN_FORCE.get()
+    if answers is None:
+        raise UnknownSize(f"the value of the size {size} is asked for: expected sizes that are numbers")
+    return answers.hinted(size)
+
+
+def is_true(condition: Any) -> bool:
+    """Whether a condition is known to hold, whatever the symbols are."""
+    return condition.bounds[0] > 0 if isinstance(condition, Dim) else bool(condition)
+
+
+def is_one(size: Any) -> bool:
+    """Whether a size is known to be 1."""
+    return not isinstance(size, Dim) and size == 1
+
+
+def is_zero(size: Any) -> bool:
+    """Whether a size is known to be 0."""
+    return not isinstance(size, Dim) and size == 0
+
+
+def are_same(a: Any, b: Any) -> bool:
+    """Whether two sizes are known to be the same."""
+    return same(a, b)
+
+
+def are_same_shape(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two shapes are known to be the same."""
+    return len(a) == len(b) and all(map(same, a, b))
+
+
+def cached(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`functools.lru_cache` for what may ask of sizes: an answer that is remembered would not be asked for again, so
+    nothing is remembered while sizes are symbols."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        remembered = lru_cache(most)(function)
+
+        @wraps(function)
+        def called(*args: Any) -> Any:
+            return (remembered if IN_FORCE.get() is None else function)(*args)
+
+        return called
+
+    return decorated

@@ -1,0 +1,131 @@
+"""What runs a graph for a range of sizes.
+
+A graph is compiled with symbols in place of sizes, for the sizes at hand: the *template* holds for all sizes for which
+its guards hold, and makes of them in microseconds what runs them. Where a guard does not hold another template is
+compiled; what has no templates is compiled for each set of sizes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import GraphError
+from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.guards import Guard, Guards, assuming
+from ngraph_mxnet.ir.sizes import evaluate
+from ngraph_mxnet.recent import Recent
+from ngraph_mxnet.runtime.executable import Executable, InputError, as_array, input_ports, output_ports
+
+MOST_BOUND = 64
+"""Sets of shapes for which what runs them is kept; the one used longest ago goes first."""
+MOST_TEMPLATES = 8
+"""Of a graph. Beyond them each set of shapes is compiled for itself."""
+
+Shapes = Sequence[Sequence[int]]
+Binding = dict[str, int]
+
+
+class Template(ABC):
+    """A graph that is compiled for all sizes for which `guards` hold."""
+
+    guards: Sequence[Guard] = ()
+    native: Any = None
+    """The `_core.ProgramTemplate` that does it without Python, if there is one."""
+
+    @abstractmethod
+    def bind(self, shapes: Shapes) -> Executable | None:
+        """What runs inputs of these shapes; None where a guard does not hold. Any thread may ask."""
+
+
+class RangeExecutable(Executable):
+    """Called with arrays of any sizes that its inputs' types allow.
+
+    make: the graph, anew. It is called with guards in force, which hold sizes.
+    template: what `Backend.template` gives of such a graph; None: it has no templates.
+    compile: compiles a graph without symbols.
+    """
+
+    def __init__(self, graph: Graph, make: Callable[[], Graph], template: Callable[[Graph], Template | None],
+                 compile: Callable[[Graph], Executable]) -> None:
+        super().__init__(input_ports(graph), output_ports(graph))
+        self._symbols = {atom.text: (atom.low, atom.high) for atom in graph.symbols()}
+        self._make, self._template, self._compile = make, template, compile
+        self._lock = ForkSafeLock()
+        self._bound = Recent(MOST_BOUND)
+        self.templates: list[Template] = []
+        self._refused = False
+
+    def at(self, *shapes: Sequence[int]) -> Executable:
+        """What runs inputs of these shapes.
+
+        Raises:
+            InputError: a shape does not fit.
+        """
+        key = tuple(map(tuple, shapes))
+        found: Executable | None = self._bound.get(key)
+        if found is None:
+            found = self._made(key)
+            self._bound.put(key, found)
+        return found
+
+    def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+        return self.at(*(array.shape for array in arrays)).run(arrays)
+
+    def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
+        given = [as_array(array, f"input {port.name!r}")
+                 for port, array in zip(self.inputs, self.in_order(arrays), strict=True)]
+        return self.at(*(array.shape for array in given)).checked(tuple(given))
+
+    def _made(self, shapes: tuple[tuple[int, ...], ...]) -> Executable:
+        binding = self.binding(shapes)
+        for template in list(self.templates):
+            found = template.bind(shapes)
+            if found is not None:
+                return found
+        with self._lock:
+            for template in self.templates:
+                found = template.bind(shapes)
+                if found is not None:
+                    return found
+            if not self._refused and len(self.templates) < MOST_TEMPLATES:
+                with assuming(Guards(binding)):
+                    made = self._template(self._make())
+                if made is not None:
+                    found = made.bind(shapes)
+                    if found is None:
+                        raise GraphError("a template does not hold for the sizes that it was made for")
+                    self.templates.append(made)
+                    return found
+                self._refused = True
+            with assuming(Guards(binding)):
+                graph = self._make()
+            return self._compile(graph.at(binding))
+
+    def binding(self, shapes: Shapes) -> Binding:
+        """The value of each symbol for inputs of these shapes.
+
+        Raises:
+            InputError: they do not fit.
+        """
+        binding: Binding = {}
+        for port, shape in zip(self.inputs, shapes, strict=True):
+            if len(shape) != port.type.rank:
+                raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {port.type}")
+            for size, value in zip(port.type.shape, shape, strict=True):
+                name = str(size)
+                if name in self._symbols:
+                    low, high = self._symbols[name]
+                    if not low <= value <= high:
+                        raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {port.type} with "
+                                         f"{name} from {low} to {high}")
+                    binding.setdefault(name, value)
+        for port, shape in zip(self.inputs, shapes, strict=True):
+            wanted = tuple(evaluate(size, binding) for size in port.type.shape)
+            if tuple(shape) != wanted:
+                raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {wanted} ({port.type})")
+        return binding
