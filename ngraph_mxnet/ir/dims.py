@@ -125,9 +125,6 @@ class Dim(_Integer):
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
-    def __rdivmod__(self, other: Any) -> Any:
-        return other // self, other % self
-
     def __abs__(self) -> Any:
         return where(self < 0, -self, self)
 
