@@ -24,7 +24,7 @@ class SizeCode {
   std::size_t slots() const { return symbols_ + steps_.size(); }
 
   // Fills the slots of a segment; those of the symbols are filled already. Throws std::invalid_argument where a size is
-  // divided by 0 or beyond all bounds.
+  // beyond all bounds.
   void evaluate(std::int64_t segment, std::vector<std::int64_t>* slots) const;
 
  private:

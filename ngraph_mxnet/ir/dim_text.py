@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ngraph_mxnet.errors import GraphError
-from ngraph_mxnet.ir.dims import Dim, where
-from ngraph_mxnet.ir.sizes import greatest, least
+from ngraph_mxnet.ir.dims import Dim
+from ngraph_mxnet.ir.sizes import greatest, least, where
 
 Symbols = Mapping[str, Dim]
 

@@ -14,6 +14,8 @@ It prints as Python would write it, and `ir/dim_text.py` reads that back.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.ir.answers import answer
@@ -37,6 +39,19 @@ if TYPE_CHECKING:
     _Integer = int  # to the type checker a Dim is an int, since it stands where ints stand
 else:
     _Integer = object
+
+
+def _of_numbers(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """What is computed with a float is computed of the size's value, which is asked for."""
+
+    def called(self: Any, other: Any) -> Any:
+        if isinstance(other, (int, Dim)):
+            return method(self, other)
+        if isinstance(other, Integral):
+            return method(self, int(other))
+        return getattr(float(self), method.__name__)(float(other)) if isinstance(other, Real) else NotImplemented
+
+    return called
 
 
 class Dim(_Integer):
@@ -66,17 +81,12 @@ class Dim(_Integer):
     @property
     def symbols(self) -> set[Atom]:
         """The symbols in it."""
-        found: set[Atom] = set()
-        for monomial in self.terms:
-            for atom in monomial:
-                found |= symbols_of(atom)
-        return found
+        return set().union(*(symbols_of(atom) for monomial in self.terms for atom in monomial))
 
     # ---- arithmetic -------------------------------------------------------------------------------------
 
+    @_of_numbers
     def __add__(self, other: Any) -> Any:
-        if not isinstance(other, (int, Dim)):
-            return NotImplemented
         terms = dict(self.terms)
         for monomial, factor in _terms(other).items():
             terms[monomial] = terms.get(monomial, 0) + factor
@@ -90,15 +100,16 @@ class Dim(_Integer):
     def __pos__(self) -> Dim:
         return self
 
+    @_of_numbers
     def __sub__(self, other: Any) -> Any:
-        return self + -other if isinstance(other, (int, Dim)) else NotImplemented
+        return self + -other
 
+    @_of_numbers
     def __rsub__(self, other: Any) -> Any:
         return -self + other
 
+    @_of_numbers
     def __mul__(self, other: Any) -> Any:
-        if not isinstance(other, (int, Dim)):
-            return NotImplemented
         if not isinstance(other, Dim):
             return _made({monomial: factor * other for monomial, factor in self.terms.items()})
         terms: Terms = {}
@@ -110,23 +121,33 @@ class Dim(_Integer):
 
     __rmul__ = __mul__
 
+    @_of_numbers
     def __floordiv__(self, other: Any) -> Any:
-        return _divided(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+        return _divided(self, other)
 
+    @_of_numbers
     def __rfloordiv__(self, other: Any) -> Any:
         return _divided(other, self)
 
+    @_of_numbers
     def __mod__(self, other: Any) -> Any:
-        return _remainder(self, other) if isinstance(other, (int, Dim)) else NotImplemented
+        return _remainder(self, other)
 
+    @_of_numbers
     def __rmod__(self, other: Any) -> Any:
         return _remainder(other, self)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
-    def __abs__(self) -> Any:
-        return where(self < 0, -self, self)
+    def __pow__(self, power: int) -> Any:  # type: ignore[override]
+        return math.prod([self] * power)
+
+    def __truediv__(self, other: Any) -> Any:
+        return int(self) / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / int(self)
 
     # ---- comparisons ------------------------------------------------------------------------------------
 
@@ -134,22 +155,26 @@ class Dim(_Integer):
         if self is other:
             return True
         if not isinstance(other, (int, Dim)):
-            return NotImplemented
+            return int(self) == other if isinstance(other, Real) else NotImplemented
         return True if isinstance(other, Dim) and self.terms == other.terms else _is_zero(self - other)
 
     def __ne__(self, other: object) -> Any:
         same = self.__eq__(other)
         return same if same is NotImplemented else negated(same)
 
+    @_of_numbers
     def __lt__(self, other: Any) -> Any:
         return _is_positive(other - self)
 
+    @_of_numbers
     def __gt__(self, other: Any) -> Any:
         return _is_positive(self - other)
 
+    @_of_numbers
     def __le__(self, other: Any) -> Any:
         return _is_positive(other - self + 1)
 
+    @_of_numbers
     def __ge__(self, other: Any) -> Any:
         return _is_positive(self - other + 1)
 
@@ -170,6 +195,9 @@ class Dim(_Integer):
 
     __int__ = __index__
 
+    def __float__(self) -> float:
+        return float(int(self))
+
     # ---- text -------------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
@@ -182,43 +210,14 @@ class Dim(_Integer):
         raise TypeError("a Dim is written as text")
 
 
-def symbol(name: str, low: int = 1, high: int = MOST) -> Dim:
-    """A size of which only bounds are known, both included. Symbols of one name and bounds are the same.
-
-    Raises:
-        ValueError: the name is no identifier, or the bounds hold no two sizes.
-    """
-    if not name.isidentifier() or name in _FUNCTIONS:
-        raise ValueError(f"symbol {name!r}: expected a name such as N")
-    if not 0 <= low < high <= MOST:
-        raise ValueError(f"symbol {name}: found bounds {low}..{high}, expected 0 <= low < high <= {MOST}")
-    return Dim({(atom_of("symbol", (name, low, high), low, high, name),): 1})
-
-
 def bounds(size: Any) -> tuple[int, int]:
     """The least and the greatest value."""
     return size.bounds if isinstance(size, Dim) else (int(size), int(size))
 
 
-def where(condition: Any, yes: Any, no: Any) -> Any:
-    """`yes` where the condition holds, else `no`, without asking which."""
-    if not isinstance(condition, Dim):
-        return yes if condition else no
-    low, high = condition.bounds
-    if low > 0 or high < 0:
-        return yes
-    if type(yes) is type(no) and same(yes, no):
-        return yes
-    (a, b), (c, d) = bounds(yes), bounds(no)
-    return call_of("where", (condition, yes, no), min(a, c), max(b, d), f"where({condition}, {yes}, {no})")
-
-
 def negated(condition: Any) -> Any:
     """What `not` is to a bool."""
     return 1 - condition if isinstance(condition, Dim) else not condition
-
-_FUNCTIONS = ("min", "max", "where")
-"""Names that text gives a meaning."""
 
 def _operand(size: Any) -> str:
     """As an operand of `//` or `%`."""

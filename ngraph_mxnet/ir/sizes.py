@@ -7,8 +7,24 @@ from functools import lru_cache, wraps
 from typing import Any
 
 from ngraph_mxnet.ir.answers import IN_FORCE, UnknownSize
-from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.dims import Dim, bounds, call_of, negated, same
+from ngraph_mxnet.ir.dim_terms import Atom, atom_of
+from ngraph_mxnet.ir.dims import MOST, Dim, bounds, call_of, negated, same
+
+_FUNCTIONS = ("min", "max", "where")
+"""Names that text gives a meaning."""
+
+
+def symbol(name: str, low: int = 1, high: int = MOST) -> Dim:
+    """A size of which only bounds are known, both included. Symbols of one name and bounds are the same.
+
+    Raises:
+        ValueError: the name is no identifier, or the bounds hold no two sizes.
+    """
+    if not name.isidentifier() or name in _FUNCTIONS:
+        raise ValueError(f"symbol {name!r}: expected a name such as N")
+    if not 0 <= low < high <= MOST:
+        raise ValueError(f"symbol {name}: found bounds {low}..{high}, expected 0 <= low < high <= {MOST}")
+    return Dim({(atom_of("symbol", (name, low, high), low, high, name),): 1})
 
 
 def is_symbolic(size: Any) -> bool:
@@ -44,6 +60,19 @@ def _chosen(op: str, of_ints: Callable[..., int], wins: Callable[[Any, Any], Any
         pair = tuple(sorted((best, other), key=str))
         best = call_of(op, pair, of_ints(a, c), of_ints(b, d), f"{op}({pair[0]}, {pair[1]})")
     return best
+
+
+def where(condition: Any, yes: Any, no: Any) -> Any:
+    """`yes` where the condition holds, else `no`, without asking which."""
+    if not isinstance(condition, Dim):
+        return yes if condition else no
+    low, high = condition.bounds
+    if low > 0 or high < 0:
+        return yes
+    if type(yes) is type(no) and same(yes, no):
+        return yes
+    (a, b), (c, d) = bounds(yes), bounds(no)
+    return call_of("where", (condition, yes, no), min(a, c), max(b, d), f"where({condition}, {yes}, {no})")
 
 
 def both(*conditions: Any) -> Any:
@@ -99,9 +128,8 @@ def _value(atom: Atom, binding: Binding, known: dict[Atom, int]) -> int:
 
 
 def _floor(a: int, b: int) -> int:
-    if b == 0:
-        raise UnknownSize("a size is divided by a size that is 0")
-    return a // b
+    """0 by 0, as of what a `where` does not choose: it is computed, too."""
+    return a // b if b else 0
 
 FUNCTIONS: dict[str, Callable[..., int]] = {
     "floordiv": _floor,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.sizes import are_same_shape, is_one
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape
 from ngraph_mxnet.ir.types import f16, f32
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
@@ -69,7 +69,7 @@ def _make(node: Node, operands: list[Value], scores: _Scores, zeroed: bool, rw: 
     if scores.mask is not None:
         mask = scores.mask
         if batch is not None and mask.type.rank == 3:
-            lead = batch if not is_one(mask.shape[0]) else (1, 1)
+            lead = batch if are_same(mask.shape[0], math.prod(batch)) or mask.shape[0] != 1 else (1, 1)
             mask = rw.reshape(mask, (*lead, *mask.shape[1:]))
         operands.append(mask)
     out = rw.make("attention", *operands, scale=scores.scale, fill=scores.fill, zeroed=zeroed,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ngraph_mxnet.errors import GraphError
 from ngraph_mxnet.ir.answers import UnknownSize
 from ngraph_mxnet.ir.dim_text import parse_dim, split_sizes
-from ngraph_mxnet.ir.dims import MOST, Dim, bounds, is_above, negated, symbol, where
+from ngraph_mxnet.ir.dims import MOST, Dim, bounds, is_above, negated
 from ngraph_mxnet.ir.guards import Guard, Guards, assuming, because, parse_guard
 from ngraph_mxnet.ir.sizes import (
     are_same,
@@ -25,12 +25,14 @@ from ngraph_mxnet.ir.sizes import (
     is_one,
     is_true,
     least,
+    symbol,
+    where,
 )
 
 N, H, W = symbol("N", 1, 32), symbol("H", 2, 4096), symbol("W", 2, 4096)
 SYMBOLS = {"N": N, "H": H, "W": W}
 BINDINGS = st.fixed_dictionaries({"N": st.integers(1, 32), "H": st.integers(2, 4096), "W": st.integers(2, 4096)})
-UNARY = {"negative": operator.neg, "absolute": abs}
+UNARY = {"negative": operator.neg, "absolute": lambda size: greatest(size, -size)}
 BINARY = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "least": least,
           "greatest": greatest}
 BY = {"quotient": operator.floordiv, "remainder": operator.mod, "ceil": ceil_divided}

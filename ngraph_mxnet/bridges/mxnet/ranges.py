@@ -10,7 +10,8 @@ from ngraph_mxnet.bridges.mxnet.options import STRUCTURE
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir import TensorType
-from ngraph_mxnet.ir.dims import Dim, symbol
+from ngraph_mxnet.ir.dims import Dim
+from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.recent import Recent
 
 Shapes = Sequence[Sequence[int]]

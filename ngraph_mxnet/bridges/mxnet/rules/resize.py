@@ -122,7 +122,7 @@ def grid_generator(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
         return _affine_grid(b, x, target)
     if image_shape(x)[1] != 2:
         raise UnsupportedError(f"found {x.type}, expected two channels: x and y")
-    height, width = x.shape[2:]
+    height, width = map(int, x.shape[2:])
     if min(height, width) < 2:
         raise UnsupportedError(f"found {x.type}: a grid of one pixel divides by 0")
     rows, columns = np.mgrid[:height, :width]

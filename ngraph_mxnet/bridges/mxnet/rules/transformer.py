@@ -6,6 +6,7 @@ head. Heads are handed on as (batch x heads, length, units).
 
 from __future__ import annotations
 
+import math
 from math import prod
 
 import numpy as np
@@ -32,7 +33,7 @@ def _heads(b: Builder, x: Value, heads: int, parts: int, part: int) -> Value:
 
 def _scores(b: Builder, queries: Value, keys: Value) -> Value:
     """Queries by keys over the square root of a head's units."""
-    scale = scalar(b, 1 / np.sqrt(queries.shape[2]), queries)
+    scale = scalar(b, 1 / math.sqrt(queries.shape[2]), queries)
     return b.matmul(b.multiply(queries, scale), keys, transpose_b=True)
 
 
@@ -82,7 +83,7 @@ def encdec_valatt(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
 def div_sqrt_dim(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """x over the square root of its last axis' size."""
     (x,) = inputs
-    return b.divide(x, scalar(b, np.sqrt(x.shape[-1]), x))
+    return b.divide(x, scalar(b, math.sqrt(x.shape[-1]), x))
 
 
 @rule("_contrib_arange_like", operands=1, ignored=["ctx"])

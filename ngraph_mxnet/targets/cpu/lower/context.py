@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import outside
-from ngraph_mxnet.ir.dims import where
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.sizes import are_same, least
+from ngraph_mxnet.ir.sizes import are_same, least, where
 from ngraph_mxnet.ir.types import ElementType, TensorType, f32
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
 from ngraph_mxnet.targets.cpu.machine.isa import Isa

@@ -134,8 +134,10 @@ def _axes(batch: Sequence[int], a_shape: Shape, a_strides: Sequence[int], b_shap
     """The batch dimensions, with neighbours joined where the strides allow; a stride is 0 where one broadcasts."""
 
     def aligned(shape: Shape, strides: Sequence[int]) -> list[int]:
-        own = [0 if is_one(d) else s for d, s in zip(shape, strides, strict=True)]
-        return [0] * (len(batch) - len(shape)) + own
+        missing = len(batch) - len(shape)
+        own = [0 if is_one(d) or not (are_same(d, size) or d != 1) else s
+               for d, s, size in zip(shape, strides, batch[missing:], strict=True)]
+        return [0] * missing + own
 
     a, b = aligned(a_shape, a_strides), aligned(b_shape, contiguous_strides(b_shape))
     joined: list[Axis] = []

@@ -119,7 +119,7 @@ def broadcast(ctx: Lowering, node: Node) -> None:
 def broadcast_strides(view: PlainView, shape: Shape) -> tuple[int, ...]:
     """The view's strides over `shape`, to which it broadcasts as in NumPy."""
     missing = len(shape) - view.type.rank
-    own = [0 if is_one(d) and not is_one(target) else s
+    own = [s if are_same(d, target) or d != 1 else 0
            for d, s, target in zip(view.type.shape, view.strides, shape[missing:], strict=True)]
     return (0,) * missing + tuple(own)
 

@@ -19,9 +19,10 @@ from ngraph_mxnet.targets.cpu.planning.view import BlockedView
 def resample(ctx: Lowering, node: Node) -> None:
     """One kernel: what each output row and column reads stands in constant tables."""
     (data,), attrs = node.inputs, node.attrs
-    pairs = list(zip(data.shape[2:], attrs["sizes"], strict=True))
+    sizes = tuple(map(int, data.shape[2:]))  # the tables are for numbers
+    pairs = list(zip(sizes, map(int, attrs["sizes"]), strict=True))
     if node.op.name.endswith("_gradient"):
-        rows, columns = gradient_taps(node.op.name, data.shape[2:], attrs)
+        rows, columns = gradient_taps(node.op.name, sizes, attrs)
     elif node.op.name == "resize":
         rows, columns = (resize_taps(size, out, attrs["mode"], attrs["corners"]) for size, out in pairs)
     else:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ngraph_mxnet.ir.dims import negated, where
-from ngraph_mxnet.ir.sizes import at_hand, both, either, greatest, least
+from ngraph_mxnet.ir.dims import negated
+from ngraph_mxnet.ir.sizes import at_hand, both, either, greatest, least, where
 from ngraph_mxnet.targets.cpu.microkernels.params import BLOCK, ORDER_CHANNELS, ORDER_PIXELS
 from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, Kind, Variant, symbol, variants
 
@@ -94,7 +94,8 @@ class ContractionSize:
     def at_hand(self) -> ContractionSize:
         """The size at hand, of one that is symbolic."""
         return replace(self, images=at_hand(self.images), out_h=at_hand(self.out_h), out_w=at_hand(self.out_w),
-                       steps=at_hand(self.steps), groups=at_hand(self.groups))
+                       steps=at_hand(self.steps), groups=at_hand(self.groups), out_blocks=at_hand(self.out_blocks),
+                       channels=None if self.channels is None else at_hand(self.channels))
 
     @staticmethod
     def of_product(rows: int, out_blocks: int, steps: int, groups: int = 1) -> ContractionSize:

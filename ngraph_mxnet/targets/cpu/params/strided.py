@@ -7,8 +7,7 @@ from functools import cache, partial
 from itertools import product
 from typing import Any
 
-from ngraph_mxnet.ir.dims import where
-from ngraph_mxnet.ir.sizes import are_same, at_hand, greatest, is_one, least
+from ngraph_mxnet.ir.sizes import are_same, at_hand, greatest, is_one, least, where
 from ngraph_mxnet.targets.cpu.params.record import GRAIN, KERNELS, Kernels, Params, Span, by_name, numbered, span
 
 Ints = Sequence[int]

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ngraph_mxnet.ir.dims import symbol
-from ngraph_mxnet.ir.sizes import greatest, is_symbolic, number
+from ngraph_mxnet.ir.sizes import greatest, is_symbolic, number, symbol
 from ngraph_mxnet.package import content_key
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import Params
