@@ -27,8 +27,8 @@ from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.ranges import RangeExecutable
 
 Draw = Callable
-_UNCHECKED = ("_sg_", "_contrib_quantized", "Reshape", "_np_reshape", "_npx_reshape")
-"""How operators begin of which MXNet does not check that sizes fit, and writes where it must not."""
+_UNCHECKED = ("_sg_", "_contrib_quantized", "Convolution_v1", "Reshape", "_np_reshape", "_npx_reshape")
+"""How operators begin of which MXNet does not check that sizes fit: it crashes."""
 _PLACES = ("softmax_cross_entropy",)
 """Records of which an operand of floats holds places."""
 
@@ -73,7 +73,7 @@ def _native(record: Record, case: Case, seed: int, parameters: Arrays) -> tuple[
             return None
         arrays.update(parameters)
         return arrays, run_native(symbol, arrays, numpy=record.numpy)
-    except (mx.MXNetError, ValueError, AssertionError, IndexError):
+    except (mx.MXNetError, ValueError, AssertionError, IndexError, TypeError):
         return None
 
 
@@ -104,7 +104,8 @@ def test_other_sizes_agree_with_mxnet(record: Record, data: st.DataObject, seed:
     for _ in range(2):
         # Integers may be places, which have to stay within.
         places = record.name in _PLACES or any(
-            np.dtype(operand.dtype).kind in "iu" or operand.low >= 0 for operand in case.operands)
+            np.dtype(operand.dtype).kind in "iu" or operand.low >= 0 or operand.values is not None
+            for operand in case.operands)
         least = {name: size if places else 1 for name, size in hint.items()}
         values = {name: data.draw(st.one_of(st.just(size), st.integers(least[name], least[name] + 11)))
                   for name, size in hint.items()}
