@@ -55,6 +55,25 @@ class AlignedBuffer {
     }
   }
 
+  // Makes it `bytes` large if it is smaller; what was in it stays, what is new is zero. Pages that it has are not got
+  // anew, which takes a system longer than to compute with them.
+  void grow(std::size_t bytes) {
+    const std::size_t wanted = rounded(bytes);
+    if (wanted > rounded_) {
+      if (rounded_ >= kMapped) {
+        void* mapped = mremap(data_, rounded_, wanted, MREMAP_MAYMOVE);
+        if (mapped == MAP_FAILED) throw std::bad_alloc();
+        data_ = static_cast<char*>(mapped);
+        rounded_ = wanted;
+      } else {
+        AlignedBuffer larger(bytes);
+        if (data_ != nullptr) std::memcpy(larger.data_, data_, rounded_);
+        swap(larger);
+      }
+    }
+    bytes_ = bytes;
+  }
+
   // Brings in the pages of share `share` of `shares` at once: a fault for each costs a third more. What the
   // system does not do (Linux before 5.14) is left to the first touch.
   void populate(int share, int shares) const {
@@ -66,6 +85,9 @@ class AlignedBuffer {
 
   char* data() const { return data_; }
   std::size_t size() const { return bytes_; }
+
+  // What it has, of which more may have been used before than `size()`.
+  std::size_t capacity() const { return rounded_; }
 
  private:
   static constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which headers before Linux 5.14 lack

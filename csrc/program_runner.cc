@@ -1,6 +1,7 @@
 #include "program_runner.h"
 
 #include <algorithm>
+#include <cstring>
 #include <iterator>
 #include <list>
 #include <utility>
@@ -60,10 +61,25 @@ class ProgramRunner::IdleFrames {
     return nullptr;
   }
 
+  // The largest arena of a runner of the same graph for other shapes, which loses it; or an empty one.
+  AlignedBuffer take_over(const ProgramRunner* runner) {
+    if (runner->graph_ == 0) return {};
+    std::unique_ptr<Frame> found;  // freed after the lock is gone
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    auto largest = entries_.end();
+    for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+      if (entry->runner->graph_ != runner->graph_) continue;
+      if (largest == entries_.end() || entry->frame->arena.capacity() > largest->frame->arena.capacity()) largest = entry;
+    }
+    if (largest == entries_.end()) return {};
+    found = remove(largest);
+    return std::move(found->arena);
+  }
+
   void put(const ProgramRunner* runner, std::unique_ptr<Frame> frame, std::size_t most) {
     std::vector<std::unique_ptr<Frame>> dropped;  // freed after the lock is gone
     const std::lock_guard<ForkSafeMutex> lock(mutex_);
-    bytes_ += frame->arena.size();
+    bytes_ += frame->arena.capacity();
     entries_.push_front({runner, std::move(frame)});
     const auto own = [&](const Entry& entry) { return entry.runner == runner; };
     if (static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), own)) > most) {
@@ -73,7 +89,7 @@ class ProgramRunner::IdleFrames {
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       const auto at = entry++;
       if (at->runner->graph_ != runner->graph_ || (runner->graph_ == 0 && at->runner != runner)) continue;
-      of_graph += at->frame->arena.size();
+      of_graph += at->frame->arena.capacity();
       if (at->runner != runner && of_graph > kGraphBytes) dropped.push_back(remove(at));
     }
     while (entries_.size() > kLatestArenas && (bytes_ > kOlderBytes || entries_.size() > kMostArenas)) {
@@ -95,7 +111,7 @@ class ProgramRunner::IdleFrames {
 
   std::unique_ptr<Frame> remove(std::list<Entry>::iterator entry) {
     std::unique_ptr<Frame> frame = std::move(entry->frame);
-    bytes_ -= frame->arena.size();
+    bytes_ -= frame->arena.capacity();
     entries_.erase(entry);
     return frame;
   }
@@ -159,7 +175,7 @@ void ProgramRunner::add_level(std::vector<std::vector<Chunk>>* shares, Schedule 
 std::unique_ptr<ProgramRunner::Frame> ProgramRunner::take_frame() {
   if (std::unique_ptr<Frame> idle = IdleFrames::instance().take(this)) return idle;
   auto frame = std::make_unique<Frame>();
-  frame->arena = AlignedBuffer(program_->arena_bytes());
+  frame->arena = new_arena();
   frame->operands.resize(operand_count_);
   for (auto& counters : frame->counters) counters = std::vector<Frame::Counter>(threads_);
   for (const Patch& patch : fixed_) {
@@ -169,6 +185,23 @@ std::unique_ptr<ProgramRunner::Frame> ProgramRunner::take_frame() {
     frame->operands[patch.operand] = base + patch.source.offset;
   }
   return frame;
+}
+
+// Memory that was in use is taken rather than new: the system takes a microsecond and more for each page.
+AlignedBuffer ProgramRunner::new_arena() const {
+  const std::size_t bytes = program_->arena_bytes();
+  AlignedBuffer arena = bytes < AlignedBuffer::kMapped ? AlignedBuffer() : IdleFrames::instance().take_over(this);
+  if (arena.data() == nullptr) return AlignedBuffer(bytes);
+  const std::size_t used = std::min(arena.capacity(), bytes);
+  arena.grow(bytes);
+  if (!program_->zeros()) {
+    std::memset(arena.data(), 0, used);
+  } else {
+    for (const ArenaSpan& span : *program_->zeros()) {
+      if (span.offset < used) std::memset(arena.data() + span.offset, 0, std::min(span.bytes, used - span.offset));
+    }
+  }
+  return arena;
 }
 
 void ProgramRunner::give_back(std::unique_ptr<Frame> frame) {

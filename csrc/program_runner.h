@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "aligned_buffer.h"
 #include "program.h"
 #include "team_choice.h"
 
@@ -67,6 +68,7 @@ class ProgramRunner {
   // Takes the chunks of each thread's share.
   void add_level(std::vector<std::vector<Chunk>>* shares, Schedule schedule);
   std::unique_ptr<Frame> take_frame();
+  AlignedBuffer new_arena() const;
   void give_back(std::unique_ptr<Frame> frame);
   void run_on_frame(Frame* frame, std::vector<double>* seconds);
   std::uint32_t trace_labels();

@@ -1,6 +1,7 @@
 #include "program_template.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
@@ -73,6 +74,21 @@ struct Made {
   std::vector<std::size_t> waits;
   std::int64_t level = 0;
 };
+
+// Without bytes that are in several.
+std::vector<ArenaSpan> merged(std::vector<ArenaSpan> spans) {
+  std::sort(spans.begin(), spans.end(), [](const ArenaSpan& a, const ArenaSpan& b) { return a.offset < b.offset; });
+  std::vector<ArenaSpan> found;
+  for (const ArenaSpan& span : spans) {
+    if (!found.empty() && span.offset <= found.back().offset + found.back().bytes) {
+      ArenaSpan& last = found.back();
+      last.bytes = std::max(last.offset + last.bytes, span.offset + span.bytes) - last.offset;
+    } else {
+      found.push_back(span);
+    }
+  }
+  return found;
+}
 
 class Binding {
  public:
@@ -239,6 +255,11 @@ class Binding {
         }
       }
     }
+    for (std::size_t i = 0; i < lives.size(); ++i) {
+      const TemplateBuffer& buffer = code_.buffers[buffers[i]];
+      if (buffer.region < 0 || (buffer.zeroing >= 0 && !zeroing_.empty())) continue;
+      zeros_.push_back({static_cast<std::size_t>(found.offsets[i]), static_cast<std::size_t>(lives[i].bytes)});
+    }
     arena_bytes_ = found.total;
     offsets_.assign(code_.buffers.size(), 0);
     for (std::size_t i = 0; i < buffers.size(); ++i) offsets_[buffers[i]] = found.offsets[i];
@@ -291,8 +312,10 @@ class Binding {
         to.bytes = static_cast<double>(made->bytes);
       }
     }
-    return std::make_shared<Program>(std::move(levels), static_cast<std::size_t>(arena_bytes_), std::move(constants),
-                                     owned);
+    auto program = std::make_shared<Program>(std::move(levels), static_cast<std::size_t>(arena_bytes_),
+                                             std::move(constants), owned);
+    program->set_zeros(merged(std::move(zeros_)));
+    return program;
   }
 
   const TemplateCode& code_;
@@ -302,8 +325,12 @@ class Binding {
   std::vector<std::vector<const Made*>> levels_;
   std::vector<std::unique_ptr<Made>> zeroing_;
   std::vector<std::int64_t> offsets_;  // of the buffers
+  std::vector<ArenaSpan> zeros_;
   std::int64_t arena_bytes_ = 0;
 };
+
+// Of templates that MXNet has nothing to do with, odd numbers as those of CompileCache are.
+std::atomic<std::uint64_t> next_graph{1};
 
 [[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument("a Program for a range of sizes: " + why); }
 
@@ -373,7 +400,11 @@ void check(const TemplateCode& code) {
 
 ProgramTemplate::ProgramTemplate(TemplateCode code, std::shared_ptr<Preparation> preparation, int threads,
                                  std::string name)
-    : code_(std::move(code)), preparation_(std::move(preparation)), threads_(threads), name_(std::move(name)) {
+    : code_(std::move(code)),
+      preparation_(std::move(preparation)),
+      threads_(threads),
+      name_(std::move(name)),
+      graph_(next_graph.fetch_add(2)) {
   check(code_);
 }
 
@@ -417,8 +448,10 @@ std::shared_ptr<Executable> ProgramTemplate::bind(const std::vector<std::vector<
   Slots slots(code_.sizes.slots());
   if (!unify(shapes, &slots)) return nullptr;
   std::shared_ptr<Program> program = Binding(code_, slots).program();
-  return std::make_shared<Executable>(std::move(program), preparation_, specs(code_.inputs, slots),
-                                      specs(code_.outputs, slots), threads_, name_);
+  auto made = std::make_shared<Executable>(std::move(program), preparation_, specs(code_.inputs, slots),
+                                           specs(code_.outputs, slots), threads_, name_);
+  made->set_graph(graph_);
+  return made;
 }
 
 }  // namespace ngraph_mxnet

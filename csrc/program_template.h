@@ -100,6 +100,7 @@ class ProgramTemplate {
   std::shared_ptr<Preparation> preparation_;
   int threads_;
   std::string name_;
+  std::uint64_t graph_;  // whose Programs take their arenas over from each other
 };
 
 }  // namespace ngraph_mxnet

@@ -50,7 +50,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import is_symbolic
+from ngraph_mxnet.ir.sizes import is_symbolic, where
 from ngraph_mxnet.targets.cpu.microkernels.variants import ISAS, Variant, variants
 from ngraph_mxnet.targets.cpu.params.record import BLOCK, Kernels, Params, Span, span
 
@@ -113,7 +113,7 @@ Table = Callable[[str, int], Offsets]
 
 
 def _tasks(p: Any) -> int:
-    if p.steps < 1 or p.step_block < 1:
+    if not is_symbolic(p.step_block) and (p.steps < 1 or p.step_block < 1):
         raise ValueError(f"{p.steps} steps in blocks of {p.step_block}")
     return p.images * p.groups * p.oc_groups * -(-p.rows * p.row_tiles // p.chunk_tiles)
 
@@ -211,7 +211,7 @@ def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels
     given = {**_DEFAULTS, "oc_groups": oc_groups, "out_blocks": out_blocks, "rows": rows, "row_pixels": row_pixels,
              "row_tiles": row_tiles, "chunk_tiles": chunk_tiles, "steps": steps, "out_block_stride": out_block_stride,
              **others}
-    given["step_block"] = given["step_block"] or steps
+    given["step_block"] = where(given["step_block"] > 0, given["step_block"], steps)
     for prefix in ("out", "res", "out2"):
         if f"{prefix}_group_stride" not in others:
             given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
