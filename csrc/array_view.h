@@ -1,11 +1,13 @@
 // What MXNet's C interface does not tell about an NDArray, or tells slowly, read where it lies in memory.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "aligned_buffer.h"
 #include "engine.h"
@@ -29,6 +31,8 @@ class ArrayView {
   // Dense, and in the CPU's own memory.
   bool plain() const;
   bool is(const TensorSpec& spec) const;
+  bool is_of(const Element& element) const { return type() == element.mxnet; }
+  std::vector<std::int64_t> shape() const { return {dims(), dims() + std::max(dimensions(), 0)}; }
   bool is_like(const ArrayView& other) const;  // of one type and shape
   std::size_t elements() const;
   std::size_t bytes() const;  // 0 of a type that we do not know

@@ -22,6 +22,11 @@ std::uint64_t hash_of(const CompileKey& key) {
   return hash * 31 + content_hash128(key.types.data(), key.types.size() * sizeof(int)).low;
 }
 
+std::uint64_t graph_number(const CompileKey& key) {
+  const std::string& graph = key.identity();
+  return content_hash128(graph.data(), graph.size()).low | 1;
+}
+
 }  // namespace
 
 const std::string& CompileKey::identity() const {
@@ -66,10 +71,12 @@ CompileCache::Result CompileCache::get(CompileKey key,
     if (result == nullptr) {
       Compiled compiled = compile(entry->key);
       result = std::move(compiled.graph);
-      if (compiled.range != nullptr) add(entry->key, std::move(compiled.range));
+      if (compiled.range != nullptr) {
+        compiled.range->set_graph(graph_number(entry->key));
+        add(entry->key, std::move(compiled.range));
+      }
     }
-    const std::string& graph = entry->key.identity();
-    if (result != nullptr) result->set_graph(content_hash128(graph.data(), graph.size()).low | 1);
+    if (result != nullptr) result->set_graph(graph_number(entry->key));
   } catch (const Interrupted& interruption) {
     entry->interrupted = true;
     error = interruption.what();
@@ -153,6 +160,11 @@ std::list<CompileCache::EntryPtr> CompileCache::evict(const CompileKey& key) {
     entry = next;
   }
   return evicted;
+}
+
+std::size_t CompileCache::shapes() {
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  return shapes_;
 }
 
 void CompileCache::limit(std::size_t shapes) {

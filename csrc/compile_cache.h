@@ -39,7 +39,7 @@ class CompileCache {
   // What compiling gives: what was asked for and, where it holds for a range of sizes, what gives it for the others.
   struct Compiled {
     Result graph;
-    std::shared_ptr<const ProgramTemplate> range = nullptr;
+    std::shared_ptr<ProgramTemplate> range = nullptr;
   };
 
   struct Info {
@@ -55,6 +55,8 @@ class CompileCache {
 
   // At most `shapes` entries for graphs that differ in shapes or types only; at first 16.
   void limit(std::size_t shapes);
+
+  std::size_t shapes();
 
   Info info();
 

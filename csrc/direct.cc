@@ -8,9 +8,11 @@
 #include <stdexcept>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "array_view.h"
+#include "compile_cache.h"
 #include "direct_runs.h"
 #include "executor.h"
 #include "fork_safety.h"
@@ -125,6 +127,40 @@ class DirectCachedOp {
       graphs_.splice(graphs_.begin(), graphs_, at);
       return graph;
     }
+    for (auto at = bound_.begin(); at != bound_.end(); ++at) {
+      if (!all_plain(in, (*at)->inputs())) continue;
+      bound_.splice(bound_.begin(), bound_, at);
+      return *at;
+    }
+    return bound_for(in);
+  }
+
+  // What a graph for other shapes makes for these, without MXNet; null where it can't.
+  std::shared_ptr<CompiledGraph> bound_for(const std::vector<Handle>& in) {
+    std::vector<std::vector<std::int64_t>> shapes;
+    for (Handle array : in) {
+      if (!ArrayView(array).plain()) return nullptr;
+      shapes.push_back(ArrayView(array).shape());
+    }
+    std::vector<std::shared_ptr<CompiledGraph>> others(bound_.begin(), bound_.end());
+    for (const auto& graph : graphs_) others.push_back(graph.lock());
+    std::unordered_set<const void*> asked;
+    for (const std::shared_ptr<CompiledGraph>& other : others) {
+      if (other == nullptr || other->inputs().size() != in.size()) continue;
+      const auto same = [](Handle array, const TensorSpec& spec) { return ArrayView(array).is_of(*spec.element); };
+      if (!std::equal(in.begin(), in.end(), other->inputs().begin(), same)) continue;
+      if (!asked.insert(other->maker()).second) continue;
+      std::shared_ptr<CompiledGraph> found;
+      try {
+        found = other->for_shapes(shapes);
+      } catch (const std::invalid_argument&) {
+        continue;  // MXNet asks for it to be compiled, which tells what is wrong
+      }
+      if (found == nullptr) continue;
+      bound_.push_front(found);
+      while (bound_.size() > CompileCache::instance().shapes()) bound_.pop_back();
+      return found;
+    }
     return nullptr;
   }
 
@@ -132,6 +168,7 @@ class DirectCachedOp {
   std::vector<std::size_t> inputs_, outputs_;
   ForkSafeMutex mutex_;
   std::list<std::weak_ptr<CompiledGraph>> graphs_;  // of different shapes, the latest first; CompileCache keeps few
+  std::list<std::shared_ptr<CompiledGraph>> bound_;  // made here, likewise
 };
 
 // By handle. Never destroyed: threads may outlive static objects.

@@ -39,6 +39,14 @@ class CompiledGraph {
   // keep memory for their next runs together.
   virtual void set_graph(std::uint64_t) {}
 
+  // What runs the graph for other shapes of its inputs, made at once; null where that has to be compiled.
+  virtual std::shared_ptr<CompiledGraph> for_shapes(const std::vector<std::vector<std::int64_t>>&) const {
+    return nullptr;
+  }
+
+  // What makes them: those of one maker need not all be asked. Null if there is none.
+  virtual const void* maker() const { return nullptr; }
+
   // From now on short runs are on one thread where that has been faster; results do not depend on it.
   virtual void choose_team() {}
 
@@ -109,6 +117,17 @@ class Executable : public CompiledGraph {
 
   const Program& program() const { return *main_program_; }
 
+  // Its `for_shapes`.
+  using ForShapes = std::function<std::shared_ptr<CompiledGraph>(const std::vector<std::vector<std::int64_t>>&)>;
+  void set_for_shapes(ForShapes for_shapes, const void* maker) {
+    for_shapes_ = std::move(for_shapes);
+    maker_ = maker;
+  }
+  const void* maker() const override { return maker_; }
+  std::shared_ptr<CompiledGraph> for_shapes(const std::vector<std::vector<std::int64_t>>& shapes) const override {
+    return for_shapes_ ? for_shapes_(shapes) : nullptr;
+  }
+
   // How often this Executable, or one that shares its preparation, prepared weights; another one with the same prepare
   // Program may have done it.
   std::size_t prepare_runs() const { return preparation_->runs(); }
@@ -119,6 +138,8 @@ class Executable : public CompiledGraph {
   int threads_;
   ProgramRunner main_;
   std::shared_ptr<Preparation> preparation_;
+  ForShapes for_shapes_;
+  const void* maker_ = nullptr;
 };
 
 }  // namespace ngraph_mxnet

@@ -450,7 +450,8 @@ std::shared_ptr<Executable> ProgramTemplate::bind(const std::vector<std::vector<
   std::shared_ptr<Program> program = Binding(code_, slots).program();
   auto made = std::make_shared<Executable>(std::move(program), preparation_, specs(code_.inputs, slots),
                                            specs(code_.outputs, slots), threads_, name_);
-  made->set_graph(graph_);
+  made->set_graph(graph_.load());
+  made->set_for_shapes([self = shared_from_this()](const auto& others) { return self->bind(others); }, this);
   return made;
 }
 

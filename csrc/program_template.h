@@ -1,6 +1,7 @@
 // A Program for a range of sizes.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -84,10 +85,13 @@ struct TemplateCode {
   std::shared_ptr<const void> owner;
 };
 
-class ProgramTemplate {
+class ProgramTemplate : public std::enable_shared_from_this<ProgramTemplate> {
  public:
   // `preparation` is what all its Programs share. Throws std::invalid_argument for what refers to nothing.
   ProgramTemplate(TemplateCode code, std::shared_ptr<Preparation> preparation, int threads, std::string name);
+
+  // Before the first `bind`: the number of the graph, as CompiledGraph::set_graph.
+  void set_graph(std::uint64_t graph) { graph_.store(graph); }
 
   // What runs inputs of these shapes; null where a guard or a bound does not hold.
   std::shared_ptr<Executable> bind(const std::vector<std::vector<std::int64_t>>& shapes) const;
@@ -100,7 +104,7 @@ class ProgramTemplate {
   std::shared_ptr<Preparation> preparation_;
   int threads_;
   std::string name_;
-  std::uint64_t graph_;  // whose Programs take their arenas over from each other
+  std::atomic<std::uint64_t> graph_;  // whose Programs take their arenas over from each other
 };
 
 }  // namespace ngraph_mxnet
