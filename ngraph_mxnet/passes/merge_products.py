@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import at_hand
 from ngraph_mxnet.passes.pattern import join_origins
 
 _MOST_ROWS = 64
@@ -38,7 +39,7 @@ class MergeProducts:
 def _is_narrow(node: Node) -> bool:
     left, right = node.inputs[:2]
     return (left.type.rank == right.type.rank == 2 and not node.attrs["transpose_a"]
-            and 0 < left.shape[0] <= _MOST_ROWS)
+            and 0 < at_hand(left.shape[0]) <= _MOST_ROWS)
 
 
 def _independent(graph: Graph, members: list[Node]) -> list[Node]:

@@ -9,7 +9,7 @@ from operator import mul
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_zero
 from ngraph_mxnet.ir.types import Shape, TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, merged_dims
@@ -88,7 +88,7 @@ def moved_strides(shape: Shape, strides: Sequence[int], wanted: Shape) -> tuple[
             continue
         while runs and are_same(inner, runs[0][0]):
             runs, inner = runs[1:], 1
-        if not runs or runs[0][0] % (inner * size):
+        if not runs or not is_zero(runs[0][0] % (inner * size)):
             return None
         result.append(inner * runs[0][1][0])
         inner *= size

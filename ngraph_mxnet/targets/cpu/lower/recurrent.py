@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
@@ -71,8 +72,10 @@ def rnn(ctx: Lowering, node: Node) -> None:
     inner = _padded(ctx, TensorType(f32, (rows, rest[0].shape[1]))) if projection is not None else None
     before = _rows(ctx, rest[0]) if rest else None
     state_buffer = ctx.builder.arena(rest[0].type.bytes) if rest else None
-    hidden = _left(ctx, h)
-    for t in range(steps)[:: -1 if node.attrs["reverse"] else 1]:
+    hidden, last = _left(ctx, h), steps - 1
+
+    def step(t: int, hidden: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
+        """The hidden state behind it, and the memory."""
         # Views of their own at each step: that a buffer is used again is ordered by the chain of hidden states.
         sums = _again(room)
         product.emit(ctx, hidden, sums)
@@ -89,7 +92,21 @@ def rnn(ctx: Lowering, node: Node) -> None:
                 kept.writers.extend(columns.writers)
             slopes.writers.extend(kept.writers)
         out.writers.extend(made.writers)
-        hidden, before = made, after
+        return made, after
+
+    def place(number: int) -> int:
+        """Of the step that comes so late."""
+        return last - number if node.attrs["reverse"] else number
+
+    if is_symbolic(steps):
+        hidden, before = step(place(0), hidden, before)
+        begun = hidden.writers
+        for number in ctx.builder.each(last, lambda number: number + 1):
+            step(place(number), replace(_step(out, place(number - 1)), writers=begun), before)
+        hidden = replace(_step(out, place(last)), writers=out.writers)
+    else:
+        for number in range(steps):
+            hidden, before = step(place(number), hidden, before)
     ctx.set_plain(node.outputs[0], out)
     _set_padded(ctx, node.outputs[1], hidden)
     if before is not None:

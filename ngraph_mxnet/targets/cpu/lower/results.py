@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ngraph_mxnet.ir.graph import Value
-from ngraph_mxnet.ir.sizes import is_true
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_true, is_zero
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
@@ -27,8 +27,9 @@ def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> boo
     """Give the whole buffer of `source` the place of `destination`, if no kernel needs more than the caller's memory
     has. Who reads it reads it there."""
     buffer = source.buffer
-    whole = (buffer.space is Space.ARENA and buffer.region is None and source.offset == 0
-             and buffer.bytes == destination.type.bytes and source.strides == destination.strides)
+    whole = (buffer.space is Space.ARENA and buffer.region is None and is_zero(source.offset)
+             and are_same(buffer.bytes, destination.type.bytes)
+             and are_same_shape(source.strides, destination.strides))
     if not whole:
         return False
     if not all((each in source.writers and each.exact) or _stays_inside(ctx, each, buffer)

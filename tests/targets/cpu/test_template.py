@@ -1,0 +1,226 @@
+"""A Program for a range of sizes: at any it is the Program that these sizes are lowered to, and C++ makes it alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngraph_mxnet import _core
+from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.ir.guards import Guards, assuming
+from ngraph_mxnet.ir.sizes import symbol
+from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.runtime.executable import InputError
+from ngraph_mxnet.runtime.ranges import MOST_TEMPLATES, RangeExecutable
+from ngraph_mxnet.targets.cpu.program.template import at
+
+N, H, W, T = symbol("N", 1, 32), symbol("H", 2), symbol("W", 2), symbol("T", 1)
+rng = np.random.default_rng(0)
+_ARRAYS: dict[tuple[int, ...], np.ndarray] = {}
+
+
+def _weights(b: Builder, *shape: int) -> Value:
+    if shape not in _ARRAYS:
+        _ARRAYS[shape] = rng.standard_normal(shape, np.float32) / np.prod(shape[1:]) ** 0.5
+    return b.constant(_ARRAYS[shape])
+
+
+def _convolved(b: Builder, x: Value, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Value:
+    weights = _weights(b, channels, x.shape[1] // groups, kernel, kernel)
+    pads = (kernel // 2, kernel // 2)
+    y = b.convolution(x, weights, strides=(stride, stride), pads_begin=pads, pads_end=pads, groups=groups)
+    return b.relu(b.add(y, _weights(b, 1, channels, 1, 1)))
+
+
+def direct(b: Builder, x: Value) -> list[Value]:
+    y = b.max_pool(_convolved(b, x, 32, 3, 2), kernel=(3, 3), strides=(2, 2), pads_begin=(1, 1), pads_end=(1, 1))
+    y = _convolved(b, _convolved(b, y, 64, 1), 48, 5, 2)
+    return [y, b.reduce_mean(y, axes=(2, 3))]
+
+
+def winograd(b: Builder, x: Value) -> list[Value]:
+    y = _convolved(b, x, 32, 1)
+    return [b.relu(b.add(y, _convolved(b, _convolved(b, y, 32, 3), 32, 3)))]
+
+
+def depthwise(b: Builder, x: Value) -> list[Value]:
+    y = _convolved(b, _convolved(b, x, 32, 3, 2), 32, 3, 1, groups=32)
+    return [b.concat(y, _convolved(b, y, 16, 1), axis=1), b.avg_pool(y, kernel=(2, 2), strides=(2, 2))]
+
+
+def dense(b: Builder, x: Value) -> list[Value]:
+    flat = b.reshape(b.transpose(x, order=(0, 2, 3, 1)), shape=(x.shape[0] * x.shape[2] * x.shape[3], 3))
+    return [b.softmax(b.matmul(flat, _weights(b, 3, 40)), axis=1)]
+
+
+IMAGES = [direct, winograd, depthwise, dense]
+
+
+def of_images(net: Callable[[Builder, Value], list[Value]], shape: Sequence[int]) -> Graph:
+    b = Builder(name=net.__name__)
+    return b.results(*net(b, b.parameter("x", shape)))
+
+
+def template_of(make: Callable[[], Graph], hint: dict[str, int]) -> Any:
+    with assuming(Guards(hint)):
+        return get_backend("CPU").template(make(), {})
+
+
+def resolved(levels: Sequence[Any], constants: Sequence[Any], content: Callable[[Any], bytes]) -> list[Any]:
+    """Instructions by level, with constants in place of their numbers."""
+    return [[(kernel, [(space, content(constants[index]) if space == 3 else index, offset)
+                       for space, index, offset in operands], list(ints), list(floats), tasks)
+             for kernel, operands, ints, floats, tasks, *_ in level] for level in levels]
+
+
+def check_native(template: Any, native: Any, binding: dict[str, int]) -> None:
+    """C++ makes what `program.template` defines."""
+    levels, arena, constants = _core.program_of(native)
+    code = at(template.main, binding).code()
+    assert resolved(levels, constants, bytes) == resolved(code.levels, code.constants, np.ndarray.tobytes)
+    assert arena == code.arena_bytes
+
+
+@pytest.mark.parametrize("net", IMAGES)
+@given(st.integers(1, 5), st.integers(3, 90), st.integers(3, 90))
+def test_it_is_what_the_sizes_are_lowered_to(net: Any, images: int, height: int, width: int) -> None:
+    template = template_of(lambda: of_images(net, (N, 3, H, W)), {"N": 2, "H": 40, "W": 33})
+    bound = template.bind([(images, 3, height, width)])
+    assert bound is not None, [str(guard) for guard in template.guards]
+    check_native(template, bound.native, {"N": images, "H": height, "W": width})
+    x = rng.standard_normal((images, 3, height, width), np.float32)
+    alone = compile_graph(of_images(net, x.shape), "CPU")
+    for found, expected in zip(bound(x), alone(x), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    if net is direct and min(images, height, width) > 16:
+        code = alone.main.code()
+        levels, arena, constants = _core.program_of(bound.native)
+        assert resolved(levels, constants, bytes) == resolved(code.levels, code.constants, np.ndarray.tobytes)
+        assert arena == code.arena_bytes
+
+
+@pytest.mark.parametrize("branches", [0, 1, 2])
+def test_branches_and_zeroed_halos(branches: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large images share memory across regions, and halos are zeroed anew at every call."""
+    monkeypatch.setenv("NGRAPH_INTER_OP_PARALLELISM", str(branches))
+    template = template_of(lambda: of_images(winograd, (N, 3, H, W)), {"N": 1, "H": 64, "W": 64})
+    for shape in ((1, 3, 20, 30), (2, 3, 400, 500)):
+        bound = template.bind([shape])
+        check_native(template, bound.native, dict(zip("NHW", (shape[0], *shape[2:]), strict=True)))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "tanh"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_recurrent_steps_are_a_loop(cell: str, reverse: bool) -> None:
+    gates = {"lstm": 4, "gru": 3, "tanh": 1}[cell] * 24
+
+    def make(steps: Any, rows: Any = N) -> Graph:
+        b = Builder()
+        x, states = b.parameter("x", (steps, rows, gates)), [b.parameter("h", (rows, 24))]
+        states += [b.parameter("c", (rows, 24))] if cell == "lstm" else []
+        node = b.node("rnn", [x, _weights(b, gates, 24), _weights(b, gates), *states],
+                      {"cell": cell, "reverse": reverse})
+        return b.results(*node.outputs)
+
+    template = template_of(lambda: make(T), {"T": 5, "N": 3})
+    for steps, rows in ((5, 3), (1, 3), (2, 1), (33, 7)):
+        arrays = [rng.standard_normal((steps, rows, gates), np.float32),
+                  *(rng.standard_normal((rows, 24), np.float32) for _ in range(1 + (cell == "lstm")))]
+        bound = template.bind([array.shape for array in arrays])
+        assert bound is not None, [str(guard) for guard in template.guards]
+        check_native(template, bound.native, {"T": steps, "N": rows})
+        for found, expected in zip(bound(*arrays), compile_graph(make(steps, rows), "CPU")(*arrays), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+# ---- called with arrays --------------------------------------------------------------------------------------
+
+
+def test_a_graph_with_symbols_is_compiled_and_called() -> None:
+    with assuming(Guards({"N": 2, "H": 30, "W": 31})):
+        run = compile_graph(of_images(direct, (N, 3, H, W)), "CPU")
+    assert isinstance(run, RangeExecutable) and str(run.inputs[0]) == "x: f32[N,3,H,W]"
+    for shape in ((2, 3, 30, 31), (1, 3, 64, 20), (2, 3, 30, 31)):
+        x = rng.standard_normal(shape, np.float32)
+        expected = compile_graph(of_images(direct, shape), "CPU")(x)
+        np.testing.assert_allclose(run(x)[0], expected[0], rtol=1e-5, atol=1e-6)
+        assert run.at(shape) is run.at(shape)
+    assert len(run.templates) == 1
+
+
+@pytest.mark.parametrize("backend", ["INTERPRETER", "CPU"])
+def test_every_backend_takes_it(backend: str) -> None:
+    with assuming(Guards({"N": 1, "H": 8, "W": 8})):
+        run = compile_graph(of_images(dense, (N, 3, H, W)), backend)
+    x = rng.standard_normal((2, 3, 5, 4), np.float32)
+    np.testing.assert_allclose(run(x)[0], compile_graph(of_images(dense, x.shape), "INTERPRETER")(x)[0], rtol=1e-5,
+                               atol=1e-6)
+    assert len(run.templates) == (backend == "CPU")
+
+
+@pytest.mark.parametrize(("array", "text"), [
+    (np.zeros((40, 3, 8, 8), np.float32), "from 1 to 32"),
+    (np.zeros((1, 4, 8, 8), np.float32), r"expected \(1, 3, 8, 8\)"),
+    (np.zeros((1, 3, 8), np.float32), "expected f32"),
+    (np.zeros((1, 3, 8, 8), np.float64), "dtype"),
+    ([1.0], "expected an array"),
+])
+def test_what_does_not_fit_is_refused(array: Any, text: str) -> None:
+    with assuming(Guards({"N": 1, "H": 8, "W": 8})):
+        run = compile_graph(of_images(dense, (N, 3, H, W)), "CPU")
+    with pytest.raises(InputError, match=text):
+        run(array)
+    with pytest.raises(InputError, match="found 0 inputs"):
+        run()
+
+
+def test_guards_that_do_not_hold_ask_for_another_template() -> None:
+    """Of too many, each set of shapes is compiled for itself."""
+    def make() -> Graph:
+        b = Builder()
+        x = b.parameter("x", (T, 4))
+        return b.results(b.add(x, b.constant(np.arange(int(x.shape[0]), dtype=np.float32)[:, None])))
+
+    with assuming(Guards({"T": 2})):
+        graph = make()
+    backend = get_backend("CPU")
+    run = RangeExecutable(graph, make, lambda made: backend.template(made, {}), lambda made: compile_graph(made, "CPU"))
+    for steps in range(1, MOST_TEMPLATES + 4):
+        x = rng.standard_normal((steps, 4), np.float32)
+        np.testing.assert_array_equal(run(x)[0], x + np.arange(steps, dtype=np.float32)[:, None])
+    assert len(run.templates) == MOST_TEMPLATES
+    assert [str(guard) for guard in run.templates[0].guards] == ["T is 1"]
+
+
+def test_damaged_code_is_refused() -> None:
+    from ngraph_mxnet.targets.cpu.program.template_code import template_code
+
+    template = template_of(lambda: of_images(winograd, (N, 3, H, W)), {"N": 1, "H": 16, "W": 16})
+    graph = of_images(winograd, (1, 3, 16, 16))
+    with assuming(Guards({"N": 1, "H": 16, "W": 16})):
+        ports = [[value.type for value in values] for values in (
+            of_images(winograd, (N, 3, H, W)).parameters, graph.results)]
+    symbols = [next(iter(size.symbols)) for size in (N, H, W)]
+    code = template_code(template.main, symbols, [], *ports).addressed(_core.kernel_address)
+    kernel = code["instructions"][0]
+    damages: list[dict[str, Any]] = [
+        {"steps": np.array([[1, 0, 99, 0, 0]], np.int64)},
+        {"steps": code["steps"][:-1]},
+        {"instructions": [(*kernel[:2], [(0, 99, 0)], *kernel[3:])]},
+        {"instructions": [(*kernel[:6], [5], *kernel[7:])]},
+        {"loops": [(0, 0)] * max(len(code["loops"]), 1)},
+        {"constants": [("pixels", [0, 1])]},
+        {"constants": [("stars", [])]},
+        {"buffers": code["buffers"][:1]},
+        {"guards": [(10**6, 1)]},
+    ]
+    for damage in damages:
+        with pytest.raises((ValueError, NGraphError)):
+            _core.ProgramTemplate({**code, **damage}, None, template.prepare.prepared_bytes, [], [], 1)
