@@ -99,11 +99,12 @@ def rnn(ctx: Lowering, node: Node) -> None:
         return last - number if node.attrs["reverse"] else number
 
     if is_symbolic(steps):
-        hidden, before = step(place(0), hidden, before)
-        begun = hidden.writers
+        begun, before = step(place(0), hidden, before)
         for number in ctx.builder.each(last, lambda number: number + 1):
-            step(place(number), replace(_step(out, place(number - 1)), writers=begun), before)
-        hidden = replace(_step(out, place(last)), writers=out.writers)
+            hidden, after = step(place(number), replace(_step(out, place(number - 1)), writers=begun.writers), before)
+        hidden = replace(_step(out, place(last)), writers=[*begun.writers, *hidden.writers])
+        if before is not None and after is not None:
+            before = replace(before, writers=[*before.writers, *after.writers])
     else:
         for number in range(steps):
             hidden, before = step(place(number), hidden, before)
