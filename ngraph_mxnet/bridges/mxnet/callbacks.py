@@ -106,7 +106,7 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], types: ra
         template = None
     bound = template.native.bind(in_shapes) if template is not None and template.native is not None else None
     if template is None or bound is None:
-        ranges.refuse(types)
+        types.changing.failed()
         return None
     return bound, template.native
 

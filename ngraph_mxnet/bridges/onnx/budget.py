@@ -15,6 +15,7 @@ from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.ir.sizes import at_hand
 from ngraph_mxnet.ir.types import ElementType, TensorType
 
 MOST_NODES = 1 << 16
@@ -101,7 +102,7 @@ def require_type(type_: TensorType) -> int:
     Raises:
         UnsupportedError: they are too many, or it has too many axes.
     """
-    size = prod(max(size, 1) for size in type_.shape) * type_.element.size
+    size = prod(max(at_hand(size), 1) for size in type_.shape) * type_.element.size
     if size > MOST_TENSOR_BYTES or type_.rank > MOST_AXES:
         raise UnsupportedError(f"a tensor of {size} bytes and {type_.rank} axes; supported: {MOST_TENSOR_BYTES} bytes "
                                f"and {MOST_AXES} axes")

@@ -18,6 +18,7 @@ from ngraph_mxnet.bridges.onnx.budget import MOST_DECLARED_BYTES, require_type
 from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, Made
 from ngraph_mxnet.bridges.onnx.inputs import Dimensions, Shapes, bind_shapes, dimensions, element_name, input_types
 from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.ranges import ModelRanges
 from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
 from ngraph_mxnet.bridges.onnx.values import DataDependentError, EmptyOptional, Item, Ragged, TensorSequence, parts_of
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
@@ -93,6 +94,7 @@ class ModelExecutable(Submitting):
         """The latest program, if it is the whole model; its answer is None to arrays that don't fit it as they are."""
         self._specialised: set[str] = set()
         self._lock = ForkSafeLock()
+        self._ranges = ModelRanges(list(types), self._backend, self._options, self.import_for)
         unknown = sorted(name for name in fixed if name not in types or types[name].kind != "tensor")
         if unknown:
             raise ModelError(f"shapes for {listed(unknown)}, which are no inputs, or no tensors; the inputs: "
@@ -191,7 +193,8 @@ class ModelExecutable(Submitting):
             if found is not None:
                 self._programs.move_to_end(key)
                 return found
-            stage = self._cached(shapes, values)
+            program = self._ranges.bind(shapes) if not self._specialised else None
+            stage = self._cached(shapes, values) if program is None else _whole_stage(program)
             self._programs[self._key(shapes, values)] = stage
             while len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
@@ -212,7 +215,7 @@ class ModelExecutable(Submitting):
         program = self._cache.get_or_make(repr((config.compile_settings(), shaped)), make)
         if made is None:
             assert program is not None
-            return _Stage(program, [(port.name, Value(port.type, None, 0)) for port in program.outputs], None)
+            return _whole_stage(program)
         return made
 
     def _compiled(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> tuple[_Stage, Imported]:
@@ -265,6 +268,10 @@ class ModelExecutable(Submitting):
                 isinstance(dim, int) and dim != size for dim, size in zip(dims, array.shape, strict=True))):
             raise InputError(f"input {port.name!r}: found shape {array.shape}, expected {port}")
         return array
+
+
+def _whole_stage(program: Executable) -> _Stage:
+    return _Stage(program, [(port.name, Value(port.type, None, 0)) for port in program.outputs], None)
 
 
 def _output_port(value: onnx.ValueInfoProto) -> ModelPort:

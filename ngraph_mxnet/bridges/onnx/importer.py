@@ -119,6 +119,7 @@ class _Importer:
                 named[-1].name = name if len(parts) == 1 and isinstance(item, Value) else element_name(name, place)
         done = b.results(*named)
         done.remove_dead()
+        self._statics.fix_sizes(done.nodes)
         used = {parameter for node in done.nodes for parameter in node.inputs if parameter.is_parameter}
         done.parameters = [p for p in done.parameters if p in inputs or p in used]
         kept = {parameter.name for parameter in done.parameters}
@@ -299,7 +300,7 @@ class _Importer:
             attrs = Attributes(node)
             call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._statics.require,
                         lambda body, values: self._lower_body(body, values, scope), self._to_array, self._may_end,
-                        self._decision, self._mark)
+                        self._decision, self._mark, self._statics.note_sizes)
             lowered = rule(self._b, call)
             outputs = list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
             if attrs.unread():

@@ -12,6 +12,7 @@ from ngraph_mxnet.bridges.onnx.budget import require_type
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.ir.sizes import number
 from ngraph_mxnet.ir.types import ElementType, TensorType
 
 Shapes = Mapping[str, Any]
@@ -103,11 +104,11 @@ def _bound(name: str, dims: Dimensions | None, given: Sequence[int] | None,
     """A tensor's shape; `symbols` are the sizes that are known so far, and the inputs that they are from."""
     if given is None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
         raise ModelError(f"input {name!r} has the shape {_text(dims)}: give its shape to compile for")
-    shape: tuple[int, ...] = tuple(int(size) for size in given) if given is not None else dims  # type: ignore[assignment]
+    shape: tuple[int, ...] = tuple(number(size) for size in given) if given is not None else dims  # type: ignore[assignment]
     if dims is not None and (len(shape) != len(dims) or any(
             isinstance(dim, int) and dim != size for dim, size in zip(dims, shape, strict=True))):
         raise ModelError(f"input {name!r}: found shape {shape}, expected {_text(dims)}")
-    if min(shape, default=0) < 0:
+    if any(size < 0 for size in shape):
         raise ModelError(f"input {name!r}: found shape {shape}, expected no negative dimension")
     for dim, size in zip(dims or (), shape, strict=False):
         if isinstance(dim, str) and symbols.setdefault(dim, (size, name))[0] != size:

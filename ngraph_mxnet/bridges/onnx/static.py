@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
 from ngraph_mxnet.ir import Value
+from ngraph_mxnet.ir.graph import Node
 
 MOST_ELEMENTS = 1 << 20
 """The most elements of a value that is computed for them: more are no shape, and not worth the time."""
@@ -28,10 +31,23 @@ class Statics:
         self._noted: set[Value] = set()
         """Whose inputs are among the used ones: each node is walked once, as a loop's trips lengthen one chain."""
         self.most_computed = MOST_ELEMENTS
+        self._sizes: dict[Value, np.ndarray] = {}
+        """Those that stand for sizes of which some are symbols: arrays of ints and `Dim`s."""
 
     def add(self, value: Value, array: np.ndarray) -> None:
         """A weight's elements."""
         self._weights[value] = array
+
+    def note_sizes(self, value: Value, sizes: Sequence[int]) -> None:
+        """`value` is a constant of these sizes as they are at hand."""
+        self._sizes[value] = np.array(sizes, object)
+
+    def fix_sizes(self, nodes: Iterable[Node]) -> None:
+        """Where such a constant is still read, it has to be what it says: the graph is for these sizes."""
+        for node in nodes:
+            for value in node.outputs:
+                for size in self._sizes[value].reshape(-1) if value in self._sizes else ():
+                    int(size)
 
     def find(self, value: Value) -> np.ndarray | None:
         """The elements if they depend on constants and weights only, and are not too many."""
@@ -57,6 +73,8 @@ class Statics:
             node = top.node
             if top in known:
                 waiting.pop()
+            elif top in self._sizes:
+                known[top] = self._sizes[top]
             elif top.type.size > (self.most_computed if inputs else MOST_ELEMENTS):
                 known[top] = self._weights.get(top)
             elif node is None:
@@ -69,9 +87,8 @@ class Statics:
                 unknown = [operand for operand in node.inputs if operand not in known]
                 waiting.extend(unknown)
                 if not unknown:
-                    with np.errstate(all="ignore"):
-                        results = node.op.evaluate([known[v] for v in node.inputs], node.attrs)  # type: ignore[misc]
-                    known.update(zip(node.outputs, results, strict=True))
+                    operands = [known[operand] for operand in node.inputs]
+                    known.update(zip(node.outputs, _evaluated(node, operands), strict=True))  # type: ignore[arg-type]
         return known[value]
 
     def forget(self, used: set[Value]) -> None:
@@ -89,3 +106,23 @@ class Statics:
             if top not in self._noted and top.node is not None:
                 self._noted.add(top)
                 waiting.extend(top.node.inputs)
+
+
+_OF_SIZES = frozenset({"add", "concat", "divide", "floor", "gather", "maximum", "minimum", "multiply", "reshape",
+                       "slice", "subtract", "transpose", "broadcast", "reduce_prod", "convert"})
+"""Ops that are computed of sizes that are symbols; all others of their values, which are then guarded."""
+
+
+def _evaluated(node: Node, operands: list[np.ndarray]) -> list[np.ndarray]:
+    symbolic = any(array.dtype == object for array in operands)
+    if symbolic and node.op.name in _OF_SIZES and not node.outputs[0].type.element.is_float:
+        if node.op.name == "convert":
+            return operands
+        if node.op.name == "divide":
+            return [operands[0] // operands[1]]  # sizes are not negative
+        return [np.asarray(result, object) for result in node.op.evaluate(operands, node.attrs)]
+    if symbolic:
+        operands = [array.astype(value.type.element.numpy) if array.dtype == object else array
+                    for array, value in zip(operands, node.inputs, strict=True)]
+    with np.errstate(all="ignore"):
+        return list(node.op.evaluate(operands, node.attrs))

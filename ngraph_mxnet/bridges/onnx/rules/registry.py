@@ -22,6 +22,7 @@ from ngraph_mxnet.bridges.onnx.attributes import Attributes
 from ngraph_mxnet.bridges.onnx.values import DataDependentError, Item, TensorSequence
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import number
 
 if TYPE_CHECKING:
     import onnx
@@ -52,6 +53,8 @@ class Call:
     """Gives the elements of a condition that decides what is lowered; None if they are better computed first."""
     mark: Callable[[], Callable[[], None]]
     """Gives what takes back all that was lowered since."""
+    note_sizes: Callable[[Value, Sequence[int]], None]
+    """Tells that a constant of the sizes at hand stands for these, of which some are symbols."""
 
     def input(self, position: int) -> Value:
         """A tensor that must be there.
@@ -116,7 +119,7 @@ class Call:
         return array
 
     def static_ints(self, position: int, what: str) -> tuple[int, ...]:
-        return tuple(int(number) for number in self.static(position, what).reshape(-1))
+        return tuple(number(each) for each in self.static(position, what).reshape(-1))
 
     def ints(self, name: str, position: int, since: int, default: Any = None) -> Any:
         """A list that was attribute `name` and is input `position` from opset `since` on."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
+
+import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.common import normal_axes, normal_axis
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
 from ngraph_mxnet.compositions.tensors import reshaped
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 
 
 @rule("Reshape")
@@ -69,9 +73,19 @@ def shape_of(b: Builder, call: Call) -> Value:
     def bound(place: int) -> int:
         return max(0, min(rank, place + rank if place < 0 else place))
 
-    return b.constant(list(shape[bound(begin) : rank if end is None else bound(end)]), "i64")
+    return _sizes(b, call, shape[bound(begin) : rank if end is None else bound(end)])
 
 
 @rule("Size")
 def size_of(b: Builder, call: Call) -> Value:
-    return b.constant(call.input(0).type.size, "i64")
+    return _sizes(b, call, call.input(0).type.size)
+
+
+def _sizes(b: Builder, call: Call, sizes: Any) -> Value:
+    """A constant, which also stands for symbols among the sizes."""
+    numbers = np.array(sizes, object)
+    at_them = np.array([at_hand(size) for size in numbers.reshape(-1)], np.int64).reshape(numbers.shape)
+    value = b.constant(at_them)
+    if any(map(is_symbolic, numbers.reshape(-1))):
+        call.note_sizes(value, sizes)
+    return value

@@ -1,0 +1,83 @@
+"""Which sizes of inputs change: found out as calls come with other shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.ir.sizes import symbol
+
+Shapes = tuple[tuple[int, ...], ...]
+_AXES = {1: "N", 2: "NT", 3: "NTC", 4: "NCHW", 5: "NCDHW"}
+"""What the symbols for changing axes are called, by rank."""
+_MOST_FAILURES = 2
+"""So often it is tried to compile for a range of sizes."""
+
+
+class ChangingShapes:
+    """Of the inputs of one graph, whose ranks stay. For all threads."""
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._seen: list[Shapes] = []
+        self._failures = 0
+
+    def symbolic(self, now: Shapes) -> tuple[Shapes, dict[str, int]] | None:
+        """These shapes with symbols for all sizes that have changed, and the symbols' values now. Sizes that have
+        always been the same are one symbol. None for the first shapes, and after failures."""
+        with self._lock:
+            self._keep(now)
+            if len(self._seen) < 2 or self._failures >= _MOST_FAILURES:
+                return None
+            columns = self._columns()
+        return _symbolic(columns, now)
+
+    def failed(self) -> None:
+        """It could not be compiled for a range of sizes."""
+        self._failures += 1
+
+    def _keep(self, now: Shapes) -> None:
+        """Shapes that tell nothing new are not kept: where what changes is known to, beside what changes with it."""
+        if now in self._seen:
+            return
+        before = _groups(self._columns()) if self._seen else None
+        self._seen.append(now)
+        if before == _groups(self._columns()):
+            self._seen.pop()
+
+    def _columns(self) -> list[tuple[int, ...]]:
+        """The values of each size of each input, one after the other."""
+        return list(zip(*([size for shape in shapes for size in shape] for shapes in self._seen), strict=True))
+
+
+def _groups(columns: Sequence[tuple[int, ...]]) -> list[Hashable]:
+    """For each size None if it has not changed, else the place of the first size that has always been the same."""
+    first: dict[tuple[int, ...], int] = {}
+    return [None if len(set(column)) < 2 else first.setdefault(column, place) for place, column in enumerate(columns)]
+
+
+def _symbolic(columns: Sequence[tuple[int, ...]], now: Shapes) -> tuple[Shapes, dict[str, int]] | None:
+    symbols: dict[Hashable, int] = {}
+    hint: dict[str, int] = {}
+    groups = iter(zip(_groups(columns), columns, strict=True))
+    shapes = []
+    for shape in now:
+        sizes: list[int] = []
+        for axis, size in enumerate(shape):
+            group, values = next(groups)
+            if group is not None and group not in symbols:
+                name = _name(len(shape), axis, hint)
+                outer = axis < 2 or len(shape) < 4
+                symbols[group] = symbol(name, 0 if 0 in values else 1 if outer or 1 in values else 2)
+                hint[name] = size
+            sizes.append(size if group is None else symbols[group])
+        shapes.append(tuple(sizes))
+    return (tuple(shapes), hint) if hint else None
+
+
+def _name(rank: int, axis: int, taken: Mapping[str, int]) -> str:
+    letter = _AXES[rank][axis] if rank in _AXES else "D"
+    number, name = 1, letter
+    while name in taken:
+        number, name = number + 1, f"{letter}{number}"
+    return name
