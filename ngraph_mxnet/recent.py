@@ -33,6 +33,10 @@ class Recent:
             if len(self._found) > self._size:
                 self._found.popitem(last=False)
 
+    def clear(self) -> None:
+        with self._lock:
+            self._found.clear()
+
     def values(self) -> list[Any]:
         """The one used longest ago first."""
         with self._lock:

@@ -12,6 +12,8 @@ _AXES = {1: "N", 2: "NT", 3: "NTC", 4: "NCHW", 5: "NCDHW"}
 """What the symbols for changing axes are called, by rank."""
 _MOST_FAILURES = 2
 """So often it is tried to compile for a range of sizes."""
+_MOST_RANGES = 8
+"""So many ranges of sizes are compiled."""
 
 
 class ChangingShapes:
@@ -20,20 +22,21 @@ class ChangingShapes:
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
         self._seen: list[Shapes] = []
-        self._failures = 0
+        self._failures = self._ranges = 0
 
     def symbolic(self, now: Shapes) -> tuple[Shapes, dict[str, int]] | None:
         """These shapes with symbols for all sizes that have changed, and the symbols' values now. Sizes that have
         always been the same are one symbol. None for the first shapes, and after failures."""
         with self._lock:
             self._keep(now)
-            if len(self._seen) < 2 or self._failures >= _MOST_FAILURES:
+            if len(self._seen) < 2 or self._failures >= _MOST_FAILURES or self._ranges >= _MOST_RANGES:
                 return None
+            self._ranges += 1
             columns = self._columns()
         return _symbolic(columns, now)
 
     def failed(self) -> None:
-        """It could not be compiled for a range of sizes."""
+        """It could not be compiled for a range of sizes, or one that holds no second size."""
         self._failures += 1
 
     def _keep(self, now: Shapes) -> None:
@@ -77,7 +80,7 @@ def _symbolic(columns: Sequence[tuple[int, ...]], now: Shapes) -> tuple[Shapes, 
 
 def _name(rank: int, axis: int, taken: Mapping[str, int]) -> str:
     letter = _AXES[rank][axis] if rank in _AXES else "D"
-    number, name = 1, letter
+    number, name = 2, letter
     while name in taken:
         number, name = number + 1, f"{letter}{number}"
     return name

@@ -37,6 +37,11 @@ class Template(ABC):
     native: Any = None
     """The `_core.ProgramTemplate` that does it without Python, if there is one."""
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a guard leaves one value of a symbol only."""
+        return any(str(guard.condition).isidentifier() for guard in self.guards)
+
     @abstractmethod
     def bind(self, shapes: Shapes) -> Executable | None:
         """What runs inputs of these shapes; None where a guard does not hold. Any thread may ask."""

@@ -105,8 +105,9 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], types: ra
         logger.warning("a region is compiled for each set of shapes, as it can't be for a range: %r", error)
         template = None
     bound = template.native.bind(in_shapes) if template is not None and template.native is not None else None
-    if template is None or bound is None:
+    if template is None or bound is None or template.is_narrow:
         types.changing.failed()
+    if template is None or bound is None:
         return None
     return bound, template.native
 

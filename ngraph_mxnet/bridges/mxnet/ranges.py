@@ -43,3 +43,8 @@ def types_of(subgraph_json: str, shapes: Sequence[Sequence[int]], in_types: Sequ
         return None
     types = (TensorType(mxnet_element(number), shape) for number, shape in zip(in_types, found[0], strict=True))
     return Types(tuple(types), found[1], changing)
+
+
+def forget() -> None:
+    """What came before, for tests."""
+    _changing.clear()

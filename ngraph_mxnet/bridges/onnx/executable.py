@@ -94,7 +94,7 @@ class ModelExecutable(Submitting):
         """The latest program, if it is the whole model; its answer is None to arrays that don't fit it as they are."""
         self._specialised: set[str] = set()
         self._lock = ForkSafeLock()
-        self._ranges = ModelRanges(list(types), self._backend, self._options, self.import_for)
+        self.ranges = ModelRanges(list(types), self._backend, self._options, self.import_for)
         unknown = sorted(name for name in fixed if name not in types or types[name].kind != "tensor")
         if unknown:
             raise ModelError(f"shapes for {listed(unknown)}, which are no inputs, or no tensors; the inputs: "
@@ -193,7 +193,7 @@ class ModelExecutable(Submitting):
             if found is not None:
                 self._programs.move_to_end(key)
                 return found
-            program = self._ranges.bind(shapes) if not self._specialised else None
+            program = self.ranges.bind(shapes) if not self._specialised else None
             stage = self._cached(shapes, values) if program is None else _whole_stage(program)
             self._programs[self._key(shapes, values)] = stage
             while len(self._programs) > MOST_PROGRAMS:

@@ -13,7 +13,7 @@ from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.changing import ChangingShapes
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.executable import Executable
-from ngraph_mxnet.runtime.ranges import MOST_TEMPLATES, Template
+from ngraph_mxnet.runtime.ranges import Template
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.onnx.importer import Imported
@@ -31,17 +31,17 @@ class ModelRanges:
                  import_for: Callable[[Mapping[str, Any]], Imported]) -> None:
         self._names, self._backend, self._options, self._import = list(names), backend, options, import_for
         self._changing = ChangingShapes()
-        self._templates: list[tuple[Template, list[str]]] = []
+        self.templates: list[tuple[Template, list[str]]] = []
 
     def bind(self, shapes: Mapping[str, Any]) -> Executable | None:
         """What runs inputs of these shapes; None where they have to be compiled for themselves."""
         if any(not isinstance(shape, tuple) for shape in shapes.values()):
             return None
-        for template, names in self._templates:
+        for template, names in self.templates:
             found = template.bind([shapes[name] for name in names])
             if found is not None:
                 return found
-        if config.get("NGRAPH_DYNAMIC") == "off" or len(self._templates) >= MOST_TEMPLATES:
+        if config.get("NGRAPH_DYNAMIC") == "off":
             return None
         changing = self._changing.symbolic(tuple(shapes[name] for name in self._names))
         return None if changing is None else self._compiled(shapes, *changing)
@@ -62,8 +62,9 @@ class ModelRanges:
         except Exception as error:  # whatever is wrong with the range, the shapes at hand are compiled
             logger.warning("compiled for each set of shapes, as it can't be for a range: %r", error)
         found = template.bind([shapes[name] for name in names]) if template is not None else None
-        if template is None or found is None:
+        if template is None or found is None or template.is_narrow:
             self._changing.failed()
+        if template is None or found is None:
             return None
-        self._templates.append((template, names))
+        self.templates.append((template, names))
         return found

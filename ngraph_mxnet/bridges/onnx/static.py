@@ -108,21 +108,18 @@ class Statics:
                 waiting.extend(top.node.inputs)
 
 
-_OF_SIZES = frozenset({"add", "concat", "divide", "floor", "gather", "maximum", "minimum", "multiply", "reshape",
-                       "slice", "subtract", "transpose", "broadcast", "reduce_prod", "convert"})
-"""Ops that are computed of sizes that are symbols; all others of their values, which are then guarded."""
-
-
 def _evaluated(node: Node, operands: list[np.ndarray]) -> list[np.ndarray]:
-    symbolic = any(array.dtype == object for array in operands)
-    if symbolic and node.op.name in _OF_SIZES and not node.outputs[0].type.element.is_float:
+    """Of sizes that are symbols as far as the reference goes; whatever asks for a value is guarded."""
+    if any(array.dtype == object for array in operands) and not node.outputs[0].type.element.is_float:
         if node.op.name == "convert":
             return operands
-        if node.op.name == "divide":
-            return [operands[0] // operands[1]]  # sizes are not negative
-        return [np.asarray(result, object) for result in node.op.evaluate(operands, node.attrs)]
-    if symbolic:
-        operands = [array.astype(value.type.element.numpy) if array.dtype == object else array
-                    for array, value in zip(operands, node.inputs, strict=True)]
+        try:
+            if node.op.name == "divide":
+                return [operands[0] // operands[1]]  # sizes are not negative
+            return [np.asarray(result, object) for result in node.op.evaluate(operands, node.attrs)]
+        except (TypeError, ValueError, AttributeError):
+            pass  # it is no such reference: of values
+    operands = [array.astype(value.type.element.numpy) if array.dtype == object else array
+                for array, value in zip(operands, node.inputs, strict=True)]
     with np.errstate(all="ignore"):
         return list(node.op.evaluate(operands, node.attrs))

@@ -37,6 +37,7 @@ def empty_cache():
 @pytest.mark.parametrize("flags", [{}, {"static_alloc": True}])
 def test_gluon_keeps_the_latest_shapes(flags, empty_cache, monkeypatch):
     monkeypatch.setenv("NGRAPH_SHAPES", "4")
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
     net, shapes = small_net(), [(batch, size) for batch in (1, 2, 3) for size in (6, 7, 8)]
     with backend(None):
         expected = {shape: net(images(*shape)) for shape in shapes}
@@ -51,6 +52,7 @@ def test_gluon_keeps_the_latest_shapes(flags, empty_cache, monkeypatch):
 
 def test_a_shape_in_use_stays(empty_cache, monkeypatch):
     monkeypatch.setenv("NGRAPH_SHAPES", "2")
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
     net = small_net()
     with backend("NGRAPH"):
         net.hybridize()

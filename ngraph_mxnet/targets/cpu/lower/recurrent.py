@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,7 +73,7 @@ def rnn(ctx: Lowering, node: Node) -> None:
     inner = _padded(ctx, TensorType(f32, (rows, rest[0].shape[1]))) if projection is not None else None
     before = _rows(ctx, rest[0]) if rest else None
     state_buffer = ctx.builder.arena(rest[0].type.bytes) if rest else None
-    hidden, last = _left(ctx, h), steps - 1
+    hidden = _left(ctx, h)
 
     def step(t: int, hidden: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
         """The hidden state behind it, and the memory."""
@@ -94,26 +95,40 @@ def rnn(ctx: Lowering, node: Node) -> None:
         out.writers.extend(made.writers)
         return made, after
 
-    def place(number: int) -> int:
-        """Of the step that comes so late."""
-        return last - number if node.attrs["reverse"] else number
-
-    if is_symbolic(steps):
-        begun, before = step(place(0), hidden, before)
-        for number in ctx.builder.each(last, lambda number: number + 1):
-            hidden, after = step(place(number), replace(_step(out, place(number - 1)), writers=begun.writers), before)
-        hidden = replace(_step(out, place(last)), writers=[*begun.writers, *hidden.writers])
-        if before is not None and after is not None:
-            before = replace(before, writers=[*before.writers, *after.writers])
-    else:
-        for number in range(steps):
-            hidden, before = step(place(number), hidden, before)
+    hidden, before = _through(ctx, steps, node.attrs["reverse"], step, out, hidden, before)
     ctx.set_plain(node.outputs[0], out)
     _set_padded(ctx, node.outputs[1], hidden)
     if before is not None:
         ctx.set_plain(node.outputs[2], before)
     if slopes is not None:
         ctx.set_plain(node.outputs[-1], slopes)
+
+
+Step = Callable[[int, PlainView, "PlainView | None"], "tuple[PlainView, PlainView | None]"]
+
+
+def _through(ctx: Lowering, steps: int, reverse: bool, step: Step, out: PlainView, hidden: PlainView,
+             before: PlainView | None) -> tuple[PlainView, PlainView | None]:
+    """All steps; `step` takes its number, hidden state and memory, and gives those behind it. Of a number of steps that
+    is not known all but the first are a loop, in which the memory stays where it is."""
+
+    def place(number: int) -> int:
+        """Of the step that comes so late."""
+        return steps - 1 - number if reverse else number
+
+    if not is_symbolic(steps):
+        for number in range(steps):
+            hidden, before = step(place(number), hidden, before)
+        return hidden, before
+    begun, before = step(place(0), hidden, before)
+    after: PlainView | None = None
+    for number in ctx.builder.each(steps - 1, lambda number: number + 1):
+        previous = replace(_step(out, place(number - 1)), writers=begun.writers)
+        hidden, after = step(place(number), previous, before)
+    hidden = replace(_step(out, place(steps - 1)), writers=[*begun.writers, *hidden.writers])
+    if before is not None and after is not None:
+        before = replace(before, writers=[*before.writers, *after.writers])
+    return hidden, before
 
 
 @lowers("rnn_gradient", check=check_f32)

@@ -1,0 +1,74 @@
+"""ONNX models that are called with shapes which change."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import ngraph_mxnet
+
+onnxruntime = pytest.importorskip("onnxruntime")
+rng = np.random.default_rng(0)
+
+
+def model(nodes: list[onnx.NodeProto], weights: dict[str, np.ndarray], shape: list[object],
+          outputs: list[str]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes, "changing", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def images() -> onnx.ModelProto:
+    weights = {"a": rng.standard_normal((16, 3, 3, 3), np.float32), "b": rng.standard_normal((6, 16, 1, 1), np.float32)}
+    nodes = [helper.make_node("Conv", ["x", "a"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]),
+             helper.make_node("Relu", ["c"], ["r"]), helper.make_node("Conv", ["r", "b"], ["y"]),
+             helper.make_node("GlobalAveragePool", ["y"], ["p"]), helper.make_node("Flatten", ["p"], ["f"])]
+    return model(nodes, weights, ["N", 3, "H", "W"], ["y", "f"])
+
+
+def exported() -> onnx.ModelProto:
+    """Heads are split as PyTorch's exporter writes it: by arithmetic on the result of Shape."""
+    weights = {"zero": np.array(0), "one": np.array(1), "axes": np.array([0]), "four": np.array([4]),
+               "rest": np.array([-1]), "w": rng.standard_normal((8, 16), np.float32)}
+    nodes = [helper.make_node("Shape", ["x"], ["s"]),
+             helper.make_node("Gather", ["s", "zero"], ["n"]), helper.make_node("Gather", ["s", "one"], ["t"]),
+             helper.make_node("Unsqueeze", ["n", "axes"], ["n1"]), helper.make_node("Unsqueeze", ["t", "axes"], ["t1"]),
+             helper.make_node("Concat", ["n1", "t1", "four", "rest"], ["to"], axis=0),
+             helper.make_node("Reshape", ["x", "to"], ["split"]),
+             helper.make_node("Transpose", ["split"], ["heads"], perm=[0, 2, 1, 3]),
+             helper.make_node("MatMul", ["heads", "w"], ["m"]), helper.make_node("Softmax", ["m"], ["y"], axis=-1)]
+    return model(nodes, weights, ["N", "T", 32], ["y"])
+
+
+def sizes_as_data() -> onnx.ModelProto:
+    """What Shape gives is a result: the model is for these sizes."""
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)]
+    return model(nodes, {}, ["N", "T"], ["y"])
+
+
+@pytest.mark.parametrize(("make", "shapes"), [
+    (images, [(1, 3, 9, 9), (1, 3, 10, 12), (2, 3, 31, 8), (4, 3, 17, 40), (2, 3, 31, 8)]),
+    (exported, [(2, 5, 32), (3, 7, 32), (1, 1, 32), (4, 20, 32), (2, 5, 32)]),
+    (sizes_as_data, [(2, 5), (3, 7), (1, 1), (4, 20)]),
+])
+def test_results_are_onnx_runtimes(make, shapes) -> None:
+    made = make()
+    run, session = ngraph_mxnet.compile(made), onnxruntime.InferenceSession(made.SerializeToString())
+    for shape in shapes:
+        x = rng.standard_normal(shape, np.float32)
+        for found, expected in zip(run(x), session.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    if make is not sizes_as_data:
+        assert 1 <= len(run.ranges.templates) <= 2
+
+
+def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
+    run = ngraph_mxnet.compile(images())
+    for size in (8, 9, 10):
+        run(np.ones((1, 3, size, size), np.float32))
+    assert not run.ranges.templates
