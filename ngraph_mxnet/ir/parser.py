@@ -21,7 +21,7 @@ from ngraph_mxnet.ir.verify import verify
 
 _NAME = r'(?:"[^"]*"|[\w.\-]+)'
 _TYPE = r"\w+\[[^\]]*\]"
-_HEADER = re.compile(rf"graph @({_NAME})(\[[^\]]*\])?\((.*)\) -> \(((?:{_TYPE}(?:, )?)*)\) \{{\Z")
+_HEADER = re.compile(rf"graph @({_NAME})(<[^>]*>)?\((.*)\) -> \(((?:{_TYPE}(?:, )?)*)\) \{{\Z")
 _SYMBOL = re.compile(r"(\w+): (\d+)\.\.(\d*)(?:, |\Z)")
 _PARAMETER = re.compile(rf"%({_NAME}): ({_TYPE})( weight)?(?:, |\Z)")
 _OUTPUTS, _OPERANDS = rf"(?:%\d+: {_TYPE}(?:, )?)*", rf"(?:%{_NAME}(?:, )?)*"
@@ -110,7 +110,7 @@ def _take_bodies(lines: list[Line]) -> tuple[list[Line], dict[int, dict[str, lis
 
 
 def _declared(text: str, number: int) -> dict[str, Dim]:
-    """The symbols that the header declares, in brackets."""
+    """The symbols that the header declares, in angle brackets."""
     return {name: symbol(name, int(low), int(high) if high else MOST)
             for name, low, high in _all(_SYMBOL, text[1:-1], number)}
 

@@ -8,7 +8,7 @@
 
 Sizes that are symbols are declared behind the name, with their bounds, and `guard` lines say what is assumed of them:
 
-    graph @flat[N: 1..32, H: 1..](%data: f32[N,3,H,8]) -> (f32[N,24*H]) {
+    graph @flat<N: 1..32, H: 1..>(%data: f32[N,3,H,8]) -> (f32[N,24*H]) {
       guard H - 7 > 0
       %0: f32[N,24*H] = reshape(%data) {shape=[N,24*H]}
       return %0
@@ -50,7 +50,7 @@ def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) 
     results = ", ".join(str(r.type) for r in graph.results)
     symbols = ", ".join(f"{atom.text}: {atom.low}..{atom.high if atom.high < MOST else ''}"
                         for atom in symbols_of(graph))
-    declared = f"[{symbols}]" if symbols else ""
+    declared = f"<{symbols}>" if symbols else ""
     lines = [f"graph @{_quote(graph.name)}{declared}({parameters}) -> ({results}) {{"]
     lines += [f"  guard {guard}" for guard in graph.guards]
     for node in graph.nodes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from op_records import RECORDS
 from random_graphs import graphs
 
-from ngraph_mxnet.errors import GraphError
+from ngraph_mxnet.errors import GraphError, NGraphError
 from ngraph_mxnet.ir import Builder, Graph, parse_graph, print_graph, verify
 
 HEAD = "graph @g(%x: f32[2]) -> (f32[2]) {\n"
@@ -193,3 +193,37 @@ def test_damaged_text_raises_graph_errors_only(graph: Graph, data):
     )
     with contextlib.suppress(GraphError):
         parse_graph(damaged)
+
+
+def test_symbols_and_guards_read_back() -> None:
+    from ngraph_mxnet.ir.guards import Guards, assuming
+    from ngraph_mxnet.ir.sizes import symbol
+
+    sizes = {"N": 2, "H": 20, "W": 33}
+    n, h, w = (symbol(name, 1, most) for name, most in zip("NHW", (32, 1 << 46, 4096), strict=True))
+    with assuming(Guards(sizes)) as guards:
+        b = Builder(name="open")
+        x = b.parameter("x", (n, 3, h, w))
+        y = b.max_pool(b.relu(x), kernel=(3, 3), strides=(2, 2))
+        graph = b.results(b.reshape(y, shape=(n, 3 * y.shape[2] * y.shape[3])), b.reduce_mean(y, axes=(2, 3)))
+    graph.guards = list(guards.found.values())
+    text = str(graph)
+    assert text.startswith("graph @open<N: 1..32, H: 1.., W: 1..4096>(%x: f32[N,3,H,W]) -> (f32[")
+    assert "  guard H - 2 > 0\n" in text and str(parse_graph(text)) == text
+    bound = graph.at(sizes)
+    verify(bound)
+    assert [value.shape for value in bound.results] == [(2, 3 * 9 * 16), (2, 3)]
+    assert not bound.guards and "guard" not in str(bound)
+
+
+@pytest.mark.parametrize(("text", "error"), [
+    ("graph @g<N: 1..4>(%x: f32[N,M]) -> () {\n  return\n}", "M"),
+    ("graph @g<N: 4..1>(%x: f32[N]) -> () {\n  return\n}", "bounds"),
+    ("graph @g<N>(%x: f32[N]) -> () {\n  return\n}", "can't read"),
+    ("graph @g<N: 1..4>(%x: f32[N]) -> () {\n  guard N > 9\n  return\n}", "never holds"),
+    ("graph @g<N: 1..4>(%x: f32[N]) -> () {\n  guard N +\n  return\n}", "size"),
+    ("graph @g<N: 1..>(%x: f32[N]) -> (f32[2]) {\n  %0: f32[2] = reshape(%x) {shape=[2]}\n  return %0\n}", "guard"),
+])
+def test_what_is_wrong_with_symbols_is_told(text: str, error: str) -> None:
+    with pytest.raises(NGraphError, match=error):
+        parse_graph(text)
