@@ -111,8 +111,11 @@ def _take_bodies(lines: list[Line]) -> tuple[list[Line], dict[int, dict[str, lis
 
 def _declared(text: str, number: int) -> dict[str, Dim]:
     """The symbols that the header declares, in angle brackets."""
-    return {name: symbol(name, int(low), int(high) if high else MOST)
-            for name, low, high in _all(_SYMBOL, text[1:-1], number)}
+    try:
+        return {name: symbol(name, int(low), int(high) if high else MOST)
+                for name, low, high in _all(_SYMBOL, text[1:-1], number)}
+    except ValueError as error:
+        raise GraphError(f"line {number}: {error}") from None
 
 
 def _parse_header(graph: Graph, values: dict[str, Value], header: re.Match[str], symbols: Symbols,
