@@ -88,15 +88,13 @@ class RangeExecutable(Executable):
 
     def _made(self, shapes: tuple[tuple[int, ...], ...]) -> Executable:
         binding = self.binding(shapes)
-        for template in list(self.templates):
-            found = template.bind(shapes)
+        found = self._from_templates(shapes)
+        if found is not None:
+            return found
+        with self._lock:
+            found = self._from_templates(shapes)  # another thread may have made one
             if found is not None:
                 return found
-        with self._lock:
-            for template in self.templates:
-                found = template.bind(shapes)
-                if found is not None:
-                    return found
             if not self._refused and len(self.templates) < MOST_TEMPLATES:
                 with assuming(Guards(binding)):
                     made = self._template(self._make())
@@ -110,6 +108,10 @@ class RangeExecutable(Executable):
             with assuming(Guards(binding)):
                 graph = self._make()
             return self._compile(graph.at(binding))
+
+    def _from_templates(self, shapes: Shapes) -> Executable | None:
+        bound = (template.bind(shapes) for template in list(self.templates))
+        return next((found for found in bound if found is not None), None)
 
     def binding(self, shapes: Shapes) -> Binding:
         """The value of each symbol for inputs of these shapes.
