@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import ngraph_mxnet
 
-onnxruntime = pytest.importorskip("onnxruntime")
 rng = np.random.default_rng(0)
 
 
@@ -55,12 +55,12 @@ def sizes_as_data() -> onnx.ModelProto:
     (exported, [(2, 5, 32), (3, 7, 32), (1, 1, 32), (4, 20, 32), (2, 5, 32)]),
     (sizes_as_data, [(2, 5), (3, 7), (1, 1), (4, 20)]),
 ])
-def test_results_are_onnx_runtimes(make, shapes) -> None:
+def test_results_are_those_of_onnx_reference(make, shapes) -> None:
     made = make()
-    run, session = ngraph_mxnet.compile(made), onnxruntime.InferenceSession(made.SerializeToString())
+    run, reference = ngraph_mxnet.compile(made), ReferenceEvaluator(made)
     for shape in shapes:
         x = rng.standard_normal(shape, np.float32)
-        for found, expected in zip(run(x), session.run(None, {"x": x}), strict=True):
+        for found, expected in zip(run(x), reference.run(None, {"x": x}), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     if make is not sizes_as_data:
         assert 1 <= len(run.ranges.templates) <= 2
