@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "checked.h"
+
 namespace ngraph_mxnet {
 namespace {
 
@@ -21,26 +23,11 @@ int operands(SizeOp op) {
   }
 }
 
-[[noreturn]] void beyond() { throw std::invalid_argument("a size is beyond all bounds"); }
+constexpr char kBeyond[] = "a size is beyond all bounds";
+using Ints = Checked<kBeyond>;
 
-std::int64_t add(std::int64_t a, std::int64_t b) {
-  std::int64_t sum;
-  if (__builtin_add_overflow(a, b, &sum)) beyond();
-  return sum;
-}
-
-std::int64_t multiply(std::int64_t a, std::int64_t b) {
-  std::int64_t product;
-  if (__builtin_mul_overflow(a, b, &product)) beyond();
-  return product;
-}
-
-// Rounded down, as in Python, and 0 by 0.
-std::int64_t divide(std::int64_t a, std::int64_t b) {
-  if (b == 0) return 0;  // of what a kWhere does not choose
-  if (b == -1) return multiply(a, -1);
-  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
-}
+// 0 by 0, of what a kWhere does not choose.
+std::int64_t divide(std::int64_t a, std::int64_t b) { return b == 0 ? 0 : Ints::divide(a, b); }
 
 }  // namespace
 
@@ -69,16 +56,16 @@ void SizeCode::evaluate(std::int64_t segment, std::vector<std::int64_t>* slots) 
         result = step.a;
         break;
       case SizeOp::kAdd:
-        result = add(s[step.a], s[step.b]);
+        result = Ints::add(s[step.a], s[step.b]);
         break;
       case SizeOp::kMultiply:
-        result = multiply(s[step.a], s[step.b]);
+        result = Ints::multiply(s[step.a], s[step.b]);
         break;
       case SizeOp::kFloorDivide:
         result = divide(s[step.a], s[step.b]);
         break;
       case SizeOp::kModulo:
-        result = add(s[step.a], -multiply(divide(s[step.a], s[step.b]), s[step.b]));
+        result = Ints::add(s[step.a], -Ints::multiply(divide(s[step.a], s[step.b]), s[step.b]));
         break;
       case SizeOp::kMin:
         result = std::min(s[step.a], s[step.b]);

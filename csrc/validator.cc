@@ -7,6 +7,7 @@
 #include <string>
 
 #include "aligned_buffer.h"
+#include "checked.h"
 #include "kernel_table.h"
 
 namespace ngraph_mxnet {
@@ -18,31 +19,12 @@ constexpr std::size_t kSlots = 256;
 
 [[noreturn]] void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
-[[noreturn]] void overflow() { refuse("its ints are beyond all bounds"); }
+constexpr char kBeyond[] = "its ints are beyond all bounds";
+using Ints = Checked<kBeyond>;
 
-std::int64_t add(std::int64_t a, std::int64_t b) {
-  std::int64_t result;
-  if (__builtin_add_overflow(a, b, &result)) overflow();
-  return result;
-}
-
-std::int64_t subtract(std::int64_t a, std::int64_t b) {
-  std::int64_t result;
-  if (__builtin_sub_overflow(a, b, &result)) overflow();
-  return result;
-}
-
-std::int64_t multiply(std::int64_t a, std::int64_t b) {
-  std::int64_t result;
-  if (__builtin_mul_overflow(a, b, &result)) overflow();
-  return result;
-}
-
-// Rounded down, as in Python.
 std::int64_t divide(std::int64_t a, std::int64_t b) {
   if (b == 0) refuse("its ints divide by 0");
-  if (b == -1) return subtract(0, a);
-  return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+  return Ints::divide(a, b);
 }
 
 struct Extremes {
@@ -68,7 +50,7 @@ class Table {
 
   // Of the first and the last pixel of each tile: the table is asked for the first, the others are a stride apart.
   Extremes of_tiles(std::int64_t rows, std::int64_t row_pixels, std::int64_t row_tiles, std::int64_t stride) const {
-    if (rows < 1 || row_tiles < 1 || row_tiles > row_pixels || multiply(rows, row_pixels) > count_) {
+    if (rows < 1 || row_tiles < 1 || row_tiles > row_pixels || Ints::multiply(rows, row_pixels) > count_) {
       refuse("a table is too small");
     }
     const std::int64_t tile = row_pixels / row_tiles, larger = row_pixels % row_tiles;
@@ -76,7 +58,7 @@ class Table {
     for (std::int64_t row = 0; row < rows; ++row) {
       for (std::int64_t i = 0; i < row_tiles; ++i) {
         const std::int64_t start = entries_[row * row_pixels + i * tile + std::min(i, larger)];
-        const std::int64_t end = add(start, multiply(tile + (i < larger ? 1 : 0) - 1, stride));
+        const std::int64_t end = Ints::add(start, Ints::multiply(tile + (i < larger ? 1 : 0) - 1, stride));
         found = {std::min({found.least, start, end}), std::max({found.greatest, start, end})};
       }
     }
@@ -188,19 +170,19 @@ void Validator::run(const Instruction& instruction, const Check& check) {
         give(kCheckNumbers[*at++]);
         break;
       case Step::kAdd:
-        binary(add);
+        binary(Ints::add);
         break;
       case Step::kSubtract:
-        binary(subtract);
+        binary(Ints::subtract);
         break;
       case Step::kMultiply:
-        binary(multiply);
+        binary(Ints::multiply);
         break;
       case Step::kDivide:
         binary(divide);
         break;
       case Step::kModulo:
-        binary([](std::int64_t a, std::int64_t b) { return subtract(a, multiply(divide(a, b), b)); });
+        binary([](std::int64_t a, std::int64_t b) { return Ints::subtract(a, Ints::multiply(divide(a, b), b)); });
         break;
       case Step::kAnd:
         binary([](std::int64_t a, std::int64_t b) { return a & b; });
@@ -296,10 +278,10 @@ void Validator::check_span(const Instruction& instruction, const Check& check, s
                            std::int64_t last) {
   const Operand& operand = instruction.operands[tensor];
   const std::int64_t offset = operand.offset, size = size_of(operand);
-  first = add(first, offset);
-  last = add(last, offset);
+  first = Ints::add(first, offset);
+  last = Ints::add(last, offset);
   // A kernel's last vector may reach behind memory of our own; that of others ends where it ends.
-  if (first < 0 || last > add(size, is_callers(operand.space) ? 0 : kAlignment)) {
+  if (first < 0 || last > Ints::add(size, is_callers(operand.space) ? 0 : kAlignment)) {
     refuse(operand_str(tensor) + "bytes " + std::to_string(first) + " to " + std::to_string(last) + " of " +
            std::to_string(size));
   }

@@ -12,8 +12,8 @@ _AXES = {1: "N", 2: "NT", 3: "NTC", 4: "NCHW", 5: "NCDHW"}
 """What the symbols for changing axes are called, by rank."""
 _MOST_FAILURES = 2
 """So often it is tried to compile for a range of sizes."""
-_MOST_RANGES = 8
-"""So many ranges of sizes are compiled."""
+MOST_RANGES = 8
+"""So many ranges of sizes are compiled of a graph. Beyond them each set of shapes is compiled for itself."""
 
 
 class ChangingShapes:
@@ -29,7 +29,7 @@ class ChangingShapes:
         always been the same are one symbol. None for the first shapes, and after failures."""
         with self._lock:
             self._keep(now)
-            if len(self._seen) < 2 or self._failures >= _MOST_FAILURES or self._ranges >= _MOST_RANGES:
+            if len(self._seen) < 2 or self._failures >= _MOST_FAILURES or self._ranges >= MOST_RANGES:
                 return None
             self._ranges += 1
             columns = self._columns()

@@ -13,26 +13,29 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import GraphError
+from ngraph_mxnet import config
+from ngraph_mxnet.errors import GraphError, NGraphError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.guards import Guard, Guards, assuming
 from ngraph_mxnet.ir.sizes import evaluate
 from ngraph_mxnet.recent import Recent
-from ngraph_mxnet.runtime.executable import Executable, InputError, as_array, input_ports, output_ports
+from ngraph_mxnet.runtime.changing import MOST_RANGES, ChangingShapes
+from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
 
 MOST_BOUND = 64
 """Sets of shapes for which what runs them is kept; the one used longest ago goes first."""
-MOST_TEMPLATES = 8
-"""Of a graph. Beyond them each set of shapes is compiled for itself."""
+
+logger = config.logger(__name__)
 
 Shapes = Sequence[Sequence[int]]
 Binding = dict[str, int]
 
 
 class Template(ABC):
-    """A graph that is compiled for all sizes for which `guards` hold."""
+    """A graph that is compiled for all sizes for which `guards` hold. `inputs` have symbols in their types."""
 
+    inputs: Sequence[Port] = ()
     guards: Sequence[Guard] = ()
     native: Any = None
     """The `_core.ProgramTemplate` that does it without Python, if there is one."""
@@ -45,6 +48,32 @@ class Template(ABC):
     @abstractmethod
     def bind(self, shapes: Shapes) -> Executable | None:
         """What runs inputs of these shapes; None where a guard does not hold. Any thread may ask."""
+
+
+def for_range(changing: ChangingShapes, hint: Binding, make: Callable[[], Template | None],
+              shapes: Callable[[Template], Shapes], what: str) -> tuple[Template, Executable] | None:
+    """A template for shapes that have changed, and what it makes for those at hand; None where these have to be
+    compiled for themselves.
+
+    Args:
+        changing: is told when it is of no use.
+        hint: the symbols' values now.
+        make: compiles the graph, under guards.
+        shapes: those at hand, in the order of the template's inputs.
+        what: is compiled, for the log.
+    """
+    template = None
+    try:
+        with assuming(Guards(hint)):
+            template = make()
+    except NGraphError as error:
+        logger.info("%s is compiled for each set of shapes: %s", what, error)
+    except Exception as error:  # whatever is wrong with the range, the shapes at hand are compiled
+        logger.warning("%s is compiled for each set of shapes, as it can't be for a range: %r", what, error)
+    found = template.bind(shapes(template)) if template is not None else None
+    if template is None or found is None or template.is_narrow:
+        changing.failed()
+    return (template, found) if template is not None and found is not None else None
 
 
 class RangeExecutable(Executable):
@@ -95,7 +124,7 @@ class RangeExecutable(Executable):
             found = self._from_templates(shapes)  # another thread may have made one
             if found is not None:
                 return found
-            if not self._refused and len(self.templates) < MOST_TEMPLATES:
+            if not self._refused and len(self.templates) < MOST_RANGES:
                 with assuming(Guards(binding)):
                     made = self._template(self._make())
                 if made is not None:

@@ -20,14 +20,14 @@ from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options,
 from ngraph_mxnet.bridges.mxnet.packaged import Region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
-from ngraph_mxnet.errors import NGraphError, UnsupportedError
+from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType
-from ngraph_mxnet.ir.guards import Guards, assuming
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.garbage import collector_paused
+from ngraph_mxnet.runtime.ranges import Template, for_range
 from ngraph_mxnet.runtime.trace import span
 
 logger = config.logger("ngraph_mxnet")
@@ -93,23 +93,14 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], types: ra
                attrs: Mapping[str, str]) -> tuple[Any, Any] | None:
     """What is compiled for these shapes, and for all that are alike; None where that can't be."""
     backend = get_backend(chosen_backend(attrs))
-    try:
-        with assuming(Guards(types.hint)):
-            graph = _lowered(subgraph_json, types.types, attrs)
-            open_weights = any(value.is_weight and value.type.is_symbolic for value in graph.parameters)
-            template = None if open_weights else backend.template(graph, backend_options(attrs))
-    except NGraphError as error:
-        logger.info("a region is compiled for each set of shapes: %s", error)
-        template = None
-    except Exception as error:  # whatever is wrong with the range, the shapes at hand are compiled
-        logger.warning("a region is compiled for each set of shapes, as it can't be for a range: %r", error)
-        template = None
-    bound = template.native.bind(in_shapes) if template is not None and template.native is not None else None
-    if template is None or bound is None or template.is_narrow:
-        types.changing.failed()
-    if template is None or bound is None:
-        return None
-    return bound, template.native
+
+    def template() -> Template | None:
+        graph = _lowered(subgraph_json, types.types, attrs)
+        open_weights = any(value.is_weight and value.type.is_symbolic for value in graph.parameters)
+        return None if open_weights else backend.template(graph, backend_options(attrs))
+
+    found = for_range(types.changing, types.hint, template, lambda _: in_shapes, "a region")
+    return None if found is None or found[0].native is None else (_native(found[1]), found[0].native)
 
 
 def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,

@@ -30,7 +30,7 @@ from ngraph_mxnet.runtime.trace import recorder, span
 from ngraph_mxnet.targets.cpu.artefact import artefact_programs, chosen_isas
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
-from ngraph_mxnet.targets.cpu.lower import RULES, Settings
+from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa, halves_avx512
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
@@ -165,9 +165,7 @@ class CPUBackend(Backend):
         from ngraph_mxnet import _core
 
         settings, notice = self._settings(wanted)
-        module = self._optimised(graph, wanted, settings)
-        with span("lower", "compile"):
-            main, prepare = lower_module(module, settings)
+        module, main, prepare = self._lowered(graph, wanted, settings)
         if wanted.autotune:
             with span("autotune", "compile"):
                 tune(main.builder, settings.threads)
@@ -197,9 +195,7 @@ class CPUBackend(Backend):
         if wanted.codegen or wanted.autotune:
             return None  # both are for the sizes at hand
         settings = self._settings(wanted)[0]
-        module = self._optimised(graph, wanted, settings)
-        with span("lower", "compile"):
-            main, prepare = lower_module(module, settings)
+        module, main, prepare = self._lowered(graph, wanted, settings)
         with span("plan and bind", "compile"):
             return CPUTemplate.of(graph, module, main.builder, prepare.builder, settings)
 
@@ -217,8 +213,9 @@ class CPUBackend(Backend):
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
                         halves=halves_avx512(_core.cpu_features())), notice
 
-    def _optimised(self, graph: Graph, wanted: Options, settings: Settings) -> Module:
-        """The graph as it is lowered."""
+    def _lowered(self, graph: Graph, wanted: Options,
+                 settings: Settings) -> tuple[Module, Lowering, Lowering]:
+        """The graph after the passes, and its graphs MAIN and PREPARE lowered."""
         self.require_support(graph)
         with span("passes", "compile"):
             PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
@@ -229,7 +226,8 @@ class CPUBackend(Backend):
                 cluster_pass().run(module.graphs[MAIN])
         elif wanted.chains:
             chain_pass().run(module.graphs[MAIN])
-        return module
+        with span("lower", "compile"):
+            return module, *lower_module(module, settings)
 
     def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
                           weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:

@@ -22,7 +22,7 @@ class CPUTemplate(Template):
 
     def __init__(self, graph: Graph, native: Any, guards: Sequence[Guard], main: ProgramBuilder,
                  prepare: ProgramBuilder) -> None:
-        self._inputs, self._outputs = input_ports(graph), output_ports(graph)
+        self.inputs, self._outputs = input_ports(graph), output_ports(graph)
         self.native, self.guards = native, guards
         self.main, self.prepare = main, prepare
 
@@ -48,7 +48,7 @@ class CPUTemplate(Template):
         native = self.native.bind(shapes)
         if native is None:
             return None
-        return NativeExecutable(_bound(self._inputs, native.inputs), _bound(self._outputs, native.outputs), native)
+        return NativeExecutable(_bound(self.inputs, native.inputs), _bound(self._outputs, native.outputs), native)
 
 
 def _bound(ports: Sequence[Port], specs: Sequence[tuple[str, Sequence[int]]]) -> list[Port]:

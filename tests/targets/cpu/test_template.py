@@ -16,9 +16,10 @@ from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.guards import Guards, assuming
 from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.changing import MOST_RANGES
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import InputError
-from ngraph_mxnet.runtime.ranges import MOST_TEMPLATES, RangeExecutable
+from ngraph_mxnet.runtime.ranges import RangeExecutable
 from ngraph_mxnet.targets.cpu.program.template import at
 
 N, H, W, T = symbol("N", 1, 32), symbol("H", 2), symbol("W", 2), symbol("T", 1)
@@ -192,10 +193,10 @@ def test_guards_that_do_not_hold_ask_for_another_template() -> None:
         graph = make()
     backend = get_backend("CPU")
     run = RangeExecutable(graph, make, lambda made: backend.template(made, {}), lambda made: compile_graph(made, "CPU"))
-    for steps in range(1, MOST_TEMPLATES + 4):
+    for steps in range(1, MOST_RANGES + 4):
         x = rng.standard_normal((steps, 4), np.float32)
         np.testing.assert_array_equal(run(x)[0], x + np.arange(steps, dtype=np.float32)[:, None])
-    assert len(run.templates) == MOST_TEMPLATES
+    assert len(run.templates) == MOST_RANGES
     assert [str(guard) for guard in run.templates[0].guards] == ["T is 1"]
 
 
