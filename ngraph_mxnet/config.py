@@ -111,6 +111,19 @@ def _team(text: str) -> int:
     return sizes[0]
 
 
+def _dynamic(text: str) -> str | dict[str, tuple[int, ...]]:
+    """`auto`, `off`, or axes by input. Raises ValueError."""
+    if text.lower() in ("auto", "off"):
+        return text.lower()
+    found: dict[str, tuple[int, ...]] = {}
+    for part in text.split(";"):
+        name, separator, axes = part.strip().rpartition(":")
+        if not separator or not name or name in found:
+            raise ValueError(text)
+        found[name] = tuple(_natural(axis) for axis in axes.split(","))
+    return found
+
+
 _warned: set[str] = set()
 """What was said of variables."""
 
@@ -228,14 +241,14 @@ _VARIABLES = (
     ),
     _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
     _switch("NGRAPH_AUTOTUNE", "1: compiling measures how to cut convolutions and matrix products on this machine."),
-    _choice(
+    Variable(
         "NGRAPH_DYNAMIC",
+        "word or axes",
         "auto",
-        ("auto", "off"),
-        "auto: a region that comes with a second set of shapes is compiled for a range of sizes (docs/shapes.md); off: "
-        "for each set of shapes.",
-        str.lower,
-        compiles=False,
+        "auto, off, or axes of inputs, as data:0,2,3;mask:0",
+        "auto: what comes with a second set of shapes is compiled for a range of sizes (docs/shapes.md); off: for each "
+        "set of shapes; axes of inputs: for any sizes of these from the first call on.",
+        _dynamic,
     ),
     Variable(
         "NGRAPH_SHAPES",
@@ -299,6 +312,12 @@ def get(name: str) -> Any:
 def threads() -> int:
     """Threads for one graph: OMP_NUM_THREADS, else NGRAPH_INTRA_OP_PARALLELISM, else `usable_cores`."""
     return get("OMP_NUM_THREADS") or get("NGRAPH_INTRA_OP_PARALLELISM") or usable_cores()
+
+
+def told_axes() -> dict[str, tuple[int, ...]]:
+    """The axes by input whose sizes change, as NGRAPH_DYNAMIC tells them."""
+    told = get("NGRAPH_DYNAMIC")
+    return told if isinstance(told, dict) else {}
 
 
 def compile_settings() -> str:

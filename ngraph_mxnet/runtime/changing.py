@@ -8,6 +8,8 @@ from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.sizes import symbol
 
 Shapes = tuple[tuple[int, ...], ...]
+Told = Mapping[tuple[int, int], str]
+"""By input and axis; those with the same text have the same size."""
 _AXES = {1: "N", 2: "NT", 3: "NTC", 4: "NCHW", 5: "NCDHW"}
 """What the symbols for changing axes are called, by rank."""
 _MOST_FAILURES = 2
@@ -19,8 +21,14 @@ MOST_RANGES = 8
 class ChangingShapes:
     """Of the inputs of one graph, whose ranks stay. For all threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Told | None = None, *, at_once: bool = False) -> None:
+        """
+        Args:
+            told: sizes that change, whether they are seen to or not.
+            at_once: also at the first shapes; else from when others have come.
+        """
         self._lock = ForkSafeLock()
+        self._told, self._known = dict(told or {}), at_once and bool(told)
         self._seen: list[Shapes] = []
         self._failures = self._ranges = 0
 
@@ -28,12 +36,13 @@ class ChangingShapes:
         """These shapes with symbols for all sizes that have changed, and the symbols' values now. Sizes that have
         always been the same are one symbol. None for the first shapes, and after failures."""
         with self._lock:
+            self._known |= bool(self._seen) and now != self._seen[0]
             self._keep(now)
-            if len(self._seen) < 2 or self._failures >= _MOST_FAILURES or self._ranges >= MOST_RANGES:
+            if not self._known or self._failures >= _MOST_FAILURES or self._ranges >= MOST_RANGES:
                 return None
             self._ranges += 1
             columns = self._columns()
-        return _symbolic(columns, now)
+            return _symbolic(columns, self._groups(), now)
 
     def failed(self) -> None:
         """It could not be compiled for a range of sizes, or one that holds no second size."""
@@ -43,31 +52,42 @@ class ChangingShapes:
         """Shapes that tell nothing new are not kept: where what changes is known to, beside what changes with it."""
         if now in self._seen:
             return
-        before = _groups(self._columns()) if self._seen else None
+        before = self._groups() if self._seen else None
         self._seen.append(now)
-        if before == _groups(self._columns()):
+        if before == self._groups():
             self._seen.pop()
 
     def _columns(self) -> list[tuple[int, ...]]:
         """The values of each size of each input, one after the other."""
         return list(zip(*([size for shape in shapes for size in shape] for shapes in self._seen), strict=True))
 
+    def _groups(self) -> list[Hashable]:
+        """For each size None if it does not change, else what those have in common that have always been the same."""
+        columns = self._columns()
+        places = [(number, axis) for number, shape in enumerate(self._seen[0]) for axis in range(len(shape))]
+        told = [self._told.get(place) for place in places]
+        first: dict[tuple[int, ...], Hashable] = {}
+        for name, column in zip(told, columns, strict=True):
+            if name is not None and _differ(column):
+                first.setdefault(column, name)
+        return [name or (first.setdefault(column, place) if _differ(column) else None)
+                for name, column, place in zip(told, columns, places, strict=True)]
 
-def _groups(columns: Sequence[tuple[int, ...]]) -> list[Hashable]:
-    """For each size None if it has not changed, else the place of the first size that has always been the same."""
-    first: dict[tuple[int, ...], int] = {}
-    return [None if len(set(column)) < 2 else first.setdefault(column, place) for place, column in enumerate(columns)]
+
+def _differ(column: tuple[int, ...]) -> bool:
+    return len(set(column)) > 1
 
 
-def _symbolic(columns: Sequence[tuple[int, ...]], now: Shapes) -> tuple[Shapes, dict[str, int]] | None:
+def _symbolic(columns: Sequence[tuple[int, ...]], groups: Sequence[Hashable],
+              now: Shapes) -> tuple[Shapes, dict[str, int]] | None:
     symbols: dict[Hashable, int] = {}
     hint: dict[str, int] = {}
-    groups = iter(zip(_groups(columns), columns, strict=True))
+    found = iter(zip(groups, columns, strict=True))
     shapes = []
     for shape in now:
         sizes: list[int] = []
         for axis, size in enumerate(shape):
-            group, values = next(groups)
+            group, values = next(found)
             if group is not None and group not in symbols:
                 name = _name(len(shape), axis, hint)
                 outer = axis < 2 or len(shape) < 4

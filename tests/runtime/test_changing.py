@@ -38,3 +38,19 @@ def test_after_two_failures_it_is_left() -> None:
     assert changing.symbolic(((3,),)) is not None
     changing.failed()
     assert changing.symbolic(((4,),)) is None
+
+
+def test_what_is_told_is_a_symbol_at_once() -> None:
+    changing = ChangingShapes({(0, 0): "data 0", (0, 2): "data 2", (1, 0): "data 0"}, at_once=True)
+    shapes, hint = changing.symbolic(((2, 3, 8, 8), (2, 8)))
+    assert str(shapes) == "((N, 3, H, 8), (N, 8))" and hint == {"N": 2, "H": 8}
+    shapes, hint = changing.symbolic(((2, 3, 9, 7), (2, 7)))
+    assert str(shapes) == "((N, 3, H, W), (N, W))" and hint == {"N": 2, "H": 9, "W": 7}
+
+
+def test_what_a_model_names_is_a_symbol_once_shapes_change() -> None:
+    changing = ChangingShapes({(0, 0): "batch", (0, 1): "length", (1, 1): "length"})
+    assert changing.symbolic(((2, 5), (7, 5))) is None
+    assert changing.symbolic(((2, 5), (7, 5))) is None
+    shapes, hint = changing.symbolic(((2, 6), (7, 6)))
+    assert str(shapes) == "((N, T), (7, T))" and hint == {"N": 2, "T": 6}

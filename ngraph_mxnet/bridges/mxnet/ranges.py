@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.options import STRUCTURE
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.recent import Recent
@@ -34,15 +34,26 @@ def types_of(subgraph_json: str, shapes: Sequence[Sequence[int]], in_types: Sequ
     if config.get("NGRAPH_DYNAMIC") == "off":
         return None
     ranks = tuple(map(len, shapes))
-    key = (attrs.get(STRUCTURE) or subgraph_json, tuple(in_types), tuple(sorted(attrs.items())), ranks)
+    told = _told(subgraph_json, ranks)
+    key = (attrs.get(STRUCTURE) or subgraph_json, tuple(in_types), tuple(sorted(attrs.items())), ranks,
+           tuple(told))
     with _lock:
-        changing: ChangingShapes = _changing.get(key) or ChangingShapes()
+        changing: ChangingShapes = _changing.get(key) or ChangingShapes(told, at_once=True)
         _changing.put(key, changing)
     found = changing.symbolic(tuple(map(tuple, shapes)))
     if found is None:
         return None
     types = (TensorType(mxnet_element(number), shape) for number, shape in zip(in_types, found[0], strict=True))
     return Types(tuple(types), found[1], changing)
+
+
+def _told(subgraph_json: str, ranks: Sequence[int]) -> dict[tuple[int, int], str]:
+    told = config.told_axes()
+    if not told:
+        return {}
+    names = [node.argument for node in parse_symbol(subgraph_json).arguments()]
+    return {(number, axis): f"{name} {axis}" for number, (name, rank) in enumerate(zip(names, ranks, strict=True))
+            for axis in told.get(name, ()) if axis < rank}
 
 
 def forget() -> None:

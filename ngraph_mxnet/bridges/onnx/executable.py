@@ -94,7 +94,8 @@ class ModelExecutable(Submitting):
         """The latest program, if it is the whole model; its answer is None to arrays that don't fit it as they are."""
         self._specialised: set[str] = set()
         self._lock = ForkSafeLock()
-        self.ranges = ModelRanges(list(types), self._backend, self._options, self.import_for)
+        self.ranges = ModelRanges({port.name: port.shape for port in self.inputs}, self._backend, self._options,
+                                  self.import_for)
         unknown = sorted(name for name in fixed if name not in types or types[name].kind != "tensor")
         if unknown:
             raise ModelError(f"shapes for {listed(unknown)}, which are no inputs, or no tensors; the inputs: "

@@ -7,10 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.onnx.inputs import Dimensions
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.changing import ChangingShapes
+from ngraph_mxnet.runtime.changing import ChangingShapes, Told
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.ranges import Template, for_range
@@ -18,17 +19,19 @@ from ngraph_mxnet.runtime.ranges import Template, for_range
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.onnx.importer import Imported
 
-
 class ModelRanges:
-    """The templates of a model whose inputs are tensors, called `names`.
+    """The templates of a model, of whose inputs all have to be tensors.
 
+    dims: of the inputs by name. Those that the model names change once others do; where NGRAPH_DYNAMIC tells axes these
+        do, from the first call on.
     import_for: gives the graph for shapes, as a whole: what depends on data is an error.
     """
 
-    def __init__(self, names: Sequence[str], backend: str, options: Mapping[str, Any],
+    def __init__(self, dims: Mapping[str, Dimensions | None], backend: str, options: Mapping[str, Any],
                  import_for: Callable[[Mapping[str, Any]], Imported]) -> None:
-        self._names, self._backend, self._options, self._import = list(names), backend, options, import_for
-        self._changing = ChangingShapes()
+        self._names, self._backend, self._options, self._import = list(dims), backend, options, import_for
+        told = _told(dims)
+        self._changing = ChangingShapes(told or _named(dims), at_once=bool(told))
         self.templates: list[Template] = []
 
     def bind(self, shapes: Mapping[str, Any]) -> Executable | None:
@@ -57,6 +60,22 @@ class ModelRanges:
             return None
         self.templates.append(found[0])
         return found[1]
+
+
+def _named(dims: Mapping[str, Dimensions | None]) -> Told:
+    return {(number, axis): dim for number, shape in enumerate(dims.values()) for axis, dim in enumerate(shape or ())
+            if isinstance(dim, str)}
+
+
+def _told(dims: Mapping[str, Dimensions | None]) -> Told:
+    """The axes of NGRAPH_DYNAMIC, which may be about other models; those that the model names too by that name."""
+    told, found = config.told_axes(), {}
+    for number, (name, shape) in enumerate(dims.items()):
+        for axis in told.get(name, ()):
+            dim = shape[axis] if shape is not None and axis < len(shape) else None
+            if shape is None or (axis < len(shape) and not isinstance(dim, int)):
+                found[number, axis] = dim if isinstance(dim, str) else f"{name} {axis}"
+    return found
 
 
 def _in_order(shapes: Mapping[str, Any], template: Template) -> list[tuple[int, ...]]:

@@ -222,3 +222,16 @@ print(resident() / before)
 """
     found = run_script(script, tmp_path, "NGRAPH")
     assert found.returncode == 0 and float(found.stdout.split()[-1]) < 1.02, found.stdout + found.stderr
+
+
+def test_axes_that_are_told_change_from_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "data:0,2,3")
+    net = detector()
+    shapes = [(1, 3, 20, 20), (2, 3, 33, 41)]
+    inputs = [mx.nd.random.uniform(shape=shape) for shape in shapes]
+    expected = [net(each) for each in inputs]
+    with backend("NGRAPH"):
+        net.hybridize()
+        close(net(inputs[0]), expected[0])
+        close(net(inputs[1]), expected[1])
+        assert _core.compile_cache_info()["misses"] == 1, "the second set of shapes needs nothing compiled"

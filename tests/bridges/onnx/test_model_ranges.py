@@ -72,3 +72,21 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in (8, 9, 10):
         run(np.ones((1, 3, size, size), np.float32))
     assert not run.ranges.templates
+
+
+def test_sizes_that_the_model_names_need_one_template() -> None:
+    run = ngraph_mxnet.compile(images())
+    for shape in ((2, 3, 9, 9), (2, 3, 10, 9), (2, 3, 10, 12), (3, 3, 10, 12)):
+        run(np.ones(shape, np.float32))
+    assert len(run.ranges.templates) == 1
+
+
+def test_axes_that_are_told_change_from_the_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "x:0,2,3;y:9")
+    made = images()
+    run, reference = ngraph_mxnet.compile(made), ReferenceEvaluator(made)
+    for shape in ((2, 3, 9, 9), (3, 3, 12, 10)):
+        x = rng.standard_normal(shape, np.float32)
+        for found, expected in zip(run(x), reference.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert len(run.ranges.templates) == 1
