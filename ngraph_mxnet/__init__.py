@@ -21,6 +21,7 @@ _LAZY = {
     "backends": "ngraph_mxnet.runtime.backend",
     "export": "ngraph_mxnet.exporting",
     "explain": "ngraph_mxnet.bridges.mxnet.explain",
+    "explain_shapes": "ngraph_mxnet.bridges.mxnet.explain_shapes",
     "explain_training": "ngraph_mxnet.bridges.mxnet.explain_training",
     "report": "ngraph_mxnet.bridges.mxnet.report",
     "NGraphError": "ngraph_mxnet.errors",

@@ -111,10 +111,8 @@ def _team(text: str) -> int:
     return sizes[0]
 
 
-def _dynamic(text: str) -> str | dict[str, tuple[int, ...]]:
-    """`auto`, `off`, or axes by input. Raises ValueError."""
-    if text.lower() in ("auto", "off"):
-        return text.lower()
+def axes_by_input(text: str) -> dict[str, tuple[int, ...]]:
+    """Of a text such as `data:0,2,3;mask:0`. Raises ValueError."""
     found: dict[str, tuple[int, ...]] = {}
     for part in text.split(";"):
         name, separator, axes = part.strip().rpartition(":")
@@ -122,6 +120,10 @@ def _dynamic(text: str) -> str | dict[str, tuple[int, ...]]:
             raise ValueError(text)
         found[name] = tuple(_natural(axis) for axis in axes.split(","))
     return found
+
+
+def _dynamic(text: str) -> str | dict[str, tuple[int, ...]]:
+    return text.lower() if text.lower() in ("auto", "off") else axes_by_input(text)
 
 
 _warned: set[str] = set()

@@ -52,13 +52,16 @@ def settings_of(threads: int | None, precision: str | None) -> dict[str, Any]:
 @click.option("--kernels", is_flag=True, help="Show how each contraction is computed, and the memory.")
 @click.option("--simulate", is_flag=True, help="HYBRID: compile for the NNP, and simulate each of its regions.")
 @click.option("--train", is_flag=True, help="Of a symbol: where each node and update runs in training, on the CPU.")
+@click.option("--shapes", "axes", callback=options.axes, metavar="NAME:AXIS,...[;...]",
+              help="Which sizes of the inputs change, as data:0,2,3: what is compiled once for all of them, what that "
+                   "assumes, and what is compiled for each set of shapes, with the reason.")
 @options.option_option
 @click.option("--svg", type=_PICTURE, help="HYBRID: draw the placed graph there, of further regions in FILE-2 ...")
 @click.option("--timeline", type=_PICTURE, help="HYBRID: draw the predicted schedule there.")
 @options.json_option
 def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | None, kernels: bool,
-            simulate: bool, train: bool, settings: dict[str, str], svg: Path | None, timeline: Path | None,
-            as_json: bool) -> None:
+            simulate: bool, train: bool, axes: dict[str, tuple[int, ...]] | None, settings: dict[str, str],
+            svg: Path | None, timeline: Path | None, as_json: bool) -> None:
     """Which parts of a model run on the backend, and why the others do not.
 
     An ONNX model runs as a whole or not at all: then the node that can't be compiled is named. The backend HYBRID also
@@ -77,6 +80,12 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
         explanation = explain_training(model, shapes, dtypes)
         _show(explanation, console(), as_json)
         sys.exit(0 if explanation.compiles else 1)
+    if axes is not None:
+        if kernels or settings or svg or timeline:
+            raise click.UsageError("--shapes goes with --shape, --dtype, --backend and --json only")
+        explanation = _explained_shapes(model, shapes, axes, dtypes, backend)
+        _show(explanation, console(), as_json)
+        sys.exit(0 if explanation.compiles else 1)
     if options.is_symbol(model):
         from ngraph_mxnet.bridges.mxnet.explain import explain as explain_symbol
 
@@ -84,14 +93,30 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
     else:
         from ngraph_mxnet.cli.explain_onnx import explain_onnx
 
-        if dtypes:
-            raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
+        _refuse_dtypes(dtypes)
         explanation = explain_onnx(model, shapes, backend, kernels=kernels, options=settings)
     _draw(explanation.plans, svg, "svg")
     _draw(explanation.plans, timeline, "timeline_svg")
     _show(explanation, console(), as_json)
     if not explanation.compiles:
         sys.exit(1)
+
+
+def _explained_shapes(model: str, shapes: Shapes, axes: dict[str, tuple[int, ...]], dtypes: dict[str, str],
+                      backend: str | None) -> Any:
+    if options.is_symbol(model):
+        from ngraph_mxnet.bridges.mxnet.explain_shapes import explain_shapes
+
+        return explain_shapes(model, shapes, axes, dtypes, backend=backend)
+    from ngraph_mxnet.bridges.onnx.explain_shapes import explain_onnx_shapes
+
+    _refuse_dtypes(dtypes)
+    return explain_onnx_shapes(model, shapes, axes, backend)
+
+
+def _refuse_dtypes(dtypes: dict[str, str]) -> None:
+    if dtypes:
+        raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
 
 
 def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import click
 import numpy as np
 
+from ngraph_mxnet import config
+
 SYMBOL_FILE = "-symbol.json"
 Command = Callable[..., Any]
 _FILE = click.Path(exists=True, dir_okay=False)
@@ -70,6 +72,14 @@ def _option(context: click.Context, parameter: click.Parameter, values: tuple[st
         if "=" not in value:
             raise click.BadParameter(f"found {value!r}, expected NAME=VALUE: for example pins=conv0=CPU")
     return dict(value.partition("=")[::2] for value in values)
+
+
+def axes(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, tuple[int, ...]] | None:
+    """Axes by input, as NGRAPH_DYNAMIC tells them."""
+    try:
+        return config.axes_by_input(value) if value is not None else None
+    except ValueError:
+        raise click.BadParameter(f"found {value!r}, expected NAME:AXIS,...: for example data:0,2,3") from None
 
 
 model_argument = click.argument("model", type=_FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")

@@ -30,6 +30,16 @@ class Guard:
     def holds(self, binding: Mapping[str, int]) -> bool:
         return evaluate(self.condition, binding) == self.value
 
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it leaves one value of a symbol only."""
+        size, value = self.condition, self.value
+        (atom, *others), *rest = size.terms
+        if not others and not rest and atom.op == "zero" and value == 1:
+            size = atom.args[0]
+        monomials = [monomial for monomial in size.terms if monomial]
+        return len(monomials) == 1 and len(monomials[0]) == 1 and monomials[0][0].op == "symbol"
+
     def __str__(self) -> str:
         (atom, *others), *rest = self.condition.terms
         if not others and not rest and atom.op in _RELATIONS:

@@ -7,14 +7,16 @@ compiled; what has no templates is compiled for each set of sizes.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import GraphError, NGraphError
+from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.guards import Guard, Guards, assuming
@@ -43,17 +45,45 @@ class Template(ABC):
     @property
     def is_narrow(self) -> bool:
         """Whether a guard leaves one value of a symbol only."""
-        return any(str(guard.condition).isidentifier() for guard in self.guards)
+        return any(guard.is_narrow for guard in self.guards)
 
     @abstractmethod
     def bind(self, shapes: Shapes) -> Executable | None:
         """What runs inputs of these shapes; None where a guard does not hold. Any thread may ask."""
 
 
+def require_fixed_weights(graph: Graph) -> None:
+    """Raises UnsupportedError where the size of a weight changes: they are packed once, for all sizes."""
+    for value in graph.parameters:
+        if value.is_weight and value.type.is_symbolic:
+            raise UnsupportedError(f"weight {value.name} changes its size: {value.type}")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """To compile for a range of sizes: the template, or the reason why there is none."""
+
+    template: Template | None
+    reason: str = ""
+    is_defect: bool = False
+
+
+def attempt(hint: Binding, make: Callable[[], Template | None]) -> Attempt:
+    """What `make` gives under guards, for the symbols' values now."""
+    try:
+        with assuming(Guards(hint)):
+            template = make()
+    except NGraphError as error:
+        return Attempt(None, str(error))
+    except Exception as error:  # whatever is wrong with the range, the shapes at hand are compiled
+        return Attempt(None, f"it can't be compiled for a range: {error!r}", True)
+    return Attempt(template, "" if template is not None else "its backend and options have no templates")
+
+
 def for_range(changing: ChangingShapes, hint: Binding, make: Callable[[], Template | None],
-              shapes: Callable[[Template], Shapes], what: str) -> tuple[Template, Executable] | None:
-    """A template for shapes that have changed, and what it makes for those at hand; None where these have to be
-    compiled for themselves.
+              shapes: Callable[[Template], Shapes], what: str) -> tuple[Attempt, Executable | None]:
+    """To compile for shapes that have changed, and what the template makes for those at hand; None where these have to
+    be compiled for themselves.
 
     Args:
         changing: is told when it is of no use.
@@ -62,18 +92,15 @@ def for_range(changing: ChangingShapes, hint: Binding, make: Callable[[], Templa
         shapes: those at hand, in the order of the template's inputs.
         what: is compiled, for the log.
     """
-    template = None
-    try:
-        with assuming(Guards(hint)):
-            template = make()
-    except NGraphError as error:
-        logger.info("%s is compiled for each set of shapes: %s", what, error)
-    except Exception as error:  # whatever is wrong with the range, the shapes at hand are compiled
-        logger.warning("%s is compiled for each set of shapes, as it can't be for a range: %r", what, error)
+    made = attempt(hint, make)
+    template = made.template
+    if template is None:
+        logger.log(logging.WARNING if made.is_defect else logging.INFO, "%s is compiled for each set of shapes: %s",
+                   what, made.reason)
     found = template.bind(shapes(template)) if template is not None else None
     if template is None or found is None or template.is_narrow:
         changing.failed()
-    return (template, found) if template is not None and found is not None else None
+    return made, found
 
 
 class RangeExecutable(Executable):

@@ -27,7 +27,7 @@ from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.garbage import collector_paused
-from ngraph_mxnet.runtime.ranges import Template, for_range
+from ngraph_mxnet.runtime.ranges import Template, for_range, require_fixed_weights
 from ngraph_mxnet.runtime.trace import span
 
 logger = config.logger("ngraph_mxnet")
@@ -96,11 +96,14 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], types: ra
 
     def template() -> Template | None:
         graph = _lowered(subgraph_json, types.types, attrs)
-        open_weights = any(value.is_weight and value.type.is_symbolic for value in graph.parameters)
-        return None if open_weights else backend.template(graph, backend_options(attrs))
+        require_fixed_weights(graph)
+        return backend.template(graph, backend_options(attrs))
 
-    found = for_range(types.changing, types.hint, template, lambda _: in_shapes, "a region")
-    return None if found is None or found[0].native is None else (_native(found[1]), found[0].native)
+    made, found = for_range(types.changing, types.hint, template, lambda _: in_shapes, "a region")
+    ranges.add(subgraph_json, types, made)
+    if made.template is None or made.template.native is None or found is None:
+        return None
+    return _native(found), made.template.native
 
 
 def _compile(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], backend: str,

@@ -12,6 +12,8 @@ from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.changing import ChangingShapes
+from ngraph_mxnet.runtime.range_report import RangeVerdict
+from ngraph_mxnet.runtime.ranges import Attempt
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Types:
 
 
 _changing = Recent(256)
+_verdicts = Recent(64)
 _lock = ForkSafeLock()
 
 
@@ -56,6 +59,21 @@ def _told(subgraph_json: str, ranks: Sequence[int]) -> dict[tuple[int, int], str
             for axis in told.get(name, ()) if axis < rank}
 
 
+def add(subgraph_json: str, types: Types, made: Attempt) -> None:
+    """Put what became of a region with these types into the log that `report` reads."""
+    symbol = parse_symbol(subgraph_json)
+    inputs = [f"{node.argument}: {type_}" for node, type_ in zip(symbol.arguments(), types.types, strict=True)
+              if type_.is_symbolic]
+    name = symbol.nodes[symbol.heads[0].node].name
+    _verdicts.put((name, tuple(inputs)), RangeVerdict.of(name, inputs, made))
+
+
+def verdicts() -> list[RangeVerdict]:
+    """On the latest regions whose shapes have changed, the oldest first."""
+    return _verdicts.values()
+
+
 def forget() -> None:
     """What came before, for tests."""
     _changing.clear()
+    _verdicts.clear()

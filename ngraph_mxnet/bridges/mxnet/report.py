@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ngraph_mxnet.bridges.mxnet import ranges
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, updates
 from ngraph_mxnet.bridges.mxnet.judging import partition_log
 from ngraph_mxnet.bridges.mxnet.options import chosen_backend
@@ -17,6 +18,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_
 from ngraph_mxnet.bridges.mxnet.training.planned import PlannedStep, planned_steps
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.placement.verdicts.render import left_table, operators_text
+from ngraph_mxnet.runtime.range_report import RangeVerdict, range_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,7 +51,8 @@ class Report:
 
     `calls`: of all regions, also those that the compile cache has dropped since. `left`: (operator, reason) and the
     number of nodes in the last graphs that were partitioned. `problem`: why nothing is compiled at all. `updates`: how
-    many steps of optimizers were compiled ones. `steps`: the memory of compiled training steps.
+    many steps of optimizers were compiled ones. `steps`: the memory of compiled training steps. `ranges`: of regions
+    whose shapes have changed, what is compiled for ranges of sizes, and why others are not.
     """
 
     calls: int
@@ -59,6 +62,7 @@ class Report:
     problem: str | None = None
     updates: int = 0
     steps: tuple[PlannedStep, ...] = ()
+    ranges: tuple[RangeVerdict, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         left = [{"op": op, "reason": reason, "nodes": count} for (op, reason), count in self.left.items()]
@@ -73,6 +77,8 @@ class Report:
             parts.append(Text(f"Nothing is compiled: {self.problem}", style="yellow"))
         if self.regions:
             parts.append(_region_table(self.regions))
+        if self.ranges:
+            parts.append(range_table(self.ranges))
         if self.steps:
             parts.append(_step_table(self.steps))
         if self.left:
@@ -107,7 +113,7 @@ def report() -> Report:
                       updates.ran(), planned_steps())
     regions = tuple(_region(*entry) for entry in _core.compiled_regions())
     return Report(_core.op_calls(), regions, dict(left.most_common()), found, problem, updates.ran(),
-                  planned_steps())
+                  planned_steps(), tuple(ranges.verdicts()))
 
 
 def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: dict[str, str],

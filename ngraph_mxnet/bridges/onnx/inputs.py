@@ -12,6 +12,7 @@ from ngraph_mxnet.bridges.onnx.budget import require_type
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.sizes import number
 from ngraph_mxnet.ir.types import ElementType, TensorType
 
@@ -86,7 +87,8 @@ def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[Ten
                 raise ModelError(f"input {name!r} is a sequence: give the shapes of its elements, as a list")
             result[name] = given if given is None else [TensorType(type_.element, tuple(shape)) for shape in given]
         else:
-            result[name] = TensorType(type_.element, _bound(name, type_.dims, given, symbols))
+            with because(f"what the model says of input {name!r}"):
+                result[name] = TensorType(type_.element, _bound(name, type_.dims, given, symbols))
         for each in _types(result[name]):
             try:
                 require_type(each)

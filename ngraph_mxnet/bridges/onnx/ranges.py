@@ -10,7 +10,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.inputs import Dimensions
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
-from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.changing import ChangingShapes, Told
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.executable import Executable
@@ -51,15 +51,19 @@ class ModelRanges:
                   hint: dict[str, int]) -> Executable | None:
         def template() -> Template | None:
             imported = self._import(dict(zip(self._names, symbolic, strict=True)))
-            if not all(isinstance(item, Value) for _, item in imported.outputs):
-                raise UnsupportedError("an output is no tensor")
-            return get_backend(self._backend).template(bind_weights(imported.graph, imported.weights), self._options)
+            return template_of(imported, get_backend(self._backend), self._options)
 
-        found = for_range(self._changing, hint, template, partial(_in_order, shapes), "a model")
-        if found is None:
-            return None
-        self.templates.append(found[0])
-        return found[1]
+        made, found = for_range(self._changing, hint, template, partial(_in_order, shapes), "a model")
+        if made.template is not None and found is not None:
+            self.templates.append(made.template)
+        return found
+
+
+def template_of(imported: Imported, backend: Backend, options: Mapping[str, Any]) -> Template | None:
+    """Raises NGraphError."""
+    if not all(isinstance(item, Value) for _, item in imported.outputs):
+        raise UnsupportedError("an output is no tensor")
+    return backend.template(bind_weights(imported.graph, imported.weights), options)
 
 
 def _named(dims: Mapping[str, Dimensions | None]) -> Told:

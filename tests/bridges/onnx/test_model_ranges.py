@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import ngraph_mxnet
+from ngraph_mxnet.cli.commands import main
 
 rng = np.random.default_rng(0)
 
@@ -90,3 +95,15 @@ def test_axes_that_are_told_change_from_the_first_call(monkeypatch: pytest.Monke
         for found, expected in zip(run(x), reference.run(None, {"x": x}), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
         assert len(run.ranges.templates) == 1
+
+
+def test_explained(tmp_path: Path) -> None:
+    path = str(tmp_path / "model.onnx")
+    onnx.save(images(), path)
+    command = ["explain", path, "--shape", "x=2,3,9,9", "--json", "--shapes"]
+    found = CliRunner().invoke(main, [*command, "x:0,2,3"])
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.output)["verdicts"][0]["inputs"] == ["x: f32[N,3,H,W]"]
+    found = CliRunner().invoke(main, [*command, "x:1"])
+    assert found.exit_code == 1
+    assert "what the model says of input 'x'" in json.loads(found.output)["verdicts"][0]["reason"]

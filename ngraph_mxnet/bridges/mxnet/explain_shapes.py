@@ -1,0 +1,100 @@
+"""Which regions of a symbol are compiled for ranges of sizes, and why the others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.explain import DTypes, Shapes, all_dtypes, load_symbol
+from ngraph_mxnet.bridges.mxnet.importer import lower_graph
+from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types
+from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
+from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
+from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.ir import TensorType
+from ngraph_mxnet.runtime.backend import Backend, get_backend
+from ngraph_mxnet.runtime.changing import ChangingShapes
+from ngraph_mxnet.runtime.range_report import RangeExplanation, RangeVerdict, check_axes
+from ngraph_mxnet.runtime.ranges import Template, attempt, require_fixed_weights
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+
+
+def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[str, Sequence[int]],
+                   dtypes: DTypes | None = None, *, backend: str | None = None) -> RangeExplanation:
+    """What a bind of `symbol` would compile once for all sizes of these axes, and what it assumes of them.
+
+    Args:
+        symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
+        shapes: of the data inputs, by name; MXNet infers the others.
+        axes: those whose sizes change, by the input's name.
+        dtypes: by name; float32 where not given.
+        backend: by default the one of NGRAPH_BACKEND.
+
+    Raises:
+        ModelError: as for `explain`; also where MXNet finds other sizes of these axes inconsistent.
+        ConfigError: no such backend, or no such axis.
+    """
+    import mxnet as mx
+
+    from ngraph_mxnet.bridges.mxnet.judging import partitioner
+    from ngraph_mxnet.bridges.mxnet.judging.partitioning import partition
+
+    if not isinstance(symbol, mx.symbol.Symbol):
+        symbol = load_symbol(Path(symbol))
+    planner = get_backend(backend or config.get("NGRAPH_BACKEND"))
+    check_inputs(symbol, shapes, dtypes)
+    given = {name: tuple(shape) for name, shape in shapes.items()}
+    nameless = NamelessGraph(partitioner.json_of(symbol))
+    told = all_dtypes(symbol, dtypes or {})
+    cuts = []
+    for each in (given, _others(given, axes)):
+        try:
+            types = {name: (each.get(name), told.get(name)) for name in {**each, **told}}
+            cuts.append(partition(symbol, nameless, types, planner).cuts)
+        except mx.base.MXNetError as error:
+            raise ModelError(f"MXNet can't infer the model's shapes from {each}: {error}") from None
+    found = [_verdict(nameless, cut, other, planner) for cut, other in zip(*cuts, strict=False)]
+    ranges = tuple(verdict for verdict in found if verdict is not None)
+    return RangeExplanation(ranges, len(found) - len(ranges))
+
+
+def _others(shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """Larger shapes, in which no two axes have grown alike."""
+    check_axes(axes, shapes)
+    factors = count(2)
+    others = {name: list(shape) for name, shape in shapes.items()}
+    for name, changing in axes.items():
+        for axis in changing:
+            others[name][axis] *= next(factors)
+    return {name: tuple(shape) for name, shape in others.items()}
+
+
+def _verdict(nameless: NamelessGraph, cut: Cut, other: Cut, backend: Backend) -> RangeVerdict | None:
+    """None where the sizes of the region's inputs are the same."""
+    name = nameless.names[cut.members[-1]]
+    now, later = argument_types(cut.graph), argument_types(other.graph)
+    assert now is not None and later is not None  # a node that reads an unknown type is in no region
+    if cut.members != other.members or [t.rank for t in now] != [t.rank for t in later]:
+        return RangeVerdict(name, (), (), "other nodes are in the region when the sizes change")
+    changing = ChangingShapes()
+    changing.symbolic(tuple(type_.shape for type_ in later))
+    symbolic = changing.symbolic(tuple(type_.shape for type_ in now))
+    if symbolic is None:
+        return None
+    types = [TensorType(type_.element, shape) for type_, shape in zip(now, symbolic[0], strict=True)]
+    inputs = [f"{nameless.names[edge.node]}: {type_}" for edge, type_ in zip(cut.sources, types, strict=True)
+              if type_.is_symbolic]
+
+    def template() -> Template | None:
+        graph = lower_graph(cut.graph, types)
+        nameless.put_names(graph)
+        require_fixed_weights(graph)
+        return backend.template(graph, {})
+
+    return RangeVerdict.of(name, inputs, attempt(symbolic[1], template))

@@ -1,0 +1,95 @@
+"""What `explain --shapes` and `report` say of models whose shapes change."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from mxnet_helpers import backend, mx, needs_library
+
+from mxnet.gluon import nn  # isort: skip  # the helpers make it importable
+import ngraph_mxnet
+from ngraph_mxnet import _core
+from ngraph_mxnet.bridges.mxnet import ranges
+from ngraph_mxnet.cli.commands import main
+from ngraph_mxnet.errors import ConfigError, ModelError
+
+pytestmark = needs_library
+
+
+def classifier() -> mx.sym.Symbol:
+    x = mx.sym.Activation(mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=8, name="c"),
+                          act_type="relu")
+    return mx.sym.FullyConnected(mx.sym.Pooling(x, global_pool=True, pool_type="avg"), num_hidden=4, name="scores")
+
+
+def test_a_model_for_all_sizes() -> None:
+    found = ngraph_mxnet.explain_shapes(classifier(), {"data": (1, 3, 16, 16)}, {"data": (0, 2, 3)})
+    (verdict,) = found.verdicts
+    assert found.compiles and found.fixed == 0
+    assert verdict.name == "scores" and verdict.inputs == ("data: f32[N,3,H,W]",) and verdict.reason is None
+    assert not any("is" in each.condition for each in verdict.assumptions)
+
+
+def test_the_reason_is_told() -> None:
+    x = mx.sym.UpSampling(mx.sym.var("data"), scale=2, sample_type="nearest", name="larger")
+    found = ngraph_mxnet.explain_shapes(x, {"data": (1, 3, 16, 16)}, {"data": (2,)})
+    assert not found.compiles
+    (verdict,) = found.verdicts
+    assert verdict.reason is not None and "H is 16" in verdict.reason and "larger" in verdict.reason
+
+
+def test_weights_of_other_sizes_are_a_reason() -> None:
+    x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="scores")
+    (verdict,) = ngraph_mxnet.explain_shapes(x, {"data": (2, 3, 5)}, {"data": (2,)}).verdicts
+    assert verdict.reason is not None and "scores_weight" in verdict.reason
+
+
+def test_regions_behind_what_stays_with_mxnet() -> None:
+    mixed = mx.sym.shuffle(mx.sym.relu(mx.sym.var("data") + 1), name="mixed")
+    found = ngraph_mxnet.explain_shapes(mx.sym.tanh(mixed * 2, name="end"), {"data": (4, 7)}, {"data": (0, 1)})
+    assert [verdict.inputs for verdict in found.verdicts][-1] == ("mixed: f32[N,T]",)
+    assert found.compiles
+
+
+def test_sizes_that_stay_are_counted() -> None:
+    found = ngraph_mxnet.explain_shapes(mx.sym.relu(mx.sym.var("data")), {"data": (4, 7)}, {})
+    assert found.verdicts == () and found.fixed == 1
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ConfigError, match="axis 4 of 'data' is to change"):
+        ngraph_mxnet.explain_shapes(classifier(), {"data": (1, 3, 16, 16)}, {"data": (4,)})
+    flat = mx.sym.FullyConnected(mx.sym.var("data"), mx.sym.var("w", shape=(4, 12)), num_hidden=4, no_bias=True)
+    with pytest.raises(ModelError, match="can't infer"):
+        ngraph_mxnet.explain_shapes(flat, {"data": (2, 12)}, {"data": (1,)})
+
+
+def test_command(tmp_path: Path) -> None:
+    path = tmp_path / "net-symbol.json"
+    classifier().save(str(path))
+    command = ["explain", str(path), "--shape", "data=1,3,16,16", "--shapes", "data:0,2,3"]
+    result = CliRunner().invoke(main, [*command, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["verdicts"][0]["inputs"] == ["data: f32[N,3,H,W]"]
+    assert "1 of 1 are compiled once for a range of sizes" in CliRunner().invoke(main, command).output
+    wrong = CliRunner().invoke(main, [*command[:-1], "data"])
+    assert wrong.exit_code == 2 and "data:0,2,3" in wrong.output
+
+
+def test_the_report_has_ranges() -> None:
+    _core.clear_compile_cache()
+    ranges.forget()
+    with backend("NGRAPH"):
+        net = nn.HybridSequential()
+        net.add(nn.Dense(4, in_units=6))
+        net.initialize()
+        net.hybridize()
+        for batch in (1, 2, 3):
+            net(mx.nd.zeros((batch, 6))).asnumpy()
+    (verdict,) = ngraph_mxnet.report().ranges
+    assert verdict.inputs == ("data: f32[N,6]",) and verdict.reason is None
+    assert "Ranges of sizes" in str(ngraph_mxnet.report())
+    _core.clear_compile_cache()
