@@ -103,7 +103,8 @@ def test_what_it_depends_on(folder: Path, imports: list[str], monkeypatch: pytes
     assert len(imports) == len(entries(folder)) == 5
 
 
-def test_open_shapes_are_kept_one_by_one(folder: Path, imports: list[str]) -> None:
+def test_open_shapes_are_kept_one_by_one(folder: Path, imports: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
     for _ in range(2):
         exe = ngraph_mxnet.compile(network(), "CPU")
         for batch in (1, 3):
@@ -181,8 +182,10 @@ def kept_bytes() -> dict[str, list[int]]:
     return found
 
 
-def test_what_is_made_of_weights_is_kept_once_for_all_shapes(folder: Path, imports: list[str]) -> None:
+def test_what_is_made_of_weights_is_kept_once_for_all_shapes(folder: Path, imports: list[str],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     """The folded weights were in each program: 63 MB a shape of ResNet-50."""
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "off")
     first = {}
     for batch in (1, 2, 5):
         first[batch] = ngraph_mxnet.compile(normalised(), "CPU")(images(batch))[0]
