@@ -107,6 +107,35 @@ def test_it_is_what_the_sizes_are_lowered_to(net: Any, images: int, height: int,
         assert arena == code.arena_bytes
 
 
+def deep(b: Builder, x: Value) -> list[Value]:
+    y = _convolved(b, x, 160, 1)
+    dilated = b.convolution(y, _weights(b, 160, 160, 3, 3), pads_begin=(2, 2), pads_end=(2, 2), data_dilations=(1, 1),
+                            dilations=(2, 2))
+    return [b.relu(b.add(y, _convolved(b, dilated, 160, 3)))]
+
+
+@pytest.mark.parametrize("hint", [{"N": 1, "H": 3, "W": 4}, {"N": 8, "H": 90, "W": 80}])
+def test_the_algorithm_follows_from_the_sizes_whatever_they_were_first(hint: dict[str, int]) -> None:
+    template = template_of(lambda: of_images(deep, (N, 3, H, W)), hint)
+    algorithms = set()
+    for images, height, width in ((1, 3, 3), (1, 9, 7), (2, 30, 31), (1, 60, 80)):
+        bound = template.bind([(images, 3, height, width)])
+        check_native(template, bound.native, {"N": images, "H": height, "W": width})
+        x = rng.standard_normal((images, 3, height, width), np.float32)
+        alone = compile_graph(of_images(deep, x.shape), "CPU")
+        np.testing.assert_allclose(bound(x)[0], alone(x)[0], rtol=1e-4, atol=1e-4)
+
+        def kernels(levels: Any) -> set[str]:
+            return {name.rpartition("__")[0] for level in levels for name, *_ in level if "winograd" in name}
+
+        found = kernels(_core.program_of(bound.native)[0])
+        expected = kernels(alone.main.code().levels)
+        if not any("2" in name for name in expected):  # a range has no F(2x2)
+            assert found == expected
+        algorithms.add(bool(found))
+    assert algorithms == {False, True}
+
+
 @pytest.mark.parametrize("branches", [0, 1, 2])
 def test_branches_and_zeroed_halos(branches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large images share memory across regions, and halos are zeroed anew at every call."""

@@ -56,27 +56,38 @@ def convolution(ctx: Lowering, node: Node) -> None:
     geometry = Geometry.of(node)
     data, weights = node.inputs[:2]
     bias, residual, scale, shift = (*node.inputs[2:], None, None, None, None)[:4]
-    phases = phases_of(node)
-    tile = 0 if phases or volume.has_depth(node) else winograd.choose_tile(ctx, node, geometry)
+    tiles = {0: True} if phases_of(node) or volume.has_depth(node) else winograd.tiles(ctx, node, geometry)
     results, gate = node.outputs, None
-    if node in ctx.gates and not tile:
+    if node in ctx.gates and tiles.keys() == {0}:
         results, gate = ctx.gates[node].outputs, gate_of(ctx.gates[node])
     epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), gate=gate)
     outputs = [ctx.new_blocked(value) for value in results]
-    if tile:
-        winograd.convolution(ctx, tile, data, weights, geometry, outputs, epilogue)
-    else:
-        source = _input(ctx, data, weights, geometry)
-        packing = Packing.of_convolution(ctx, weights, geometry.groups)
-        kept = ctx.stored(residual) if residual is not None else None
-        if phases:
-            phased.convolution(ctx, phases, source, packing, geometry, outputs, epilogue, kept)
-        elif volume.has_depth(node) or (node.outputs[0].type.rank == 5 and source.kind == "k1"):
-            volume.convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept)
-        elif source.kind != "depthwise" or not _by_rows(ctx, source, packing, geometry, outputs, epilogue):
-            contract(ctx, source, packing, geometry, outputs, epilogue, kept)
+    for value in (data, residual) if len(tiles) > 1 else ():
+        if value is not None:
+            ctx.blocked(value)  # which both read, whichever runs
+    for tile, holds in tiles.items():
+        with ctx.builder.only_if(holds):
+            if tile:
+                winograd.convolution(ctx, tile, data, weights, geometry, outputs, epilogue)
+            else:
+                _direct(ctx, node, geometry, outputs, epilogue)
     for value, view in zip(results, outputs, strict=True):
         ctx.set_blocked(value, view)
+
+
+def _direct(ctx: Lowering, node: Node, geometry: Geometry, outputs: list[BlockedView], epilogue: Epilogue) -> None:
+    """Emit a convolution as a contraction, or as several."""
+    data, weights = node.inputs[:2]
+    phases = phases_of(node)
+    source = _input(ctx, data, weights, geometry)
+    packing = Packing.of_convolution(ctx, weights, geometry.groups)
+    kept = ctx.stored(epilogue.residual) if epilogue.residual is not None else None
+    if phases:
+        phased.convolution(ctx, phases, source, packing, geometry, outputs, epilogue, kept)
+    elif volume.has_depth(node) or (node.outputs[0].type.rank == 5 and source.kind == "k1"):
+        volume.convolution(ctx, node, source, packing, geometry, outputs, epilogue, kept)
+    elif source.kind != "depthwise" or not _by_rows(ctx, source, packing, geometry, outputs, epilogue):
+        contract(ctx, source, packing, geometry, outputs, epilogue, kept)
 
 
 def _input(ctx: Lowering, data: Value, weights: Value, geometry: Geometry) -> Input:

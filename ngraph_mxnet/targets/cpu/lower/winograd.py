@@ -8,10 +8,12 @@ with a channel group for each matrix.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.sizes import at_hand
+from ngraph_mxnet.ir.sizes import at_hand, is_symbolic
 from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, channel_blocks
@@ -31,8 +33,9 @@ _FEWEST_TILES = 96
 """In a strip: each weight is read once a strip, and meets so many tiles."""
 
 
-def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
-    """The output tile of the Winograd algorithm that suits the convolution `node`, 0 for none.
+def tiles(ctx: Lowering, node: Node, geometry: Geometry) -> dict[int, int]:
+    """The output tiles of the Winograd algorithm that suit the convolution `node`, 0 for none, each with the condition
+    on which it does: one that holds, unless sizes are symbols.
 
     3x3 of stride 1 without groups, from 16 channels to 16 or more. Weights that change with every call are transformed
     in each, which counts; a training step has the same bits on any number of threads, so that these choose as one does.
@@ -40,15 +43,23 @@ def choose_tile(ctx: Lowering, node: Node, geometry: Geometry) -> int:
     data, weights = node.inputs[:2]
     outputs, size = node.outputs[0].shape[1], node.outputs[0].shape[-2:]
     if ctx.bf16 or not ctx.settings.winograd:
-        return 0
+        return {0: True}
     if geometry.groups != 1 or geometry.kernel != (3, 3) or node.outputs[0].type.size == 0:
-        return 0
+        return {0: True}
     if geometry.strides != (1, 1) or min(data.shape[1], outputs) < BLOCK:
-        return 0
+        return {0: True}
     phases, height, width = _phases(images_of(node.outputs[0].shape), size, geometry.dilations)
     prepared = ctx.is_prepared(weights)
-    layer = algorithm.Layer(at_hand(phases), data.shape[1], outputs, at_hand(height), at_hand(width), prepared)
-    return algorithm.choose_tile(layer, ctx.settings.isa, ctx.settings.threads if prepared else 1, ctx.settings.halves)
+    layer = algorithm.Layer(phases, data.shape[1], outputs, height, width, prepared)
+    machine = ctx.settings.isa, ctx.settings.threads if prepared else 1, ctx.settings.halves
+    if not is_symbolic(phases * height * width):
+        return {algorithm.choose_tile(layer, *machine): True}
+    at_them = replace(layer, images=at_hand(phases), height=at_hand(height), width=at_hand(width))
+    if not all(ctx.is_prepared(value) for value in node.inputs[1:] if value.type.rank < 4) or node in ctx.gates:
+        return {algorithm.choose_tile(at_them, *machine): True}
+    # Each tile has weights of its own, of which the larger one is nearly always the better.
+    found = algorithm.conditions(layer, *machine, tiles=(4,))
+    return {tile: holds for tile, holds in found.items() if is_symbolic(holds) or holds}
 
 
 def _phases(images: int, size: tuple[int, ...], dilations: tuple[int, int]) -> tuple[int, int, int]:

@@ -7,12 +7,15 @@ stands on; docs/winograd.md has the figures.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ngraph_mxnet.ir.dims import negated
+from ngraph_mxnet.ir.sizes import both, where
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
-__all__ = ["ALGORITHMS", "Layer", "choose_tile", "estimate"]
+__all__ = ["ALGORITHMS", "Layer", "choose_tile", "conditions", "estimate"]
 
 ALGORITHMS = {0: "direct", 2: "F(2x2)", 4: "F(4x4)"}
 """By the size of the output tile."""
@@ -48,7 +51,7 @@ _CALLS = 1.0
 """Microseconds that two more kernel calls cost one thread."""
 _BARRIERS = 3.0
 """The same for several: two more levels of the Program, and shares of work that do not come out even."""
-_MARGIN = 0.95
+_MARGIN_PERCENT = 95
 """A faster algorithm must win by so much: estimates err, and its weights take more memory."""
 
 
@@ -74,23 +77,34 @@ class Layer:
         return self.images * -(-self.height // tile) * -(-self.width // tile)
 
 
-def estimate(layer: Layer, tile: int, isa: Isa, threads: int, halves: bool = False) -> float:
-    """Microseconds that `ALGORITHMS[tile]` takes. `halves`: see `machine.isa.halves_avx512`."""
+@dataclass(frozen=True)
+class _Line:
+    """Picoseconds: so many for each pixel (or, of Winograd's algorithm, each tile) of the output, and so many at all.
+    They are integers, for sizes that are symbols."""
+
+    each: int
+    constant: int
+
+    @staticmethod
+    def of(each: float, constant: float) -> _Line:
+        """Of microseconds."""
+        return _Line(round(each * 1e6), round(constant * 1e6))
+
+
+def _line(layer: Layer, tile: int, isa: Isa, threads: int, halves: bool) -> _Line:
     rates, (inputs, outputs) = _HALVES if halves and isa == "avx512" else _RATES[isa], layer.blocks
     bandwidth = _BYTES * min(threads, 8) ** 0.5
     pairs = inputs * outputs * BLOCK * BLOCK
+    matrices = (tile + 2) ** 2 if tile else 9
+    constant = matrices * pairs * 4 / bandwidth + _packing(layer, matrices, threads)
     if not tile:
-        multiply_adds: float = layer.images * layer.height * layer.width * 9 * pairs
-        return multiply_adds / rates.multiply_adds / threads + 9 * pairs * 4 / bandwidth + _packing(layer, 9, threads)
-    matrices, tiles = (tile + 2) ** 2, layer.tiles(tile)
+        return _Line.of(9 * pairs / rates.multiply_adds / threads, constant)
     into, out = rates.transforms[tile]
-    transforms = tiles * (inputs * into + outputs * out)
-    products = tiles * matrices * pairs / (rates.multiply_adds * _PRODUCTS)
-    time = (products + transforms) / threads + matrices * pairs * 4 / bandwidth + _packing(layer, matrices, threads)
+    each = (matrices * pairs / (rates.multiply_adds * _PRODUCTS) + inputs * into + outputs * out) / threads
     if threads == 1:
-        return time + _CALLS
-    from_others = tiles * matrices * (inputs + outputs) * BLOCK * 4 * (1 - 1 / threads) / threads
-    return time + from_others / rates.exchanged + _BARRIERS
+        return _Line.of(each, constant + _CALLS)
+    from_others = matrices * (inputs + outputs) * BLOCK * 4 * (1 - 1 / threads) / threads
+    return _Line.of(each + from_others / rates.exchanged, constant + _BARRIERS)
 
 
 def _packing(layer: Layer, numbers: int, threads: int) -> float:
@@ -99,10 +113,30 @@ def _packing(layer: Layer, numbers: int, threads: int) -> float:
     return 0.0 if layer.prepared else inputs * outputs * BLOCK * BLOCK * numbers * 4 / _PACKED / threads
 
 
+def _picoseconds(layer: Layer, tile: int, isa: Isa, threads: int, halves: bool) -> int:
+    line = _line(layer, tile, isa, threads, halves)
+    return line.each * layer.tiles(tile or 1) + line.constant
+
+
+def estimate(layer: Layer, tile: int, isa: Isa, threads: int, halves: bool = False) -> float:
+    """Microseconds that `ALGORITHMS[tile]` takes. `halves`: see `machine.isa.halves_avx512`."""
+    return _picoseconds(layer, tile, isa, threads, halves) / 1e6
+
+
+def conditions(layer: Layer, isa: Isa, threads: int, halves: bool = False,
+               tiles: Sequence[int] = (2, 4)) -> dict[int, int]:
+    """For a key of `ALGORITHMS` whether it is chosen: of 0 and then `tiles`, the next one where it is faster by a
+    margin. One of them holds; of a layer of symbolic sizes they are conditions."""
+    found: dict[int, int] = {0: True}
+    best = _picoseconds(layer, 0, isa, threads, halves)
+    for tile in tiles:
+        time = _picoseconds(layer, tile, isa, threads, halves)
+        wins = 100 * time < _MARGIN_PERCENT * best
+        found = {**{other: both(holds, negated(wins)) for other, holds in found.items()}, tile: wins}
+        best = where(wins, time, best)
+    return found
+
+
 def choose_tile(layer: Layer, isa: Isa, threads: int, halves: bool = False) -> int:
-    """A key of `ALGORITHMS`: of those in order, the next one where it is faster by a margin."""
-    best = 0
-    for tile in (2, 4):
-        if estimate(layer, tile, isa, threads, halves) < _MARGIN * estimate(layer, best, isa, threads, halves):
-            best = tile
-    return best
+    """The key of `ALGORITHMS` whose condition holds."""
+    return next(tile for tile, holds in conditions(layer, isa, threads, halves).items() if holds)

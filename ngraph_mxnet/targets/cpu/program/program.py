@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
-from ngraph_mxnet.ir.sizes import greatest, is_symbolic, number, symbol
+from ngraph_mxnet.ir.sizes import both, greatest, is_symbolic, number, symbol, where
 from ngraph_mxnet.package import content_key
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import Params
@@ -57,6 +58,7 @@ class ProgramBuilder:
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
     touching: dict[Buffer, list[Instruction]] = field(default_factory=dict)
     """The instructions that have a buffer as an operand."""
+    _condition: int = True
     _loop: Loop | None = None
     _loops: int = 0
     _arena: list[Buffer] = field(default_factory=list)
@@ -115,6 +117,16 @@ class ProgramBuilder:
         first, *_, last = self.instructions[begin:]
         first.carried.append(last)
 
+    @contextmanager
+    def only_if(self, condition: int) -> Iterator[None]:
+        """What is emitted within does nothing where the condition, of symbols, does not hold. What others read is
+        emitted before."""
+        before, self._condition = self._condition, both(self._condition, condition)
+        try:
+            yield
+        finally:
+            self._condition = before
+
     def emit(self, kernel: str, operands: Sequence[tuple[Buffer, int]], ints: Iterable[int],
              floats: Iterable[float], tasks: int, *, reads: Sequence[View] = (), writes: Sequence[View],
              after: Sequence[View] = (), origin: str = "", operations: float = 0.0, bytes: int | None = None,
@@ -124,6 +136,7 @@ class ProgramBuilder:
         It waits for the writers of `reads` and `after`. See `Instruction` for `operations`, `exact` and `bytes`:
         without the latter, `reads` and `writes` count in full.
         """
+        tasks = where(self._condition, tasks, 0)
         if not is_symbolic(tasks) and tasks == 0:
             return
         waits = [writer for view in (*reads, *after) for writer in view.writers]
