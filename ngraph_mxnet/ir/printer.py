@@ -35,7 +35,8 @@ import numpy as np
 
 from ngraph_mxnet.ir.attributes import format_attribute
 from ngraph_mxnet.ir.dim_terms import Atom
-from ngraph_mxnet.ir.dims import MOST, Dim
+from ngraph_mxnet.ir.dims import Dim
+from ngraph_mxnet.ir.range_text import range_of
 from ngraph_mxnet.ir.structure import Node, Structure, Value
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.\-]*\Z")
@@ -48,8 +49,7 @@ def print_graph(graph: Structure, *, elide: bool = False, origins: bool = True) 
         f"{names[p]}: {p.type}" + (" weight" if p.is_weight else "") for p in graph.parameters
     )
     results = ", ".join(str(r.type) for r in graph.results)
-    symbols = ", ".join(f"{atom.text}: {atom.low}..{atom.high if atom.high < MOST else ''}"
-                        for atom in symbols_of(graph))
+    symbols = ", ".join(f"{atom.text}: {range_of(atom.low, atom.high)}" for atom in symbols_of(graph))
     declared = f"<{symbols}>" if symbols else ""
     lines = [f"graph @{_quote(graph.name)}{declared}({parameters}) -> ({results}) {{"]
     lines += [f"  guard {guard}" for guard in graph.guards]

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import UnsupportedError, listed
+from ngraph_mxnet.errors import NGraphError, UnsupportedError, listed
 from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.dim_terms import Atom
 from ngraph_mxnet.ir.graph import Graph, Value
+from ngraph_mxnet.ir.guards import Guards, assuming
+from ngraph_mxnet.ir.range_text import bindings_to_try
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, checked_array
 from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.runtime.ranges import RangeExecutable
 from ngraph_mxnet.runtime.trace import span
+
+Made = TypeVar("Made")
 
 
 @collector_paused
@@ -57,6 +62,43 @@ def compile(
         "compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name
     )
     return executable
+
+
+def compile_range(make: Callable[[], Graph], symbols: Sequence[Atom], backend: str | None = None,
+                  options: Mapping[str, Any] | None = None) -> RangeExecutable:
+    """What runs a model for a range of sizes, compiled when it is called as a graph with symbols is.
+
+    Args:
+        make: the model's graph, anew: it is called with guards in force, which answer for sizes at hand.
+        symbols: of its inputs' sizes.
+
+    Raises:
+        ConfigError: as for `compile`.
+        NGraphError: what `make` raises, if it does for all sizes that are tried.
+    """
+    chosen, passed = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND")), options or {}
+    chosen.check_options(passed)
+    graph, _ = made_at_some_sizes(make, symbols)
+    return RangeExecutable(graph, make, lambda made: chosen.template(made, passed),
+                           lambda made: compile(made, backend, **passed))
+
+
+def made_at_some_sizes(make: Callable[[], Made], symbols: Sequence[Atom]) -> tuple[Made, Guards]:
+    """What `make` gives with guards in force at the first sizes within the symbols' bounds at which it succeeds, and
+    these guards.
+
+    Raises:
+        NGraphError: that of the first sizes; it succeeds at none.
+    """
+    first: NGraphError | None = None
+    for binding in bindings_to_try(symbols):
+        try:
+            with assuming(Guards(binding)) as guards:
+                return make(), guards
+        except NGraphError as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def bind_weights(graph: Graph, weights: Mapping[str, Any]) -> Graph:

@@ -13,6 +13,7 @@ from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir.guards import because
+from ngraph_mxnet.ir.range_text import checked_shape
 from ngraph_mxnet.ir.sizes import number
 from ngraph_mxnet.ir.types import ElementType, TensorType
 
@@ -95,6 +96,27 @@ def bind_shapes(model: Model, shapes: Shapes) -> dict[str, TensorType | list[Ten
             except UnsupportedError as error:
                 raise UnsupportedError(f"input {name!r}: {error}") from None
     return result
+
+
+def with_models_names(model: Model, shapes: Shapes) -> dict[str, Any]:
+    """The shapes, where a range without a name is called as the model calls its dimension: so it is the same size
+    wherever the model says so.
+
+    Raises:
+        ConfigError: a size is none.
+    """
+    types = input_types(model)
+
+    def called(size: int | str, dim: int | str | None) -> int | str:
+        nameless = isinstance(size, str) and size[0].isdigit()
+        return f"{dim}:{size}" if nameless and isinstance(dim, str) and dim.isidentifier() else size
+
+    def shape(name: str, given: Any) -> Any:
+        sizes = checked_shape(name, given)
+        dims = types[name].dims if name in types and types[name].kind == "tensor" else None
+        return sizes if dims is None or len(dims) != len(sizes) else tuple(map(called, sizes, dims))
+
+    return {name: shape(name, given) for name, given in shapes.items()}
 
 
 def _types(of: TensorType | list[TensorType] | None) -> list[TensorType]:
