@@ -62,9 +62,14 @@ def parse_guard(text: str, symbols: Symbols) -> Guard | None:
         if int(found) != value:
             raise GraphError(f"guard {text!r} never holds")
         return None
-    if found.bounds == (0, 1) and min(found.terms.values()) < 0:
+    if _is_negated(found):
         found, value = 1 - found, 1 - value
     return Guard(found, value)
+
+
+def _is_negated(size: Dim) -> bool:
+    """Whether it is 1 less a condition, or less a size that is 0 or 1."""
+    return size.bounds == (0, 1) and all(factor < 0 for monomial, factor in size.terms.items() if monomial)
 
 
 _RELATIONS = {"zero": ("!=", "=="), "positive": ("<=", ">")}
@@ -90,7 +95,7 @@ class Guards:
 
     def answer(self, size: Dim) -> int:
         """The value at the sizes at hand, which is assumed from now on."""
-        if size.bounds == (0, 1) and min(size.terms.values()) < 0:
+        if _is_negated(size):
             return 1 - self.answer(1 - size)
         if size not in self.found:
             if self.hint is None:

@@ -165,6 +165,15 @@ def test_guards_read_back(sizes, binding):
         assert parse_guard(str(guard), SYMBOLS) == Guard(guard.condition, guard.value)
 
 
+def test_sizes_of_two_values_are_answered():
+    """`T - 5` is 0 or 1, as a condition is."""
+    size = symbol("T", 5, 6)
+    for value in (5, 6):
+        with assuming(Guards({"T": value})) as guards:
+            assert bool(size == 6) is (value == 6) and int(6 - size) == 6 - value and int(size) == value
+        assert guards.hold({"T": value}) and not guards.hold({"T": 11 - value})
+
+
 def test_an_answer_is_not_remembered_for_others():
     asked = []
 
