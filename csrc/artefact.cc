@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "aligned_buffer.h"
+#include "artefact_fields.h"
 #include "artefact_file.h"
 #include "kernel_table.h"
 #include "validator.h"
@@ -12,9 +12,7 @@
 namespace ngraph_mxnet {
 namespace {
 
-constexpr std::size_t kMostRank = 32;  // NumPy's
-// In bytes. Of an origin, which is for profiles, each instruction has a copy of its own.
-constexpr std::size_t kLeastPort = 12, kLeastInstruction = 44, kMostOrigin = 200;
+constexpr std::size_t kLeastPort = 12, kLeastInstruction = 44;  // in bytes
 
 NamedSpec read_port(Reader* reader) {
   std::string name = reader->text();
@@ -31,14 +29,10 @@ NamedSpec read_port(Reader* reader) {
   return {std::move(name), TensorSpec(element, shape)};
 }
 
-Instruction read_instruction(Reader* reader, const std::vector<std::string>& texts) {
-  const auto text = [&](std::uint32_t number) -> const std::string& {
-    if (number >= texts.size()) fail("an instruction has no name");
-    return texts[number];
-  };
+Instruction read_instruction(Reader* reader, const Texts& texts) {
   Instruction instruction;
-  instruction.name = text(reader->u32());
-  instruction.origin = text(reader->u32()).substr(0, kMostOrigin);
+  instruction.name = texts[reader->u32()];
+  instruction.origin = texts[reader->u32()].substr(0, kMostOrigin);
   const std::uint32_t operands = reader->u32(), ints = reader->u32(), floats = reader->u32();
   instruction.tasks = static_cast<std::int64_t>(reader->u64());
   instruction.operations = reader->number<double>();
@@ -50,18 +44,8 @@ Instruction read_instruction(Reader* reader, const std::vector<std::string>& tex
   }
   instruction.ints = reader->numbers<std::int64_t>(ints);
   instruction.floats = reader->numbers<double>(floats);
-  const FoundKernel found = find_kernel(instruction.name);
-  if (found.kernel == nullptr) fail("this library has no kernel '" + instruction.name + "': update it");
-  if (!found.runs) throw CpuError("this CPU does not run the kernel '" + instruction.name + "'");
-  instruction.kernel = found.kernel;
+  instruction.kernel = named_kernel(instruction.name);
   return instruction;
-}
-
-Surroundings around(const ShapeSet& set) {
-  Surroundings found{{}, {}, 0};
-  for (const NamedSpec& input : set.inputs) found.input_bytes.push_back(input.spec.bytes());
-  for (const NamedSpec& output : set.outputs) found.output_bytes.push_back(output.spec.bytes());
-  return found;
 }
 
 ShapeSet read_program(Reader reader, const Section& data, const std::shared_ptr<const ArtefactFile>& file) {
@@ -71,17 +55,8 @@ ShapeSet read_program(Reader reader, const Section& data, const std::shared_ptr<
   for (std::size_t i = 0; i < outputs; ++i) set.outputs.push_back(read_port(&reader));
   const std::uint64_t arena = reader.u64();
   std::vector<Constant> constants(reader.count(2 * sizeof(std::uint64_t)));
-  for (Constant& constant : constants) {
-    const std::uint64_t offset = reader.u64();
-    constant.bytes = reader.u64();
-    if (offset % kAlignment != 0 || offset > data.bytes || constant.bytes > data.bytes - offset ||
-        data.bytes - offset - constant.bytes < kAlignment) {
-      fail("a constant lies outside of DATA");
-    }
-    constant.data = file->content(data) + offset;
-  }
-  std::vector<std::string> texts(reader.count(sizeof(std::uint32_t)));
-  for (std::string& text : texts) text = reader.text();
+  for (Constant& constant : constants) constant = read_constant(&reader, data, *file);
+  const Texts texts(&reader);
   std::vector<Level> levels(reader.count(sizeof(std::uint32_t)));
   for (Level& level : levels) {
     const std::size_t count = reader.count(kLeastInstruction);
@@ -89,64 +64,86 @@ ShapeSet read_program(Reader reader, const Section& data, const std::shared_ptr<
     for (std::size_t i = 0; i < count; ++i) level.push_back(read_instruction(&reader, texts));
   }
   set.program = std::make_shared<Program>(std::move(levels), arena, std::move(constants), file);
-  check_operands(*set.program, around(set));
+  check_operands(*set.program, around_of(set));
   return set;
 }
 
-bool same_ports(const std::vector<NamedSpec>& a, const std::vector<NamedSpec>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const NamedSpec& one, const NamedSpec& other) {
-    return one.name == other.name && one.spec.element == other.spec.element;
-  });
-}
-
-// The programs of one instruction set, by their set of shapes. Throws CpuError if a kernel needs more than that.
-std::vector<ShapeSet> read_shape_sets(const std::shared_ptr<const ArtefactFile>& file, const InstructionSet& set,
-                                      const Section& data) {
-  std::vector<std::optional<ShapeSet>> found;
-  for (const Section& section : file->sections()) {
-    if (section.kind != kProgram || section.instruction_set != set.number) continue;
-    file->check(section);
+// What sections of a kind hold for one instruction set, by their numbers. Throws CpuError if a kernel needs more than that.
+template <class Set, class Read>
+std::vector<Set> read_sets(const ArtefactFile& file, Kind kind, const InstructionSet& isa, Read read) {
+  std::vector<std::optional<Set>> found;
+  for (const Section& section : file.sections()) {
+    if (section.kind != kind || section.instruction_set != isa.number) continue;
+    file.check(section);
     if (section.shapes >= kMostSections) fail(section.str() + " has the number " + std::to_string(section.shapes));
     if (section.shapes >= found.size()) found.resize(section.shapes + 1);
     if (found[section.shapes]) fail(section.str() + " is there twice");
     try {
-      found[section.shapes] = read_program(Reader(file->content(section), section.bytes, section.str()), data, file);
+      found[section.shapes] = read(Reader(file.content(section), section.bytes, section.str()));
     } catch (const std::invalid_argument& error) {
       fail(section.str() + ": " + error.what());
     }
   }
-  std::vector<ShapeSet> sets;
-  for (std::optional<ShapeSet>& each : found) {
-    if (!each) fail(std::string("a set of shapes has no instructions for ") + set.name);
+  std::vector<Set> sets;
+  for (std::optional<Set>& each : found) {
+    if (!each) fail(std::string("a set of shapes has no instructions for ") + isa.name);
     sets.push_back(std::move(*each));
-    const ShapeSet& first = sets.front();
-    const ShapeSet& last = sets.back();
-    if (!same_ports(last.inputs, first.inputs) || !same_ports(last.outputs, first.outputs)) {
-      fail("sets of shapes have different ports");
-    }
   }
   return sets;
 }
 
+using Named = std::vector<std::pair<std::string, const Element*>>;
+
+Named names_of(const std::vector<NamedSpec>& ports) {
+  Named found;
+  for (const NamedSpec& port : ports) found.emplace_back(port.name, port.spec.element);
+  return found;
+}
+
+Named names_of(const std::vector<RangePort>& ports) {
+  Named found;
+  for (const RangePort& port : ports) found.emplace_back(port.name, port.element);
+  return found;
+}
+
+void check_ports(const std::vector<ShapeSet>& sets, const std::vector<RangeSet>& ranges) {
+  std::optional<std::pair<Named, Named>> first;
+  const auto check = [&](const auto& set) {
+    std::pair<Named, Named> ports{names_of(set.inputs), names_of(set.outputs)};
+    if (first && *first != ports) fail("sets of shapes have different ports");
+    if (!first) first = std::move(ports);
+  };
+  for (const ShapeSet& set : sets) check(set);
+  for (const RangeSet& set : ranges) check(set);
+}
+
 // The pieces of DATA that these programs read.
-void check_data(const ArtefactFile& file, const Section& data, const Section* checks,
-                const std::vector<ShapeSet>& sets) {
+void check_data(const ArtefactFile& file, const Section& data, const Section* checks, const std::vector<ShapeSet>& sets,
+                const std::vector<RangeSet>& ranges) {
   if (checks == nullptr) return file.check(data);
-  std::vector<std::pair<std::size_t, std::size_t>> ranges;
+  std::vector<std::pair<std::size_t, std::size_t>> read;
+  const auto add = [&](const Constant& constant) {
+    const std::size_t first = static_cast<std::size_t>(constant.data - file.content(data));
+    read.emplace_back(first, first + constant.bytes);
+  };
   for (const ShapeSet& set : sets) {
-    for (const Constant& constant : set.program->constants()) {
-      const std::size_t first = static_cast<std::size_t>(constant.data - file.content(data));
-      ranges.emplace_back(first, first + constant.bytes);
+    for (const Constant& constant : set.program->constants()) add(constant);
+  }
+  for (const RangeSet& set : ranges) {
+    for (const RangeTemplate& each : set.templates) {
+      for (const TemplateConstant& constant : each.code.constants) {
+        if (constant.kind == TemplateConstant::Kind::kFixed) add(constant.fixed);
+      }
     }
   }
-  file.check_ranges(data, *checks, ranges);
+  file.check_ranges(data, *checks, read);
 }
 
 // Behind check_data: tables that are damaged would seem to be wrong instructions.
 void check_programs(const std::vector<ShapeSet>& sets) {
   for (std::size_t i = 0; i < sets.size(); ++i) {
     try {
-      check_instructions(*sets[i].program, around(sets[i]));
+      check_instructions(*sets[i].program, around_of(sets[i]));
     } catch (const std::invalid_argument& error) {
       fail("PROGRAM for set of shapes " + std::to_string(i) + ": " + error.what());
     }
@@ -154,6 +151,13 @@ void check_programs(const std::vector<ShapeSet>& sets) {
 }
 
 }  // namespace
+
+Surroundings around_of(const ShapeSet& set) {
+  Surroundings found{{}, {}, 0};
+  for (const NamedSpec& input : set.inputs) found.input_bytes.push_back(input.spec.bytes());
+  for (const NamedSpec& output : set.outputs) found.output_bytes.push_back(output.spec.bytes());
+  return found;
+}
 
 Artefact load_artefact(const std::string& path) {
   const auto file = std::make_shared<const ArtefactFile>(path);
@@ -171,11 +175,13 @@ Artefact load_artefact(const std::string& path) {
   for (const InstructionSet* set = best; set != kInstructionSets + kInstructionSetCount; ++set) {
     if (!runs(*set)) continue;
     try {
-      std::vector<ShapeSet> found = read_shape_sets(file, *set, *data);
-      if (found.empty()) continue;
-      check_data(*file, *data, checks, found);
+      auto found = read_sets<ShapeSet>(*file, kProgram, *set, [&](Reader reader) { return read_program(reader, *data, file); });
+      auto ranges = read_sets<RangeSet>(*file, kRange, *set, [&](Reader reader) { return read_range(reader, *data, file); });
+      if (found.empty() && ranges.empty()) continue;
+      check_ports(found, ranges);
+      check_data(*file, *data, checks, found, ranges);
       check_programs(found);
-      return {file, std::string(file->content(*meta), meta->bytes), set->name, std::move(found)};
+      return {file, std::string(file->content(*meta), meta->bytes), set->name, std::move(found), std::move(ranges)};
     } catch (const CpuError&) {  // a more modest one may do
     }
   }

@@ -9,6 +9,7 @@
 
 #include "format_reader.h"
 #include "program.h"
+#include "range_reader.h"
 #include "tensor_spec.h"
 
 namespace ngraph_mxnet {
@@ -26,17 +27,15 @@ struct ShapeSet {
   std::shared_ptr<const Program> program;
 };
 
+// What its program may refer to.
+Surroundings around_of(const ShapeSet& set);
+
 struct Artefact {
   std::shared_ptr<const ArtefactFile> file;
   std::string metadata;         // JSON
   std::string instruction_set;  // whose instructions the programs are
   std::vector<ShapeSet> shape_sets;
-};
-
-// It has nothing that this CPU runs.
-class CpuError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+  std::vector<RangeSet> ranges;  // at least one of both
 };
 
 // The weights stay in the file, which is mapped as long as the artefact or one of the programs lives.

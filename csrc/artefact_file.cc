@@ -79,8 +79,8 @@ void check_apart(std::vector<Section> sections) {
 }  // namespace
 
 std::string Section::str() const {
-  static constexpr const char* kNames[] = {"section", "META", "DATA", "PROGRAM", "REFERENCE", "CHECKS"};
-  return std::string(kind <= kChecks ? kNames[kind] : "section") + " at " + std::to_string(offset);
+  static constexpr const char* kNames[] = {"section", "META", "DATA", "PROGRAM", "REFERENCE", "CHECKS", "RANGE"};
+  return std::string(kind <= kRange ? kNames[kind] : "section") + " at " + std::to_string(offset);
 }
 
 ArtefactFile::ArtefactFile(const std::string& path) {
@@ -155,7 +155,7 @@ void ArtefactFile::read_sections() {
         section.bytes > bytes_ - section.offset) {
       fail(section.str() + " lies outside of the file");
     }
-    const bool known = section.kind >= kMeta && section.kind <= kChecks;
+    const bool known = section.kind >= kMeta && section.kind <= kRange;
     if (!known && (section.flags & kRequired) != 0) fail("the file needs a newer library: update it");
     all.push_back(section);
     if (known) sections_.push_back(section);

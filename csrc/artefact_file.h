@@ -12,7 +12,7 @@
 namespace ngraph_mxnet {
 
 constexpr std::size_t kMostSections = 4096;
-enum Kind : std::uint32_t { kMeta = 1, kData = 2, kProgram = 3, kReference = 4, kChecks = 5 };
+enum Kind : std::uint32_t { kMeta = 1, kData = 2, kProgram = 3, kReference = 4, kChecks = 5, kRange = 6 };
 
 struct Section {
   std::uint32_t kind, flags;

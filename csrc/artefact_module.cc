@@ -11,7 +11,9 @@
 #include <pybind11/stl.h>
 
 #include "artefact.h"
+#include "executor.h"
 #include "packaged_graph.h"
+#include "range_sets.h"
 #include "python_runtime.h"
 
 namespace py = pybind11;
@@ -68,6 +70,18 @@ std::shared_ptr<PackagedGraph> make_graph(const Artefact& artefact, std::size_t 
                                          std::move(output_specs), threads, name, again);
 }
 
+std::shared_ptr<Executable> bind(const Artefact& artefact, const Shapes& shapes, int threads) {
+  ShapeSet set = bind_range(artefact, shapes);
+  std::vector<TensorSpec> inputs, outputs;
+  for (NamedSpec& each : set.inputs) inputs.push_back(std::move(each.spec));
+  for (NamedSpec& each : set.outputs) outputs.push_back(std::move(each.spec));
+  auto nothing = std::make_shared<Preparation>(nullptr, 0, std::vector<std::size_t>{},
+                                               std::vector<std::size_t>(inputs.size()), threads, "graph",
+                                               CachedWeightsOption{});
+  return std::make_shared<Executable>(std::move(set.program), std::move(nothing), std::move(inputs), std::move(outputs),
+                                      threads, "graph");
+}
+
 }  // namespace
 
 void define_artefacts(py::module_& m) {
@@ -82,7 +96,10 @@ void define_artefacts(py::module_& m) {
             for (const ShapeSet& set : artefact.shape_sets) sets.append(py::make_tuple(ports(set.inputs), ports(set.outputs)));
             return sets;
           },
-          "For each set ([(name, element, shape)] of the inputs, the same of the outputs).");
+          "For each set ([(name, element, shape)] of the inputs, the same of the outputs).")
+      .def_property_readonly("ranges", [](const Artefact& artefact) { return artefact.ranges.size(); }, "How many.")
+      .def("bind", &bind, py::arg("shapes"), py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
+           "The Executable of a range for inputs of these shapes. Raises ValueError that says what does not fit.");
 
   py::class_<PackagedGraph, CompiledGraph, std::shared_ptr<PackagedGraph>>(m, "PackagedGraph",
                                                                            "Runs a set of a compiled file.")

@@ -17,6 +17,12 @@ class FormatError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// It has nothing that this CPU runs.
+class CpuError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 [[noreturn]] inline void fail(const std::string& why) { throw FormatError(why); }
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 62;

@@ -2,7 +2,10 @@
 #include "ngraph_runtime.h"
 
 #include <algorithm>
+#include <deque>
+#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <stdexcept>
@@ -15,6 +18,7 @@
 #include "fork_safety.h"
 #include "places.h"
 #include "program_runner.h"
+#include "range_sets.h"
 #include "references.h"
 
 using ngraph_mxnet::Artefact;
@@ -22,7 +26,11 @@ using ngraph_mxnet::Bindings;
 using ngraph_mxnet::ForkSafeMutex;
 using ngraph_mxnet::NamedSpec;
 using ngraph_mxnet::ProgramRunner;
+using ngraph_mxnet::RangePort;
+using ngraph_mxnet::RangeSet;
+using ngraph_mxnet::RangeTemplate;
 using ngraph_mxnet::Reference;
+using ngraph_mxnet::Shapes;
 using ngraph_mxnet::ShapeSet;
 
 // No thread of MXNet's engine is here.
@@ -32,6 +40,7 @@ namespace {
 
 constexpr std::size_t kIdleArenas = 8;
 constexpr int kMostThreads = 1024;
+constexpr std::size_t kMostBound = 64;  // sets of shapes of ranges for which what runs them is kept
 
 thread_local std::string last_error;
 
@@ -85,12 +94,18 @@ struct KeptReference {
 // What runs one set of shapes.
 class Runs {
  public:
-  explicit Runs(const ShapeSet& set) : set_(set), inputs_(ports(set.inputs)), outputs_(ports(set.outputs)) {}
+  explicit Runs(ShapeSet set) : set_(std::move(set)), inputs_(ports(set_.inputs)), outputs_(ports(set_.outputs)) {}
+  Runs(const Runs&) = delete;
+  Runs& operator=(const Runs&) = delete;
 
   const std::vector<ngraph_port>& inputs() const { return inputs_; }
   const std::vector<ngraph_port>& outputs() const { return outputs_; }
 
   void run(const void* const* inputs, void* const* outputs, int threads) {
+    if (threads < 0 || threads > kMostThreads) {
+      throw std::invalid_argument("ngraph_run: " + std::to_string(threads) + " threads, expected 0 to " +
+                                  std::to_string(kMostThreads));
+    }
     if ((inputs == nullptr && !inputs_.empty()) || (outputs == nullptr && !outputs_.empty())) {
       throw std::invalid_argument("ngraph_run: inputs or outputs is null");
     }
@@ -102,7 +117,7 @@ class Runs {
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       bindings.outputs.push_back(static_cast<char*>(const_cast<void*>(checked(outputs[i], outputs_[i], "output"))));
     }
-    runner(threads).run(bindings);
+    runner(threads == 0 ? ngraph_mxnet::usable_cores() : threads).run(bindings);
   }
 
  private:
@@ -127,17 +142,96 @@ class Runs {
     return *found;
   }
 
-  const ShapeSet& set_;
+  const ShapeSet set_;
   std::vector<ngraph_port> inputs_, outputs_;
   ForkSafeMutex mutex_;
   std::map<int, std::unique_ptr<ProgramRunner>> runners_;
 };
 
+// A range as the C interface tells of it.
+class ToldRange {
+ public:
+  explicit ToldRange(const RangeSet& set) {
+    for (const auto* from : {&set.inputs, &set.outputs}) {
+      for (const RangePort& port : *from) add(port, from == &set.inputs ? &inputs_ : &outputs_);
+    }
+    for (const ngraph_mxnet::RangeSymbol& each : set.symbols) {
+      symbols_.push_back({each.name.c_str(), each.bounds.low, each.bounds.high});
+    }
+    for (const RangeTemplate& each : set.templates) {
+      if (&each != &set.templates.front()) guards_ += "\n";
+      for (const std::string& guard : each.guards) guards_ += (&guard == &each.guards.front() ? "" : ", ") + guard;
+    }
+  }
+
+  const std::vector<ngraph_range_port>& inputs() const { return inputs_; }
+  const std::vector<ngraph_range_port>& outputs() const { return outputs_; }
+  const std::vector<ngraph_symbol>& symbols() const { return symbols_; }
+  const std::string& guards() const { return guards_; }
+
+ private:
+  void add(const RangePort& port, std::vector<ngraph_range_port>* to) {
+    std::vector<const char*>& sizes = sizes_.emplace_back();
+    for (const std::string& size : port.sizes) sizes.push_back(size.c_str());
+    to->push_back({port.name.c_str(), port.element->name, port.element->size, sizes.size(), sizes.data()});
+  }
+
+  std::deque<std::vector<const char*>> sizes_;
+  std::vector<ngraph_range_port> inputs_, outputs_;
+  std::vector<ngraph_symbol> symbols_;
+  std::string guards_;
+};
+
+template <class Entry>
+const Entry* at(const std::vector<Entry>& entries, std::size_t number) {
+  return number < entries.size() ? &entries[number] : nullptr;
+}
+
+Shapes shapes_of(const std::vector<NamedSpec>& specs) {
+  Shapes shapes;
+  for (const NamedSpec& each : specs) shapes.push_back(each.spec.shape);
+  return shapes;
+}
+
 }  // namespace
+
+struct ngraph_bound {
+  std::shared_ptr<Runs> runs;
+};
 
 struct ngraph_model {
   explicit ngraph_model(const char* path) : artefact(ngraph_mxnet::load_artefact(path)) {
-    for (const ShapeSet& set : artefact.shape_sets) runs.push_back(std::make_unique<Runs>(set));
+    for (const ShapeSet& set : artefact.shape_sets) {
+      runs.push_back(std::make_shared<Runs>(set));
+      fixed.emplace(shapes_of(set.inputs), runs.back());
+    }
+    for (const RangeSet& set : artefact.ranges) ranges.emplace_back(set);
+  }
+
+  std::size_t input_count() const {
+    return artefact.ranges.empty() ? artefact.shape_sets.front().inputs.size() : artefact.ranges.front().inputs.size();
+  }
+
+  std::size_t output_count() const {
+    return artefact.ranges.empty() ? artefact.shape_sets.front().outputs.size() : artefact.ranges.front().outputs.size();
+  }
+
+  std::shared_ptr<Runs> bind(const Shapes& shapes) {
+    const auto same = fixed.find(shapes);
+    if (same != fixed.end()) return same->second;
+    {
+      const std::lock_guard<ForkSafeMutex> lock(bound_mutex);
+      const auto known = std::find_if(bound.begin(), bound.end(), [&](const auto& one) { return one.first == shapes; });
+      if (known != bound.end()) {
+        bound.splice(bound.begin(), bound, known);
+        return known->second;
+      }
+    }
+    auto made = std::make_shared<Runs>(ngraph_mxnet::bind_range(artefact, shapes));
+    const std::lock_guard<ForkSafeMutex> lock(bound_mutex);
+    bound.emplace_front(shapes, made);
+    if (bound.size() > kMostBound) bound.pop_back();
+    return made;
   }
 
   const ngraph_port* port(std::size_t set, std::size_t number, bool output) const {
@@ -156,7 +250,11 @@ struct ngraph_model {
   }
 
   const Artefact artefact;
-  std::vector<std::unique_ptr<Runs>> runs;
+  std::vector<std::shared_ptr<Runs>> runs;
+  std::map<Shapes, std::shared_ptr<Runs>> fixed;
+  std::deque<ToldRange> ranges;
+  ForkSafeMutex bound_mutex;
+  std::list<std::pair<Shapes, std::shared_ptr<Runs>>> bound;  // the one used last is first
   ForkSafeMutex references_mutex;
   std::map<std::size_t, KeptReference> references;
 };
@@ -201,9 +299,9 @@ const char* ngraph_instruction_set(const ngraph_model* model) {
 
 size_t ngraph_shape_sets(const ngraph_model* model) { return model == nullptr ? 0 : model->runs.size(); }
 
-size_t ngraph_inputs(const ngraph_model* model) { return model == nullptr ? 0 : model->runs.front()->inputs().size(); }
+size_t ngraph_inputs(const ngraph_model* model) { return model == nullptr ? 0 : model->input_count(); }
 
-size_t ngraph_outputs(const ngraph_model* model) { return model == nullptr ? 0 : model->runs.front()->outputs().size(); }
+size_t ngraph_outputs(const ngraph_model* model) { return model == nullptr ? 0 : model->output_count(); }
 
 const ngraph_port* ngraph_input(const ngraph_model* model, size_t shape_set, size_t number) {
   return model == nullptr ? nullptr : model->port(shape_set, number, false);
@@ -234,11 +332,64 @@ ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const void* cons
                          int threads) {
   try {
     check_set("ngraph_run", model, shape_set);
-    if (threads < 0 || threads > kMostThreads) {
-      throw std::invalid_argument("ngraph_run: " + std::to_string(threads) + " threads, expected 0 to " +
-                                  std::to_string(kMostThreads));
+    model->runs[shape_set]->run(inputs, outputs, threads);
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}
+
+size_t ngraph_ranges(const ngraph_model* model) { return model == nullptr ? 0 : model->ranges.size(); }
+
+const ngraph_range_port* ngraph_range_input(const ngraph_model* model, size_t range, size_t number) {
+  return range < ngraph_ranges(model) ? at(model->ranges[range].inputs(), number) : nullptr;
+}
+
+const ngraph_range_port* ngraph_range_output(const ngraph_model* model, size_t range, size_t number) {
+  return range < ngraph_ranges(model) ? at(model->ranges[range].outputs(), number) : nullptr;
+}
+
+const ngraph_symbol* ngraph_range_symbol(const ngraph_model* model, size_t range, size_t number) {
+  return range < ngraph_ranges(model) ? at(model->ranges[range].symbols(), number) : nullptr;
+}
+
+const char* ngraph_range_guards(const ngraph_model* model, size_t range) {
+  return range < ngraph_ranges(model) ? model->ranges[range].guards().c_str() : nullptr;
+}
+
+ngraph_status ngraph_bind(ngraph_model* model, const int64_t* const* shapes, const size_t* ranks, ngraph_bound** bound) {
+  try {
+    if (bound == nullptr) throw std::invalid_argument("ngraph_bind: an argument is null");
+    *bound = nullptr;
+    if (model == nullptr) throw std::invalid_argument("ngraph_bind: the model is null");
+    const std::size_t inputs = model->input_count();
+    if (inputs > 0 && (shapes == nullptr || ranks == nullptr)) throw std::invalid_argument("ngraph_bind: an argument is null");
+    Shapes wanted;
+    for (std::size_t i = 0; i < inputs; ++i) {
+      if (ranks[i] > 0 && shapes[i] == nullptr) throw std::invalid_argument("ngraph_bind: a shape is null");
+      wanted.emplace_back(shapes[i], shapes[i] + ranks[i]);
     }
-    model->runs[shape_set]->run(inputs, outputs, threads == 0 ? ngraph_mxnet::usable_cores() : threads);
+    *bound = new ngraph_bound{model->bind(wanted)};
+    return NGRAPH_OK;
+  } catch (...) {
+    return failed();
+  }
+}
+
+void ngraph_unbind(ngraph_bound* bound) { delete bound; }
+
+const ngraph_port* ngraph_bound_input(const ngraph_bound* bound, size_t number) {
+  return bound == nullptr ? nullptr : at(bound->runs->inputs(), number);
+}
+
+const ngraph_port* ngraph_bound_output(const ngraph_bound* bound, size_t number) {
+  return bound == nullptr ? nullptr : at(bound->runs->outputs(), number);
+}
+
+ngraph_status ngraph_run_bound(ngraph_bound* bound, const void* const* inputs, void* const* outputs, int threads) {
+  try {
+    if (bound == nullptr) throw std::invalid_argument("ngraph_run_bound: what is to run is null");
+    bound->runs->run(inputs, outputs, threads);
     return NGRAPH_OK;
   } catch (...) {
     return failed();

@@ -4,8 +4,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "checked.h"
-
 namespace ngraph_mxnet {
 namespace {
 
@@ -23,13 +21,15 @@ int operands(SizeOp op) {
   }
 }
 
-constexpr char kBeyond[] = "a size is beyond all bounds";
-using Ints = Checked<kBeyond>;
-
 // 0 by 0, of what a kWhere does not choose.
-std::int64_t divide(std::int64_t a, std::int64_t b) { return b == 0 ? 0 : Ints::divide(a, b); }
+std::int64_t divide(std::int64_t a, std::int64_t b) { return b == 0 ? 0 : SizeInts::divide(a, b); }
 
 }  // namespace
+
+std::int64_t counted(std::int64_t count) {
+  if (count < 0 || count > kMostSize) throw std::invalid_argument("a size of " + std::to_string(count));
+  return count;
+}
 
 SizeCode::SizeCode(std::size_t symbols, std::vector<SizeStep> steps) : symbols_(symbols), steps_(std::move(steps)) {
   for (std::size_t i = 0; i < steps_.size(); ++i) {
@@ -45,6 +45,10 @@ SizeCode::SizeCode(std::size_t symbols, std::vector<SizeStep> steps) : symbols_(
   }
 }
 
+std::size_t SizeCode::steps(std::int64_t segment) const {
+  return segment < static_cast<std::int64_t>(segments_.size()) ? segments_[segment].size() : 0;
+}
+
 void SizeCode::evaluate(std::int64_t segment, std::vector<std::int64_t>* slots) const {
   if (segment >= static_cast<std::int64_t>(segments_.size())) return;
   std::vector<std::int64_t>& s = *slots;
@@ -56,16 +60,16 @@ void SizeCode::evaluate(std::int64_t segment, std::vector<std::int64_t>* slots) 
         result = step.a;
         break;
       case SizeOp::kAdd:
-        result = Ints::add(s[step.a], s[step.b]);
+        result = SizeInts::add(s[step.a], s[step.b]);
         break;
       case SizeOp::kMultiply:
-        result = Ints::multiply(s[step.a], s[step.b]);
+        result = SizeInts::multiply(s[step.a], s[step.b]);
         break;
       case SizeOp::kFloorDivide:
         result = divide(s[step.a], s[step.b]);
         break;
       case SizeOp::kModulo:
-        result = Ints::add(s[step.a], -Ints::multiply(divide(s[step.a], s[step.b]), s[step.b]));
+        result = SizeInts::subtract(s[step.a], SizeInts::multiply(divide(s[step.a], s[step.b]), s[step.b]));
         break;
       case SizeOp::kMin:
         result = std::min(s[step.a], s[step.b]);

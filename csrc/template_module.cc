@@ -78,8 +78,9 @@ std::shared_ptr<ProgramTemplate> make(const py::dict& code, std::shared_ptr<Prog
   };
   const auto owned = std::make_shared<Owned>();
   if (!owner.is_none()) owned->code = share(owner);
-  TemplateCode made{to_sizes(code["symbols"].cast<std::size_t>(),
-                             code["steps"].cast<py::array_t<std::int64_t, py::array::c_style>>())};
+  TemplateCode made;
+  made.sizes = to_sizes(code["symbols"].cast<std::size_t>(),
+                        code["steps"].cast<py::array_t<std::int64_t, py::array::c_style>>());
   for (const auto& [low, high] : code["bounds"].cast<std::vector<std::pair<std::int64_t, std::int64_t>>>()) {
     made.bounds.push_back({low, high});
   }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
+from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.range_text import has_ranges, symbolic_shapes, symbols_in
 from ngraph_mxnet.runtime.backend import check_options
@@ -48,7 +48,7 @@ def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any
     """
     if isinstance(model, Graph):
         if shapes:
-            raise ConfigError("shapes= is for models; those of a Graph are in its types, ranges too: graph @g<N: 1..32>")
+            raise ConfigError("shapes= is for models; those of a Graph are in its types, as are ranges")
         return compile_graph(model, backend, weights, **options)
     if hasattr(model, "tojson") or (isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(_SYMBOL_FILE)):
         return _compile_symbol(model, backend, weights or {}, shapes or {}, options)
@@ -83,9 +83,6 @@ def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any],
     known = {**{name: array.shape for name, array in arrays.items()}, **symbolic}
     symbols = symbols_in(symbolic)
     if leaves_shapes_open(text):
-        if symbols:
-            raise UnsupportedError(f"sizes {listed(map(str, symbols))} are ranges, and the symbol has states whose "
-                                   "shapes it leaves open: give them as inputs, or numbers for sizes")
         text = json_with_shapes(_as_object(model), known)
 
     def make() -> tuple[Graph, dict[str, Any]]:

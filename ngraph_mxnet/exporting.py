@@ -12,11 +12,14 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
+from ngraph_mxnet.ir.range_text import bindings_to_try, checked_shape, symbolic_shapes, symbols_in
+from ngraph_mxnet.ir.sizes import evaluate
 from ngraph_mxnet.package.artefact import Summary
-from ngraph_mxnet.runtime.artefact import Weighted, compile_to_file
+from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
 from ngraph_mxnet.runtime.backend import canonical_name
 
-ShapeSet = Mapping[str, Sequence[int]]
+ShapeSet = Mapping[str, Sequence[int | str]]
+"""Of ints, and of ranges as `ir/range_text.py` reads them."""
 _SYMBOL_FILE, _IR_FILE = "-symbol.json", ".ngraph"
 
 
@@ -32,7 +35,9 @@ def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = 
         weights: of a symbol or a graph, by name, or a symbol's `.params` file. Parameters of a graph that have none are
             inputs.
         inputs: the shape of each input by its name, as `data=(1, 3, 224, 224)`; a list of shapes compiles for each of
-            them. A Gluon block's inputs are given in its order, and get these names.
+            them. A Gluon block's inputs are given in its order, and get these names. Sizes may be ranges, as
+            `data=("1..32", 3, "H", "W")` (docs/shapes.md): what is compiled is then for all sizes within, and shapes
+            beside it, in a list, are preferred where they fit.
         shapes: the same as a dict, for names that are no keywords.
         dtypes: of inputs of a symbol or block; float32 where not given.
         isas: instruction sets, of avx512, avx2 and baseline; all by default.
@@ -51,7 +56,7 @@ def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = 
                 with_references=with_references)
 
 
-def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:
+def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int | str, ...]]]:
     """A shape for each input, for each set: a list has one for each set, a single shape is for all.
 
     Raises:
@@ -60,8 +65,8 @@ def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int, ...]]]:
     lists = {}
     for name, value in shapes.items():
         try:
-            several = len(value) > 0 and all(hasattr(one, "__len__") for one in value)
-            lists[name] = [tuple(int(size) for size in one) for one in (value if several else [value])]
+            several = len(value) > 0 and all(hasattr(one, "__len__") and not isinstance(one, str) for one in value)
+            lists[name] = [checked_shape(name, one) for one in (value if several else [value])]
         except (TypeError, ValueError):
             raise ConfigError(f"{name}={value!r}: expected a shape, as (1, 3, 224, 224), or a list of shapes") from None
     counts = {len(found) for found in lists.values()} - {1}
@@ -78,7 +83,7 @@ def export_sets(model: Any, path: str | Path, sets: Sequence[ShapeSet], *, weigh
                 on_program: Callable[[], None] = lambda: None) -> Summary:
     """As `export`, for these sets of shapes; see there and `compile_to_file`."""
     for number, one in enumerate(sets):
-        if one in sets[:number]:
+        if one in sets[:number]:  # texts and numbers, as they are written
             raise ConfigError(f"two sets of shapes are the same: {one}")
     backend = canonical_name(config.get("NGRAPH_BACKEND"))
     graphs, prepares = _graphs(model, sets, weights, dtypes or {}, backend)
@@ -87,22 +92,40 @@ def export_sets(model: Any, path: str | Path, sets: Sequence[ShapeSet], *, weigh
 
 
 def _graphs(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
-            backend: str) -> tuple[list[Weighted], bool]:
+            backend: str) -> tuple[list[Weighted | Ranged], bool]:
     """The graphs, and whether their weights are prepared: what compiles them in a process does, of MXNet's alone."""
     file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
     if isinstance(model, Graph) or file.endswith(_IR_FILE):
         if any(sets) or dtypes:
             raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
-        return [partial(_graph, model, weights or {})], False
+        graph, arrays = _graph(model, weights or {})
+        symbols = graph.symbols()
+        return [Ranged(lambda: (graph.clone(), arrays), symbols) if symbols else lambda: (graph, arrays)], False
     if file.endswith(_SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
         return _of_mxnet(model, file, sets, weights, dtypes, backend), True
     if weights or dtypes:
         raise ConfigError("weights and dtypes are for symbols; an ONNX model holds its own")
+    from ngraph_mxnet.bridges.onnx.inputs import with_models_names
     from ngraph_mxnet.bridges.onnx.model import read_model
     from ngraph_mxnet.bridges.onnx.whole import import_whole
 
     read = read_model(model)
-    return [partial(import_whole, read, one) for one in sets], False
+    return [_ranged(partial(import_whole, read), with_models_names(read, one)) for one in sets], False
+
+
+def _ranged(make: Callable[[Mapping[str, Any]], tuple[Graph, Mapping[str, Any]]], one: ShapeSet) -> Weighted | Ranged:
+    """What makes the graph for a set of shapes, or for a range."""
+    shapes = symbolic_shapes(one)
+    symbols = symbols_in(shapes)
+    return Ranged(partial(make, shapes), symbols) if symbols else partial(make, shapes)
+
+
+def _some_shapes(sets: Sequence[ShapeSet]) -> dict[str, tuple[int, ...]]:
+    """Those of one of the sets, where sizes are numbers."""
+    symbolic = [symbolic_shapes(one) for one in sets]
+    found = min(symbolic, key=lambda one: len(symbols_in(one)))
+    binding = next(bindings_to_try(symbols_in(found)))
+    return {name: tuple(evaluate(size, binding) for size in shape) for name, shape in found.items()}
 
 
 def _graph(model: Any, weights: Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:
@@ -115,7 +138,7 @@ def _graph(model: Any, weights: Mapping[str, Any]) -> tuple[Graph, Mapping[str, 
 
 
 def _of_mxnet(model: Any, file: str, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
-              backend: str) -> list[Weighted]:
+              backend: str) -> list[Weighted | Ranged]:
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, is_block, load_symbol
 
     if not sets[0]:
@@ -124,12 +147,12 @@ def _of_mxnet(model: Any, file: str, sets: Sequence[ShapeSet], weights: Any, dty
     if is_block(model):
         if weights:
             raise ConfigError(f"{listed(weights)}: a Gluon block holds its own weights")
-        whole = WholeSymbol.of_block(model, sets[0], dtypes)
+        whole = WholeSymbol.of_block(model, _some_shapes(sets), dtypes)
     elif weights is None:
         raise ModelError("a symbol needs its weights: weights= as an argument, --params MODEL-0000.params on the "
                          "command line")
     elif file and isinstance(weights, (str, os.PathLike)):
-        whole = WholeSymbol.of_files(file, Path(weights), sets[0], dtypes)
+        whole = WholeSymbol.of_files(file, Path(weights), _some_shapes(sets), dtypes)
     else:
         whole = WholeSymbol(load_symbol(Path(file)) if file else model, weights, dtypes)
-    return [partial(whole.graph, one, backend) for one in sets]
+    return [_ranged(partial(whole.graph, backend), one) for one in sets]

@@ -18,14 +18,14 @@ from ngraph_mxnet.exporting import export_sets
 from ngraph_mxnet.package.artefact import ISAS, Summary
 from ngraph_mxnet.progress import progress
 
-_Sets = list[dict[str, tuple[int, ...]]]
+_Sets = list[dict[str, tuple[int | str, ...]]]
 
 
 def _sets(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> _Sets:
     """A name that the set has already begins a further one."""
     sets: _Sets = [{}]
     for value in values:
-        (name, shape), = options.read_shapes([value]).items()
+        name, shape = options.read_range(value)
         if name in sets[-1]:
             sets.append({})
         sets[-1][name] = shape
@@ -60,7 +60,8 @@ def _metadata(context: click.Context, parameter: click.Parameter, values: tuple[
 @options.params_option
 @click.option("--shape", "sets", multiple=True, callback=_sets, metavar="NAME=D,D,...",
               help="The shape of an input; once for each whose shape the model leaves open. To name an input again "
-                   "begins a further set of shapes, for which the model is compiled, too.")
+                   "begins a further set of shapes, for which the model is compiled, too. A size may be a range, as "
+                   "1..32, H or H:8..640: then it is compiled for all sizes within.")
 @options.dtype_option
 @options.precision_option
 @click.option("--isa", "isas", callback=_isas, metavar="ISA,...",
@@ -101,6 +102,13 @@ def described(summary: Summary, path: Path, size: int) -> dict[str, Any]:
             "instructions": program.instructions, "levels": program.levels, "arena_bytes": program.arena_bytes,
             "constant_bytes": program.constant_bytes,
         } for program in summary.programs],
+        "ranges": [{
+            "range": one.shapes, "isa": one.isa, "inputs": {name: str(type_) for name, type_ in one.inputs},
+            "outputs": {name: str(type_) for name, type_ in one.outputs}, "symbols": one.bounds,
+            "programs": [{"guards": list(guards), "instructions": instructions, "constant_bytes": constant_bytes}
+                         for guards, instructions, constant_bytes in
+                         zip(one.guards, one.instructions, one.constant_bytes, strict=True)],
+        } for one in summary.ranges],
     }
 
 
@@ -109,17 +117,37 @@ def show_artefact(summary: Summary, path: Path, size: int, as_json: bool) -> Non
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    table = Table("set", "inputs", "outputs", "instructions for", "number", "levels", "arena MB", "constants MB")
-    for program in found["programs"]:
-        table.add_row(str(program["shapes"]), escape(_ports(program["inputs"])), escape(_ports(program["outputs"])),
-                      program["isa"], str(program["instructions"]), str(program["levels"]),
-                      f"{program['arena_bytes'] / 1e6:.3f}", f"{program['constant_bytes'] / 1e6:.3f}")
     shown = console()
-    shown.print(table)
+    if found["programs"]:
+        shown.print(_sets_table(found["programs"]))
+    if found["ranges"]:
+        shown.print(_ranges_table(found["ranges"]))
     shown.print(f"{path}: {size / 1e6:.2f} MB, {found['precision']}, made by {found['made_by']}", markup=False,
                 highlight=False, soft_wrap=True)
     for key, value in summary.meta.metadata.items():
         shown.print(f"{key}: {value}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _sets_table(programs: list[dict[str, Any]]) -> Table:
+    table = Table("set", "inputs", "outputs", "instructions for", "number", "levels", "arena MB", "constants MB")
+    for program in programs:
+        table.add_row(str(program["shapes"]), escape(_ports(program["inputs"])), escape(_ports(program["outputs"])),
+                      program["isa"], str(program["instructions"]), str(program["levels"]),
+                      f"{program['arena_bytes'] / 1e6:.3f}", f"{program['constant_bytes'] / 1e6:.3f}")
+    return table
+
+
+def _ranges_table(ranges: list[dict[str, Any]]) -> Table:
+    """A row for each program; the first one whose guards hold runs."""
+    table = Table("range", "inputs", "outputs", "sizes", "instructions for", "guards", "number", "constants MB")
+    for one in ranges:
+        told = [str(one["range"]), escape(_ports(one["inputs"])), escape(_ports(one["outputs"])),
+                "\n".join(f"{name} {bounds}" for name, bounds in one["symbols"].items()), one["isa"]]
+        for program in one["programs"]:
+            table.add_row(*told, escape("\n".join(program["guards"])), str(program["instructions"]),
+                          f"{program['constant_bytes'] / 1e6:.3f}")
+            told = [""] * len(told)
+    return table
 
 
 def _ports(types: Mapping[str, str]) -> str:

@@ -10,6 +10,8 @@ import click
 import numpy as np
 
 from ngraph_mxnet import config
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.ir.range_text import checked_shape
 
 SYMBOL_FILE = "-symbol.json"
 Command = Callable[..., Any]
@@ -40,6 +42,18 @@ def read_shapes(values: Iterable[str]) -> dict[str, tuple[int, ...]]:
         if not separator or not shapes[name]:
             raise click.BadParameter(f"found {value!r}, expected NAME=D,D,...: for example data=1,3,224,224")
     return shapes
+
+
+def read_range(value: str) -> tuple[str, tuple[int | str, ...]]:
+    """A name and a shape whose sizes may be ranges, of a text such as `data=1..32,3,H,W`. Raises BadParameter."""
+    name, separator, sizes = value.partition("=")
+    shape = [size for size in sizes.strip("()").split(",") if size.strip()]
+    if not separator or not shape:
+        raise click.BadParameter(f"found {value!r}, expected NAME=D,D,...: for example data=1,3,224,224")
+    try:
+        return name, checked_shape(name, shape)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _dtype(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

@@ -94,6 +94,15 @@ def bindings_to_try(symbols: Sequence[Atom]) -> Iterator[dict[str, int]]:
     yield {atom.text: atom.low for atom in symbols}
 
 
+def sizes_to_try(atom: Atom, most: int) -> list[int]:
+    """About so many values of a symbol: all, or its ends and what lies between, further and further apart."""
+    low, high = atom.low, min(atom.high, max(atom.low, 1) * _LARGE)
+    if high - low < most:
+        return list(range(low, high + 1))
+    ratio = (high - low) ** (1 / (most - 1))
+    return sorted({low, high, *(low + round(ratio ** power) for power in range(most - 1))})
+
+
 def _declared(sizes: Mapping[str, Sequence[int | str]]) -> dict[str, Dim]:
     """The symbols that have names. Only one of the places where a name stands need have bounds."""
     bounds: dict[str, tuple[int, int]] = {}

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.types import TensorType
+from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeSummary
+from ngraph_mxnet.package.fields import ALIGNMENT
 from ngraph_mxnet.version import __version__
 
 FORMAT = 1
@@ -23,7 +25,7 @@ HEADER = struct.Struct("<16sIIQ16s16x")
 SECTION = struct.Struct("<IIQQ16sII16x")
 REQUIRED = 1
 """The flag of a section that every reader must know."""
-ALIGNMENT, DATA_ALIGNMENT = 64, 4096
+DATA_ALIGNMENT = 4096
 PIECE = 1 << 20
 """Bytes that are checked at once."""
 AFTER = 64
@@ -42,6 +44,7 @@ class Kind(IntEnum):
     PROGRAM = 3
     REFERENCE = 4
     CHECKS = 5
+    RANGE = 6
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ class Summary:
     meta: Meta
     programs: Sequence[ProgramSummary]
     references: int
+    ranges: Sequence[RangeSummary] = ()
 
 
 def isa_number(isa: str) -> int:
@@ -132,15 +136,17 @@ def isa_number(isa: str) -> int:
 @dataclass(frozen=True)
 class Artefact:
     """A compiled model, read from its file. `programs`: for each set of shapes those of all its instruction sets;
-    `origins`: of each set of shapes."""
+    `origins`: of each set of shapes; `ranges`: for each range of sizes those of all instruction sets."""
 
     meta: Meta
     programs: Sequence[ArtefactProgram]
     references: Sequence[Reference] = ()
     origins: Sequence[Origin] = ()
+    ranges: Sequence[ArtefactRange] = ()
 
     def summary(self) -> Summary:
-        return Summary(self.meta, [program.summary() for program in self.programs], len(self.references))
+        return Summary(self.meta, [program.summary() for program in self.programs], len(self.references),
+                       [one.summary() for one in self.ranges])
 
 
 @cache

@@ -14,7 +14,6 @@ import numpy as np
 from ngraph_mxnet.errors import PackageError, listed
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.package.artefact import (
-    ALIGNMENT,
     DATA_ALIGNMENT,
     FORMAT,
     HEADER,
@@ -33,6 +32,8 @@ from ngraph_mxnet.package.artefact import (
     Reference,
     check,
 )
+from ngraph_mxnet.package.artefact_ranges import ArtefactRange, read_range
+from ngraph_mxnet.package.fields import ALIGNMENT, FieldReader, constant_at
 
 _MOST = 1 << 62
 _MOST_RANK = 32
@@ -72,10 +73,12 @@ def read(content: bytes) -> Artefact:
     meta, origins = _meta(metas[0])
     programs = [_named(section, _program, section, data[0].content)
                 for section in sections if section.kind == Kind.PROGRAM]
+    ranges = [_named(section, _range, section, data[0].content)
+              for section in sections if section.kind == Kind.RANGE]
     references = [_named(section, _reference, section, programs)
                   for section in sections if section.kind == Kind.REFERENCE]
-    _check_sets(programs)
-    return Artefact(meta, programs, references, origins)
+    _check_sets(programs, ranges)
+    return Artefact(meta, programs, references, origins, ranges)
 
 
 class _Section(NamedTuple):
@@ -159,38 +162,7 @@ def origins_of(meta: Mapping[str, Any]) -> list[Origin]:
     return [Origin.of(one) for one in meta.get("origins", ())]
 
 
-class _Reader:
-    """Numbers and texts, one after the other."""
-
-    def __init__(self, content: memoryview) -> None:
-        self._content, self._position = content, 0
-
-    def numbers(self, form: str) -> tuple[Any, ...]:
-        size = struct.calcsize("<" + form)
-        return struct.unpack("<" + form, self.bytes(size))
-
-    def number(self, form: str = "I") -> int:
-        (found,) = self.numbers(form)
-        return int(found)
-
-    def many(self, least: int) -> int:
-        """How many of something follow that takes at least so many bytes each."""
-        found = self.number()
-        if found * least > len(self._content) - self._position:
-            raise ValueError(f"{found} of {least} bytes or more at {self._position} of {len(self._content)}")
-        return found
-
-    def bytes(self, size: int) -> memoryview:
-        if size > len(self._content) - self._position:
-            raise ValueError(f"it ends at {len(self._content)}, {size} bytes at {self._position} are missing")
-        self._position += size
-        return self._content[self._position - size:self._position]
-
-    def text(self) -> str:
-        return str(self.bytes(self.number()), "utf-8")
-
-
-def _named_type(reader: _Reader) -> NamedType:
+def _named_type(reader: FieldReader) -> NamedType:
     name, element, rank = reader.text(), reader.text(), reader.number()
     if element not in ELEMENT_TYPES:
         raise ValueError(f"{name!r} has elements {element!r}; known: {listed(ELEMENT_TYPES, element)}")
@@ -205,14 +177,14 @@ def _named_type(reader: _Reader) -> NamedType:
 def _program(section: _Section, data: memoryview) -> ArtefactProgram:
     if not 1 <= section.isa <= len(ISAS):
         raise ValueError(f"instruction set {section.isa} is not known")
-    reader = _Reader(section.content)
+    reader = FieldReader(section.content)
     many_inputs, many_outputs = reader.many(12), reader.many(12)
     inputs = tuple(_named_type(reader) for _ in range(many_inputs))
     outputs = tuple(_named_type(reader) for _ in range(many_outputs))
     arena_bytes = reader.number("Q")
     if arena_bytes > _MOST:
         raise ValueError(f"an arena of {arena_bytes} bytes")
-    constants = [_constant(reader.number("Q"), reader.number("Q"), data) for _ in range(reader.many(16))]
+    constants = [constant_at(reader.number("Q"), reader.number("Q"), data) for _ in range(reader.many(16))]
     texts = [reader.text() for _ in range(reader.many(4))]
     sizes = ([arena_bytes], [type_.bytes for _, type_ in inputs], [type_.bytes for _, type_ in outputs],
              [array.nbytes for array in constants])
@@ -220,13 +192,13 @@ def _program(section: _Section, data: memoryview) -> ArtefactProgram:
     return ArtefactProgram(ISAS[section.isa - 1], section.shapes, inputs, outputs, arena_bytes, constants, levels)
 
 
-def _constant(offset: int, size: int, data: memoryview) -> np.ndarray:
-    if offset % ALIGNMENT or size > len(data) or offset > len(data) - size:
-        raise ValueError(f"a constant of {size} bytes at {offset} of {len(data)}")
-    return np.frombuffer(data, np.uint8, size, offset) if size else np.empty(0, np.uint8)
+def _range(section: _Section, data: memoryview) -> ArtefactRange:
+    if not 1 <= section.isa <= len(ISAS):
+        raise ValueError(f"instruction set {section.isa} is not known")
+    return read_range(ISAS[section.isa - 1], section.shapes, section.content, data)
 
 
-def _instruction(reader: _Reader, texts: Sequence[str], sizes: Sequence[Sequence[int]]) -> Instruction:
+def _instruction(reader: FieldReader, texts: Sequence[str], sizes: Sequence[Sequence[int]]) -> Instruction:
     kernel, origin, operands, ints, floats, tasks, operations, touched = reader.numbers("5IQ2d")
     if max(kernel, origin) >= len(texts):
         raise ValueError(f"an instruction names texts {kernel} and {origin}, there are {len(texts)}")
@@ -241,7 +213,7 @@ def _instruction(reader: _Reader, texts: Sequence[str], sizes: Sequence[Sequence
 
 
 def _reference(section: _Section, programs: Sequence[ArtefactProgram]) -> Reference:
-    reader = _Reader(section.content)
+    reader = FieldReader(section.content)
     shapes, many_inputs, many_outputs = reader.numbers("3I")
     program = next((program for program in programs if program.shapes == shapes), None)
     if program is None:
@@ -252,27 +224,30 @@ def _reference(section: _Section, programs: Sequence[ArtefactProgram]) -> Refere
     return Reference(shapes, arrays[:many_inputs], arrays[many_inputs:])
 
 
-def _array(reader: _Reader, name: str, type_: TensorType) -> np.ndarray:
+def _array(reader: FieldReader, name: str, type_: TensorType) -> np.ndarray:
     size = reader.number("Q")
     if size != type_.bytes:
         raise ValueError(f"{name!r}: {size} bytes, expected {type_.bytes}")
     return np.frombuffer(reader.bytes(size), type_.element.numpy).reshape(type_.shape)
 
 
-def _check_sets(programs: Sequence[ArtefactProgram]) -> None:
+def _check_sets(programs: Sequence[ArtefactProgram], ranges: Sequence[ArtefactRange]) -> None:
     """Refuse two programs for the same, and sets of shapes that differ in more than shapes."""
-    if not programs:
+    if not programs and not ranges:
         raise PackageError("there is no program")
-    if len({(program.isa, program.shapes) for program in programs}) < len(programs):
-        raise PackageError("two programs are for the same instruction set and set of shapes")
-    sets = {program.shapes for program in programs}
-    if sets != set(range(len(sets))):
-        raise PackageError(f"the sets of shapes are numbered {sorted(sets)}, expected 0 to {len(sets) - 1}")
-    first = programs[0]
+    kinds: tuple[tuple[str, str, Sequence[Any]], ...] = (("set of shapes", "sets of shapes", programs),
+                                                         ("range of sizes", "ranges of sizes", ranges))
+    for what, several, items in kinds:
+        if len({(item.isa, item.shapes) for item in items}) < len(items):
+            raise PackageError(f"two programs are for the same instruction set and {what}")
+        numbers = {item.shapes for item in items}
+        if numbers != set(range(len(numbers))):
+            raise PackageError(f"the {several} are numbered {sorted(numbers)}, expected 0 to {len(numbers) - 1}")
+    ports = [[[(name, type_.element) for name, type_ in of] for of in (item.inputs, item.outputs)]
+             for items in (programs, ranges) for item in items]
+    if any(one != ports[0] for one in ports):
+        raise PackageError("the sets of shapes differ in names or elements of inputs or outputs")
     for program in programs:
         of_set = next(other for other in programs if other.shapes == program.shapes)
         if (program.inputs, program.outputs) != (of_set.inputs, of_set.outputs):
             raise PackageError(f"the programs for the set of shapes {program.shapes} differ in inputs or outputs")
-        for these, those in ((program.inputs, first.inputs), (program.outputs, first.outputs)):
-            if [(name, type_.element) for name, type_ in these] != [(name, type_.element) for name, type_ in those]:
-                raise PackageError("the sets of shapes differ in names or elements of inputs or outputs")

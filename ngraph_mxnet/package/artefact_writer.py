@@ -38,9 +38,11 @@ from ngraph_mxnet.package.artefact import (
     isa_number,
     round_up,
 )
+from ngraph_mxnet.package.artefact_ranges import ArtefactRange, RangeSummary, range_bytes
+from ngraph_mxnet.package.fields import text_field
 from ngraph_mxnet.package.files import new_file
 
-Item = ArtefactProgram | Reference | Origin
+Item = ArtefactProgram | ArtefactRange | Reference | Origin
 _OTHERS = 3
 """Sections beside programs and references: META, CHECKS, DATA."""
 _Section = tuple[Kind, int, int, bytes]
@@ -62,7 +64,7 @@ def write_artefact(path: str | Path, meta: Meta, items: Iterable[Item], count: i
 def to_bytes(artefact: Artefact) -> bytes:
     """The content of its file. Raises PackageError as `write_artefact` does."""
     file = BytesIO()
-    items: list[Item] = [*artefact.programs, *artefact.references, *artefact.origins]
+    items: list[Item] = [*artefact.programs, *artefact.ranges, *artefact.references, *artefact.origins]
     _write(file, artefact.meta, items, len(items) - len(artefact.origins))
     return file.getvalue()
 
@@ -73,8 +75,8 @@ def _write(file: BinaryIO, meta: Meta, items: Iterable[Item], count: int) -> Sum
         raise PackageError(f"{count + _OTHERS} sections, at most {MOST_SECTIONS}: give fewer sets of shapes")
     start = round_up(HEADER.size + SECTION.size * (count + _OTHERS), DATA_ALIGNMENT)
     file.write(bytes(start))
-    data, programs, origins = _Data(file), list[ProgramSummary](), list[Origin]()
-    by_kind: dict[Kind, list[_Section]] = {Kind.META: [], Kind.PROGRAM: [], Kind.REFERENCE: []}
+    data, programs, ranges, origins = _Data(file), list[ProgramSummary](), list[RangeSummary](), list[Origin]()
+    by_kind: dict[Kind, list[_Section]] = {Kind.META: [], Kind.PROGRAM: [], Kind.RANGE: [], Kind.REFERENCE: []}
     for item in items:
         if isinstance(item, Origin):
             origins.append(item)
@@ -83,6 +85,8 @@ def _write(file: BinaryIO, meta: Meta, items: Iterable[Item], count: int) -> Sum
         by_kind[section[0]].append(section)
         if isinstance(item, ArtefactProgram):
             programs.append(item.summary())
+        elif isinstance(item, ArtefactRange):
+            ranges.append(item.summary())
         del item  # its weights go before the next one is made
     by_kind[Kind.META].append((Kind.META, 0, 0, _meta(meta, origins)))
     sections, checks = [section for sections in by_kind.values() for section in sections], data.checks()
@@ -91,7 +95,9 @@ def _write(file: BinaryIO, meta: Meta, items: Iterable[Item], count: int) -> Sum
     table, position = b"", start + data.size
     for kind, isa, shapes, content in sections:
         offset = round_up(position)
-        flags = 0 if kind in (Kind.REFERENCE, Kind.CHECKS) else REQUIRED
+        # A reader that knows no ranges runs the sets of shapes, if there are any.
+        optional = kind in (Kind.REFERENCE, Kind.CHECKS) or (kind is Kind.RANGE and programs)
+        flags = 0 if optional else REQUIRED
         table += SECTION.pack(kind, flags, offset, len(content), check(content), isa, shapes)
         file.write(bytes(offset - position))
         file.write(content)
@@ -99,11 +105,13 @@ def _write(file: BinaryIO, meta: Meta, items: Iterable[Item], count: int) -> Sum
     table += SECTION.pack(Kind.DATA, REQUIRED, start, data.size, hash_of(checks), 0, 0)
     file.seek(0)
     file.write(HEADER.pack(MAGIC, FORMAT, len(sections) + 1, position, check(table)) + table)
-    return Summary(meta, programs, len(by_kind[Kind.REFERENCE]))
+    return Summary(meta, programs, len(by_kind[Kind.REFERENCE]), ranges)
 
 
-def _encoded(meta: Meta, item: ArtefactProgram | Reference, data: _Data) -> _Section:
+def _encoded(meta: Meta, item: ArtefactProgram | ArtefactRange | Reference, data: _Data) -> _Section:
     try:
+        if isinstance(item, ArtefactRange):
+            return Kind.RANGE, isa_number(item.isa), item.shapes, range_bytes(item, data.place)
         if isinstance(item, ArtefactProgram):
             return Kind.PROGRAM, isa_number(item.isa), item.shapes, _program(item, data)
         return Kind.REFERENCE, 0, 0, _reference(item)
@@ -159,13 +167,8 @@ def _meta(meta: Meta, origins: Sequence[Origin]) -> bytes:
                        "precision": meta.precision, "origins": [one.to_dict() for one in origins]}).encode()
 
 
-def _text(value: str) -> bytes:
-    encoded = value.encode()
-    return struct.pack("<I", len(encoded)) + encoded
-
-
 def _named_type(name: str, type_: TensorType) -> bytes:
-    return (_text(name) + _text(type_.element.name)
+    return (text_field(name) + text_field(type_.element.name)
             + struct.pack(f"<I{type_.rank}Q", type_.rank, *type_.shape))
 
 
@@ -179,7 +182,7 @@ def _program(program: ArtefactProgram, data: _Data) -> bytes:
              *(_named_type(*port) for port in (*program.inputs, *program.outputs)),
              struct.pack("<QI", program.arena_bytes, len(program.constants)),
              *(struct.pack("<2Q", data.place(array), array.nbytes) for array in program.constants),
-             struct.pack("<I", len(texts)), *map(_text, texts), struct.pack("<I", len(program.levels))]
+             struct.pack("<I", len(texts)), *map(text_field, texts), struct.pack("<I", len(program.levels))]
     for level in program.levels:
         parts.append(struct.pack("<I", len(level)))
         parts += [_instruction(instruction, texts) for instruction in level]

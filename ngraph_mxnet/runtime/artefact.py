@@ -3,33 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.errors import ConfigError, UnsupportedError
+from ngraph_mxnet.ir.dim_terms import Atom
 from ngraph_mxnet.ir.fingerprint import fingerprint
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.package.artefact import ISAS, ArtefactProgram, Meta, Origin, Reference, Summary, check
+from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.package.artefact_writer import Item, write_artefact
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.runtime.range_programs import compile_range_programs
 
 Weighted = Callable[[], tuple[Graph, Mapping[str, Any]]]
 """Makes the graph for a set of shapes, and its weights: when its turn comes, as they may be large."""
+
+
+@dataclass(frozen=True)
+class Ranged:
+    """A range of sizes. `make` gives the graph with symbols for sizes: it is called with guards in force, for each
+    program that the range needs."""
+
+    make: Weighted
+    symbols: Sequence[Atom]
+
+
 _MOST_NAMED = 40
 _SEED = 7
 
 
-def compile_to_file(path: str | Path, graphs: Sequence[Weighted], backend: str, *, isas: Sequence[str] = (),
+def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backend: str, *, isas: Sequence[str] = (),
                     precision: str | None = None, metadata: Mapping[str, str] | None = None,
                     with_references: bool = False, prepares: bool = False,
                     on_program: Callable[[], None] = lambda: None) -> Summary:
@@ -39,11 +55,12 @@ def compile_to_file(path: str | Path, graphs: Sequence[Weighted], backend: str, 
 
     Args:
         path: of the file; its stem is the model's name.
-        graphs: one for each set of shapes.
+        graphs: one for each set of shapes, or range of sizes.
         prepares: its results are, bit for bit, those of a graph whose weights are parameters, as MXNet's are; else of
             one whose weights are constants, which passes may compute with.
         isas: instruction sets, all if there are none.
-        with_references: with random inputs for each set of shapes, and what this machine computes of them.
+        with_references: with random inputs for each set of shapes, and what this machine computes of them; ranges
+            have none.
         on_program: called whenever a program is made.
 
     Raises:
@@ -56,23 +73,28 @@ def compile_to_file(path: str | Path, graphs: Sequence[Weighted], backend: str, 
     chosen.check_options(options)
     precision = precision or config.get("NGRAPH_PRECISION")
     meta = Meta(Path(path).stem, "bf16" if precision == "bf16" else "f32", metadata or {})
-    count = len(graphs) * (len(set(isas) or ISAS) + with_references)
+    sets = [one for one in graphs if not isinstance(one, Ranged)]
+    if with_references and not sets:
+        raise ConfigError("references are for sets of shapes, and there are ranges alone: give shapes beside them")
+    count = len(graphs) * len(set(isas) or ISAS) + len(sets) * with_references
     items = _items(graphs, chosen, options, isas, with_references, prepares, on_program)
     return write_artefact(path, meta, items, count)
 
 
-def _items(graphs: Sequence[Weighted], backend: Backend, options: Mapping[str, Any], isas: Sequence[str],
+def _items(graphs: Sequence[Weighted | Ranged], backend: Backend, options: Mapping[str, Any], isas: Sequence[str],
            with_references: bool, prepares: bool, on_program: Callable[[], None]) -> Iterator[Item]:
     """Keeps no program that it has given away."""
-    for number, weighted in enumerate(graphs):
+    ranges = [one for one in graphs if isinstance(one, Ranged)]
+    sets = [one for one in graphs if not isinstance(one, Ranged)]
+    for number, ranged in enumerate(ranges):
+        for found in compile_range_programs(number, partial(_bound, backend, ranged.make, prepares), ranged.symbols,
+                                            partial(_templates, backend, options, isas)):
+            on_program()
+            yield found
+    for number, weighted in enumerate(sets):
         graph, weights = weighted()
-        verify(graph)
+        bound, rest = _with_weights(backend, graph, weights, prepares)
         yield _origin(graph, weights)
-        bound, rest = (graph.clone(), weights) if prepares else (bind_weights(graph, weights), {})
-        for parameter in bound.parameters:
-            if parameter.name not in rest:
-                parameter.role = Role.INPUT
-        _require_support(backend, bound)
         names = result_names(bound)  # passes need not keep them
         if with_references:
             yield _reference(bound, backend, options, number, rest)
@@ -83,6 +105,27 @@ def _items(graphs: Sequence[Weighted], backend: Backend, options: Mapping[str, A
             return replace(program, shapes=number, outputs=outputs)
 
         yield from map(finished, backend.artefact_programs(bound, options, isas, rest))
+
+
+def _bound(backend: Backend, make: Weighted, prepares: bool) -> tuple[Graph, Mapping[str, Any]]:
+    return _with_weights(backend, *make(), prepares)
+
+
+def _templates(backend: Backend, options: Mapping[str, Any], isas: Sequence[str], made: tuple[Graph, Mapping[str, Any]],
+               ) -> list[tuple[str, Sequence[Guard], RangeTemplate]]:
+    return backend.range_templates(made[0], options, isas, made[1])
+
+
+def _with_weights(backend: Backend, graph: Graph, weights: Mapping[str, Any],
+                  prepares: bool) -> tuple[Graph, Mapping[str, Any]]:
+    """The graph to compile, and those weights that are parameters of it."""
+    verify(graph)
+    bound, rest = (graph.clone(), weights) if prepares else (bind_weights(graph, weights), {})
+    for parameter in bound.parameters:
+        if parameter.name not in rest:
+            parameter.role = Role.INPUT
+    _require_support(backend, bound)
+    return bound, rest
 
 
 def _origin(graph: Graph, weights: Mapping[str, Any]) -> Origin:

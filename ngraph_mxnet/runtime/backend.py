@@ -14,10 +14,12 @@ import numpy as np
 from ngraph_mxnet import registry
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
+from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
@@ -103,6 +105,17 @@ class Backend(ABC):
         """
         others = backends_that(lambda other: type(other).artefact_programs is not Backend.artefact_programs)
         raise ConfigError(f"backend {self.name} makes no programs that the runtime could run; such as do: {others}")
+
+    def range_templates(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
+                        weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], RangeTemplate]]:
+        """As `artefact_programs`, of a graph whose inputs' sizes have symbols: for each instruction set a program, and
+        the guards which say for which sizes it is. It is called with guards in force, as `template`.
+
+        Raises:
+            UnsupportedError, ConfigError, PackageError: as `artefact_programs`.
+        """
+        others = backends_that(lambda other: type(other).range_templates is not Backend.range_templates)
+        raise ConfigError(f"backend {self.name} compiles no files for ranges of sizes; such as do: {others}")
 
     @abstractmethod
     def supports(self, node: Node) -> str | None:

@@ -75,7 +75,8 @@ NGRAPH_API const char* ngraph_metadata(const ngraph_model* model);
 /* "avx512", "avx2" or "baseline": whose instructions run. */
 NGRAPH_API const char* ngraph_instruction_set(const ngraph_model* model);
 
-/* Sets of shapes that the model was compiled for. Names and elements are the same in all. */
+/* Sets of shapes that the model was compiled for; 0 if it is for ranges alone. Names and elements of ports are the same in
+ * all sets and ranges. */
 NGRAPH_API size_t ngraph_shape_sets(const ngraph_model* model);
 NGRAPH_API size_t ngraph_inputs(const ngraph_model* model);
 NGRAPH_API size_t ngraph_outputs(const ngraph_model* model);
@@ -97,6 +98,57 @@ NGRAPH_API ngraph_status ngraph_run(ngraph_model* model, size_t shape_set, const
  * which ngraph_load does not look at; the model runs nevertheless. */
 NGRAPH_API ngraph_status ngraph_reference(ngraph_model* model, size_t shape_set, const void* const** inputs,
                                           const void* const** outputs);
+
+/* ---- ranges of sizes ----
+ * A model may be compiled for ranges of sizes, beside sets of shapes or without any. What runs inputs of given shapes is
+ * bound once, in some microseconds to milliseconds, and then called as often as there are inputs of these shapes. */
+
+/* An input or output of a range. Sizes are numbers, symbols, or what is computed of symbols, as "(H + 1)//2". */
+typedef struct {
+  const char* name;
+  const char* element;
+  size_t element_bytes;
+  size_t rank;
+  const char* const* sizes;
+} ngraph_range_port;
+
+/* What a symbol may be, both ends included. */
+typedef struct {
+  const char* name;
+  int64_t low;
+  int64_t high;
+} ngraph_symbol;
+
+/* What runs inputs of given shapes. */
+typedef struct ngraph_bound ngraph_bound;
+
+NGRAPH_API size_t ngraph_ranges(const ngraph_model* model);
+
+/* Null if there is no such range, port or symbol. */
+NGRAPH_API const ngraph_range_port* ngraph_range_input(const ngraph_model* model, size_t range, size_t number);
+NGRAPH_API const ngraph_range_port* ngraph_range_output(const ngraph_model* model, size_t range, size_t number);
+NGRAPH_API const ngraph_symbol* ngraph_range_symbol(const ngraph_model* model, size_t range, size_t number);
+
+/* What else must hold of the sizes, for people: a line for each of the programs that the range has, of which one must hold,
+ * conditions with commas between. An empty line is a program for all sizes. Null if there is no such range. */
+NGRAPH_API const char* ngraph_range_guards(const ngraph_model* model, size_t range);
+
+/* For a shape of `ranks[i]` sizes for each input i: a set of these shapes, if there is one, else what a range gives. The
+ * model keeps the latest ones, so that the same shapes come back at once. If it fails, *bound is null; the text says which
+ * size does not fit, and what would. */
+NGRAPH_API ngraph_status ngraph_bind(ngraph_model* model, const int64_t* const* shapes, const size_t* ranks,
+                                     ngraph_bound** bound);
+
+/* No call of it may be under way. It may outlive its model. Null is allowed. */
+NGRAPH_API void ngraph_unbind(ngraph_bound* bound);
+
+/* Null if there is no such port. */
+NGRAPH_API const ngraph_port* ngraph_bound_input(const ngraph_bound* bound, size_t number);
+NGRAPH_API const ngraph_port* ngraph_bound_output(const ngraph_bound* bound, size_t number);
+
+/* As ngraph_run. */
+NGRAPH_API ngraph_status ngraph_run_bound(ngraph_bound* bound, const void* const* inputs, void* const* outputs,
+                                          int threads);
 
 #ifdef __cplusplus
 }

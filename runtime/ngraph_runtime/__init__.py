@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from ngraph_runtime.errors import InputError, LibraryError, ModelError, NGraphRuntimeError
 from ngraph_runtime.model import Model, load
-from ngraph_runtime.ports import Port, ShapeSet
+from ngraph_runtime.ports import Port, Range, ShapeSet
 
 __all__ = [
-    "InputError", "LibraryError", "Model", "ModelError", "NGraphRuntimeError", "Port", "ShapeSet", "__version__",
-    "load",
+    "InputError", "LibraryError", "Model", "ModelError", "NGraphRuntimeError", "Port", "Range", "ShapeSet",
+    "__version__", "load",
 ]
 
 

@@ -6,7 +6,7 @@ import ctypes
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Sequence
 
 from ngraph_runtime.errors import InputError, LibraryError, ModelError
 
@@ -32,19 +32,39 @@ class PortStruct(ctypes.Structure):
     ]
 
 
+class RangePortStruct(ctypes.Structure):
+    """`ngraph_range_port`."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("element", ctypes.c_char_p),
+        ("element_bytes", ctypes.c_size_t),
+        ("rank", ctypes.c_size_t),
+        ("sizes", ctypes.POINTER(ctypes.c_char_p)),
+    ]
+
+
+class SymbolStruct(ctypes.Structure):
+    """`ngraph_symbol`."""
+
+    _fields_ = [("name", ctypes.c_char_p), ("low", ctypes.c_int64), ("high", ctypes.c_int64)]
+
+
 class RawPort(NamedTuple):
     """What `ngraph_port` says."""
 
     name: str
     element: str
     element_bytes: int
-    shape: tuple[int, ...]
+    shape: tuple[int | str, ...]
+    """Of a range, sizes that are no numbers are texts."""
 
 
 _MODEL = ctypes.c_void_p
 _SIZE = ctypes.c_size_t
 _ARRAYS = ctypes.POINTER(ctypes.c_void_p)
 _PORT = ctypes.POINTER(PortStruct)
+_RANGE_PORT = ctypes.POINTER(RangePortStruct)
 _FUNCTIONS = {
     "ngraph_runtime_version": (ctypes.c_char_p,),
     "ngraph_runtime_abi": (ctypes.c_int,),
@@ -60,6 +80,15 @@ _FUNCTIONS = {
     "ngraph_output": (_PORT, _MODEL, _SIZE, _SIZE),
     "ngraph_run": (ctypes.c_int, _MODEL, _SIZE, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
     "ngraph_reference": (ctypes.c_int, _MODEL, _SIZE, ctypes.POINTER(_ARRAYS), ctypes.POINTER(_ARRAYS)),
+    "ngraph_ranges": (_SIZE, _MODEL),
+    "ngraph_range_input": (_RANGE_PORT, _MODEL, _SIZE, _SIZE),
+    "ngraph_range_output": (_RANGE_PORT, _MODEL, _SIZE, _SIZE),
+    "ngraph_range_symbol": (ctypes.POINTER(SymbolStruct), _MODEL, _SIZE, _SIZE),
+    "ngraph_range_guards": (ctypes.c_char_p, _MODEL, _SIZE),
+    "ngraph_bind": (ctypes.c_int, _MODEL, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_MODEL)),
+    "ngraph_unbind": (None, _MODEL),
+    "ngraph_bound_output": (_PORT, _MODEL, _SIZE),
+    "ngraph_run_bound": (ctypes.c_int, _MODEL, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int),
 }
 """What each function returns, then what it takes."""
 
@@ -87,6 +116,8 @@ class Library:
         self._functions = functions
         self.run = functions["ngraph_run"]
         self.free = functions["ngraph_free"]
+        self.run_bound = functions["ngraph_run_bound"]
+        self.unbind = functions["ngraph_unbind"]
 
     def _text(self, name: str, *arguments: int) -> str:
         text: bytes | None = self._functions[name](*arguments)
@@ -129,6 +160,58 @@ class Library:
         contents = [pointer.contents for pointer in found]
         return [RawPort(p.name.decode("utf-8", "replace"), p.element.decode(), p.element_bytes, tuple(p.shape[:p.rank]))
                 for p in contents]
+
+    def ranges(self, model: int) -> int:
+        return int(self._functions["ngraph_ranges"](model))
+
+    def range_inputs(self, model: int, number: int) -> list[RawPort]:
+        return self._range_ports(model, number, "ngraph_inputs", "ngraph_range_input")
+
+    def range_outputs(self, model: int, number: int) -> list[RawPort]:
+        return self._range_ports(model, number, "ngraph_outputs", "ngraph_range_output")
+
+    def _range_ports(self, model: int, number: int, count: str, port: str) -> list[RawPort]:
+        found = [self._functions[port](model, number, i) for i in range(self._functions[count](model))]
+        if not all(found):
+            raise LibraryError(f"{self.path}: {port} gives nothing for range {number}")
+        contents = [pointer.contents for pointer in found]
+        return [RawPort(p.name.decode("utf-8", "replace"), p.element.decode(), p.element_bytes,
+                        tuple(int(size) if size.isdigit() else size.decode("utf-8", "replace")
+                              for size in p.sizes[:p.rank])) for p in contents]
+
+    def range_symbols(self, model: int, number: int) -> dict[str, tuple[int, int]]:
+        """The bounds of each symbol, both included."""
+        found: dict[str, tuple[int, int]] = {}
+        while True:
+            pointer = self._functions["ngraph_range_symbol"](model, number, len(found))
+            if not pointer:
+                return found
+            name = pointer.contents.name.decode("utf-8", "replace")
+            if name in found:
+                raise LibraryError(f"{self.path}: range {number} has the symbol {name} twice")
+            found[name] = pointer.contents.low, pointer.contents.high
+
+    def range_guards(self, model: int, number: int) -> tuple[str, ...]:
+        """For each program of a range what must hold of the sizes."""
+        text: bytes | None = self._functions["ngraph_range_guards"](model, number)
+        return tuple((text or b"").decode("utf-8", "replace").split("\n"))
+
+    def bind(self, model: int, shapes: Sequence[tuple[int, ...]]) -> int:
+        """What runs inputs of these shapes, to be given back with `unbind`."""
+        rows = [(ctypes.c_int64 * max(len(shape), 1))(*shape) for shape in shapes]
+        pointers = (ctypes.c_void_p * max(len(rows), 1))(*map(ctypes.addressof, rows))
+        ranks = (_SIZE * max(len(rows), 1))(*map(len, shapes))
+        bound = _MODEL()
+        status = self._functions["ngraph_bind"](model, pointers, ranks, ctypes.byref(bound))
+        if status or not bound.value:
+            raise self.failure(status)
+        return bound.value
+
+    def bound_outputs(self, model: int, bound: int) -> list[tuple[int, ...]]:
+        """The shapes of the outputs."""
+        found = [self._functions["ngraph_bound_output"](bound, i).contents
+                 for i in range(self._functions["ngraph_outputs"](model))]
+        return [tuple(port.shape[:port.rank]) for port in found]
 
     def reference(self, model: int, shape_set: int) -> tuple[list[bytes], list[bytes]] | None:
         """The arrays of inputs and of expected outputs that the file holds for a set of shapes."""

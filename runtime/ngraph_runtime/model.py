@@ -7,15 +7,17 @@ import json
 import operator
 import os
 import weakref
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Sequence, Union
 
 import numpy as np
 
 from ngraph_runtime.arrays import address, as_input, check_outputs
 from ngraph_runtime.errors import InputError, ModelError
-from ngraph_runtime.library import library
-from ngraph_runtime.ports import Port, ShapeSet, joined, shown
+from ngraph_runtime.library import Library, library
+from ngraph_runtime.ports import Port, Range, ShapeSet, joined, shown
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -25,11 +27,25 @@ Values = Union["Mapping[str, Any]", Sequence[Any], Any]
 _MOST_THREADS = 2**31 - 1  # the C interface has an int
 
 
-class _Prepared(NamedTuple):
-    """What a call needs to know of its set of shapes."""
+_MOST_BOUND = 64
+"""Shapes of ranges for which what runs them is kept; the one bound longest ago goes first."""
 
-    number: int
+
+class _Prepared(NamedTuple):
+    """What a call needs to know of its inputs' shapes. `run` takes the inputs, the outputs and the number of threads;
+    `owner` is what lives as long as that may be called."""
+
+    run: Callable[[Any, Any, int], int]
     outputs: tuple[tuple[tuple[int, ...], np.dtype[Any]], ...]
+    owner: Any = None
+
+
+class _Bound:
+    """What the library bound, until nobody needs it."""
+
+    def __init__(self, functions: Library, handle: int) -> None:
+        self.handle = handle
+        weakref.finalize(self, functions.unbind, handle).atexit = False
 
 
 class Model:
@@ -39,6 +55,7 @@ class Model:
         path: the file.
         inputs, outputs: ports, each with `name`, `element`, `dtype`, `shape` and, of all sets of shapes, `shapes`.
         shape_sets: each has `inputs` and `outputs`, from names to shapes.
+        ranges: each has `inputs` and `outputs`, from names to sizes, and `symbols` and `guards` of these.
         name, made_by, precision: what the compiler wrote.
         metadata: texts that its user gave it.
         instruction_set: "avx512", "avx2" or "baseline": whose instructions run.
@@ -53,15 +70,19 @@ class Model:
         self._handle = handle = functions.load(path)
         # Not at exit: another thread may be within a call then, and the system takes everything anyway.
         weakref.finalize(self, functions.free, handle).atexit = False
-        self._run = functions.run
-
-        sets = range(functions.shape_sets(handle))
-        if not sets:
+        sets, ranges = range(functions.shape_sets(handle)), range(functions.ranges(handle))
+        if not sets and not ranges:
             raise ModelError(f"{self.path} has no set of shapes")
-        self.inputs = joined([functions.inputs(handle, number) for number in sets])
-        self.outputs = joined([functions.outputs(handle, number) for number in sets])
+        self.inputs = joined([functions.inputs(handle, number) for number in sets],
+                             [functions.range_inputs(handle, number) for number in ranges])
+        self.outputs = joined([functions.outputs(handle, number) for number in sets],
+                              [functions.range_outputs(handle, number) for number in ranges])
         self.shape_sets = tuple(ShapeSet({port.name: port.shapes[number] for port in self.inputs},
                                          {port.name: port.shapes[number] for port in self.outputs}) for number in sets)
+        self.ranges = tuple(Range({port.name: port.ranges[number] for port in self.inputs},
+                                  {port.name: port.ranges[number] for port in self.outputs},
+                                  functions.range_symbols(handle, number), functions.range_guards(handle, number))
+                            for number in ranges)
         self.instruction_set = functions.instruction_set(handle)
         self._read_meta(functions.metadata(handle))
 
@@ -71,7 +92,8 @@ class Model:
         for number in sets:
             key = tuple(port.shapes[number] for port in self.inputs)
             outputs = tuple((port.shapes[number], port.dtype) for port in self.outputs)
-            self._prepared.setdefault(key, _Prepared(number, outputs))
+            self._prepared.setdefault(key, _Prepared(partial(functions.run, handle, number), outputs))
+        self._bound: deque[tuple[tuple[int, ...], ...]] = deque()
         # Room for the pointers of a call. Each call takes one out of the list, so a call within a call (a signal's
         # handler, a finalizer) has another, and other threads too.
         self._rooms: list[tuple[Any, Any]] = []
@@ -146,7 +168,7 @@ class Model:
             arrays.append(as_input(value, port))
         prepared = self._prepared.get(tuple([array.shape for array in arrays]))
         if prepared is None:
-            raise self._no_set(arrays)
+            prepared = self._bind(arrays)
         if out is None:
             outputs = [np.empty(shape, dtype) for shape, dtype in prepared.outputs]
         else:
@@ -162,11 +184,26 @@ class Model:
             to_inputs[i] = address(array)
         for i, array in enumerate(outputs):
             to_outputs[i] = address(array)
-        status = self._run(self._handle, prepared.number, to_inputs, to_outputs, threads)
+        status = prepared.run(to_inputs, to_outputs, threads)
         if status:
             raise self._library.failure(status)
         self._rooms.append(room)
         return outputs
+
+    def _bind(self, arrays: Sequence[Array[Any, Any]]) -> _Prepared:
+        """For shapes that come for the first time, or for the first time in long."""
+        if not self.ranges:
+            raise self._no_set(arrays)
+        key = tuple(array.shape for array in arrays)
+        bound = _Bound(self._library, self._library.bind(self._handle, key))
+        shapes = self._library.bound_outputs(self._handle, bound.handle)
+        outputs = tuple((shape, port.dtype) for shape, port in zip(shapes, self.outputs))
+        prepared = _Prepared(partial(self._library.run_bound, bound.handle), outputs, bound)
+        if self._prepared.setdefault(key, prepared) is prepared:  # else another thread was as fast
+            self._bound.append(key)
+            if len(self._bound) > _MOST_BOUND:
+                self._prepared.pop(self._bound.popleft(), None)
+        return prepared
 
     # ---- arguments -----------------------------------------------------------------------------------------------
 

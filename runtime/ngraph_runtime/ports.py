@@ -16,20 +16,24 @@ _INTEGERS = {f"{letter}{bits}": f"{kind}{bits}" for letter, kind in (("i", "int"
 DTYPES = {name: np.dtype(numpy) for name, numpy in {
     "bool": "bool", "bf16": "uint16", **_FLOATS, **_INTEGERS}.items()}
 """NumPy's types by the names of elements."""
+_MOST = 1 << 46
+"""No size is larger."""
 
 
 class Port(NamedTuple):
-    """An input or output; `shapes` has its shape in each set of shapes."""
+    """An input or output; `shapes` has its shape in each set of shapes, `ranges` its sizes in each range, which are
+    numbers, or texts such as "N" and "(H + 1)//2"."""
 
     name: str
     element: str
     dtype: np.dtype[Any]
     shapes: tuple[tuple[int, ...], ...]
+    ranges: tuple[tuple[int | str, ...], ...] = ()
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """In the first set of shapes, for most models the only one."""
-        return self.shapes[0]
+    def shape(self) -> tuple[int | str, ...]:
+        """In the first set of shapes, for most models the only one; without one, in the first range."""
+        return (self.shapes or self.ranges)[0]
 
 
 class ShapeSet(NamedTuple):
@@ -42,18 +46,40 @@ class ShapeSet(NamedTuple):
         return ", ".join(f"{name} {shown(shape)}" for name, shape in self.inputs.items())
 
 
-def shown(shape: Sequence[int]) -> str:
+class Range(NamedTuple):
+    """Sizes that the model was compiled for.
+
+    `inputs`, `outputs`: sizes by name, as in `Port.ranges`. `symbols`: the least and the greatest value of each.
+    `guards`: of the sizes one of these must hold, too; an empty one always does.
+    """
+
+    inputs: dict[str, tuple[int | str, ...]]
+    outputs: dict[str, tuple[int | str, ...]]
+    symbols: dict[str, tuple[int, int]]
+    guards: tuple[str, ...]
+
+    def __str__(self) -> str:
+        inputs = ", ".join(f"{name} {shown(sizes)}" for name, sizes in self.inputs.items())
+        symbols = ", ".join(f"{name} {bounds(*ends)}" for name, ends in self.symbols.items())
+        return f"{inputs} with {symbols}"
+
+
+def bounds(low: int, high: int) -> str:
+    return f"{low}..{high if high < _MOST else ''}"
+
+
+def shown(shape: Sequence[int | str]) -> str:
     return f"[{','.join(map(str, shape))}]"
 
 
-def joined(sets: Sequence[Sequence[RawPort]]) -> tuple[Port, ...]:
-    """The ports of all sets of shapes, one for each name."""
+def joined(sets: Sequence[Sequence[RawPort]], ranges: Sequence[Sequence[RawPort]] = ()) -> tuple[Port, ...]:
+    """The ports of all sets of shapes and ranges, one for each name."""
     ports = []
-    for same in zip(*sets):
-        first = same[0]
+    for same in zip(*sets, *ranges):
+        first, shapes = same[0], tuple(port.shape for port in same)
         dtype = DTYPES.get(first.element)
         if dtype is None or dtype.itemsize != first.element_bytes:
             raise ModelError(f"{first.name} has elements {first.element} of {first.element_bytes} bytes, which this "
                              "version of ngraph-runtime does not know")
-        ports.append(Port(first.name, first.element, dtype, tuple(port.shape for port in same)))
+        ports.append(Port(first.name, first.element, dtype, shapes[:len(sets)], shapes[len(sets):]))
     return tuple(ports)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ngraph_runtime.errors import InputError, NGraphRuntimeError
 from ngraph_runtime.model import Model, load
-from ngraph_runtime.ports import Port, shown
+from ngraph_runtime.ports import Port, bounds, shown
 from ngraph_runtime.reference import verify
 
 _EPILOG = """examples:
@@ -50,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="the time of N calls, on random inputs if none are given")
     parser.add_argument("--shape-set", type=_count(0), default=0, metavar="N",
                         help="which set of shapes random inputs have: 0, the default, is the first")
+    parser.add_argument("--shape", action="append", default=[], metavar="NAME=D,D,...", dest="shapes",
+                        help="the shape of a random input, where the model takes a range; once for each input")
     parser.add_argument("--list", action="store_true", help="inputs, outputs, metadata and sets of shapes")
     parser.add_argument("--verify", action="store_true",
                         help="run the inputs that the file holds, and compare with its expected outputs")
@@ -87,7 +89,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.output_dir is not None:
         raise InputError("--output-dir needs inputs: --input NAME=FILE.npy")
     if options.calls:
-        drawn_or_read = inputs if options.inputs else _drawn(model, options.shape_set)
+        drawn_or_read = inputs if options.inputs else _drawn(model, _shapes(model, options))
         report["time"] = _timed(model, drawn_or_read, options.calls)
     print(json.dumps(report) if options.json else "\n".join(_lines(report)))
     return status
@@ -95,11 +97,12 @@ def _run(options: argparse.Namespace) -> int:
 
 def _listed(model: Model) -> dict[str, Any]:
     def port(one: Port) -> dict[str, Any]:
-        return {"name": one.name, "element": one.element, "shapes": one.shapes}
+        return {"name": one.name, "element": one.element, "shapes": one.shapes, "ranges": one.ranges}
 
     return {
         "name": model.name, "made_by": model.made_by, "precision": model.precision, "metadata": model.metadata,
         "instruction_set": model.instruction_set, "shape_sets": len(model.shape_sets),
+        "ranges": [{"symbols": one.symbols, "guards": one.guards} for one in model.ranges],
         "inputs": [port(one) for one in model.inputs], "outputs": [port(one) for one in model.outputs],
     }
 
@@ -136,13 +139,32 @@ def _computed(model: Model, inputs: dict[str, Any], folder: Path | None) -> list
             for place, (port, output) in enumerate(zip(model.outputs, outputs))]
 
 
-def _drawn(model: Model, shape_set: int) -> list[np.ndarray[Any, Any]]:
+def _shapes(model: Model, options: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """Those that random inputs have."""
+    if not options.shapes:
+        if not model.shape_sets:
+            raise InputError(f"the model takes ranges of sizes, {model.ranges[0]}: give --shape NAME=D,D,... for each "
+                             "input")
+        if options.shape_set >= len(model.shape_sets):
+            raise InputError(f"--shape-set: found {options.shape_set}, expected one below {len(model.shape_sets)}")
+        return model.shape_sets[options.shape_set].inputs
+    found = {}
+    for text in options.shapes:
+        name, _, sizes = text.rpartition("=")
+        if not name or not all(size.isdigit() for size in sizes.split(",")):
+            raise InputError(f"--shape: found {text}, expected NAME=D,D,...")
+        found[name] = tuple(int(size) for size in sizes.split(","))
+    names = [port.name for port in model.inputs]
+    if sorted(found) != sorted(names):
+        raise InputError(f"--shape: found {', '.join(found)}, expected one for each of {', '.join(names)}")
+    return found
+
+
+def _drawn(model: Model, shapes: dict[str, tuple[int, ...]]) -> list[np.ndarray[Any, Any]]:
     """Random floats; integers are 0, which is a valid index of anything."""
-    if shape_set >= len(model.shape_sets):
-        raise InputError(f"--shape-set: found {shape_set}, expected one below {len(model.shape_sets)}")
     random = np.random.RandomState(0)
-    return [random.random_sample(port.shapes[shape_set]).astype(port.dtype) if port.dtype.kind == "f"
-            else np.zeros(port.shapes[shape_set], port.dtype) for port in model.inputs]
+    return [random.random_sample(shapes[port.name]).astype(port.dtype) if port.dtype.kind == "f"
+            else np.zeros(shapes[port.name], port.dtype) for port in model.inputs]
 
 
 def _timed(model: Model, inputs: Any, calls: int) -> dict[str, Any]:
@@ -166,6 +188,12 @@ def _lines(report: dict[str, Any]) -> list[str]:
             lines.append(f"set of shapes {number}:")
             lines += [f"  {kind} {port['name']}: {port['element']} {shown(port['shapes'][number])}"
                       for kind in ("input", "output") for port in report[f"{kind}s"]]
+        for number, one in enumerate(report["ranges"]):
+            lines.append(f"range {number}:")
+            lines += [f"  {kind} {port['name']}: {port['element']} {shown(port['ranges'][number])}"
+                      for kind in ("input", "output") for port in report[f"{kind}s"]]
+            lines += [f"  {name} {bounds(low, high)}" for name, (low, high) in one["symbols"].items()]
+            lines += [f"  where {guards}" for guards in one["guards"] if guards]
     for one in report.get("verify", ()):
         lines.append(f"set {one['shape_set']}, {one['output']}: {'matches' if one['matches'] else 'DIFFERS'}, "
                      f"difference {one['difference']:.2g}")

@@ -157,7 +157,7 @@ def test_external_data_that_can_not_be_read_are_named(model: str, out: str, tmp_
     ("--shape x=1,3 --shape x=2,3 --shape b=2,4", "set 1 of shapes and the first one differ in b"),
     ("--shape x=1,3 --shape x=1,3", "two sets of shapes are the same"),
     ("--shape x=1,3", "b"),
-    ("--shape x=a", "expected NAME=D,D,..."),
+    ("--shape x", "expected NAME=D,D,..."),
     ("--isa avx9", "found avx9, expected some of baseline,avx2,avx512"),
     ("--meta version", "expected KEY=VALUE"),
     ("--precision int8", "int8"),
@@ -179,3 +179,42 @@ def test_what_a_symbol_needs(symbol: list[str], out: str) -> None:
 def test_another_backend_makes_none(model: str, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NGRAPH_BACKEND", "INTERPRETER")
     assert "such as do: CPU" in fails(model, "-o", out, "--shape", "x=1,3", "--shape", "b=1,4")
+
+
+def test_ranges_of_sizes(model: str, out: str) -> None:
+    found = succeeds(model, "-o", out, "--shape", "x=1..32,3", "--shape", "b=1..32,4", "--shape", "x=8,3", "--shape",
+                     "b=8,4", "--isa", "avx2", "--json")
+    (program,), (ranged,) = found["programs"], found["ranges"]
+    assert program["inputs"] == {"x": "f32[8,3]", "b": "f32[8,4]"}
+    assert ranged["inputs"] == {"x": "f32[batch,3]", "b": "f32[batch,4]"} and ranged["symbols"] == {"batch": "1..32"}
+    assert ranged["outputs"] == {"y": "f32[batch,4]"} and ranged["programs"]
+    shown = CliRunner().invoke(main, ["show", out]).output
+    assert "f32[batch,3]" in shown and "batch 1..32" in shown and "guards" in shown
+
+
+@pytest.mark.parametrize(("shape", "text"), [
+    ("x=1..3..2,3", "input 'x': found the size '1..3..2', expected a number, a range as '1..32'"),
+    ("x=,3..1", "found the size '3..1'"),
+    ("x", "expected NAME=D,D"),
+])
+def test_ranges_that_are_none(model: str, out: str, shape: str, text: str) -> None:
+    assert text in fails(model, "-o", out, "--shape", shape)
+
+
+def test_a_symbol_for_a_range(tmp_path: Path, out: str) -> None:
+    """MXNet infers the weights' shapes for some sizes; of what else it infers nothing may change with them."""
+    mx = pytest.importorskip("mxnet", reason="mxnet is not installed")
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="dense"), name="softmax")
+    net.save(str(tmp_path / "net-symbol.json"))
+    mx.nd.save(str(tmp_path / "net-0000.params"), {"arg:dense_weight": mx.nd.ones((4, 3)), "arg:dense_bias":
+                                                   mx.nd.ones((4,))})
+    symbol, params = str(tmp_path / "net-symbol.json"), str(tmp_path / "net-0000.params")
+    found = succeeds(symbol, "-o", out, "--params", params, "--shape", "data=N:1..16,3", "--json")
+    assert {tuple(one["inputs"].values()) for one in found["ranges"]} == {("f32[N,3]",)}
+    told = mx.sym.broadcast_add(mx.sym.var("data"), mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=3, name="d"))
+    told = told + mx.sym.var("other")
+    told.save(str(tmp_path / "net-symbol.json"))
+    mx.nd.save(params, {"arg:d_weight": mx.nd.ones((3, 3)), "arg:d_bias": mx.nd.ones((3,)),
+                        "arg:other": mx.nd.ones((5, 3))})
+    assert "the shape of other changes with sizes that are ranges: give it" in fails(
+        symbol, "-o", out, "--params", params, "--shape", "data=N:5..6,3")

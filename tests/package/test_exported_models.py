@@ -44,7 +44,7 @@ def block_of(name: str) -> tuple[mx.gluon.HybridBlock, tuple[int, ...]]:
 
 
 def compiled(block: mx.gluon.HybridBlock, shapes: Mapping[str, tuple[int, ...]], isa: str) -> Any:
-    graph, weights = WholeSymbol.of_block(block, shapes).graph(shapes, "CPU")
+    graph, weights = WholeSymbol.of_block(block, shapes).graph("CPU", shapes)
     return ngraph_mxnet.compile(graph, "CPU", weights=weights, isa=isa)
 
 

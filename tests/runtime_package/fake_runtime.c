@@ -13,7 +13,7 @@ enum { MOST_SETS = 2, MOST_PORTS = 5 };
 struct ngraph_model {
   const char* word;
   const char* metadata;
-  size_t sets, inputs, outputs;
+  size_t sets, ranges, inputs, outputs;
   int has_references;
   float error, x[12], expected[12];
   double total;
@@ -22,9 +22,15 @@ struct ngraph_model {
   ngraph_status (*run)(const ngraph_model*, size_t, const void* const*, void* const*, int);
 };
 
+/* What runs `data` of `rows` times 3 of the model "ranged". */
+struct ngraph_bound {
+  ngraph_model model;
+  int64_t shape[2];
+};
+
 static const int64_t kTwo[] = {2}, kOne[] = {1}, k2x3[] = {2, 3}, k4x3[] = {4, 3}, kImage[] = {1, 3, 2, 2};
 static _Thread_local const char* last_error = "";
-static int live_models = 0;
+static int live_models = 0, live_bound = 0;
 
 static ngraph_status fail(ngraph_status status, const char* text) {
   last_error = text;
@@ -88,6 +94,15 @@ static int make(ngraph_model* m, const char* word) {
       m->out[set][1] = port("a/total", "f64", 8, 0, NULL);
     }
     m->run = twice;
+  } else if (strcmp(word, "ranged") == 0) { /* for 1 to 100 rows; for 2 there is a set of shapes, too */
+    m->ranges = 1;
+    m->in[0][0] = port("data", "f32", 4, 2, k2x3);
+    m->out[0][0] = port("twice", "f32", 4, 2, k2x3);
+    m->run = twice;
+  } else if (strcmp(word, "range") == 0) { /* and nothing else */
+    m->ranges = 1;
+    m->sets = 0;
+    m->run = twice;
   } else if (strcmp(word, "single") == 0) {
     m->in[0][0] = port("data", "f32", 4, 2, k2x3);
     m->out[0][0] = port("twice", "f32", 4, 2, k2x3);
@@ -130,6 +145,7 @@ static int make(ngraph_model* m, const char* word) {
 const char* ngraph_runtime_version(void) { return "0.0-fake"; }
 int ngraph_runtime_abi(void) { return getenv("FAKE_ABI") ? atoi(getenv("FAKE_ABI")) : NGRAPH_RUNTIME_ABI; }
 const char* ngraph_last_error(void) { return last_error; }
+int fake_live_bound(void) { return __atomic_load_n(&live_bound, __ATOMIC_SEQ_CST); }
 int fake_live_models(void) { return __atomic_load_n(&live_models, __ATOMIC_SEQ_CST); }
 
 ngraph_status ngraph_load(const char* path, ngraph_model** model) {
@@ -195,4 +211,59 @@ ngraph_status ngraph_reference(ngraph_model* m, size_t set, const void* const** 
   *inputs = m->reference_in;
   *outputs = m->reference_out;
   return NGRAPH_OK;
+}
+
+static const char* const kSizes[] = {"N", "3"};
+static const ngraph_range_port kRangeIn = {"data", "f32", 4, 2, kSizes}, kRangeOut = {"twice", "f32", 4, 2, kSizes};
+static const ngraph_symbol kRows = {"N", 1, 100};
+
+size_t ngraph_ranges(const ngraph_model* model) { return model->ranges; }
+
+const ngraph_range_port* ngraph_range_input(const ngraph_model* model, size_t range, size_t number) {
+  return range < model->ranges && number == 0 ? &kRangeIn : NULL;
+}
+
+const ngraph_range_port* ngraph_range_output(const ngraph_model* model, size_t range, size_t number) {
+  return range < model->ranges && number == 0 ? &kRangeOut : NULL;
+}
+
+const ngraph_symbol* ngraph_range_symbol(const ngraph_model* model, size_t range, size_t number) {
+  return range < model->ranges && number == 0 ? &kRows : NULL;
+}
+
+const char* ngraph_range_guards(const ngraph_model* model, size_t range) {
+  return range < model->ranges ? "N != 7" : NULL;
+}
+
+ngraph_status ngraph_bind(ngraph_model* model, const int64_t* const* shapes, const size_t* ranks, ngraph_bound** bound) {
+  *bound = NULL;
+  if (ranks[0] != 2 || shapes[0][1] != 3 || shapes[0][0] < 1 || shapes[0][0] > 100)
+    return fail(NGRAPH_ERROR_ARGUMENT, "input data: found another shape, expected [N,3] with N 1..100");
+  if (shapes[0][0] == 7) return fail(NGRAPH_ERROR_ARGUMENT, "found data [7,3], expected N != 7");
+  ngraph_bound* const made = malloc(sizeof *made);
+  if (!made) return fail(NGRAPH_ERROR_MEMORY, "no memory");
+  made->model = *model;
+  memcpy(made->shape, shapes[0], sizeof made->shape);
+  made->model.in[0][0] = port("data", "f32", 4, 2, made->shape);
+  made->model.out[0][0] = port("twice", "f32", 4, 2, made->shape);
+  __atomic_add_fetch(&live_bound, 1, __ATOMIC_SEQ_CST);
+  *bound = made;
+  return NGRAPH_OK;
+}
+
+void ngraph_unbind(ngraph_bound* bound) {
+  if (bound) __atomic_sub_fetch(&live_bound, 1, __ATOMIC_SEQ_CST);
+  free(bound);
+}
+
+const ngraph_port* ngraph_bound_input(const ngraph_bound* bound, size_t number) {
+  return number == 0 ? &bound->model.in[0][0] : NULL;
+}
+
+const ngraph_port* ngraph_bound_output(const ngraph_bound* bound, size_t number) {
+  return number == 0 ? &bound->model.out[0][0] : NULL;
+}
+
+ngraph_status ngraph_run_bound(ngraph_bound* bound, const void* const* inputs, void* const* outputs, int threads) {
+  return bound->model.run(&bound->model, 0, inputs, outputs, threads);
 }

@@ -59,7 +59,7 @@ def in_process(block: mx.gluon.HybridBlock, isa: str, x: np.ndarray) -> np.ndarr
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 
     shapes = {"data": x.shape}
-    graph, weights = WholeSymbol.of_block(block, shapes).graph(shapes, "CPU")
+    graph, weights = WholeSymbol.of_block(block, shapes).graph("CPU", shapes)
     return ngraph_mxnet.compile(graph, "CPU", weights=weights, isa=isa)(x)[0]
 
 

@@ -55,7 +55,7 @@ def test_list(fake, capsys):
     path = fake("twice")
     found = report(capsys, path)
     assert found["metadata"] == {"labels": "ä, b"} and found["instruction_set"] == "baseline"
-    assert found["inputs"] == [{"name": "data", "element": "f32", "shapes": [[2, 3], [4, 3]]}]
+    assert found["inputs"] == [{"name": "data", "element": "f32", "shapes": [[2, 3], [4, 3]], "ranges": []}]
     assert main([path, "--list"]) == 0
     text = capsys.readouterr().out
     assert "metadata labels: ä, b" in text and "set of shapes 1:\n  input data: f32 [4,3]\n" in text

@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet.bridges.mxnet.explain import explain, load_symbol
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import (
+    at_hand_shapes,
+    check_inputs,
+    inferred_shapes,
+    shapes_that_change,
+)
 from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of, read_weights
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.range_text import has_ranges
 from ngraph_mxnet.runtime.artefact import listing
 
 if TYPE_CHECKING:
@@ -66,8 +72,9 @@ class WholeSymbol:
         flat = _flat(found)
         return WholeSymbol(flat[0] if len(flat) == 1 else mx.sym.Group(flat), weights, dtypes)
 
-    def graph(self, shapes: Shapes, backend: str) -> tuple[Graph, dict[str, np.ndarray]]:
-        """For a set of shapes, and the weights that it reads.
+    def graph(self, backend: str, shapes: Shapes) -> tuple[Graph, dict[str, np.ndarray]]:
+        """For a set of shapes, and the weights that it reads. Where sizes are symbols, guards are in force, which know
+        sizes at hand.
 
         Raises:
             ModelError: a shape or a weight is missing or does not fit.
@@ -76,7 +83,7 @@ class WholeSymbol:
         if not shapes:
             raise ModelError("a symbol needs the shapes of its data inputs: data=(1, 3, 224, 224) as an argument, "
                              "--shape data=1,3,224,224 on the command line")
-        check_inputs(self.symbol, shapes, self._dtypes)
+        check_inputs(self.symbol, at_hand_shapes(shapes), self._dtypes)
         wanted = {name for name in inferred_shapes(self.symbol, shapes) if name not in shapes}
         missing = sorted(name for name in wanted - set(self._weights) if not name.endswith("label"))
         if missing:
@@ -91,12 +98,20 @@ class WholeSymbol:
         read = {value for node in graph.nodes for value in node.inputs}
         graph.parameters = [value for value in graph.parameters  # a label is not read
                             if value.name in shapes or value.name in weights or value in read]
+        if has_ranges(shapes):
+            self._refuse_changing(graph, shapes)
         for value, name in zip(graph.results, self.symbol.list_outputs(), strict=True):
             value.name = name
         return graph, weights
 
+    def _refuse_changing(self, graph: Graph, shapes: Shapes) -> None:
+        """Refuse that MXNet infers from a range the shape of an input: it is for the sizes at hand."""
+        changing = set(shapes_that_change(self.symbol, shapes)) & {value.name for value in graph.parameters}
+        if changing:
+            raise ModelError(f"the shape of {listed(sorted(changing))} changes with sizes that are ranges: give it")
+
     def _refused(self, shapes: Shapes, backend: str) -> list[str]:
-        found = explain(self.symbol, shapes, self._dtypes, backend=backend).partition
+        found = explain(self.symbol, at_hand_shapes(shapes), self._dtypes, backend=backend).partition
         return [f"{verdict.name} {verdict.op}: {verdict.reason}" for verdict in found.verdicts if not verdict.supported]
 
 

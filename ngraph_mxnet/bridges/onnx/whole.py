@@ -13,6 +13,7 @@ from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.rules.registry import find_rule
 from ngraph_mxnet.errors import UnsupportedError, listed
 from ngraph_mxnet.ir import Graph, Value
+from ngraph_mxnet.ir.sizes import at_hand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,8 @@ def import_whole(model: Model, shapes: Shapes) -> tuple[Graph, dict[str, np.ndar
     try:
         imported = import_model(model, shapes)
     except UnsupportedError as error:
-        refused = find_refusals(model, shapes) if str(error).startswith("node ") else []
+        numbers = {name: tuple(map(at_hand, shape)) for name, shape in shapes.items()}  # ONNX is asked for types
+        refused = find_refusals(model, numbers) if str(error).startswith("node ") else []
         named = "\n".join(refused)
         within = [f"node {node.name or '?'} {node.op_type}: no rule for the operator" for node in _without_rule(model)
                   if not node.name or f"node {node.name} " not in named]

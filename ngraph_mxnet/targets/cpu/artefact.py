@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, PackageError, listed
-from ngraph_mxnet.ir.module import Module
+from ngraph_mxnet.ir.answers import IN_FORCE
+from ngraph_mxnet.ir.dim_terms import Atom
+from ngraph_mxnet.ir.guards import Guard, Guards, assuming
+from ngraph_mxnet.ir.module import Module, Shared
 from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.package.artefact import AFTER, ALIGNMENT, ArtefactProgram, Instruction
+from ngraph_mxnet.ir.sizes import is_symbolic
+from ngraph_mxnet.package.artefact import AFTER, ArtefactProgram
+from ngraph_mxnet.package.artefact_ranges import RangeTemplate
+from ngraph_mxnet.package.fields import ALIGNMENT
 from ngraph_mxnet.passes.prepare import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
@@ -24,6 +31,8 @@ from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, Isa, halves_avx512, supp
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
+from ngraph_mxnet.targets.cpu.program.template import at
+from ngraph_mxnet.targets.cpu.program.template_code import template_code
 from ngraph_mxnet.targets.cpu.program.validate import Validator
 
 _BF16 = ("avx512bf16",)
@@ -56,6 +65,23 @@ def artefact_programs(module: Module, isas: Sequence[str], weights: Mapping[str,
         ConfigError: there is no such instruction set.
         PackageError: there are weights that no constants are, or a kernel is not in the library.
     """
+    for settings in _settings(isas, threads, bf16):
+        yield _program(module, settings, weights)
+
+
+def range_templates(module: Module, symbols: Sequence[Atom], isas: Sequence[str], weights: Mapping[str, np.ndarray], *,
+                    threads: int, bf16: bool = False) -> Iterator[tuple[str, Sequence[Guard], RangeTemplate]]:
+    """As `artefact_programs`, for all sizes for which the guards hold: those in force, and what is assumed for this
+    instruction set. `symbols`: of the inputs' sizes."""
+    before = IN_FORCE.get()
+    assert isinstance(before, Guards)
+    for settings in _settings(isas, threads, bf16):
+        with assuming(Guards(before.hint, dict(before.found))) as guards:
+            template = _template(module, symbols, guards, settings, weights)
+        yield settings.isa, list(guards.found.values()), template
+
+
+def _settings(isas: Sequence[str], threads: int, bf16: bool) -> Iterator[Settings]:
     from ngraph_mxnet import _core
 
     chosen = chosen_isas(isas)
@@ -63,12 +89,44 @@ def artefact_programs(module: Module, isas: Sequence[str], weights: Mapping[str,
         winograd = config.get("NGRAPH_CPU_WINOGRAD") and (isa != "baseline" or len(chosen) == 1)
         # The runtime's team may have any number of threads, which changes no result. But which algorithm is the fastest
         # depends on it, and on the CPU; what is compiled in a process takes the same.
-        settings = Settings(isa, threads, winograd=winograd, bf16=bf16 and isa == "avx512",
-                            halves=halves_avx512(_core.cpu_features()))
-        yield _program(module, settings, weights)
+        yield Settings(isa, threads, winograd=winograd, bf16=bf16 and isa == "avx512",
+                       halves=halves_avx512(_core.cpu_features()))
 
 
 def _program(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> ArtefactProgram:
+    lowered = _lowered(module, settings, weights)
+    code = lowered.builder.code()
+    program = ArtefactProgram(settings.isa, 0, tuple((value.name, value.type) for value in lowered.inputs),
+                              tuple((name, value.type) for name, value in lowered.outputs),
+                              code.arena_bytes, code.constants, code.levels)
+    _check(module.name, code, lowered, {})
+    return program
+
+
+def _template(module: Module, symbols: Sequence[Atom], guards: Guards, settings: Settings,
+              weights: Mapping[str, np.ndarray]) -> RangeTemplate:
+    lowered = _lowered(module, settings, weights)
+    code = template_code(lowered.builder, symbols, guards.found.values(), [value.type for value in lowered.inputs],
+                         [value.type for _, value in lowered.outputs])
+    assert guards.hint is not None
+    _check(module.name, at(lowered.builder, guards.hint).code(), lowered, guards.hint)
+    held = [(slot, value, str(guard))
+            for (slot, value), guard in zip(code.guards, guards.found.values(), strict=True)]
+    return RangeTemplate(
+        code.loops, code.steps, [sizes for _, sizes in code.inputs], [sizes for _, sizes in code.outputs], held,
+        code.buffers, code.constants, code.branches, code.sharing_gain, code.instructions, code.zeroing)
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """A Program in the making that prepares nothing."""
+
+    builder: ProgramBuilder
+    inputs: Sequence[Shared]
+    outputs: Sequence[tuple[str, Shared]]
+
+
+def _lowered(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> _Lowered:
     flow = module.flow
     missing = [value.name for value in flow.inputs if value.role is Role.WEIGHT and value.name not in weights]
     if missing:
@@ -77,15 +135,10 @@ def _program(module: Module, settings: Settings, weights: Mapping[str, np.ndarra
     main, prepare = lower_module(module, settings)
     _require_kernels(module.name, main.builder, prepare.builder)
     arrays = {place: weights[value.name] for place, value in enumerate(flow.inputs) if value.name in weights}
-    constants = _Constants(main.builder.code(), arrays, prepare.builder.pieces,
-                           _prepared(module.name, prepare.builder, arrays))
-    code, levels = constants.code, constants.levels()
-    program = ArtefactProgram(
-        settings.isa, 0, tuple((value.name, value.type) for value in flow.inputs if value.name not in weights),
-        tuple((name, value.type) for name, value in zip(flow.names, flow.step(MAIN).outputs, strict=True)),
-        code.arena_bytes, constants.arrays, levels)
-    _check(module.name, program)
-    return program
+    _Constants(main.builder, arrays, prepare.builder.pieces,
+               _prepared(module.name, prepare.builder, arrays)).replace_operands()
+    return _Lowered(main.builder, [value for value in flow.inputs if value.name not in weights],
+                    list(zip(flow.names, flow.step(MAIN).outputs, strict=True)))
 
 
 def _require_kernels(name: str, *builders: ProgramBuilder) -> None:
@@ -147,48 +200,48 @@ def _moved(operands: Iterable[Operand], numbers: Mapping[int, int]) -> list[Oper
 
 
 class _Constants:
-    """A Program's levels, to read each weight, and each piece of the prepared buffer, as a constant behind the others;
-    inputs that are no weights are counted anew. `weights`: by their places among the inputs."""
+    """Lets the instructions of a Program in the making read each weight, and each piece of the prepared buffer, as a
+    constant; inputs that are no weights are counted anew. `weights`: by their places among the inputs."""
 
-    def __init__(self, code: ProgramCode, weights: Mapping[int, np.ndarray], pieces: Sequence[Buffer],
+    def __init__(self, builder: ProgramBuilder, weights: Mapping[int, np.ndarray], pieces: Sequence[Buffer],
                  prepared: np.ndarray) -> None:
-        self.code, self.arrays = code, list(code.constants)
+        self._builder = builder
         self._weights, self._pieces, self._prepared = weights, pieces, prepared
         self._starts = [piece.offset for piece in pieces]
-        self._places = dict[tuple[Space, int], int]()
+        self._inputs, self._constants = dict[int, Buffer](), dict[int, Buffer]()
 
-    def levels(self) -> list[list[Instruction]]:
-        return [[(kernel, [self._constant(*operand) for operand in operands], *rest)
-                 for kernel, operands, *rest in level] for level in self.code.levels]
+    def replace_operands(self) -> None:
+        for each in self._builder.instructions:
+            each.operands = [self._operand(*operand) for operand in each.operands]
 
-    def _constant(self, space: int, index: int, offset: int) -> Operand:
-        if space == Space.INPUT:
-            if index not in self._weights:
-                return space, index - sum(place < index for place in self._weights), offset
-            return int(Space.CONSTANT), self._place(Space.INPUT, index), offset
-        if space != Space.PREPARED:
-            return space, index, offset
-        number = bisect_right(self._starts, offset) - 1
-        return int(Space.CONSTANT), self._place(Space.PREPARED, number), offset - self._pieces[number].offset
-
-    def _place(self, space: Space, number: int) -> int:
-        if (space, number) not in self._places:
-            self._places[space, number] = len(self.arrays)
-            self.arrays.append(self._array(space, number))
-        return self._places[space, number]
-
-    def _array(self, space: Space, number: int) -> np.ndarray:
-        if space == Space.INPUT:
-            return np.ascontiguousarray(self._weights[number])
+    def _operand(self, buffer: Buffer, offset: int) -> tuple[Buffer, int]:
+        if buffer.space is Space.INPUT:
+            return self._input(buffer), offset
+        if buffer.space is not Space.PREPARED:
+            return buffer, offset
+        if is_symbolic(offset):
+            raise PackageError(f"a place among the prepared weights depends on sizes: {offset}")
+        number = bisect_right(self._starts, buffer.offset + offset) - 1
         piece = self._pieces[number]
-        return self._prepared[piece.offset:piece.offset + piece.bytes]
+        if number not in self._constants:
+            content = self._prepared[piece.offset:piece.offset + piece.bytes]
+            self._constants[number] = self._builder.constant(content)
+        return self._constants[number], buffer.offset + offset - piece.offset
+
+    def _input(self, buffer: Buffer) -> Buffer:
+        index = buffer.index
+        if index not in self._inputs:
+            self._inputs[index] = (
+                self._builder.constant(np.ascontiguousarray(self._weights[index])) if index in self._weights else
+                Buffer(Space.INPUT, buffer.bytes, index=index - sum(place < index for place in self._weights)))
+        return self._inputs[index]
 
 
-def _check(name: str, program: ArtefactProgram) -> None:
+def _check(name: str, code: ProgramCode, lowered: _Lowered, binding: Mapping[str, int]) -> None:
     """Refuse an instruction that is not such as its kernel declares."""
     features = dict.fromkeys((*NEEDS["avx512"], *_BF16), True)
-    inputs, outputs = ([type_.bytes for _, type_ in types] for types in (program.inputs, program.outputs))
-    code = ProgramCode([list(level) for level in program.levels], program.arena_bytes, list(program.constants))
+    inputs = [value.type.at(binding).bytes for value in lowered.inputs]
+    outputs = [value.type.at(binding).bytes for _, value in lowered.outputs]
     try:
         Validator(inputs, outputs, 0, features).check(code)
     except ValueError as error:

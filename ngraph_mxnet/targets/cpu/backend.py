@@ -16,10 +16,12 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
+from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
@@ -27,7 +29,7 @@ from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
 from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import recorder, span
-from ngraph_mxnet.targets.cpu.artefact import artefact_programs, chosen_isas
+from ngraph_mxnet.targets.cpu.artefact import artefact_programs, chosen_isas, range_templates
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
@@ -233,12 +235,22 @@ class CPUBackend(Backend):
                           weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
         wanted = read_options(options)
         chosen_isas(isas)  # refuses before there is work
+        yield from artefact_programs(self._optimised_for_file(graph), isas, weights, threads=wanted.threads,
+                                     bf16=wanted.precision == "bf16")
+
+    def range_templates(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
+                        weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], RangeTemplate]]:
+        wanted = read_options(options)
+        chosen_isas(isas)
+        module = self._optimised_for_file(graph)
+        return list(range_templates(module, graph.symbols(), isas, weights, threads=wanted.threads,
+                                    bf16=wanted.precision == "bf16"))
+
+    def _optimised_for_file(self, graph: Graph) -> Module:
         self.require_support(graph)
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
-        module = split_prepare(graph)
-        yield from artefact_programs(module, isas, weights, threads=wanted.threads,
-                                     bf16=wanted.precision == "bf16")
+        return split_prepare(graph)
 
     def load(self, package: Package) -> Executable:
         return load(package)

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.bridges.mxnet.importer import weights_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
-from ngraph_mxnet.errors import ModelError, listed
+from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir import element_type
+from ngraph_mxnet.ir.dims import Dim
+from ngraph_mxnet.ir.range_text import symbols_in
+from ngraph_mxnet.ir.sizes import at_hand, evaluate
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
@@ -50,7 +53,31 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
 
 
 def inferred_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The shape of every input, from those that `check_inputs` found to be enough."""
+    """The shape of every input, from those that `check_inputs` found to be enough; where sizes are symbols, those that
+    are not given are for the sizes at hand."""
+    return {**_inferred(symbol, at_hand_shapes(shapes)), **{name: tuple(shape) for name, shape in shapes.items()}}
+
+
+def at_hand_shapes(shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The shapes with numbers for symbols: the sizes at hand, which nothing is assumed of."""
+    return {name: tuple(map(at_hand, shape)) for name, shape in shapes.items()}
+
+
+def shapes_that_change(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> list[str]:
+    """The inputs, beside those given, whose shapes are others where sizes that are symbols are."""
+    symbols = symbols_in(shapes)
+    now = {atom.text: at_hand(size) for shape in shapes.values() for size in shape if isinstance(size, Dim)
+           for atom in size.symbols}
+    found = _inferred(symbol, at_hand_shapes(shapes))
+    names = set[str]()
+    for atom in symbols:
+        other = {**now, atom.text: now[atom.text] + (1 if now[atom.text] < atom.high else -1)}
+        moved = {name: tuple(evaluate(size, other) for size in shape) for name, shape in shapes.items()}
+        names.update(name for name, shape in _inferred(symbol, moved).items() if shape != found[name])
+    return sorted(names - set(shapes))
+
+
+def _inferred(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     return dict(zip(names, [*arguments, *states], strict=True))
@@ -69,11 +96,19 @@ def leaves_shapes_open(text: str) -> bool:
 
 def json_with_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> str:
     """The symbol's JSON, with the shapes that MXNet infers where an operator without inputs leaves one open, as the
-    states do with which a recurrent layer begins: their batch is 0, for unknown."""
+    states do with which a recurrent layer begins: their batch is 0, for unknown.
+
+    Raises:
+        UnsupportedError: there are such, and sizes are symbols.
+    """
     graph = json.loads(symbol.tojson(remove_amp_cast=False))
+    symbols = symbols_in(shapes)
     opened = {node["name"]: node["attrs"] for node in graph["nodes"]
               if not node["inputs"] and "shape" in node.get("attrs", {}) and node["op"] != "null"}
     opened = {name: attrs for name, attrs in opened.items() if not _is_whole(ast.literal_eval(attrs["shape"]))}
+    if opened and symbols:
+        raise UnsupportedError(f"sizes {listed(map(str, symbols))} are ranges, and the symbol has states whose shapes "
+                               "it leaves open: give them as inputs, or numbers for sizes")
     if opened:
         internals = symbol.get_internals()
         _, found, _ = internals.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
