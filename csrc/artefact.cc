@@ -132,7 +132,7 @@ void check_data(const ArtefactFile& file, const Section& data, const Section* ch
   for (const RangeSet& set : ranges) {
     for (const RangeTemplate& each : set.templates) {
       for (const TemplateConstant& constant : each.code.constants) {
-        if (constant.kind == TemplateConstant::Kind::kFixed) add(constant.fixed);
+        if (constant.table == nullptr) add(constant.fixed);
       }
     }
   }

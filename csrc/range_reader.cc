@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "artefact_fields.h"
-#include "template_tables.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -61,14 +60,8 @@ TemplateInstruction read_instruction(Reader* reader, const Texts& texts) {
 
 TemplateConstant read_constant_or_table(Reader* reader, const Section& data, const ArtefactFile& file) {
   const std::uint32_t kind = reader->u32();
-  switch (static_cast<TemplateConstant::Kind>(kind)) {
-    case TemplateConstant::Kind::kFixed:
-      return {TemplateConstant::Kind::kFixed, read_constant(reader, data, file), {}};
-    case TemplateConstant::Kind::kPixels:
-      return {TemplateConstant::Kind::kPixels, {nullptr, 0}, slots(reader, kPixelNumbers)};
-    case TemplateConstant::Kind::kSteps:
-      return {TemplateConstant::Kind::kSteps, {nullptr, 0}, slots(reader, kStepNumbers)};
-  }
+  if (kind == 0) return {nullptr, read_constant(reader, data, file), {}};
+  if (kind <= kTables.size()) return {&kTables[kind - 1], {nullptr, 0}, slots(reader, kTables[kind - 1].numbers)};
   fail("a constant of the kind " + std::to_string(kind));
 }
 

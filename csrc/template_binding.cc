@@ -5,7 +5,6 @@
 
 #include "memory_plan.h"
 #include "template_code.h"
-#include "template_tables.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -241,13 +240,12 @@ class Binding {
     const auto constant = [&](std::size_t index) {
       if (places[index] >= 0) return static_cast<std::size_t>(places[index]);
       const TemplateConstant& of = code_.constants[index];
-      if (of.kind == TemplateConstant::Kind::kFixed) {
+      if (of.table == nullptr) {
         constants.push_back(of.fixed);
       } else {
         Slots numbers;
         for (const Slot slot : of.numbers) numbers.push_back(slots_[slot]);
-        const bool pixels = of.kind == TemplateConstant::Kind::kPixels;
-        const AlignedBuffer& table = owned->tables.emplace_back(pixels ? pixel_table(numbers) : step_table(numbers));
+        const AlignedBuffer& table = owned->tables.emplace_back(of.table->make(numbers));
         constants.push_back({table.data(), table.size()});
       }
       places[index] = static_cast<std::int64_t>(constants.size()) - 1;

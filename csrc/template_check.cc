@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "template_code.h"
-#include "template_tables.h"
 
 namespace ngraph_mxnet {
 namespace {
@@ -60,10 +59,7 @@ void check_template(const TemplateCode& code) {
     if (buffer.zeroing >= 0) below(buffer.zeroing, code.zeroing.size(), "zeroing");
   }
   for (const TemplateConstant& constant : code.constants) {
-    const std::size_t numbers = constant.kind == TemplateConstant::Kind::kPixels  ? kPixelNumbers
-                                : constant.kind == TemplateConstant::Kind::kSteps ? kStepNumbers
-                                                                                  : 0;
-    if (constant.numbers.size() != numbers) refuse("a table of " + std::to_string(constant.numbers.size()) + " numbers");
+    if (constant.numbers.size() != (constant.table == nullptr ? 0 : constant.table->numbers)) refuse("a table of " + std::to_string(constant.numbers.size()) + " numbers");
     for (const Slot number : constant.numbers) slot(number);
   }
   for (const TemplateGuard& guard : code.guards) slot(guard.slot);

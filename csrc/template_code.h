@@ -10,6 +10,7 @@
 
 #include "program.h"
 #include "sizes.h"
+#include "template_tables.h"
 #include "tensor_spec.h"
 
 namespace ngraph_mxnet {
@@ -49,10 +50,9 @@ struct TemplateBuffer {
   std::int64_t zeroing;  // which of the zeroing instructions writes the zeros of its halo; -1: none has to
 };
 
-// A table of a contraction that is made for the sizes (microkernels/tables.py says of which numbers), or a fixed array.
+// A table that is made for the sizes, or a fixed array.
 struct TemplateConstant {
-  enum class Kind { kFixed, kPixels, kSteps };
-  Kind kind;
+  const TableKind* table;  // null: fixed
   Constant fixed;
   std::vector<Slot> numbers;
 };

@@ -99,13 +99,13 @@ std::shared_ptr<ProgramTemplate> make(const py::dict& code, std::shared_ptr<Prog
   }
   for (py::handle constant : code["constants"]) {
     if (py::isinstance<py::array>(constant)) {
-      made.constants.push_back({TemplateConstant::Kind::kFixed, copied(constant, &owned->copies), {}});
+      made.constants.push_back({nullptr, copied(constant, &owned->copies), {}});
       continue;
     }
     const auto [kind, numbers] = constant.cast<std::pair<std::string, std::vector<Slot>>>();
-    if (kind != "pixels" && kind != "steps") throw py::value_error("no table is called " + kind);
-    made.constants.push_back(
-        {kind == "pixels" ? TemplateConstant::Kind::kPixels : TemplateConstant::Kind::kSteps, {nullptr, 0}, numbers});
+    const TableKind* const table = find_table(kind);
+    if (table == nullptr) throw py::value_error("no table is called " + kind);
+    made.constants.push_back({table, {nullptr, 0}, numbers});
   }
   made.inputs = to_specs(code["inputs"]);
   made.outputs = to_specs(code["outputs"]);

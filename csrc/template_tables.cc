@@ -49,8 +49,6 @@ void check_offsets(std::initializer_list<Axis> axes) {
   offset32(greatest);
 }
 
-}  // namespace
-
 AlignedBuffer pixel_table(const Numbers& n) {
   const std::int64_t height = n[0], width = n[1], images = n[2], pixels = entries_of({height, width, images});
   AlignedBuffer table(kTensors * pixels * sizeof(std::int32_t));
@@ -92,6 +90,80 @@ AlignedBuffer step_table(const Numbers& n) {
     }
   }
   return table;
+}
+
+// What an output of a resampled axis reads (microkernels/taps.py).
+class Taps {
+ public:
+  explicit Taps(const Numbers& n) : size_(counted(n[0])), out_(counted(n[1])), mode_(n[2]), taps_(counted(n[3])) {
+    if (mode_ < kMeans || mode_ > kCorners) throw std::invalid_argument("resampling of mode " + std::to_string(mode_));
+    if (size_ < 1) throw std::invalid_argument("nothing to resample");
+    entries_of({out_, std::max(size_, taps_)});  // no product below is beyond bounds
+  }
+
+  std::int64_t out() const { return out_; }
+  std::int64_t taps() const { return taps_; }
+
+  std::int64_t first(std::int64_t i) const {
+    if (mode_ <= kNearest) return i * size_ / out_;
+    return std::min(static_cast<std::int64_t>(place(i)), size_ - 1);
+  }
+
+  void weigh(std::int64_t i, float* weights) const {
+    std::fill(weights, weights + taps_, 0.0f);
+    if (mode_ == kNearest) return put(1, weights, [](std::int64_t) { return 1.0f; });
+    if (mode_ == kMeans) {
+      const std::int64_t count = ((i + 1) * size_ + out_ - 1) / out_ - first(i);
+      return put(count, weights, [&](std::int64_t) { return static_cast<float>(1.0 / static_cast<double>(count)); });
+    }
+    const std::int64_t before = first(i);
+    const float second = before < size_ - 1 ? place(i) - static_cast<float>(before) : 0.0f;
+    put(2, weights, [&](std::int64_t tap) { return tap == 0 ? 1.0f - second : second; });
+  }
+
+ private:
+  enum : std::int64_t { kMeans = -1, kNearest, kLinear, kCorners };
+
+  // In float32, as `resize_taps` (ops/resize.py).
+  float place(std::int64_t i) const {
+    if (out_ == 1) return 0.0f;
+    const double size = static_cast<double>(size_), out = static_cast<double>(out_);
+    if (mode_ == kCorners) return static_cast<float>(i) * static_cast<float>((size - 1) / (out - 1));
+    const float scaled = (static_cast<float>(i) + 0.5f) * static_cast<float>(size / out);
+    return std::max(scaled - 0.5f, 0.0f);
+  }
+
+  template <class Weight>
+  void put(std::int64_t count, float* weights, const Weight& weight) const {
+    if (count > taps_) throw std::invalid_argument("an output reads more than " + std::to_string(taps_) + " elements");
+    for (std::int64_t tap = 0; tap < count; ++tap) weights[tap] = weight(tap);
+  }
+
+  std::int64_t size_, out_, mode_, taps_;
+};
+
+AlignedBuffer first_taps(const Numbers& n) {
+  const Taps taps(n);
+  AlignedBuffer table(taps.out() * sizeof(std::int64_t));
+  for (std::int64_t i = 0; i < taps.out(); ++i) reinterpret_cast<std::int64_t*>(table.data())[i] = taps.first(i);
+  return table;
+}
+
+AlignedBuffer tap_weights(const Numbers& n) {
+  const Taps taps(n);
+  AlignedBuffer table(taps.out() * taps.taps() * sizeof(float));
+  for (std::int64_t i = 0; i < taps.out(); ++i) taps.weigh(i, reinterpret_cast<float*>(table.data()) + i * taps.taps());
+  return table;
+}
+
+}  // namespace
+
+const std::array<TableKind, 4> kTables = {{
+    {"pixels", 19, pixel_table}, {"steps", 11, step_table}, {"first_taps", 4, first_taps}, {"tap_weights", 4, tap_weights}}};
+
+const TableKind* find_table(const std::string& name) {
+  const auto found = std::find_if(kTables.begin(), kTables.end(), [&](const TableKind& each) { return name == each.name; });
+  return found == kTables.end() ? nullptr : &*found;
 }
 
 }  // namespace ngraph_mxnet

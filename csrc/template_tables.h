@@ -1,19 +1,28 @@
-// Geometry of contractions as tables of byte offsets, made for given sizes (microkernels/tables.py).
+// Tables that a template makes for its sizes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "aligned_buffer.h"
 
 namespace ngraph_mxnet {
 
-constexpr std::size_t kPixelNumbers = 19, kStepNumbers = 11;
+// A kind of table, as `TableRecipe` in microkernels/tables.py: how many numbers it is made of, and the table of these, whatever
+// they are. Throws std::invalid_argument for one of more entries than a tensor of 2 GiB has, or with offsets beyond it.
+struct TableKind {
+  const char* name;
+  std::size_t numbers;
+  AlignedBuffer (*make)(const std::vector<std::int64_t>& numbers);
+};
 
-// As `pixel_table` and `step_table` of these numbers, whatever they are. Both throw std::invalid_argument for a table of more
-// entries than a tensor of 2 GiB has, or with offsets beyond it.
-AlignedBuffer pixel_table(const std::vector<std::int64_t>& numbers);
-AlignedBuffer step_table(const std::vector<std::int64_t>& numbers);
+// In the order of their numbers in files.
+extern const std::array<TableKind, 4> kTables;
+
+// Null if none has the name.
+const TableKind* find_table(const std::string& name);
 
 }  // namespace ngraph_mxnet

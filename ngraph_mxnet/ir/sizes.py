@@ -157,6 +157,17 @@ def at_hand(size: Any) -> int:
     return answers.hinted(size)
 
 
+def scaled(size: Any, factor: float) -> Any:
+    """`size * factor` rounded down, of a symbolic size and a factor for which that is a size: a whole number, or 1/2,
+    1/4, ..; None for others."""
+    if not isinstance(size, Dim) or factor <= 0:
+        return None
+    if factor == int(factor):
+        return size * int(factor)
+    parts = int(1 / factor)
+    return size // parts if parts * factor == 1 and parts & (parts - 1) == 0 else None
+
+
 def is_true(condition: Any) -> bool:
     """Whether a condition is known to hold, whatever the symbols are."""
     return condition.bounds[0] > 0 if isinstance(condition, Dim) else bool(condition)

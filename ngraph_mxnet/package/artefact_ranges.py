@@ -13,9 +13,9 @@ from ngraph_mxnet.ir.range_text import range_of
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, ElementType
 from ngraph_mxnet.package.fields import FieldReader, constant_at, text_field
 
-TABLES = ("pixels", "steps")
+TABLES = ("pixels", "steps", "first_taps", "tap_weights")
 """The kinds of constants that are made for the sizes, numbered from 1."""
-TABLE_NUMBERS = (19, 11)
+TABLE_NUMBERS = (19, 11, 4, 4)
 _STEP = struct.Struct("<2I3q")
 _INSTRUCTION = struct.Struct("<12I")
 _CONSTANT = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,8 @@ class Assumption:
     why: str
 
     @staticmethod
-    def of(guard: Guard) -> Assumption:
-        return Assumption(str(guard), guard.why)
+    def of(guard: Guard, named: Callable[[str], str] = str) -> Assumption:
+        return Assumption(str(guard), named(guard.why))
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,13 @@ class RangeVerdict:
     reason: str | None = None
 
     @staticmethod
-    def of(name: str, inputs: Sequence[str], made: Attempt) -> RangeVerdict:
-        template = made.template
+    def of(name: str, inputs: Iterable[str], made: Attempt, named: Callable[[str], str] = str) -> RangeVerdict:
+        """`named` puts the names of nodes into a text."""
+        template, inputs = made.template, tuple(dict.fromkeys(inputs))
         if template is None:
-            return RangeVerdict(name, tuple(inputs), (), made.reason)
-        narrow = next((f"{guard}: {guard.why}" for guard in template.guards if guard.is_narrow), None)
-        return RangeVerdict(name, tuple(inputs), tuple(map(Assumption.of, template.guards)), narrow)
+            return RangeVerdict(name, inputs, (), named(made.reason))
+        narrow = next((named(f"{guard}: {guard.why}") for guard in template.guards if guard.is_narrow), None)
+        return RangeVerdict(name, inputs, tuple(Assumption.of(guard, named) for guard in template.guards), narrow)
 
 
 @dataclass(frozen=True)

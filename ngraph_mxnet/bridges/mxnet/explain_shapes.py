@@ -97,4 +97,4 @@ def _verdict(nameless: NamelessGraph, cut: Cut, other: Cut, backend: Backend) ->
         require_fixed_weights(graph)
         return backend.template(graph, {})
 
-    return RangeVerdict.of(name, inputs, attempt(symbolic[1], template))
+    return RangeVerdict.of(name, inputs, attempt(symbolic[1], template), nameless.named)

@@ -18,6 +18,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ModelError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Builder, ElementType, Graph, TensorType, Value, element_type
+from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import f16, f32
 
@@ -123,7 +124,8 @@ def _apply(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves, ru
     attrs = Attrs(node.attrs, node.origin)
     attrs.ignore(*rule.ignored)
     named = attrs.element(rule.result, None) if rule.result else None
-    lowered = rule.lower(b, _computing(b, rule, inputs, halves), attrs, node)
+    with because(node.origin):
+        lowered = rule.lower(b, _computing(b, rule, inputs, halves), attrs, node)
     if attrs.unread():
         unknown = ", ".join(f"{key}={value}" for key, value in attrs.unread().items())
         raise UnsupportedError(f"no support for {unknown}")

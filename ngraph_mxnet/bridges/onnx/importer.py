@@ -36,6 +36,7 @@ from ngraph_mxnet.bridges.onnx.values import (
 )
 from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType, Value
+from ngraph_mxnet.ir.guards import because
 
 Scope = dict[str, "Item | None"]
 
@@ -301,7 +302,8 @@ class _Importer:
             call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._statics.require,
                         lambda body, values: self._lower_body(body, values, scope), self._to_array, self._may_end,
                         self._decision, self._mark, self._statics.note_sizes)
-            lowered = rule(self._b, call)
+            with because(self._b.origin):
+                lowered = rule(self._b, call)
             outputs = list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
             if attrs.unread():
                 raise UnsupportedError(f"no support for {', '.join(attrs.unread())}")

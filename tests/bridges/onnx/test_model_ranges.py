@@ -55,7 +55,21 @@ def sizes_as_data() -> onnx.ModelProto:
     return model(nodes, {}, ["N", "T"], ["y"])
 
 
+def pyramid() -> onnx.ModelProto:
+    """Images of half the size and back, as a feature pyramid has them."""
+    nodes = [helper.make_node("AveragePool", ["x"], ["half"], kernel_shape=[2, 2], strides=[2, 2]),
+             helper.make_node("Resize", ["half", "", "twice"], ["a"], mode="nearest", nearest_mode="floor",
+                              coordinate_transformation_mode="asymmetric"),
+             helper.make_node("Resize", ["half", "", "twice"], ["b"], mode="linear"),
+             helper.make_node("Resize", ["x", "", "halves"], ["c"], mode="nearest", nearest_mode="floor",
+                              coordinate_transformation_mode="asymmetric"),
+             helper.make_node("Add", ["a", "b"], ["y"]), helper.make_node("Sub", ["c", "half"], ["d"])]
+    scales = {"twice": np.array([1, 1, 2, 2], np.float32), "halves": np.array([1, 1, 0.5, 0.5], np.float32)}
+    return model(nodes, scales, ["N", 4, "H", "W"], ["y", "d"])
+
+
 @pytest.mark.parametrize(("make", "shapes"), [
+    (pyramid, [(1, 4, 8, 12), (2, 4, 9, 13), (1, 4, 31, 6), (3, 4, 64, 40)]),
     (images, [(1, 3, 9, 9), (1, 3, 10, 12), (2, 3, 31, 8), (4, 3, 17, 40), (2, 3, 31, 8)]),
     (exported, [(2, 5, 32), (3, 7, 32), (1, 1, 32), (4, 20, 32), (2, 5, 32)]),
     (sizes_as_data, [(2, 5), (3, 7), (1, 1), (4, 20)]),

@@ -61,7 +61,15 @@ def dense(b: Builder, x: Value) -> list[Value]:
     return [b.softmax(b.matmul(flat, _weights(b, 3, 40)), axis=1)]
 
 
-IMAGES = [direct, winograd, depthwise, dense]
+def resized(b: Builder, x: Value) -> list[Value]:
+    y, (height, width) = _convolved(b, x, 20, 1), x.shape[2:]
+    larger = b.resize(y, sizes=(2 * height, 2 * width), mode="nearest")
+    smaller = [b.resize(larger, sizes=(height, width), mode="bilinear", corners=corners) for corners in (False, True)]
+    other = b.resize(larger, sizes=(5, 3 * width - 1), mode="bilinear")
+    return [b.add(*smaller), b.adaptive_avg_pool(other, sizes=(2, 7)), b.adaptive_avg_pool(larger, sizes=(3, 1))]
+
+
+IMAGES = [direct, winograd, depthwise, dense, resized]
 
 
 def of_images(net: Callable[[Builder, Value], list[Value]], shape: Sequence[int]) -> Graph:

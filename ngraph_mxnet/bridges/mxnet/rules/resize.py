@@ -12,6 +12,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import scaled
 
 
 @rule("UpSampling", ignored=["workspace"])
@@ -26,8 +27,8 @@ def upsampling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     if attrs.choice("sample_type", "nearest", ("nearest", "bilinear")) == "bilinear":
         return _by_convolution(b, inputs, scale, filters)
     parts = []
-    for x in inputs:
-        factor = height * scale // image_shape(x)[2]
+    for place, x in enumerate(inputs):
+        factor = int(height * scale // image_shape(x)[2]) if place else scale
         if (x.shape[2] * factor, x.shape[3] * factor) != (height * scale, width * scale):
             raise UnsupportedError(f"input {x.type} does not grow to {height * scale} x {width * scale}")
         parts.append(_nearest(b, x, factor))
@@ -87,8 +88,13 @@ def bilinear_resize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
 def _scaled(size: int, scale: float, mode: str) -> int:
     """The new size, computed in float32 as MXNet does."""
     if mode == "odd_scale" and size % 2:
-        return int(np.float32(scale) * np.float32(size - 1)) + 1
-    return int(np.float32(scale) * np.float32(size))
+        return _times(size - 1, scale) + 1
+    return _times(size, scale)
+
+
+def _times(size: int, scale: float) -> int:
+    exact = scaled(size, scale)
+    return exact if exact is not None else int(np.float32(scale) * np.float32(size))
 
 
 @rule("_contrib_AdaptiveAvgPooling2D", operands=1)

@@ -11,10 +11,13 @@ from ngraph_mxnet.bridges.onnx.rules.common import normal_axis, require_table
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import are_same, is_symbolic, scaled
 from ngraph_mxnet.ir.types import f32
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
                 "tf_crop_and_resize", "tf_half_pixel_for_nn")
+_ANY = 8
+"""An axis' size where all behave alike."""
 _MOST_ROWS = 1 << 16
 """The most rows of an interpolation's matrix, which is made row by row."""
 
@@ -88,7 +91,7 @@ def resize(b: Builder, call: Call) -> Value:
     mode = attrs.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     if call.opset < 11:
         factors = call.static(1, "scales").tolist()
-        sizes = [math.floor(size * factor) for size, factor in zip(x.shape, factors, strict=True)]
+        sizes = [_times(size, factor) for size, factor in zip(x.shape, factors, strict=True)]
         return _resized(b, x, sizes, factors, mode, "asymmetric", "floor")
     coordinates = attrs.choice("coordinate_transformation_mode", "half_pixel", _COORDINATES)
     how = attrs.string("nearest_mode", "round_prefer_floor")
@@ -103,12 +106,12 @@ def resize(b: Builder, call: Call) -> Value:
         if given.size != len(axes):
             raise ModelError(f"found {given.size} scales for {len(axes)} axes")
         for axis, factor in zip(axes, given.tolist(), strict=True):
-            scales[axis], sizes[axis] = factor, math.floor(x.shape[axis] * factor)
+            scales[axis], sizes[axis] = factor, _times(x.shape[axis], factor)
     else:
         wanted = call.static_ints(3, "sizes")
         if len(wanted) != len(axes):
             raise ModelError(f"found {len(wanted)} sizes for {len(axes)} axes")
-        factors = [size / x.shape[axis] for axis, size in zip(axes, wanted, strict=True)]
+        factors = [_ratio(size, x.shape[axis]) for axis, size in zip(axes, wanted, strict=True)]
         if policy != "stretch":
             factors = [min(factors) if policy == "not_larger" else max(factors)] * len(axes)
             wanted = tuple(math.floor(x.shape[axis] * factor + 0.5) for axis, factor in zip(axes, factors, strict=True))
@@ -116,6 +119,11 @@ def resize(b: Builder, call: Call) -> Value:
             scales[axis], sizes[axis] = factor, size
     return _resized(b, x, sizes, scales, mode, coordinates, how, a=a, exclude=exclude, antialias=antialias,
                     outside=outside, regions=_regions(region, axes, rank))
+
+
+def _times(size: int, factor: float) -> int:
+    exact = scaled(size, factor)
+    return exact if exact is not None else math.floor(size * factor)
 
 
 def _regions(region: np.ndarray, axes: Sequence[int], rank: int) -> list[tuple[float, float]]:
@@ -164,20 +172,33 @@ def _is_image_op(x: Value, sizes: Sequence[int], scales: Sequence[float], mode: 
     """Whether the IR's `resize` gives the same: linear, over the axes of images, with scales that the sizes make."""
     if mode != "linear" or exclude or antialias or x.type.rank != 4 or x.type.element != f32 or not x.type.size:
         return False
-    if tuple(sizes[:2]) != x.shape[:2] or min(sizes[2:]) < 2:
+    if tuple(sizes[:2]) != x.shape[:2] or any(size < 2 for size in sizes[2:]):
         return False
-    exact = all(abs(scale * size - out) < 1e-6 * out for scale, size, out in zip(scales, x.shape, sizes, strict=True))
+    exact = all(_is_exact(*each) for each in zip(scales, x.shape, sizes, strict=True))
     return exact and coordinates in ("align_corners", "half_pixel", "pytorch_half_pixel")
+
+
+def _is_exact(scale: float, size: int, out: int) -> bool:
+    """Whether it is the sizes that make the scale."""
+    return are_same(out, scaled(size, scale)) or bool(abs(scale * size - out) < 1e-6 * out)
+
+
+def _ratio(out: int, size: int) -> float:
+    """How much larger `out` is, without asking for the sizes where that is a whole number."""
+    whole = out // size
+    return float(whole) if not is_symbolic(whole) and are_same(out, size * whole) else out / size
 
 
 def _is_nearest_image(x: Value, sizes: Sequence[int], scales: Sequence[float], coordinates: str, how: str,
                       regions: Sequence[tuple[float, float]]) -> bool:
     """Whether the IR's `resize` gives the same: output i of R is element floor(i S / R) on the two axes of images."""
-    if x.type.rank != 4 or x.type.element != f32 or not x.type.size or not min(sizes):
+    if x.type.rank != 4 or x.type.element != f32 or not x.type.size or any(size == 0 for size in sizes):
         return False
     if tuple(sizes[:2]) != x.shape[:2] or coordinates == "tf_crop_and_resize":
         return False
     for size, out, scale in zip(x.shape[2:], sizes[2:], scales[2:], strict=True):
+        if scale >= 0.5 and are_same(out, scaled(size, scale)):
+            size, out = _ANY, int(_ANY * scale)  # i S // R is 2 i for R = S // 2 whether S is even or odd
         places = np.clip(_nearest(_places(coordinates, size, out, scale, (0.0, 1.0)), how), 0, size - 1)
         if not np.array_equal(places, np.arange(out) * size // out):
             return False
@@ -205,5 +226,5 @@ def upsample(b: Builder, call: Call) -> Value:
     x = call.input(0)
     mode = call.attrs.choice("mode", "nearest", ("nearest", "linear"))
     scales = list(call.attrs.floats("scales")) if call.opset < 9 else call.static(1, "scales").tolist()
-    sizes = [math.floor(size * scale) for size, scale in zip(x.shape, scales, strict=True)]
+    sizes = [_times(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
     return _resized(b, x, sizes, scales, mode, "asymmetric", "floor")

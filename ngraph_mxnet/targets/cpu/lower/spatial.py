@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ops.resize import adaptive_taps, gradient_taps, resize_taps
+from ngraph_mxnet.ops.resize import gradient_taps
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_rank
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
+from ngraph_mxnet.targets.cpu.microkernels.taps import AxisTaps, of_arrays, taps_of_means, taps_of_resize
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.spatial import RESAMPLE, SAMPLE
@@ -18,20 +19,25 @@ from ngraph_mxnet.targets.cpu.planning.view import BlockedView
 @lowers("resize", "adaptive_avg_pool", "resize_gradient", "adaptive_avg_pool_gradient", check=check_rank)
 def resample(ctx: Lowering, node: Node) -> None:
     """One kernel: what each output row and column reads stands in constant tables."""
-    (data,), attrs = node.inputs, node.attrs
-    sizes = tuple(map(int, data.shape[2:]))  # the tables are for numbers
-    pairs = list(zip(sizes, map(int, attrs["sizes"]), strict=True))
-    if node.op.name.endswith("_gradient"):
-        rows, columns = gradient_taps(node.op.name, sizes, attrs)
-    elif node.op.name == "resize":
-        rows, columns = (resize_taps(size, out, attrs["mode"], attrs["corners"]) for size, out in pairs)
-    else:
-        rows, columns = (adaptive_taps(size, out) for size, out in pairs)
+    (data,) = node.inputs
+    rows, columns = _taps(node)
     source, out = ctx.blocked(data), ctx.new_blocked(node.output)
-    params = RESAMPLE(**_image(source, out), taps_h=rows[1].shape[1], taps_w=columns[1].shape[1])
+    params = RESAMPLE(**_image(source, out), taps_h=rows.taps, taps_w=columns.taps)
     ctx.emit("resample_blocked", params, input=source, output=out, **by_name(
-        "first_row row_weights first_column column_weights", (ctx.table(taps) for taps in (*rows, *columns))))
+        "first_row row_weights first_column column_weights",
+        (ctx.table(table) for axis in (rows, columns) for table in (axis.first, axis.weights))))
     ctx.set_blocked(node.output, out)
+
+
+def _taps(node: Node) -> list[AxisTaps]:
+    """Of rows and columns."""
+    sizes, attrs = node.inputs[0].shape[2:], node.attrs
+    pairs = zip(sizes, attrs["sizes"], strict=True)
+    if node.op.name == "resize":
+        return [taps_of_resize(size, out, attrs["mode"], attrs["corners"]) for size, out in pairs]
+    if node.op.name == "adaptive_avg_pool":
+        return [taps_of_means(size, out) for size, out in pairs]
+    return [of_arrays(*taps) for taps in gradient_taps(node.op.name, tuple(map(int, sizes)), attrs)]
 
 
 def _image(source: BlockedView, out: BlockedView) -> dict[str, int]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 
 from ngraph_mxnet.ir.sizes import Binding, evaluate, is_symbolic, least
 
-__all__ = ["PIXEL_TENSORS", "Plane", "TableRecipe", "pixel_table", "step_table"]
+__all__ = ["PIXEL_TENSORS", "PixelRecipe", "Plane", "StepRecipe", "TableRecipe", "pixel_table", "step_table"]
 
 PIXEL_TENSORS = ("input", "output", "residual", "output2")
 """The tensors in which the pixel table says where a pixel lies: a row of offsets each, in this order."""
@@ -32,39 +35,48 @@ class Plane:
 
 
 @dataclass(frozen=True)
-class TableRecipe:
-    """A table of which some numbers are not known yet.
+class TableRecipe(ABC):
+    """A table of which some numbers are not known yet. `csrc/template_tables.cc` makes the same of each kind."""
 
-    `numbers` of `pixels`: height and width; images; stride and padding, each in rows and columns; for each of
-    `PIXEL_TENSORS` row, pixel and image strides, 0 where there is none. Of `steps`: channels, their stride, lanes;
-    kernel and dilation, each in rows and columns; slices, their stride; the strides of a row and a pixel.
-    """
-
-    kind: str
+    kind: ClassVar[str]
     numbers: tuple[int, ...]
 
     @property
-    def size(self) -> int:
-        """How many entries it has."""
-        if self.kind == "pixels":
-            return len(PIXEL_TENSORS) * prod(self.numbers[:3])
-        channels, kernel, slices = self.numbers[0], self.numbers[3:5], self.numbers[7]
-        return channels * slices * prod(kernel)
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Of the table."""
+
+    @abstractmethod
+    def table(self, numbers: Sequence[int]) -> np.ndarray:
+        """The table where the numbers are these."""
+
+    def at(self, binding: Binding) -> np.ndarray:
+        """The table where each symbol has a value."""
+        return self.table([evaluate(number, binding) for number in self.numbers])
+
+
+class PixelRecipe(TableRecipe):
+    """A `pixel_table`. Its numbers: height and width; images; stride and padding, each in rows and columns; for each of
+    `PIXEL_TENSORS` row, pixel and image strides, 0 where there is none."""
+
+    kind = "pixels"
 
     @property
     def nbytes(self) -> int:
-        return 4 * self.size
+        return 4 * len(PIXEL_TENSORS) * prod(self.numbers[:3])
+
+    def table(self, numbers: Sequence[int]) -> np.ndarray:
+        height, width, images, *pairs = numbers
+        planes = [Plane(*pairs[first:first + 3]) for first in range(4, len(pairs), 3)]
+        found = pixel_table(height, width, stride=(pairs[0], pairs[1]), padding=(pairs[2], pairs[3]), images=images,
+                            inputs=planes[0], output=planes[1], residual=planes[2], output2=planes[3])
+        assert isinstance(found, np.ndarray)
+        return found
 
     def extremes(self, first: int, count: int) -> tuple[int, int]:
-        """Bounds of the entries of the row that begins with `first`, or of all steps."""
-        n = self.numbers
-        if self.kind == "steps":
-            channels, channel_stride, lanes, kh, kw, down, right, slices, slice_stride, row, pixel = n
-            axes = [(-(-channels // lanes), channel_stride), (least(channels, lanes), 4), (kh, down * row),
-                    (kw, right * pixel), (slices, slice_stride)]
-            return 0, sum((size - 1) * step for size, step in axes)
-        height, width, images, down, right, top, left, *planes = n
-        place = first // prod(n[:3])
+        """Bounds of the entries of the row that begins with `first`."""
+        height, width, images, down, right, top, left, *planes = self.numbers
+        place = first // (height * width * images)
         row, pixel, image = planes[3 * place:3 * place + 3]
         if place:
             down, right, top, left = 1, 1, 0, 0
@@ -75,17 +87,35 @@ class TableRecipe:
         """Bounds of the offsets of the tiles' pixels."""
         return self.extremes(0, rows * row_pixels)
 
-    def at(self, binding: Binding) -> np.ndarray | TableRecipe:
-        """The table where each symbol has a value."""
-        numbers = [evaluate(number, binding) for number in self.numbers]
-        if self.kind == "pixels":
-            height, width, images, *pairs = numbers
-            planes = [Plane(*pairs[first:first + 3]) for first in range(4, len(pairs), 3)]
-            return pixel_table(height, width, stride=(pairs[0], pairs[1]), padding=(pairs[2], pairs[3]), images=images,
-                               inputs=planes[0], output=planes[1], residual=planes[2], output2=planes[3])
+
+class StepRecipe(TableRecipe):
+    """A `step_table`. Its numbers: channels, their stride, lanes; kernel and dilation, each in rows and columns;
+    slices, their stride; the strides of a row and a pixel."""
+
+    kind = "steps"
+
+    @property
+    def size(self) -> int:
+        """How many steps there are."""
+        return self.numbers[0] * self.numbers[7] * prod(self.numbers[3:5])
+
+    @property
+    def nbytes(self) -> int:
+        return 4 * self.size
+
+    def table(self, numbers: Sequence[int]) -> np.ndarray:
         channels, channel_stride, lanes, kh, kw, down, right, slices, slice_stride, row, pixel = numbers
-        return step_table(Plane(row, pixel), channels=channels, channel_stride=channel_stride, lanes=lanes,
-                          kernel=(kh, kw), dilation=(down, right), slices=slices, slice_stride=slice_stride)
+        found = step_table(Plane(row, pixel), channels=channels, channel_stride=channel_stride, lanes=lanes,
+                           kernel=(kh, kw), dilation=(down, right), slices=slices, slice_stride=slice_stride)
+        assert isinstance(found, np.ndarray)
+        return found
+
+    def extremes(self, first: int, count: int) -> tuple[int, int]:
+        """Bounds of all entries."""
+        channels, channel_stride, lanes, kh, kw, down, right, slices, slice_stride, row, pixel = self.numbers
+        axes = [(-(-channels // lanes), channel_stride), (least(channels, lanes), 4), (kh, down * row),
+                (kw, right * pixel), (slices, slice_stride)]
+        return 0, sum((size - 1) * step for size, step in axes)
 
 
 def _narrow(offsets: np.ndarray) -> np.ndarray:
@@ -116,7 +146,7 @@ def pixel_table(
     stride: tuple[int, int] = (1, 1),
     padding: tuple[int, int] = (0, 0),
     images: int = 1,
-) -> np.ndarray | TableRecipe:
+) -> np.ndarray | PixelRecipe:
     """int32 `[4][images * out_h * out_w]`: byte offset of each output pixel in each of `PIXEL_TENSORS`.
 
     Input offsets point at the pixel's first tap, which may lie in the halo (a negative offset). `images > 1`
@@ -127,7 +157,7 @@ def pixel_table(
     numbers = (out_h, out_w, images, *stride, *padding, *(n for plane in planes for n in (plane.row, plane.pixel,
                                                                                           plane.image)))
     if any(map(is_symbolic, numbers)):
-        return TableRecipe("pixels", numbers)
+        return PixelRecipe(numbers)
     h, w = np.arange(out_h, dtype=np.int64), np.arange(out_w, dtype=np.int64)
     table = np.zeros((len(PIXEL_TENSORS), images * out_h * out_w), np.int64)
     table[0] = _pixel_offsets(inputs, images, h * stride[0] - padding[0], w * stride[1] - padding[1])
@@ -148,7 +178,7 @@ def step_table(
     dilation: tuple[int, int] = (1, 1),
     slices: int = 1,
     slice_stride: int = 0,
-) -> np.ndarray | TableRecipe:
+) -> np.ndarray | StepRecipe:
     """int32 `[channels * slices * KH * KW]`: byte offset of each (input channel, slice, kh, kw), last fastest.
 
     k16: `channels` counts the group's 16-channel blocks and `channel_stride` is the bytes between blocks
@@ -157,7 +187,7 @@ def step_table(
     """
     numbers = (channels, channel_stride, lanes, *kernel, *dilation, slices, slice_stride, inputs.row, inputs.pixel)
     if any(map(is_symbolic, numbers)):
-        return TableRecipe("steps", numbers)
+        return StepRecipe(numbers)
     block, lane = np.divmod(np.arange(channels, dtype=np.int64), lanes)
     channel = block * channel_stride + lane * 4
     kh = np.arange(kernel[0], dtype=np.int64) * (dilation[0] * inputs.row)
