@@ -7,12 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.sizes import are_same_shape
+from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 
 
 def scalar(b: Builder, value: float, like: Value) -> Value:
     """A rank-0 constant of the element type of `like`."""
     return b.constant(value, like.type.element)
+
+
+def size_as(b: Builder, size: int, like: Value) -> Value:
+    """A size as a rank-0 value of the element type of `like`: one that is a symbol is the sum of so many ones."""
+    if not is_symbolic(size):
+        return scalar(b, size, like)
+    return b.reduce_sum(broadcast_to(b, scalar(b, 1, like), (size,)), axes=[0], keep_dims=False)
 
 
 def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:

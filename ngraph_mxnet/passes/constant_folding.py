@@ -6,6 +6,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.passes.base import Miss
 
 GROWTH = 1 << 20
@@ -16,7 +17,7 @@ class ConstantFolding:
     """Folds a node when it has operands, all of them are constants, and the result is not too big.
 
     Does not fold: a broadcast or tile of a small constant into a big tensor (see `GROWTH`; it would only
-    make the program larger); a node without operands; an op without a reference.
+    make the program larger); a result of symbolic shape; a node without operands; an op without a reference.
     """
 
     name = "constant_folding"
@@ -49,6 +50,9 @@ class ConstantFolding:
 
     def _fold(self, node: Node, arrays: dict[Value, np.ndarray]) -> list[np.ndarray]:
         """The outputs, or nothing when the node has to stay."""
+        if any(map(is_symbolic, (size for v in node.outputs for size in v.shape))):
+            self.misses.append(Miss("fold", str(node), "its size is a symbol"))
+            return []
         growth = sum(v.type.bytes for v in node.outputs) - sum(v.type.bytes for v in node.inputs)
         if growth > self.growth:
             self.misses.append(Miss("fold", str(node), f"the constant would grow by {growth} bytes"))

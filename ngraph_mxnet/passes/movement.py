@@ -7,7 +7,7 @@ from functools import cache
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.op_table import all_ops, ops_of
-from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one
+from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one, is_symbolic
 from ngraph_mxnet.ir.types import Shape
 from ngraph_mxnet.ops.common import broadcast_shape, normal_axes, normal_axis
 from ngraph_mxnet.ops.reduction import reduced_shape
@@ -89,11 +89,11 @@ def _broadcasts_to(values: list, shape: Shape) -> bool:
 
 
 def concat_of_one(node: Node, rw: Rewriter) -> Answer:
-    """concat of one operand -> that operand; operands without elements are dropped."""
+    """concat of one operand -> that operand; operands that are known to have no elements are dropped."""
     if len(node.inputs) == 1:
         return node.inputs[0]
     axis = normal_axis(node.attrs["axis"], node.output.type.rank)
-    filled = [v for v in node.inputs if v.shape[axis]]
+    filled = [v for v in node.inputs if is_symbolic(v.shape[axis]) or v.shape[axis]]
     if len(filled) == len(node.inputs) or not filled:
         return None
     return rw.make("concat", *filled, axis=axis)

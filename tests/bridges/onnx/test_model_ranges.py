@@ -49,6 +49,16 @@ def exported() -> onnx.ModelProto:
     return model(nodes, weights, ["N", "T", 32], ["y"])
 
 
+def indexed() -> onnx.ModelProto:
+    """A column at a place that is data, and may count from the end."""
+    weights = {"low": np.array(-2, np.float32), "high": np.array(1, np.float32)}
+    nodes = [helper.make_node("ReduceMin", ["x"], ["m"], keepdims=0),
+             helper.make_node("Clip", ["m", "low", "high"], ["c"]),
+             helper.make_node("Cast", ["c"], ["at"], to=TensorProto.INT64),
+             helper.make_node("Gather", ["x", "at"], ["y"], axis=1)]
+    return model(nodes, weights, ["N", "T"], ["y"])
+
+
 def sizes_as_data() -> onnx.ModelProto:
     """What Shape gives is a result: the model is for these sizes."""
     nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Cast", ["s"], ["y"], to=TensorProto.FLOAT)]
@@ -72,6 +82,7 @@ def pyramid() -> onnx.ModelProto:
     (pyramid, [(1, 4, 8, 12), (2, 4, 9, 13), (1, 4, 31, 6), (3, 4, 64, 40)]),
     (images, [(1, 3, 9, 9), (1, 3, 10, 12), (2, 3, 31, 8), (4, 3, 17, 40), (2, 3, 31, 8)]),
     (exported, [(2, 5, 32), (3, 7, 32), (1, 1, 32), (4, 20, 32), (2, 5, 32)]),
+    (indexed, [(2, 5), (3, 7), (3, 2), (4, 20), (1, 9)]),
     (sizes_as_data, [(2, 5), (3, 7), (1, 1), (4, 20)]),
 ])
 def test_results_are_those_of_onnx_reference(make, shapes) -> None:

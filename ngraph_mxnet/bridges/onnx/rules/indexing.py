@@ -6,7 +6,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.common import normal_axis
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.compositions.tensors import broadcast_to, flipped, iota, reshaped, scalar, slice_axis
+from ngraph_mxnet.compositions.tensors import broadcast_to, flipped, iota, reshaped, scalar, size_as, slice_axis
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
 
@@ -16,7 +16,7 @@ def _from_start(b: Builder, call: Call, indices: Value, size: int) -> Value:
     known = call.static_value(indices)
     if known is not None:
         return indices if known.size == 0 or known.min() >= 0 else b.constant(np.where(known < 0, known + size, known))
-    return b.select(b.less(indices, scalar(b, 0, indices)), b.add(indices, scalar(b, size, indices)), indices)
+    return b.select(b.less(indices, scalar(b, 0, indices)), b.add(indices, size_as(b, size, indices)), indices)
 
 
 @rule("Gather")
