@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.onnx.importer import import_model
-from ngraph_mxnet.bridges.onnx.model import read_model
-from ngraph_mxnet.bridges.onnx.values import DataDependentError
+from ngraph_mxnet.bridges.onnx.divided import first_part
+from ngraph_mxnet.bridges.onnx.importer import Imported, import_model
+from ngraph_mxnet.bridges.onnx.model import Model, read_model
+from ngraph_mxnet.bridges.onnx.values import Between, CutError, DataDependentError
 from ngraph_mxnet.bridges.onnx.whole import unknown_operators
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.cost import graph_cost
@@ -124,10 +125,10 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
                             model.opsets, _descending(node.op_type for node in proto.node),
                             notices=tuple(chosen.notices()))
     try:
-        imported = import_model(model, shapes, partly=True)
+        imported, rest = _first_part(model, shapes)
         graph = bind_weights(imported.graph, imported.weights)
         found = replace(found, inputs=[f"{p.name}: {p.type}" for p in graph.parameters])
-        if imported.rest is None:
+        if rest is None:
             found = replace(found, outputs=[f"{value.name}: {value.type}" for value in graph.results])
         plan = chosen.plan(graph.clone(), options or {})
         details = chosen.explain([graph]) if kernels else None
@@ -139,11 +140,25 @@ def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | 
         return replace(found, reason=str(error), unknown=unknown_operators(model))
     cost = graph_cost(imported.graph)
     constants = [node.output.type.bytes for node in graph.nodes if node.op.name == "constant"]
-    if imported.rest is not None:
-        found = replace(found, rest=imported.reason, unknown=unknown_operators(model))
+    if rest is not None:
+        found = replace(found, rest=rest, unknown=unknown_operators(model))
     return replace(found, plans=[plan] if plan is not None else [], details=details, macs=cost.macs,
                    operations=cost.operations, weights=sum(constants),
                    ops=_descending(node.op.name for node in graph.nodes if node.op.name != "constant"))
+
+
+def _first_part(model: Model, shapes: Mapping[str, Sequence[int]]) -> tuple[Imported, str | None]:
+    """The model, or what is compiled of it before there are data, and then why it ends there."""
+    try:
+        imported = import_model(model, shapes, partly=True, between=Between())
+        return imported, None if imported.rest is None else imported.reason
+    except CutError as cut:
+        first = first_part(model, cut)
+        if first is None:
+            raise
+        given = {value.name: shapes[value.name] for value in first.inputs if value.name in shapes}
+        imported, rest = _first_part(first, given)
+        return imported, str(cut) if rest is None else rest
 
 
 def _descending(names: Any) -> dict[str, int]:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import ngraph_mxnet
 from ngraph_mxnet.cli.commands import main
@@ -112,6 +112,29 @@ def test_explain_of_a_model_in_parts(tmp_path: Path) -> None:
                              "lowered for these inputs: node itsNonsense Nonsense: no rule for the operator Nonsense")
     text = " ".join(succeeds("explain", path).split())
     assert "its first part runs on CPU, as 2 ops; what follows is compiled at a call" in text
+    np.save(tmp_path / "data.npy", np.array([-1, 0, 2], np.float32))
+    (result,) = succeeds("run", path, "--input", f"x={tmp_path / 'data.npy'}", "--json")["outputs"]
+    assert result["shape"] == [3]
+
+
+def test_explain_of_a_model_with_a_loop(tmp_path: Path) -> None:
+    """Its first part is what is before the loop, which is run between programs."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Sin", ["a"], ["b"])], "body",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, []),
+         helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("a", TensorProto.FLOAT, [3])],
+        [helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+         helper.make_tensor_value_info("b", TensorProto.FLOAT, [3])])
+    nodes = [helper.make_node("Exp", ["x"], ["e"]),
+             helper.make_node("Loop", ["trips", "", "e"], ["y"], name="loop", body=body)]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [3]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(np.array(5000), "trips")])
+    path = str(tmp_path / "loop.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    found = succeeds("explain", path, "--json")
+    assert found["compiles"] and found["unknown"] == [] and found["ops"] == {"exp": 1}
+    assert found["rest"] == "node loop Loop: its trips come to 20000 nodes, more than 1024"
     np.save(tmp_path / "data.npy", np.array([-1, 0, 2], np.float32))
     (result,) = succeeds("run", path, "--input", f"x={tmp_path / 'data.npy'}", "--json")["outputs"]
     assert result["shape"] == [3]

@@ -88,5 +88,12 @@ class Attributes:
         """Attributes that do not change what inference computes."""
         self._read.update(names)
 
-    def unread(self) -> list[str]:
-        return sorted(set(self._found) - self._read)
+    def require_all_read(self) -> None:
+        """To be called when all that a node's attributes change is known.
+
+        Raises:
+            UnsupportedError: there are others.
+        """
+        unread = sorted(set(self._found) - self._read)
+        if unread:
+            raise UnsupportedError(f"no support for {', '.join(unread)}")

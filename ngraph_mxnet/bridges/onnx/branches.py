@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -37,7 +37,7 @@ def unfold(node: onnx.NodeProto, branch: onnx.GraphProto, around: Iterable[str])
     names = {name: prefix + name for name in own}
     ends = [helper.make_node("Identity", [names.get(inner.name, inner.name)], [outer])
             for inner, outer in zip(branch.output, node.output, strict=False) if outer]
-    return Unfolded([*_renamed(branch.node, names), *ends], [_tensor(held, names) for held in branch.initializer])
+    return Unfolded([*renamed(branch.node, names), *ends], [_tensor(held, names) for held in branch.initializer])
 
 
 def _own(graph: onnx.GraphProto) -> set[str]:
@@ -46,7 +46,7 @@ def _own(graph: onnx.GraphProto) -> set[str]:
     return {*made, *(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)}
 
 
-def _renamed(nodes: Sequence[onnx.NodeProto], names: Mapping[str, str]) -> list[onnx.NodeProto]:
+def renamed(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> list[onnx.NodeProto]:
     """Copies that read and give other names, in their subgraphs too, as far as these have none of their own."""
     copies = []
     for node in nodes:
@@ -58,7 +58,7 @@ def _renamed(nodes: Sequence[onnx.NodeProto], names: Mapping[str, str]) -> list[
             for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
                 own = _own(graph)
                 outer = {name: other for name, other in names.items() if name not in own}
-                inner = _renamed(graph.node, outer)
+                inner = renamed(graph.node, outer)
                 del graph.node[:]
                 graph.node.extend(inner)
                 for output in graph.output:

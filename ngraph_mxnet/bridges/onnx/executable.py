@@ -11,19 +11,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.budget import MOST_DECLARED_BYTES, require_type
 from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, Made
-from ngraph_mxnet.bridges.onnx.inputs import Dimensions, Shapes, bind_shapes, dimensions, element_name, input_types
+from ngraph_mxnet.bridges.onnx.divided import DividedModel, owned
+from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, input_types
 from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.ports import ModelPort, flat_arrays, hashable, output_port, shape_of
 from ngraph_mxnet.bridges.onnx.ranges import ModelRanges
-from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
-from ngraph_mxnet.bridges.onnx.values import DataDependentError, EmptyOptional, Item, Ragged, TensorSequence, parts_of
-from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.bridges.onnx.values import (
+    Between,
+    CutError,
+    DataDependentError,
+    EmptyOptional,
+    Item,
+    Ragged,
+    TensorSequence,
+    parts_of,
+)
+from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError, listed
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir import TensorType, Value
+from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import canonical_name, check_options
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, InputError, NativeExecutable, Submitting, as_array
@@ -35,30 +45,6 @@ MOST_PROGRAMS = 16
 """Compiled programs that an executable keeps; the least recently used one goes first."""
 
 Key = tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class ModelPort:
-    """An input or output: the dtype as NumPy names it; a dimension is a number, a symbol, or None where unknown.
-
-    `shape` is None where the model does not say the rank; that of a sequence is its elements'. `kind` is `tensor`;
-    `sequence`, a list of arrays; or `optional`: either, or None.
-    """
-
-    name: str
-    dtype: str
-    shape: Dimensions | None
-    kind: str = "tensor"
-
-    def __str__(self) -> str:
-        dims = "?" if self.shape is None else ", ".join("?" if dim is None else str(dim) for dim in self.shape)
-        text = f"{self.dtype}[{dims}]"
-        return f"{self.name}: {text if self.kind == 'tensor' else f'{self.kind}({text})'}"
-
-    @property
-    def is_open(self) -> bool:
-        """Whether each call brings a shape that the model does not say."""
-        return self.kind != "tensor" or self.shape is None or not all(isinstance(dim, int) for dim in self.shape)
 
 
 @dataclass(frozen=True)
@@ -79,7 +65,8 @@ class ModelExecutable(Submitting):
     """
 
     def __init__(self, model: Model, backend: str | None, shapes: Shapes | None,
-                 options: Mapping[str, Any]) -> None:
+                 options: Mapping[str, Any], between: Between | None = None) -> None:
+        self._between = between or Between()
         self._backend = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
         check_options(self._backend, options)
         self._model, self._options = model, dict(options)
@@ -88,8 +75,11 @@ class ModelExecutable(Submitting):
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
         self.inputs = tuple(ModelPort(name, str(type_.element.numpy), fixed.get(name, type_.dims), type_.kind)
                             for name, type_ in types.items())
-        self.outputs = tuple(_output_port(value) for value in model.proto.graph.output)
-        self._programs: OrderedDict[Key, _Stage] = OrderedDict()
+        self.outputs = tuple(output_port(value) for value in model.proto.graph.output)
+        self._programs: OrderedDict[Key, _Stage | DividedModel] = OrderedDict()
+        self._divided = Recent(MOST_PROGRAMS)
+        self._always: DividedModel | None = None
+        """What runs all shapes, once the model was divided for all of them."""
         self._quick: Callable[..., list[Any] | None] | None = None
         """The latest program, if it is the whole model; its answer is None to arrays that don't fit it as they are."""
         self._specialised: set[str] = set()
@@ -128,8 +118,38 @@ class ModelExecutable(Submitting):
             if results is not None:
                 return results
         given = self.checked(arrays)
-        flat = _flat(given)
-        stage = self._stage({name: _shape(value) for name, value in given.items()}, flat)
+        stage = self._stage_for(given)
+        results = self._results(stage, given)
+        return owned(results, given) if isinstance(stage, DividedModel) else results
+
+    def run_shared(self, arrays: Sequence[Any]) -> list[Any]:
+        """A call as part of another model, with arrays in the order of `inputs` that fit it. Results may be arrays that
+        were given."""
+        if self._always is not None:
+            return self._always(dict(zip((port.name for port in self.inputs), arrays, strict=True)))
+        quick = self._quick
+        results: list[Any] | None = quick(*arrays) if quick is not None else None
+        if results is None:
+            given = self.checked(tuple(arrays))
+            results = self._results(self._stage_for(given), given)
+        return results
+
+    def result_types(self, arrays: Sequence[Any]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+        """The dtypes and shapes of those outputs that are tensors, for inputs of these shapes, in their order, as far
+        as they are known before a call."""
+        given = self.checked(tuple(arrays))
+        try:
+            shapes = {name: shape_of(value) for name, value in given.items()}
+            imported = self._import(shapes, {}, None, partly=True)
+        except NGraphError:
+            return {}
+        return {name: (item.type.element.numpy, item.type.shape) for name, item in imported.outputs
+                if isinstance(item, Value)}
+
+    def _results(self, stage: _Stage | DividedModel, given: dict[str, Any]) -> list[Any]:
+        if isinstance(stage, DividedModel):
+            return stage(given)
+        flat = flat_arrays(given)
         self._quick = self._whole_call(stage)
         found = stage.program({port.name: flat[port.name] for port in stage.program.inputs})
         values = {name: _value(item, results) for (name, item), results in
@@ -150,7 +170,7 @@ class ModelExecutable(Submitting):
         """
         given = self.checked(arrays)
         program = self.program(given)
-        flat = _flat(given)
+        flat = flat_arrays(given)
         return program.profile({port.name: flat[port.name] for port in program.inputs}, rounds=rounds)
 
     def save(self, path: str | Path, shapes: Sequence[Shapes] = (), *, isas: Sequence[str] = (),
@@ -175,8 +195,19 @@ class ModelExecutable(Submitting):
         compile_to_file(path, graphs, self._backend, isas=isas, precision=precision, metadata=metadata)
 
     def program(self, inputs: Mapping[str, Any]) -> Executable:
-        """What would run for arrays of these shapes, compiled now; of a model in parts, the first."""
-        return self._compiled({name: _shape(value) for name, value in inputs.items()}, _flat(inputs))[0].program
+        """What would run for arrays of these shapes, compiled now; of a model in parts, the first.
+
+        Raises:
+            UnsupportedError: it begins with what is run between programs.
+        """
+        try:
+            stage, _ = self._compiled({name: shape_of(value) for name, value in inputs.items()}, flat_arrays(inputs))
+            return stage.program
+        except CutError as cut:
+            first = self._divide(cut).first
+            if first is None:
+                raise UnsupportedError(f"no program comes before what is run between programs: {cut}") from None
+            return first.program({port.name: inputs[port.name] for port in first.inputs})
 
     def _whole_call(self, stage: _Stage) -> Callable[..., list[Any] | None] | None:
         program = stage.program
@@ -187,19 +218,57 @@ class ModelExecutable(Submitting):
         same = [port.name for port in program.inputs] == [port.name for port in self.inputs]
         return program.native.call if same else None
 
-    def _stage(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
+    def _stage_for(self, given: dict[str, Any]) -> _Stage | DividedModel:
+        return self._stage({name: shape_of(value) for name, value in given.items()}, flat_arrays(given))
+
+    def _stage(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage | DividedModel:
         with self._lock:
             key = self._key(shapes, values)
             found = self._programs.get(key)
             if found is not None:
                 self._programs.move_to_end(key)
                 return found
-            program = self.ranges.bind(shapes) if not self._specialised else None
-            stage = self._cached(shapes, values) if program is None else _whole_stage(program)
+            try:
+                stage = self._made(shapes, values)
+            except CutError as cut:
+                stage = self._divide(cut)
             self._programs[self._key(shapes, values)] = stage
             while len(self._programs) > MOST_PROGRAMS:
                 self._programs.popitem(last=False)
             return stage
+
+    def _made(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage | DividedModel:
+        if self._always is not None:
+            bind_shapes(self._model, shapes)  # its parts do not look at the others' inputs
+            return self._always
+        program = self.ranges.bind(shapes) if not self._specialised else None
+        return self._cached(shapes, values) if program is None else self._whole_stage(program)
+
+    def _whole_stage(self, program: Executable) -> _Stage:
+        """Of a program that is the whole model; two outputs of it may be one value, and have one name there."""
+        outputs: list[tuple[str, Item]] = [(output.name, Value(port.type, None, 0)) for output, port in
+                                           zip(self.outputs, program.outputs, strict=True)]
+        return _Stage(program, outputs, None)
+
+    def _divide(self, cut: CutError) -> DividedModel:
+        """What runs the model in the parts that the cut makes, made once."""
+        key = cut.key()
+        found: DividedModel | None = self._divided.get(key)
+        if found is None:
+            found = DividedModel(self._model, cut, self._between, self._part, self._reference)
+            self._divided.put(key, found)
+        if cut.is_fixed:
+            self._always, self._quick = found, None
+            self._programs.clear()
+            self._specialised.clear()
+        self._specialised.update(() if cut.is_fixed else cut.specialised)
+        return found
+
+    def _part(self, model: Model, between: Between) -> ModelExecutable:
+        return ModelExecutable(model, self._backend, None, self._options, between)
+
+    def _reference(self, model: Model, between: Between) -> ModelExecutable:
+        return ModelExecutable(model, "INTERPRETER", None, {})
 
     def _cached(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> _Stage:
         """The stage from the cache; else compiled, and put there."""
@@ -212,32 +281,36 @@ class ModelExecutable(Submitting):
             whole = made.rest is None and all(isinstance(item, Value) for _, item in made.outputs)
             return (made.program, imported.weights) if whole and not imported.specialised else None
 
-        shaped = [(port.name, _hashable(shapes[port.name])) for port in self.inputs]
+        shaped = [(port.name, hashable(shapes[port.name])) for port in self.inputs]
         program = self._cache.get_or_make(repr((config.compile_settings(), shaped)), make)
         if made is None:
             assert program is not None
-            return _whole_stage(program)
+            return self._whole_stage(program)
         return made
 
     def _compiled(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> tuple[_Stage, Imported]:
         # Without elements nothing is cut off: with them it may turn out that nothing need be.
-        imported = self.import_for(shapes, values, partly=bool(values))
+        imported = self.import_for(shapes, values, partly=bool(values) or not self.inputs)
         program = compile_graph(imported.graph, self._backend, imported.weights, **self._options)
         rest = None
         if imported.rest is not None:
-            rest = ModelExecutable(imported.rest, self._backend, None, self._options)
+            rest = self._part(imported.rest, self._between)
         return _Stage(program, imported.outputs, rest), imported
 
     def _key(self, shapes: Shapes, values: Mapping[str, np.ndarray]) -> Key:
         elements = [values[name].tobytes() if name in values else None for name in sorted(self._specialised)]
-        return tuple(_hashable(shapes[port.name]) for port in self.inputs), tuple(elements)
+        return tuple(hashable(shapes[port.name]) for port in self.inputs), tuple(elements)
 
     def import_for(self, shapes: Shapes, values: Mapping[str, np.ndarray] | None = None, *,
                    partly: bool = False) -> Imported:
         """The model's graph for these shapes, as `compile` sees it before any pass; see `import_model`."""
+        return self._import(shapes, values, self._between, partly=partly)
+
+    def _import(self, shapes: Shapes, values: Mapping[str, np.ndarray] | None, between: Between | None, *,
+                partly: bool = False) -> Imported:
         from ngraph_mxnet.bridges.onnx.importer import import_model  # not for a program from the disk
 
-        return import_model(self._model, shapes, values, partly=partly)
+        return import_model(self._model, shapes, values, partly=partly, between=between)
 
     def checked(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
         """What a call was given, by name; as it is, where it can be. Raises InputError as a call does."""
@@ -258,7 +331,8 @@ class ModelExecutable(Submitting):
         if port.kind == "optional" and value is None:
             return None
         if isinstance(value, list) and port.kind != "tensor":
-            return [self._fitting(replace(port, kind="tensor"), element) for element in value]
+            of_elements = replace(port, kind="tensor")
+            return [self._fitting(of_elements, element) for element in value]
         if port.kind == "sequence":
             raise InputError(f"input {port.name!r}: found {type(value).__name__}, expected a list of arrays ({port})")
         array = as_array(value, f"input {port.name!r}")
@@ -269,42 +343,6 @@ class ModelExecutable(Submitting):
                 isinstance(dim, int) and dim != size for dim, size in zip(dims, array.shape, strict=True))):
             raise InputError(f"input {port.name!r}: found shape {array.shape}, expected {port}")
         return array
-
-
-def _whole_stage(program: Executable) -> _Stage:
-    return _Stage(program, [(port.name, Value(port.type, None, 0)) for port in program.outputs], None)
-
-
-def _output_port(value: onnx.ValueInfoProto) -> ModelPort:
-    kind, tensor = type_of(value)
-    if tensor is None:
-        if kind == "untyped":
-            return ModelPort(value.name, "?", None)  # inferred when it is compiled
-        raise UnsupportedError(f"output {value.name!r} is a {kind}; supported: tensors and sequences of them")
-    return ModelPort(value.name, str(element_of(tensor.elem_type).numpy), dimensions(tensor), kind)
-
-
-def _flat(given: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The parameters of the graph, of the arguments by name."""
-    flat = {}
-    for name, value in given.items():
-        if isinstance(value, list):
-            flat.update({element_name(name, place): array for place, array in enumerate(value)})
-        elif value is not None:
-            flat[name] = value
-    return flat
-
-
-def _shape(value: Any) -> Any:
-    if value is None:
-        return None
-    return [array.shape for array in value] if isinstance(value, list) else value.shape
-
-
-def _hashable(shape: Any) -> Any:
-    if shape is None:
-        return None
-    return ("sequence", *map(tuple, shape)) if isinstance(shape, list) else tuple(shape)
 
 
 def _grouped(outputs: list[tuple[str, Item]], arrays: list[np.ndarray]) -> Iterator[list[np.ndarray]]:

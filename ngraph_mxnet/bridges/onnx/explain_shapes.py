@@ -9,6 +9,7 @@ from ngraph_mxnet.bridges.onnx.importer import import_model
 from ngraph_mxnet.bridges.onnx.inputs import bind_shapes
 from ngraph_mxnet.bridges.onnx.model import read_model
 from ngraph_mxnet.bridges.onnx.ranges import template_of
+from ngraph_mxnet.bridges.onnx.values import Between
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.runtime.backend import get_backend
@@ -45,7 +46,8 @@ def explain_onnx_shapes(path: str, shapes: Mapping[str, Sequence[int]], axes: Ma
                for (name, type_), shape in zip(given.items(), symbolic[0], strict=True)}
 
     def template() -> Template | None:
-        return template_of(import_model(model, {name: type_.shape for name, type_ in changed.items()}), chosen, {})
+        shaped = {name: type_.shape for name, type_ in changed.items()}
+        return template_of(import_model(model, shaped, between=Between()), chosen, {})
 
     inputs = [f"{name}: {type_}" for name, type_ in changed.items() if type_.is_symbolic]
     made = attempt(symbolic[1], template)

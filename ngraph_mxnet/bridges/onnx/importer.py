@@ -8,24 +8,28 @@ models are; the others, which are shapes, axes and indices mostly, become consta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from ngraph_mxnet.bridges.onnx.attributes import Attributes
 from ngraph_mxnet.bridges.onnx.branches import unfold
 from ngraph_mxnet.bridges.onnx.budget import BoundedBuilder
 from ngraph_mxnet.bridges.onnx.functions import function_of
-from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, dimensions, element_name
+from ngraph_mxnet.bridges.onnx.inferred import inferred_types
+from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, element_name
+from ngraph_mxnet.bridges.onnx.lists import is_of_lists
 from ngraph_mxnet.bridges.onnx.model import Model
-from ngraph_mxnet.bridges.onnx.rest import names_read, rest_of, tensor_type
+from ngraph_mxnet.bridges.onnx.names import names_in_subgraphs
+from ngraph_mxnet.bridges.onnx.rest import names_read, proto_type, rest_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, find_rule
 from ngraph_mxnet.bridges.onnx.static import FEW_ELEMENTS, MOST_ELEMENTS, Statics
-from ngraph_mxnet.bridges.onnx.tensors import element_of, to_array
+from ngraph_mxnet.bridges.onnx.tensors import to_array
 from ngraph_mxnet.bridges.onnx.values import (
+    Between,
+    BetweenError,
+    CutError,
     DataDependentError,
     EmptyOptional,
     Item,
@@ -59,19 +63,21 @@ class Imported:
 
 
 def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str, np.ndarray] | None = None, *,
-                 partly: bool = False) -> Imported:
+                 partly: bool = False, between: Between | None = None) -> Imported:
     """The model's graph; parameters are its inputs, then its weights.
 
     Args:
         shapes: of inputs, where the model leaves dimensions open.
         values: elements of inputs, for what must be known when the model is compiled.
         partly: end the graph where shapes, or the branch of an If, depend on data; else that is an error.
+        between: which nodes are run between programs; None: none is.
 
     Raises:
+        CutError: there is such a node.
         ModelError: the model is damaged, or a shape does not fit.
         UnsupportedError: a node can't be lowered; the text names it and the reason.
     """
-    return _Importer(model).run(bind_shapes(model, shapes or {}), values or {}, partly=partly)
+    return _Importer(model, between).run(bind_shapes(model, shapes or {}), values or {}, partly=partly)
 
 
 def find_refusals(model: Model, shapes: Shapes | None = None) -> list[str]:
@@ -88,8 +94,10 @@ def find_refusals(model: Model, shapes: Shapes | None = None) -> list[str]:
 
 
 class _Importer:
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, model: Model, between: Between | None = None) -> None:
+        self._model, self._between = model, between
+        self._varying: dict[Value, np.ndarray] = {}
+        """Elements of inputs that change from trip to trip of the loop whose body this is."""
         self._weights: dict[str, np.ndarray] = {}
         self._b = BoundedBuilder(name=model.name)
         self._statics = Statics()
@@ -99,6 +107,8 @@ class _Importer:
         """Whether the graph can end before what is being lowered: a node of the graph, or of a branch within it."""
         self._is_within = False
         """Whether what is being lowered is in a subgraph."""
+        self._has_taken = False
+        """Whether a branch's nodes stand in place of an If."""
         self._reason = ""
 
     def run(self, types: Mapping[str, TensorType | list[TensorType] | None], values: Mapping[str, np.ndarray], *,
@@ -148,23 +158,9 @@ class _Importer:
 
     def _stand_ins(self, node: onnx.NodeProto, scope: Scope) -> dict[str, Value]:
         """Parameters in place of a refused node's outputs, as far as ONNX tells their types."""
-        types = {name: _proto_type(item) for name in node.input if isinstance(item := scope[name], Value)}
-        known = {tensor.name: tensor for tensor in self._model.proto.graph.initializer if tensor.name in types}
-        domain = "" if node.domain == "ai.onnx" else node.domain
-        try:
-            schema = onnx.defs.get_schema(node.op_type, self._model.opsets[domain], domain)
-            plain = helper.make_node(node.op_type, node.input, node.output, domain=domain)
-            plain.attribute.extend(each for each in node.attribute if each.name in schema.attributes)
-            told = onnx.shape_inference.infer_node_outputs(schema, plain, types, known)
-        except Exception:  # ONNX knows no such operator, or can't tell; what is raised is not documented
-            return {}
-        found = {}
-        for name, type_ in told.items():
-            shape = dimensions(type_.tensor_type)
-            if type_.HasField("tensor_type") and shape is not None and all(isinstance(size, int) for size in shape):
-                with suppress(UnsupportedError):  # the IR has no such elements
-                    found[name] = self._b.parameter(name, shape, element_of(type_.tensor_type.elem_type))  # type: ignore[arg-type]
-        return found
+        types = {name: proto_type(item) for name in node.input if isinstance(item := scope[name], Value)}
+        return {name: self._b.parameter(name, type_.shape, type_.element)
+                for name, type_ in inferred_types(self._model, node, types).items()}
 
     def _inputs(self, types: Mapping[str, TensorType | list[TensorType] | None],
                 values: Mapping[str, np.ndarray]) -> Scope:
@@ -185,7 +181,8 @@ class _Importer:
     def _parameter(self, name: str, type_: TensorType, values: Mapping[str, np.ndarray]) -> Value:
         value = self._b.parameter(name, type_.shape, type_.element)
         if name in values:
-            self._statics.offered[value] = values[name]
+            varies = self._between is not None and name in (self._between.varying or ())
+            (self._varying if varies else self._statics.offered)[value] = values[name]
         return value
 
     def _own(self, value: Value, before: Sequence[Value]) -> Value:
@@ -210,6 +207,7 @@ class _Importer:
                     raise DataDependentError(str(error)) from None
                 nodes[position : position + 1] = self._unfold(nodes[position], error.branch, scope, produced)
             except DataDependentError as error:
+                self._cut(error, nodes, position)
                 if not (partly and position):
                     raise
                 self._reason = str(error)
@@ -218,6 +216,15 @@ class _Importer:
         if missing:
             raise ModelError(f"graph {graph.name!r}: no node computes its outputs {missing}")
         return []
+
+    def _cut(self, error: DataDependentError, nodes: Sequence[onnx.NodeProto], position: int) -> None:
+        """Raise CutError if the model is to be divided at this node of its graph."""
+        runs_node = isinstance(error, BetweenError)
+        if self._is_within or self._between is None or not (runs_node or (self._between.is_body and position)):
+            return
+        used = [value.name for value in self._b.graph.parameters if value in self._statics.used]
+        raise CutError(str(error), nodes, position, runs_node=runs_node, initializers=self._unfolded, specialised=used,
+                       is_fixed=not self._has_taken) from None
 
     def _enter(self, graph: onnx.GraphProto, scope: Scope) -> tuple[list[onnx.NodeProto], set[str]]:
         """The nodes and what they compute; `scope` gets the initialisers."""
@@ -251,6 +258,7 @@ class _Importer:
                 produced: set[str]) -> list[onnx.NodeProto]:
         """What stands in place of an If, of which this branch is taken."""
         unfolded = unfold(node, branch, {*scope, *produced})
+        self._has_taken = True
         produced.update(name for part in unfolded.nodes for name in part.output if name)
         for tensor in unfolded.initializers:
             scope[tensor.name] = self._initializer(tensor)
@@ -289,6 +297,8 @@ class _Importer:
         inputs = [scope[name] for name in node.input]
         if any(isinstance(item, Ragged) for item in inputs) or self._reads_ragged(node, scope):
             raise DataDependentError("the shape of what it reads depends on the data")
+        if self._between is not None and self._between.lists and is_of_lists(node, domain, inputs):
+            raise BetweenError("it is of sequences, whose lengths change")
         while inputs and inputs[-1] is None:
             inputs.pop()
         names = list(node.output)
@@ -296,17 +306,16 @@ class _Importer:
             names.pop()
         rule = find_rule(node.op_type, domain)
         if rule is None:
-            outputs = self._lower_function(node, domain, opset, inputs)
+            outputs = self._lower_function(node, domain, opset, inputs, scope)
         else:
             attrs = Attributes(node)
-            call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._statics.require,
+            call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._required,
                         lambda body, values: self._lower_body(body, values, scope), self._to_array, self._may_end,
-                        self._decision, self._mark, self._statics.note_sizes)
+                        self._between is not None, self._decision, self._mark, self._statics.note_sizes)
             with because(self._b.origin):
                 lowered = rule(self._b, call)
             outputs = list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
-            if attrs.unread():
-                raise UnsupportedError(f"no support for {', '.join(attrs.unread())}")
+            attrs.require_all_read()
         outputs += [None] * (len(names) - len(outputs))  # type: ignore[list-item]
         for position, (name, value) in enumerate(zip(names, outputs, strict=False)):
             if name and value is None:
@@ -340,9 +349,20 @@ class _Importer:
     def _decision(self, condition: Value) -> np.ndarray | None:
         """A condition that is computed has two values, and what it is computed from any number: if the graph can end,
         the program is not for the latter. Nor is a branch within another tried for what its own branches are."""
-        if self._may_end and (self._is_within or condition not in self._statics.offered):
+        varying = self._varying.get(condition)
+        is_given = condition in self._statics.offered or varying is not None
+        if (self._is_within and (self._may_end or self._between)) or (self._may_end and not is_given):
             return None
-        return self._statics.require(condition)
+        if varying is None:
+            return self._statics.require(condition)
+        self._statics.used.add(condition)
+        return varying
+
+    def _required(self, value: Value) -> np.ndarray | None:
+        found = self._statics.require(value)
+        if found is None and self._between is not None and self._between.is_body:
+            raise BetweenError("it needs elements that change from trip to trip")
+        return found
 
     def _mark(self) -> Callable[[], None]:
         mark, weights, used = self._b.mark(), len(self._weights), set(self._statics.used)
@@ -356,25 +376,20 @@ class _Importer:
         return undo
 
     def _lower_function(self, node: onnx.NodeProto, domain: str, opset: int,
-                        inputs: list[Item | None]) -> list[Item]:
+                        inputs: list[Item | None], around: Scope) -> list[Item]:
         """A node without a rule by what ONNX defines it as, if that is a function."""
-        function = function_of(node, domain, opset, [None if item is None else _proto_type(item) for item in inputs])
+        function = function_of(node, domain, opset, [None if item is None else proto_type(item) for item in inputs])
         if function is None:
             raise UnsupportedError(f"no rule for the operator {domain + ' ' if domain else ''}{node.op_type}")
-        scope: Scope = {"": None, **dict.fromkeys(function.input)}
+        scope: Scope = {name: around[name] for name in names_in_subgraphs(node) if name in around}
+        scope.update({"": None, **dict.fromkeys(function.input)})
         scope.update(zip(function.input, inputs, strict=False))
         opsets = {**self._model.opsets, **function.opsets}
-        inner = _Importer(Model(self._model.proto, opsets, self._model.folder))
-        inner._b, inner._statics, inner._weights = self._b, self._statics, self._weights
+        inner = _Importer(Model(self._model.proto, opsets, self._model.folder), self._between)
+        inner._b, inner._statics, inner._weights, inner._varying = self._b, self._statics, self._weights, self._varying
         origin = self._b.origin
         produced = {name for part in function.nodes for name in part.output}
         for position, part in enumerate(function.nodes):
             inner._lower_node(part, position, scope, produced)
         self._b.origin = origin
         return [scope.get(name) for name in function.output]  # type: ignore[misc]
-
-
-def _proto_type(item: Item) -> onnx.TypeProto:
-    parts = parts_of(item)
-    tensor = tensor_type(parts[0].type) if parts else onnx.TypeProto()
-    return helper.make_sequence_type_proto(tensor) if isinstance(item, TensorSequence) else tensor

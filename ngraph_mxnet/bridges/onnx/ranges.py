@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.inputs import Dimensions
+from ngraph_mxnet.bridges.onnx.values import CutError
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
 from ngraph_mxnet.runtime.backend import Backend, get_backend
@@ -35,7 +36,11 @@ class ModelRanges:
         self.templates: list[Template] = []
 
     def bind(self, shapes: Mapping[str, Any]) -> Executable | None:
-        """What runs inputs of these shapes; None where they have to be compiled for themselves."""
+        """What runs inputs of these shapes; None where they have to be compiled for themselves.
+
+        Raises:
+            CutError: the model has a loop whose trips change with the shapes: it is run between programs.
+        """
         if any(not isinstance(shape, tuple) for shape in shapes.values()):
             return None
         for template in self.templates:
@@ -49,11 +54,19 @@ class ModelRanges:
 
     def _compiled(self, shapes: Mapping[str, Any], symbolic: Sequence[tuple[int, ...]],
                   hint: dict[str, int]) -> Executable | None:
+        cuts: list[CutError] = []
+
         def template() -> Template | None:
-            imported = self._import(dict(zip(self._names, symbolic, strict=True)))
+            try:
+                imported = self._import(dict(zip(self._names, symbolic, strict=True)))
+            except CutError as cut:
+                cuts.append(cut)
+                raise
             return template_of(imported, get_backend(self._backend), self._options)
 
         made, found = for_range(self._changing, hint, template, partial(_in_order, shapes), "a model")
+        if cuts:
+            raise cuts[0]
         if made.template is not None and found is not None:
             self.templates.append(made.template)
         return found

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.static import FEW_ELEMENTS, Statics
-from ngraph_mxnet.bridges.onnx.values import EmptyOptional, Item, Ragged, TensorSequence
+from ngraph_mxnet.bridges.onnx.values import EmptyOptional, Item, Ragged, TensorSequence, parts_of
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
 from ngraph_mxnet.ir.types import TensorType
@@ -57,6 +57,13 @@ def tensor_type(type_: TensorType, shape: Iterable[int | None] | None = None) ->
     """`shape` in place of the type's own."""
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(type_.element.numpy),
                                          list(type_.shape if shape is None else shape))
+
+
+def proto_type(item: Item) -> onnx.TypeProto:
+    """The type of an item, its shape included; of a sequence that of its first element."""
+    parts = parts_of(item)
+    tensor = tensor_type(parts[0].type) if parts else onnx.TypeProto()
+    return helper.make_sequence_type_proto(tensor) if isinstance(item, TensorSequence) else tensor
 
 
 def _type(name: str, item: Item) -> onnx.TypeProto:

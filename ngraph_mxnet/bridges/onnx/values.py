@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,51 @@ class TakenError(DataDependentError):
     def __init__(self, text: str, branch: onnx.GraphProto) -> None:
         super().__init__(text)
         self.branch = branch
+
+
+class BetweenError(DataDependentError):
+    """The node is not lowered here but run between programs: a loop, an operator on lists."""
+
+
+class CutError(DataDependentError):
+    """The model is divided at a node of its graph: what is before it is a model of its own, and so is what follows.
+
+    nodes: the graph's, with those of branches in place of Ifs that take them; `initializers` are the branches'.
+    runs_node: whether the node itself is run between the two; else it is the first of what follows.
+    specialised: inputs whose elements decided that it is divided here.
+    is_fixed: whether it is divided here for all shapes and data.
+    """
+
+    def __init__(self, text: str, nodes: Sequence[onnx.NodeProto], position: int, *, runs_node: bool,
+                 initializers: Sequence[onnx.TensorProto], specialised: Sequence[str], is_fixed: bool) -> None:
+        super().__init__(text)
+        self.nodes, self.position, self.runs_node = list(nodes), position, runs_node
+        self.initializers, self.specialised, self.is_fixed = list(initializers), list(specialised), is_fixed
+
+    def key(self) -> bytes:
+        """The same for cuts that make the same parts."""
+        digest = hashlib.sha256(f"{self.position} {self.runs_node}".encode())
+        for node in self.nodes:
+            content = node.SerializeToString(deterministic=True)
+            digest.update(len(content).to_bytes(8, "little") + content)
+        return digest.digest()
+
+
+@dataclass(frozen=True)
+class Between:
+    """That nodes may be run between programs, and which.
+
+    `varying`: None outside loops; in a loop's body its inputs that change from trip to trip. What asks for their
+    elements is run between programs: a program for them would be one for each trip.
+    `lists`: whether operators on sequences are, too: their lengths change.
+    """
+
+    varying: frozenset[str] | None = None
+    lists: bool = False
+
+    @property
+    def is_body(self) -> bool:
+        return self.varying is not None
 
 
 @dataclass(frozen=True, eq=False)

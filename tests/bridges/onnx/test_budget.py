@@ -13,6 +13,8 @@ from onnx_models import F32, I64, model, value
 
 import ngraph_mxnet
 from ngraph_mxnet.bridges.onnx import budget
+from ngraph_mxnet.bridges.onnx.model import read_model
+from ngraph_mxnet.bridges.onnx.whole import import_whole
 from ngraph_mxnet.errors import ModelError, NGraphError, UnsupportedError
 from ngraph_mxnet.runtime.executable import InputError
 
@@ -93,10 +95,12 @@ def loops(levels: int, trips: int, inner: onnx.NodeProto) -> onnx.ModelProto:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("op", ["Relu", "Identity"])
 def test_loops_in_loops(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """10 ** 9 trips, of which one of Identity adds nothing but its constants."""
+    """10 ** 9 trips, of which one of Identity adds nothing but its constants, are no graph; they may be run."""
     monkeypatch.setattr(budget, "MOST_NODES", 4096)
+    proto = loops(3, 1000, helper.make_node(op, ["s0"], ["t0"]))
     with pytest.raises(UnsupportedError, match="more than 4096 nodes, as loops are repeated"):
-        ngraph_mxnet.compile(loops(3, 1000, helper.make_node(op, ["s0"], ["t0"])), "INTERPRETER")
+        import_whole(read_model(proto), {})
+    ngraph_mxnet.compile(proto, "INTERPRETER")
 
 
 def choices(levels: int, condition: str) -> onnx.GraphProto:
@@ -112,7 +116,7 @@ def choices(levels: int, condition: str) -> onnx.GraphProto:
 
 @pytest.mark.timeout(60)
 def test_branches_of_branches() -> None:
-    """Each level is tried once, not twice for each level around it; in a loop it is, up to the bound on nodes."""
+    """Each level is tried once, not twice for each level around it; also in a loop, which is run for that."""
     graph = choices(30, "flag")
     inputs = [value("a", ["n"]), value("flag", [], onnx.TensorProto.BOOL)]
     exe = ngraph_mxnet.compile(model(graph.node, inputs, [value("r0", None)], opset=17), "INTERPRETER")
@@ -125,15 +129,19 @@ def test_branches_of_branches() -> None:
                              [value("on", [], onnx.TensorProto.BOOL), value("r0", None)])
     loop = helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)
     proto = model([loop], [value("x", ["n"]), inputs[1]], [value("y", None)], {"trips": np.array(1)}, opset=17)
-    with pytest.raises(UnsupportedError, match=f"more than {budget.MOST_NODES} nodes, .* branches tried"):
-        ngraph_mxnet.compile(proto, "INTERPRETER")(a, np.array(True))
+    with pytest.raises(UnsupportedError, match=r"which branch is taken depends on the data"):
+        import_whole(read_model(proto), {"x": (2,)})
+    np.testing.assert_array_equal(ngraph_mxnet.compile(proto, "INTERPRETER")(a, np.array(True))[0], -a)
 
 
-
-def test_a_loop_whose_state_doubles() -> None:
+def test_a_loop_whose_state_doubles(monkeypatch: pytest.MonkeyPatch) -> None:
     concat = helper.make_node("Concat", ["s0", "s0"], ["t0"], axis=0)
+    proto = loops(1, 1000, concat)
     with pytest.raises(UnsupportedError, match="the values up to here have more than"):
-        ngraph_mxnet.compile(loops(1, 1000, concat), "INTERPRETER")
+        import_whole(read_model(proto), {})
+    monkeypatch.setattr(budget, "MOST_TENSOR_BYTES", 1 << 16)
+    with pytest.raises(UnsupportedError, match=r"node y Loop: trip 12: node 1 Concat: a tensor of 131072 bytes"):
+        ngraph_mxnet.compile(proto, "INTERPRETER")(np.zeros(4, np.float32))
 
 
 def test_constants_add_up() -> None:

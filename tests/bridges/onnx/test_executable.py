@@ -248,3 +248,16 @@ def test_a_future_raises_what_the_call_raises() -> None:
     assert [future.result()[0].shape[0] for future in futures] == [2, 1]
     with pytest.raises(InputError, match="found shape"):
         exe.run_async(images(1)[0]).result()
+
+
+def test_outputs_that_are_one_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the cache and for a range of sizes, too."""
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path))
+    nodes = [helper.make_node("Tanh", ["x"], [name]) for name in ("y", "z")]
+    proto = model(nodes, [value("x", ["n"])], [value("y", ["n"]), value("z", ["n"])])
+    for _ in range(2):
+        exe = ngraph_mxnet.compile(proto, "CPU")
+        for size in (3, 4, 5):
+            for _ in range(2):
+                found = exe(np.ones(size, np.float32))
+                assert [each.shape for each in found] == [(size,)] * 2

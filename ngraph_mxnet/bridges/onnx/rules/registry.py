@@ -49,6 +49,8 @@ class Call:
     to_array: Callable[[onnx.TensorProto], np.ndarray]
     may_end: bool
     """Whether the graph can end before the node, so that what decides about it is computed first; not in a loop."""
+    runs_between: bool
+    """Whether the node may be run between programs instead: BetweenError asks for that."""
     decision: Callable[[Value], np.ndarray | None]
     """Gives the elements of a condition that decides what is lowered; None if they are better computed first."""
     mark: Callable[[], Callable[[], None]]

@@ -1,0 +1,158 @@
+"""What runs a node between programs: a loop by its body's programs, a function by those of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import onnx
+from onnx import helper
+
+from ngraph_mxnet.bridges.onnx.attributes import Attributes
+from ngraph_mxnet.bridges.onnx.branches import renamed
+from ngraph_mxnet.bridges.onnx.functions import function_of
+from ngraph_mxnet.bridges.onnx.lists import Direct, find_direct
+from ngraph_mxnet.bridges.onnx.loops import LoopRunner, ScanRunner
+from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.pieces import Make, Piece, Values, type_for
+from ngraph_mxnet.bridges.onnx.recomputed import Recomputed
+from ngraph_mxnet.bridges.onnx.rules.registry import find_rule
+from ngraph_mxnet.bridges.onnx.tensors import to_array
+from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.recent import Recent
+
+Runner = Callable[[Mapping[str, Any]], Sequence[Any]]
+"""Gives the node's outputs for the values around it by name."""
+Stable = Collection[str] | None
+"""Names whose elements a program may be for; None: all."""
+MOST_FUNCTIONS = 16
+"""Bodies of a function that are kept, one for each set of types."""
+
+
+def runner_for(model: Model, node: onnx.NodeProto, recomputed: Recomputed, make: Make, reference: Make,
+             stable: Stable) -> Runner:
+    """What runs a node of the model.
+
+    make, reference: compile models, the latter for elements of their inputs.
+
+    Raises:
+        UnsupportedError, ModelError: nothing can; the text names the node.
+    """
+    where = f"node {node.name or next(filter(None, node.output), '?')} {node.op_type}"
+    try:
+        runner = _plain_runner(model, node, recomputed, make, reference, stable)
+    except (ModelError, UnsupportedError) as error:
+        raise type(error)(f"{where}: {error}") from None
+    held = {name: tensor for name in node.input if (tensor := recomputed.tensor(name)) is not None}
+    others = [name for name in node.input if name in recomputed and name not in held]
+    sizes, fixed = (Piece(model, [], [name for name in others if recomputed.is_size(name) == is_size], recomputed,
+                          reference) for is_size in (True, False))
+    arrays = {name: to_array(tensor, model.folder) for name, tensor in held.items()}
+    return _NamedRunner(where, runner, arrays, fixed, sizes)
+
+
+def _plain_runner(model: Model, node: onnx.NodeProto, recomputed: Recomputed, make: Make, reference: Make,
+                stable: Stable) -> Runner:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if not domain and node.op_type == "Loop":
+        return LoopRunner(model, node, recomputed, make, stable)
+    if not domain and node.op_type == "Scan":
+        return ScanRunner(model, node, recomputed, make, stable)
+    direct = find_direct(node, domain, model.opsets[domain])
+    if direct is not None:
+        return _DirectRunner(node, direct)
+    if find_rule(node.op_type, domain) is None:
+        return _FunctionRunner(model, node, domain, recomputed, make, stable)
+    return _ReferenceRunner(model, node, recomputed, reference)
+
+
+class _NamedRunner:
+    """A runner with what the node reads beside the values, and its name in what it raises.
+
+    held: arrays; `fixed` computes others, which are always the same, and `sizes` those that depend on shapes.
+    """
+
+    def __init__(self, where: str, runner: Runner, held: dict[str, Any], fixed: Piece, sizes: Piece) -> None:
+        self._where, self._runner, self._fixed, self._sizes = where, runner, fixed, sizes
+        self._held = {name: _kept(array) for name, array in held.items()}
+        self._is_complete = False
+
+    def __call__(self, values: Values) -> Sequence[Any]:
+        try:
+            if not self._is_complete:
+                fixed = dict(zip(self._fixed.outputs, map(_kept, self._fixed({})), strict=True))
+                self._held, self._is_complete = {**self._held, **fixed}, True  # another thread may read it
+            sizes = zip(self._sizes.outputs, self._sizes(values), strict=True)
+            return self._runner({**values, **self._held, **dict(sizes)})
+        except (ModelError, UnsupportedError) as error:
+            raise type(error)(f"{self._where}: {error}") from None
+
+
+def _kept(value: Any) -> Any:
+    """Not to be written to, by whoever gets it as a result."""
+    if isinstance(value, list):
+        return [_kept(array) for array in value]
+    if value is not None:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+class _DirectRunner:
+    def __init__(self, node: onnx.NodeProto, direct: Direct) -> None:
+        self._node, self._direct = node, direct
+
+    def __call__(self, values: Values) -> Sequence[Any]:
+        given = [values[name] if name else None for name in self._node.input]
+        try:
+            return [self._direct(Attributes(self._node), given)]
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # a damaged file's doing
+            raise ModelError(f"its inputs or attributes do not fit: {error}") from error
+
+
+class _ReferenceRunner:
+    """A node by the definition of what it lowers to, made for the elements at hand."""
+
+    def __init__(self, model: Model, node: onnx.NodeProto, recomputed: Recomputed, reference: Make) -> None:
+        self._names = list(node.output)
+        self._piece = Piece(model, [node], list(filter(None, self._names)), recomputed, reference)
+
+    def __call__(self, values: Values) -> Sequence[Any]:
+        found = dict(zip(self._piece.outputs, self._piece(values), strict=True))
+        return [found.get(name) for name in self._names]
+
+
+class _FunctionRunner:
+    """A node that ONNX defines as a function: its nodes as a model."""
+
+    def __init__(self, model: Model, node: onnx.NodeProto, domain: str, recomputed: Recomputed, make: Make,
+                 stable: Stable) -> None:
+        self._model, self._node, self._domain, self._recomputed, self._make = model, node, domain, recomputed, make
+        self._stable = None if stable is None else ()
+        self._pieces = Recent(MOST_FUNCTIONS)
+
+    def __call__(self, values: Values) -> Sequence[Any]:
+        types = [type_for(values[name], like=True) if name else None for name in self._node.input]
+        key = tuple(None if type_ is None else type_.SerializeToString(deterministic=True) for type_ in types)
+        made = self._pieces.get(key)
+        if made is None:
+            made = self._made(types)
+            self._pieces.put(key, made)
+        inputs, piece = made
+        given = {inner: values[name] for inner, name in zip(inputs, self._node.input, strict=False) if name}
+        return piece({**values, **given})  # its subgraphs read what is around the node, too
+
+    def _made(self, types: Sequence[onnx.TypeProto | None]) -> tuple[list[str], Piece]:
+        opset = self._model.opsets[self._domain]
+        function = function_of(self._node, self._domain, opset, types)
+        if function is None:
+            raise UnsupportedError(f"no rule for the operator {self._domain} {self._node.op_type}")
+        there = {inner for inner, name in zip(function.input, self._node.input, strict=False) if name}
+        nodes = renamed(function.nodes, {name: "" for name in function.input if name not in there})
+        opsets = {**self._model.opsets, **function.opsets}
+        proto = onnx.ModelProto(ir_version=self._model.proto.ir_version,
+                                opset_import=[helper.make_opsetid(name, version) for name, version in opsets.items()])
+        proto.graph.name = self._model.name
+        outputs = function.output[: len(self._node.output)]
+        return function.input, Piece(Model(proto, opsets, self._model.folder), nodes, outputs, self._recomputed,
+                                     self._make, inputs=function.input, stable=self._stable)
