@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -130,13 +130,9 @@ def explain_training(symbol: Symbol | str | Path, shapes: Mapping[str, Sequence[
 
 def _types(symbol: Symbol, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, Any]) -> dict[str, Any]:
     """Shape and dtype of each variable."""
-    arguments, _, states = symbol.infer_shape(**shapes)
-    if arguments is None:
-        raise ModelError(f"MXNet can't infer all shapes from {dict(shapes)}; give the shapes of more inputs")
-    names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     told = {**all_dtypes(symbol, dtypes), **dtypes}
     return {name: (shape, np.dtype(told.get(name) or np.float32))
-            for name, shape in zip(names, [*arguments, *states], strict=True)}
+            for name, shape in inferred_shapes(symbol, shapes).items()}
 
 
 def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str]) -> TrainingExplanation:

@@ -30,6 +30,7 @@ from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, fallb
 from ngraph_mxnet.bridges.mxnet.binding.siblings import Siblings
 from ngraph_mxnet.bridges.mxnet.binding.stock_executor import bind_natively
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import is_whole
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -205,8 +206,8 @@ class NGraphExecutor(Executor):
         if known is not None:
             return known
         names = self._symbol.list_arguments()
-        arg_shapes, _, aux_shapes = self._symbol.infer_shape(**given)
-        if arg_shapes is None:
+        arg_shapes, _, aux_shapes = self._symbol.infer_shape_partial(**given)
+        if not all(map(is_whole, [*arg_shapes, *aux_shapes])):
             raise MXNetError(f"cannot infer all shapes from {given}; give the shapes of more arguments")
         grads = self.grad_arrays or [None] * len(names)
         aux_names = self._symbol.list_auxiliary_states()
@@ -263,7 +264,16 @@ def _set_quickly(target: NDArray | None, source: Any) -> bool:
 
 
 def _same_kind(a: NDArray, b: NDArray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and a.stype == b.stype == "default"
+    return _known_shape(a) == _known_shape(b) and a.dtype == b.dtype and a.stype == b.stype == "default"
+
+
+def _known_shape(array: NDArray) -> tuple[int, ...] | None:
+    """None of an output that MXNet has not computed yet and whose shape it does not infer."""
+    try:
+        shape: tuple[int, ...] = array.shape
+        return shape
+    except MXNetError:
+        return None
 
 
 def _resized(name: str, array: NDArray, shape: tuple[int, ...], allow_up_sizing: bool) -> NDArray:

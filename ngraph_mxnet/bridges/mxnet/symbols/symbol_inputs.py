@@ -43,7 +43,7 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
         raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {error}") from None
     found = dict(zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()],
                      [*(arguments or []), *(states or [])], strict=False))
-    missing = [name for name in names if not _is_whole(found.get(name))]
+    missing = [name for name in names if not is_whole(found.get(name))]
     if missing:
         graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
         weights = {graph.nodes[index].name for index in weights_of(graph)}
@@ -78,7 +78,8 @@ def shapes_that_change(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> l
 
 
 def _inferred(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    arguments, _, states = symbol.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
+    """Of outputs behind `while_loop` and `cond` MXNet infers none."""
+    arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     return dict(zip(names, [*arguments, *states], strict=True))
 
@@ -105,22 +106,23 @@ def json_with_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> str
     symbols = symbols_in(shapes)
     opened = {node["name"]: node["attrs"] for node in graph["nodes"]
               if not node["inputs"] and "shape" in node.get("attrs", {}) and node["op"] != "null"}
-    opened = {name: attrs for name, attrs in opened.items() if not _is_whole(ast.literal_eval(attrs["shape"]))}
+    opened = {name: attrs for name, attrs in opened.items() if not is_whole(ast.literal_eval(attrs["shape"]))}
     if opened and symbols:
         raise UnsupportedError(f"sizes {listed(map(str, symbols))} are ranges, and the symbol has states whose shapes "
                                "it leaves open: give them as inputs, or numbers for sizes")
     if opened:
         internals = symbol.get_internals()
-        _, found, _ = internals.infer_shape(**{name: tuple(shape) for name, shape in shapes.items()})
+        _, found, _ = internals.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
         for output, shape in zip(internals.list_outputs(), found, strict=True):
             name = output.removesuffix("_output")
-            if name in opened:
+            if name in opened and is_whole(shape):
                 opened[name]["shape"] = str(tuple(shape))
     return json.dumps(graph)
 
 
-def _is_whole(shape: Sequence[int] | None) -> bool:
-    """MXNet marks dimensions that it does not know with 0, and with -1 where 0 is a size (`mx.util.is_np_shape`)."""
+def is_whole(shape: Sequence[int] | None) -> bool:
+    """Whether all of it is known: MXNet marks dimensions that it does not know with 0, and with -1 where 0 is a size
+    (`mx.util.is_np_shape`)."""
     import mxnet as mx
 
     if mx.util.is_np_shape():
