@@ -46,7 +46,8 @@ class Case:
     """One application. `parameters`: how to draw what MXNet adds, by the end of its name (`weight`, `moving_var`).
 
     `body`: of an operator that carries a graph, what that does to the first operand one after the other, each as
-    (operator, attributes, how many more operands). `outputs`: how many it has then.
+    (operator, attributes, how many more operands). `outputs`: how many it has then. `symbol`: of an operator that only
+    Python functions make, what makes it of the operands.
     """
 
     operands: Sequence[Operand]
@@ -54,6 +55,7 @@ class Case:
     parameters: dict[str, Operand] = field(default_factory=dict)
     body: Sequence[tuple[str, dict[str, Any], int]] = ()
     outputs: int = 1
+    symbol: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ Arrays = dict[str, np.ndarray]
 
 def build(op: str, case: Case, *, numpy: bool = False) -> mx.sym.Symbol:
     """The symbol, its operands named x0, x1, ...; `numpy` as `Record.numpy`."""
+    if case.symbol is not None:
+        return case.symbol(*(mx.sym.var(f"x{i}") for i in range(len(case.operands))))
     if case.body:
         return mx.sym.load_json(json.dumps(_with_body(op, case)))
     handle, count_name = _operator(op)

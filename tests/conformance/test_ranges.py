@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import mxnet as mx
 import numpy as np
@@ -59,7 +60,7 @@ def _resized(case: Case, symbols: dict[int, str], values: dict[str, int]) -> Cas
         if operand.values is not None and shape != operand.shape:
             return None
         operands.append(Operand(shape, operand.dtype, operand.low, operand.high, operand.values))
-    return Case(operands, case.attrs, case.parameters, case.body, case.outputs)
+    return replace(case, operands=operands)
 
 
 def _native(record: Record, case: Case, seed: int, parameters: Arrays) -> tuple[Arrays, list[np.ndarray]] | None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.importer import FindRule, lower_graph, lower_node, unread_output
+from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging import int8
+from ngraph_mxnet.bridges.mxnet.rules.lowering import FindRule, lower_node, unread_output
 from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
@@ -108,7 +109,7 @@ def _joined_by_bools(symbol: SymbolGraph) -> list[list[int]]:
 
 
 def _is_bool(symbol: SymbolGraph, edge: Edge) -> bool:
-    type_ = _type_of(symbol, edge)
+    type_ = type_of(symbol, edge)
     return type_ is not None and type_.element is boolean
 
 
@@ -129,7 +130,7 @@ def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backen
         if (left := int8.why_left(symbol, node, backend)) is not None:
             return left
         key = (mode.name, backend.name, settings, node.op, tuple(node.attrs.items()), node.types, highest,
-               tuple(_type_of(symbol, edge) for edge in node.inputs))
+               tuple(type_of(symbol, edge) for edge in node.inputs))
         if not node.bodies and found_supported.get(key):
             return None
         b, outputs = _lowered(symbol, node, mode)
@@ -159,14 +160,14 @@ def _lowered(symbol: SymbolGraph, node: SymbolNode, mode: Mode) -> tuple[Builder
 
 def _stand_in(b: Builder, symbol: SymbolGraph, slot: int, edge: Edge) -> Value:
     """A parameter of the type of `edge`."""
-    type_ = _type_of(symbol, edge)
+    type_ = type_of(symbol, edge)
     if type_ is None:
         raise UnsupportedError(f"the shape or type of input {slot} is unknown")
     return b.parameter(f"input{slot}", type_.shape, type_.element)
 
 
-def _type_of(symbol: SymbolGraph, edge: Edge) -> TensorType | None:
-    """None when MXNet has not told it."""
+def type_of(symbol: SymbolGraph, edge: Edge) -> TensorType | None:
+    """None when MXNet has not told it, and of what no output depends on."""
     types = symbol.nodes[edge.node].types
     return types[edge.output] if types is not None and edge.output < len(types) else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -13,6 +14,8 @@ from ngraph_mxnet.ir import Graph
 
 #: On both sides of a node's place. It stands for itself in JSON.
 _MARK = "\x7f"
+_NAME_OF_BODY = "__subgraph_name__"
+"""An attribute that tells MXNet's Python, when it makes control flow, which nodes belong into a body."""
 _PLACE = re.compile(f"{_MARK}([0-9]+){_MARK}")
 
 
@@ -20,7 +23,7 @@ class NamelessGraph:
     """`root` is the graph's JSON in which a node's name is its place between marks; `text` is `root` as text.
 
     `names`: of each place. Of operators that share a name, as those of a Gluon block that is called twice do, all but
-    the first get another.
+    the first get another. The nodes of graphs within nodes have the places behind.
     """
 
     def __init__(self, text: str) -> None:
@@ -39,8 +42,17 @@ class NamelessGraph:
         self.variables = [place for place, node in enumerate(nodes) if node["op"] == "null"]
         self.names = _distinct([node["name"] for node in nodes], self.variables)
         for place, node in enumerate(nodes):
-            node["name"] = name_of(place)
+            _rename(node, place)
+        self._take_names_within(nodes)
         self.text = dump(self.root)
+
+    def _take_names_within(self, nodes: list[dict[str, Any]]) -> None:
+        for node in nodes:
+            for body in node.get("subgraphs", ()):
+                for inner in body["nodes"]:
+                    self.names.append(inner["name"])
+                    _rename(inner, len(self.names) - 1)
+                self._take_names_within(body["nodes"])
 
     def with_names(self, text: str) -> str:
         """A JSON text with this graph's names put in."""
@@ -49,7 +61,11 @@ class NamelessGraph:
 
     def named(self, text: str) -> str:
         """A plain text with this graph's names put in."""
-        return _PLACE.sub(lambda found: self.names[int(found[1])], text)
+        return with_places_as(text, self.names)
+
+    def named_bodies(self, bodies: Sequence[Any]) -> tuple[Any, ...]:
+        """The JSON of graphs within a node with this graph's names put in."""
+        return tuple(json.loads(self.with_names(dump(bodies)))) if bodies else ()
 
     def put_names(self, graph: Graph) -> None:
         """Name all in IR that was lowered from the nameless graph."""
@@ -61,6 +77,11 @@ class NamelessGraph:
             for value in node.attrs.values():
                 if isinstance(value, Graph):
                     self.put_names(value)
+
+
+def _rename(node: dict[str, Any], place: int) -> None:
+    node["name"] = name_of(place)
+    node.get("attrs", {}).pop(_NAME_OF_BODY, None)
 
 
 def _distinct(names: list[str], variables: list[int]) -> list[str]:
@@ -82,6 +103,11 @@ def _distinct(names: list[str], variables: list[int]) -> list[str]:
 def name_of(place: int) -> str:
     """What stands for the name of the node there."""
     return f"{_MARK}{place}{_MARK}"
+
+
+def with_places_as(text: str, names: Sequence[str]) -> str:
+    """A plain text with the name of each place put in."""
+    return _PLACE.sub(lambda found: names[int(found[1])], text)
 
 
 def place_in(text: str) -> int:

@@ -17,10 +17,11 @@ from mxnet.base import MXNetError
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.bridges.mxnet.callbacks import lowered as lowered_regions
-from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types, judge_graph, judge_region
-from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump, name_of, place_in
+from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types, judge_graph, judge_region, type_of
+from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph, dump, name_of, place_in, with_places_as
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, contracted, cut_region
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, settings_key
+from ngraph_mxnet.bridges.mxnet.symbols.inlining import Inlined, inline
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, SymbolNode, graph_of
 from ngraph_mxnet.ir.types import ELEMENT_TYPES, TensorType
 from ngraph_mxnet.placement.verdicts.regions import ALONE
@@ -40,7 +41,7 @@ _ELEMENTS = {element.numpy: element for element in ELEMENT_TYPES.values()}
 @dataclass(frozen=True)
 class Partitioned:
     """`graph` is the whole, with types and with places for names, as in `partition`; `cuts` are the regions that run
-    on the backend."""
+    on the backend. What MXNet infers no shape of is inlined in it, where it runs on the backend."""
 
     graph: SymbolGraph
     partition: Partition
@@ -60,24 +61,44 @@ def partition(symbol: Symbol, nameless: NamelessGraph, types: Types, backend: Ba
     Raises:
         MXNetError: the types contradict each other.
     """
-    graph = with_types(symbol, nameless, types)
-    reasons, numbers = judge_graph(graph, backend)
+    left: dict[int, str] = {}
+    while True:  # once more for nodes that were inlined and then are in no region: behind these MXNet knows no shape
+        typed = inlined_with_types(symbol, nameless, types, left)
+        found, apart = _partitioned(typed, nameless, backend, data, left)
+        if not apart:
+            return found
+        left |= apart
+
+
+def _partitioned(typed: TypedGraph, nameless: NamelessGraph, backend: Backend, data: Collection[str],
+                 left: Mapping[int, str]) -> tuple[Partitioned, dict[int, str]]:
+    """What comes of it if the operators numbered `left` stay with MXNet, and why others have to that are inlined."""
+    graph = typed.whole
+    reasons, numbers = judge_graph(graph, backend, left=left)
     verdicts = [Verdict(node.name, node.op, reasons[node.index]) for node in graph.operators()]
-    found = Partitioned(graph, Partition(backend.name, verdicts), [])
+    found = Partitioned(typed.inlined.graph, Partition(backend.name, verdicts), [])
     members: dict[int, list[int]] = {}
     for index, number in enumerate(numbers):
         if number != ALONE:
             members.setdefault(number, []).append(index)
+    apart = {index: reasons[index] or "it is in no region" for index in typed.inlined.outputs}
     for region in members.values():
-        cut = cut_region(graph, region)
-        reviewed = _review(nameless, cut, backend, _places(nameless, cut, data))
+        cut = cut_region(typed.inlined.graph, [at for index in region for at in typed.inlined.nodes[index]])
+        nodes = tuple((graph.nodes[index].name, graph.nodes[index].op) for index in region)
+        reviewed = _review(nameless, cut, nodes, backend, _places(nameless, cut, data))
         found.partition.reviewed.append(reviewed)
         if reviewed.rejected is None:
             found.cuts.append(cut)
-    return found
+        for index in apart.keys() & region:
+            if reviewed.rejected is None:
+                del apart[index]
+            else:
+                apart[index] = reviewed.rejected
+    return found, apart
 
 
-def _review(nameless: NamelessGraph, cut: Cut, backend: Backend, data: Sequence[int]) -> Region:
+def _review(nameless: NamelessGraph, cut: Cut, nodes: tuple[tuple[str, str], ...], backend: Backend,
+            data: Sequence[int]) -> Region:
     """What the region is, and whether it is rejected. The IR that it was lowered to waits for the compilation."""
     graph = cut.graph
     types = argument_types(graph)
@@ -86,15 +107,14 @@ def _review(nameless: NamelessGraph, cut: Cut, backend: Backend, data: Sequence[
     if lowered is not None and rejected is None:
         nameless.put_names(lowered)
         lowered_regions.put((graph.structure, tuple(types), tuple(data)), lowered)
-    return Region(tuple((node.name, node.op) for node in graph.operators()),
-                  tuple(node.name for node in graph.arguments()),
+    return Region(nodes, tuple(node.name for node in graph.arguments()),
                   tuple(graph.nodes[head.node].name for head in graph.heads), cost, rejected)
 
 
 def _places(nameless: NamelessGraph, cut: Cut, data: Collection[str]) -> list[int]:
     """The numbers of the region's arguments that are variables called as in `data`."""
-    return [place for place, edge in enumerate(cut.sources)
-            if nameless.names[edge.node] in data and edge.node in nameless.variables]
+    return [place for place, node in enumerate(cut.graph.arguments())
+            if not node.is_computed and nameless.named(node.name) in data]
 
 
 def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mapping[str, str],
@@ -118,12 +138,65 @@ def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mappi
 def with_types(symbol: Symbol, nameless: NamelessGraph, types: Types) -> SymbolGraph:
     """The graph with the types of all outputs, as MXNet infers them from those of the variables."""
     graph = graph_of(nameless.root)
-    given = {place: types[nameless.names[place]] for place in nameless.variables if nameless.names[place] in types}
     internals = symbol.get_internals()
-    name: Callable[[int], str] = nameless.names.__getitem__
+    if len(internals.list_outputs()) > len(graph.nodes):  # whose they are names tell, and the user's need not
+        return _with_types(graph, nameless, types, mx_symbol.load_json(nameless.text).get_internals())
+    return _with_types(graph, nameless, types, internals, nameless.names)
+
+
+@dataclass(frozen=True)
+class TypedGraph:
+    """`whole`: the graph with types. `inlined`: what MXNet inferred them of, with types, too."""
+
+    whole: SymbolGraph
+    inlined: Inlined
+
+
+def inlined_with_types(symbol: Symbol, nameless: NamelessGraph, types: Types, left: dict[int, str]) -> TypedGraph:
+    """The graph with the types of all outputs, those included of which MXNet infers none, unless they are `left`. What
+    can't be inlined is added there, with the reason.
+
+    Raises:
+        MXNetError: the types contradict each other.
+    """
+    graph = graph_of(nameless.root)
+    while True:
+        found = inline(graph, left)
+        left |= found.reasons
+        if not found.outputs:
+            typed = with_types(symbol, nameless, types)
+            return TypedGraph(typed, replace(found, graph=typed))
+        named = tuple(replace(node, name=name_of(node.index)) for node in found.graph.nodes)
+        root = replace(found.graph, nodes=named).to_json()
+        text = dump(root | {"attrs": nameless.root["attrs"]} if "attrs" in nameless.root else root)
+        try:
+            typed = _with_types(found.graph, nameless, types, mx_symbol.load_json(text).get_internals())
+        except MXNetError as error:
+            why = with_places_as(str(error).strip().splitlines()[-1], [node.name for node in found.graph.nodes])
+            left |= dict.fromkeys(found.outputs, f"its results' shapes can't be inferred: {why}")
+            continue
+        found = replace(found, graph=typed)
+        return TypedGraph(_original(graph, found), found)
+
+
+def _original(graph: SymbolGraph, found: Inlined) -> SymbolGraph:
+    """The graph with the types of what stands for its outputs."""
+    def types_of(node: SymbolNode) -> tuple[TensorType | None, ...] | None:
+        if node.index not in found.outputs:
+            return found.graph.nodes[found.nodes[node.index][-1]].types
+        return tuple(type_of(found.graph, edge) for edge in found.outputs[node.index])
+
+    return replace(graph, nodes=tuple(replace(node, types=types_of(node)) for node in graph.nodes))
+
+
+def _with_types(graph: SymbolGraph, nameless: NamelessGraph, types: Types, internals: Symbol,
+                names: Sequence[str] | None = None) -> SymbolGraph:
+    """The graph with the types of `internals`, its outputs in order; without `names` those tell whose they are."""
+    name: Callable[[int], str] = name_of if names is None else names.__getitem__
+    own = {node.index: nameless.named(node.name) for node in graph.nodes if node.is_variable}
+    given = {index: types[called] for index, called in own.items() if called in types}
     places: Sequence[int] = range(len(graph.nodes))
-    if len(internals.list_outputs()) > len(places):  # whose they are names tell, and the user's need not
-        internals, name = mx_symbol.load_json(nameless.text).get_internals(), name_of
+    if names is None:
         places = [place_in(output) for output in internals.list_outputs()]
     shapes = internals.infer_shape_partial(**{name(at): tuple(shape) for at, (shape, _) in given.items() if shape})[1]
     dtypes = _dtypes(internals, {name(at): dtype for at, (_, dtype) in given.items() if dtype is not None}, len(places))

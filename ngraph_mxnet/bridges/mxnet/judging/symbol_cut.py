@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
+from ngraph_mxnet.bridges.mxnet.symbols.node_order import in_order
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode
-
-Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def cut_region(graph: SymbolGraph, members: Sequence[int]) -> Cut:
     def own(edge: Edge) -> Edge:
         return replace(edge, node=at[key(edge)], output=edge.output if edge.node in inside else 0)
 
-    for of in _in_order(map(key, outputs), lambda of: () if isinstance(of, Edge) else map(key, graph.nodes[of].inputs)):
+    for of in in_order(map(key, outputs), lambda of: () if isinstance(of, Edge) else map(key, graph.nodes[of].inputs)):
         at[of] = index = len(nodes)
         if isinstance(of, Edge):
             nodes.append(_outer_variable(graph.nodes[of.node], of.output, index))
@@ -48,22 +46,6 @@ def cut_region(graph: SymbolGraph, members: Sequence[int]) -> Cut:
     arguments = tuple(node.index for node in nodes if node.is_variable)
     sources = tuple(of for of in at if isinstance(of, Edge))
     return Cut(tuple(members), SymbolGraph(tuple(nodes), arguments, tuple(map(own, outputs))), sources, outputs)
-
-
-def _in_order(heads: Iterable[Key], reads: Callable[[Key], Iterable[Key]]) -> Iterator[Key]:
-    """All that is reached from the heads, each behind what it reads, as MXNet's walk leaves them."""
-    left: set[Key] = set()
-    waiting = [(head, False) for head in reversed(list(heads))]
-    while waiting:
-        of, is_read = waiting.pop()
-        if of in left:
-            continue
-        if is_read:
-            left.add(of)
-            yield of
-        else:
-            waiting.append((of, True))
-            waiting.extend((read, False) for read in reversed(list(reads(of))))
 
 
 def _outer_variable(producer: SymbolNode, output: int, index: int) -> SymbolNode:
@@ -95,7 +77,7 @@ def contracted(graph: SymbolGraph, cuts: Sequence[Cut], one_node: Callable[[Cut]
         return replace(edge, node=at, output=exported[edge] if edge.node in region else edge.output)
 
     heads = [unit(head.node) for head in graph.heads]
-    for of in _in_order(heads, lambda of: [unit(edge.node) for edge in reads(of)]):
+    for of in in_order(heads, lambda of: [unit(edge.node) for edge in reads(of)]):
         kind, number = of
         node = one_node(cuts[number]) if kind == "region" else graph.nodes[number]
         placed[of] = len(nodes)

@@ -3,6 +3,7 @@
 from ngraph_mxnet.bridges.mxnet.rules import (  # noqa: F401
     arithmetic,
     boxes,
+    control,
     convolution,
     creation,
     deformable,

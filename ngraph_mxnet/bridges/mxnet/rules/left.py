@@ -6,14 +6,9 @@ import re
 
 from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
 
-_BODIES = "its bodies are graphs that MXNet runs operator by operator: backends partition only the graph around"
-
 LEFT: dict[str, str] = {
     "Correlation": "a search over displacements, which only optical-flow nets use",
     "Custom": "it calls the user's own Python code",
-    "_cond": _BODIES,
-    "_foreach": _BODIES,
-    "_while_loop": _BODIES,
 }
 
 _RANDOM = ("bernoulli|choice|exponential|gamma|gumbel|logistic|multinomial|normal|normal_n|pareto|rayleigh|uniform"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.autodiff import differentiate
-from ngraph_mxnet.bridges.mxnet.judging.judgement import Mode, judge_graph
+from ngraph_mxnet.bridges.mxnet.judging.judgement import Mode, judge_graph, type_of
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.partitioning import Types, with_types
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, cut_region
@@ -16,7 +16,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
 from ngraph_mxnet.bridges.mxnet.training.rules import find_training_rule
 from ngraph_mxnet.errors import UnsupportedError
-from ngraph_mxnet.ir import Builder, TensorType, Value
+from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.placement.verdicts.regions import ALONE
 from ngraph_mxnet.placement.verdicts.support import Verdict
 from ngraph_mxnet.runtime.backend import Backend
@@ -54,7 +54,8 @@ def judge_training(symbol: Symbol, nameless: NamelessGraph, types: Types, traine
         UnsupportedError: it can't be cut; the text says why.
     """
     typed = with_types(symbol, nameless, types)
-    nodes = tuple(replace(node, name=nameless.names[node.index]) for node in typed.nodes)
+    nodes = tuple(replace(node, name=nameless.names[node.index], bodies=nameless.named_bodies(node.bodies))
+                  for node in typed.nodes)
     graph = replace(typed, nodes=nodes)
     _check(graph)
     mode = Mode("training", lambda op: find_training_rule(op), _no_way_back, lambda graph: None)
@@ -105,9 +106,3 @@ def _depending(graph: SymbolGraph, trained: Collection[str]) -> set[Edge]:
         if node.name in trained if node.is_variable else any(edge in found for edge in node.inputs):
             found.update(Edge(node.index, output) for output in range(len(node.types or ())))
     return {edge for edge in found if (type_ := type_of(graph, edge)) is None or type_.element.is_float}
-
-
-def type_of(graph: SymbolGraph, edge: Edge) -> TensorType | None:
-    """None where MXNet can't tell."""
-    types = graph.nodes[edge.node].types or ()
-    return types[edge.output] if edge.output < len(types) else None

@@ -14,6 +14,7 @@ _LEFT: dict[str, str] = {
         "MXNet has no gradients of quantised and fused graphs",
     r"_npi_(rarctan2_scalar|where_lscalar|where_rscalar|var|std)|_np_atleast_[123]d": _ODD,
     r"Convolution_v1|BatchNorm_v1": "it is an older form, whose gradient is another",
+    r"_foreach|_while_loop|_cond": "MXNet records what its bodies do, trip by trip, and goes back through that",
     r"_contrib_SyncBatchNorm": "its statistics are those of several devices",
     r"IdentityAttachKLSparseReg": "its gradient depends on a moving average that it hides",
 }

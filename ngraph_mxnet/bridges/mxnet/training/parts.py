@@ -17,11 +17,12 @@ from mxnet.ndarray import CachedOp, NDArray
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.judging.judgement import type_of
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.partitioning import Types
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut, cut_region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import VARIABLE, Edge, SymbolGraph, SymbolNode
-from ngraph_mxnet.bridges.mxnet.training.judging import Judged, judge_training, type_of
+from ngraph_mxnet.bridges.mxnet.training.judging import Judged, judge_training
 from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
 from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedSteps
 from ngraph_mxnet.errors import UnsupportedError
