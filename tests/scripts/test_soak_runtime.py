@@ -21,6 +21,8 @@ def test_nothing_is_wrong_and_nothing_grows(tmp_path: Path) -> None:
                           "--forks", "3"], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300,
                          check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    found = re.search(r"(\d+) that had to fail, 3 forks; 400 loads in .*, (\d+) of the other version; wrong: 0",
+    found = re.search(r"(\d+) that had to fail, (\d+) forks; 400 loads in .*, (\d+) of the other version; wrong: 0",
                       run.stdout)
-    assert found and 0 < int(found[1]) < 100 and 0 < int(found[2]) < 400
+    assert found, run.stdout
+    assert 0 < int(found[1]) < 100 and 0 < int(found[3]) < 400
+    assert 1 <= int(found[2]) <= 3  # on a busy machine the calls may be over before all

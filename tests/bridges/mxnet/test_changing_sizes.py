@@ -260,3 +260,44 @@ def test_resized_images() -> None:
     found = _core.compile_cache_info()
     assert found["misses"] - found["bound"] == 6, "two regions, for the first shapes and twice for more that changes"
     assert all(verdict.reason is None for verdict in ranges.verdicts())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", FLAGS)
+def test_eight_threads_with_shapes_and_weights_that_change(flags) -> None:
+    """Weights change when all threads have finished a round. MXNet's own operators, which can hang when several threads
+    call them, are the main thread's."""
+    workers, rounds, calls = 8, 60, 12
+    net, reference, wrong = detector(), detector(), []
+    rng = np.random.default_rng(3)
+
+    def change() -> None:
+        pairs = list(zip(net.collect_params().values(), reference.collect_params().values(), strict=True))
+        for at in rng.integers(0, len(pairs), 3):
+            value = mx.nd.array(np.abs(rng.standard_normal(pairs[at][0].shape, np.float32)) + 0.1)
+            for parameter in pairs[at]:
+                parameter.set_data(value)
+
+    def check(number: int, given: list[mx.nd.NDArray], expected: list[np.ndarray]) -> None:
+        for x, result in zip(given, expected, strict=True):
+            found = net(x).asnumpy()
+            if not np.allclose(found, result, rtol=1e-3, atol=1e-3 * max(1.0, float(np.abs(result).max()))):
+                wrong.append((number, x.shape))
+
+    for ours, other in zip(net.collect_params().values(), reference.collect_params().values(), strict=True):
+        other.set_data(ours.data())
+    with backend("NGRAPH"):
+        net.hybridize(**flags)
+        for number in range(rounds):
+            change()
+            work = []
+            for _ in range(workers):
+                shapes = [(int(rng.integers(1, 4)), 3, *map(int, rng.integers(8, 60, 2))) for _ in range(calls)]
+                given = [mx.nd.array(rng.standard_normal(shape, np.float32)) for shape in shapes]
+                work.append((number, given, [reference(x).asnumpy() for x in given]))
+            threads = [threading.Thread(target=check, args=each) for each in work]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert not wrong

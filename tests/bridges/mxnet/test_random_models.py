@@ -36,7 +36,8 @@ def agree(symbol: mx.sym.Symbol, executor: mx.executor.Executor, shape: tuple[in
 
 
 def check(symbol: mx.sym.Symbol, shape: tuple[int, ...], seed: int, tolerance: float) -> None:
-    """First results, then with other weights and data, then for a larger batch."""
+    """First results, then with other weights and data, then for other shapes, of which the second ones are compiled for
+    a range of sizes."""
     try:
         with backend(None):
             symbol.simple_bind(mx.cpu(), grad_req="null", data=shape)
@@ -46,10 +47,26 @@ def check(symbol: mx.sym.Symbol, shape: tuple[int, ...], seed: int, tolerance: f
         executor = symbol.simple_bind(mx.cpu(), grad_req="null", data=shape)
     agree(symbol, executor, shape, seed, tolerance)
     agree(symbol, executor, shape, seed + 1, tolerance)
-    larger = (shape[0] + 1, *shape[1:])
-    with backend("NGRAPH"):
-        executor = executor.reshape(data=larger, allow_up_sizing=True)
-    agree(symbol, executor, larger, seed + 2, tolerance)
+    for number, other in enumerate(others(symbol, shape)):
+        with backend("NGRAPH"):
+            executor = executor.reshape(data=other, allow_up_sizing=True, partial_shaping=True)
+        agree(symbol, executor, other, seed + 2 + number, tolerance)
+
+
+def others(symbol: mx.sym.Symbol, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Larger and smaller batches; and images of other sizes, if those are the model's with the same weights."""
+    batches = [(shape[0] + 1, *shape[1:]), (shape[0] + 4, *shape[1:]), (1, *shape[1:])]
+    sizes = [(batch, shape[1], *(size + by for size, by in zip(shape[2:], more, strict=False)))
+             for batch, more in ((2, (1, 0, 2)), (1, (4, 7, 3)), (shape[0], (0, 2, 1)))] if len(shape) > 2 else []
+    return batches + [each for each in sizes if weights(symbol, each) == weights(symbol, shape)]
+
+
+def weights(symbol: mx.sym.Symbol, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of all but the data; None where MXNet finds none."""
+    try:
+        return {name: size for name, size in all_shapes(symbol, {"data": shape}).items() if name != "data"}
+    except mx.base.MXNetError:
+        return None
 
 
 def run(mode: str, draws: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,3 +91,12 @@ def test_a_few_models(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_many_models(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run(mode, MANY, monkeypatch)
+
+
+def test_ranges_of_sizes_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models of this file are bound for sizes that their templates did not have at first."""
+    from ngraph_mxnet import _core
+
+    _core.clear_compile_cache()
+    run("dex", FEW, monkeypatch)
+    assert _core.compile_cache_info()["bound"] >= FEW // 2
