@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "validator.h"
+
 namespace ngraph_mxnet {
 namespace {
 
@@ -12,11 +14,12 @@ std::atomic<std::uint64_t> next_graph{1};
 }  // namespace
 
 ProgramTemplate::ProgramTemplate(TemplateCode code, std::shared_ptr<Preparation> preparation, int threads,
-                                 std::string name)
+                                 std::string name, bool checked)
     : code_(std::move(code)),
       preparation_(std::move(preparation)),
       threads_(threads),
       name_(std::move(name)),
+      checked_(checked),
       graph_(next_graph.fetch_add(2)) {
   check_template(code_);
 }
@@ -24,6 +27,11 @@ ProgramTemplate::ProgramTemplate(TemplateCode code, std::shared_ptr<Preparation>
 std::shared_ptr<Executable> ProgramTemplate::bind(const Shapes& shapes) const {
   std::optional<BoundProgram> bound = bind_template(code_, shapes);
   if (!bound) return nullptr;
+  if (checked_) {
+    const Surroundings around{bytes_of(bound->inputs), bytes_of(bound->outputs), preparation_->bytes()};
+    check_operands(*bound->program, around);
+    check_instructions(*bound->program, around);
+  }
   auto made = std::make_shared<Executable>(std::move(bound->program), preparation_, std::move(bound->inputs),
                                            std::move(bound->outputs), threads_, name_);
   made->set_graph(graph_.load());

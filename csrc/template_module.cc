@@ -71,7 +71,7 @@ std::vector<TemplateSpec> to_specs(const py::handle& of) {
 std::shared_ptr<ProgramTemplate> make(const py::dict& code, std::shared_ptr<Program> prepare, std::size_t prepared_bytes,
                                       std::vector<std::size_t> weight_inputs, std::vector<std::size_t> weight_bytes,
                                       int threads, const std::string& name, const py::object& cached,
-                                      const py::object& owner) {
+                                      const py::object& owner, bool checked) {
   struct Owned {
     std::vector<AlignedBuffer> copies;
     std::shared_ptr<void> code;
@@ -120,7 +120,7 @@ std::shared_ptr<ProgramTemplate> make(const py::dict& code, std::shared_ptr<Prog
   }
   auto preparation = std::make_shared<Preparation>(std::move(prepare), prepared_bytes, std::move(weight_inputs),
                                                    std::move(input_bytes), threads, name, cached_weights(cached));
-  return std::make_shared<ProgramTemplate>(std::move(made), std::move(preparation), threads, name);
+  return std::make_shared<ProgramTemplate>(std::move(made), std::move(preparation), threads, name, checked);
 }
 
 py::tuple listed(const Executable& executable) {
@@ -146,7 +146,7 @@ void define_templates(py::module_& m) {
   py::class_<ProgramTemplate, std::shared_ptr<ProgramTemplate>>(m, "ProgramTemplate", "A Program for a range of sizes.")
       .def(py::init(&make), py::arg("code"), py::arg("prepare").none(true), py::arg("prepared_bytes"),
            py::arg("weight_inputs"), py::arg("weight_bytes"), py::arg("threads"), py::arg("name") = "graph",
-           py::arg("cached") = py::none(), py::arg("owner") = py::none(),
+           py::arg("cached") = py::none(), py::arg("owner") = py::none(), py::arg("checked") = false,
            "`code` is a TemplateCode's dict, with the kernels' addresses; the rest is as for an Executable.")
       .def("bind", &ProgramTemplate::bind, py::arg("shapes"), py::call_guard<py::gil_scoped_release>(),
            "The Executable for inputs of these shapes; None where a guard or a bound does not hold.");

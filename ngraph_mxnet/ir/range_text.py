@@ -75,6 +75,12 @@ def range_of(low: int, high: int) -> str:
     return f"{low}..{'' if high >= MOST else high}"
 
 
+def described(shapes: Shapes) -> str:
+    """All that there is to say of shapes whose sizes may be symbols, for keys."""
+    symbols = [f"{atom.text} {range_of(atom.low, atom.high)}" for atom in symbols_in(shapes)]
+    return repr(({name: tuple(map(str, shape)) for name, shape in shapes.items()}, symbols))
+
+
 def symbols_in(shapes: Shapes) -> list[Atom]:
     """Those of the shapes, as they come."""
     return list(dict.fromkeys(atom for shape in shapes.values() for size in shape if isinstance(size, Dim)

@@ -20,6 +20,7 @@ from ngraph_mxnet.ir.printer import neighbourhood
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
+from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
@@ -91,6 +92,14 @@ class Backend(ABC):
             PackageError: it is not what this backend makes, or this machine does not run it.
         """
         raise PackageError(f"backend {self.name} loads no packages")
+
+    def load_template(self, package: TemplatePackage) -> Template:
+        """The template that gave `package`; what it says is checked before it runs, as by `load`.
+
+        Raises:
+            PackageError: it is not what this backend makes, or this machine does not run it.
+        """
+        raise PackageError(f"backend {self.name} loads no packages for ranges of sizes")
 
     def artefact_programs(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
                           weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
@@ -266,6 +275,19 @@ def load(package: Package) -> Executable:
     """
     key = canonical_name(package.target)
     found: Executable = _loaded(quick)(package) if (quick := _place(key).load) else get_backend(key).load(package)
+    return found
+
+
+def load_template(package: TemplatePackage) -> Template:
+    """What `package` was made of, compiled by its target for a range of sizes, without compiling it again.
+
+    Raises:
+        ConfigError: there is no such target here.
+        PackageError: it is not what the target made, or this machine does not run it.
+    """
+    key = canonical_name(package.target)
+    quick = _place(key).load_template
+    found: Template = _loaded(quick)(package) if quick else get_backend(key).load_template(package)
     return found
 
 

@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import GraphError, NGraphError, UnsupportedError
+from ngraph_mxnet.errors import GraphError, NGraphError, PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.guards import Guard, Guards, assuming
 from ngraph_mxnet.ir.sizes import evaluate
+from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.changing import MOST_RANGES, ChangingShapes
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
@@ -46,6 +47,14 @@ class Template(ABC):
     def is_narrow(self) -> bool:
         """Whether a guard leaves one value of a symbol only."""
         return any(guard.is_narrow for guard in self.guards)
+
+    def package(self) -> TemplatePackage:
+        """What `runtime.backend.load_template` makes this template from, in this process or another one.
+
+        Raises:
+            PackageError: it can't be kept; the text says why.
+        """
+        raise PackageError("what this backend compiles for a range can't be kept, as it does not say how")
 
     @abstractmethod
     def bind(self, shapes: Shapes) -> Executable | None:

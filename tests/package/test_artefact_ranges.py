@@ -87,12 +87,22 @@ def kernels(native: Any) -> list[tuple[str, int]]:
     return [(kernel, tasks) for level in levels for kernel, _, _, _, tasks, *_ in level]
 
 
-def test_a_batch_in_a_range_runs_what_a_file_for_it_runs(tmp_path: Path) -> None:
+def deep(*shape: Any) -> Graph:
+    """Of which the best algorithm depends on the batch: there are few tiles, and many weights."""
+    b = Builder(name="deep")
+    y = b.convolution(b.parameter("data", shape), weights(b, 256, 3, 1, 1))
+    for _ in range(2):
+        y = b.relu(b.convolution(y, weights(b, 256, 256, 3, 3), pads_begin=(1, 1), pads_end=(1, 1)))
+    return b.results(y)
+
+
+@pytest.mark.parametrize(("make", "size"), [(convolved, 56), (deep, 7)])
+def test_a_batch_in_a_range_runs_what_a_file_for_it_runs(make: Callable[..., Graph], size: int, tmp_path: Path) -> None:
     """So it takes as long."""
-    artefact = written(convolved(N, 3, 56, 56), tmp_path / "range")
+    artefact = written(make(N, 3, size, size), tmp_path / "range")
     for batch in (1, 2, 8, 31, 32):
-        shape = (batch, 3, 56, 56)
-        one = load_program(written_file(convolved(*shape), tmp_path / "fixed"), artefact.instruction_set)
+        shape = (batch, 3, size, size)
+        one = load_program(written_file(make(*shape), tmp_path / "fixed"), artefact.instruction_set)
         alone = [(kernel, tasks) for level in one.levels for kernel, _, _, _, tasks, *_ in level]
         assert kernels(artefact.bind([shape], 2)) == alone
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ngraph_mxnet import config
@@ -15,13 +16,14 @@ from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool
 from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
-from ngraph_mxnet.bridges.mxnet.kept import is_small, kept_or_made
+from ngraph_mxnet.bridges.mxnet.kept import is_small, kept_or_made, kept_or_made_template
 from ngraph_mxnet.bridges.mxnet.options import DATA, STRUCTURE, backend_options, chosen_backend
 from ngraph_mxnet.bridges.mxnet.packaged import Region
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.cache import cpu_features, place_for
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Graph, TensorType
+from ngraph_mxnet.ir.range_text import described
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
@@ -53,7 +55,7 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
 
     def compiled() -> Any:
         types = ranges.types_of(subgraph_json, in_shapes, in_types, attrs)
-        found = None if types is None else _for_range(subgraph_json, in_shapes, types, attrs)
+        found = None if types is None else _for_range(subgraph_json, in_shapes, in_types, types, attrs)
         return found or _kept_or_compiled(subgraph_json, in_shapes, in_types, attrs)
 
     if packaged.is_wanted():
@@ -78,18 +80,23 @@ def _region(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Se
     return region
 
 
-def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
-                      attrs: Mapping[str, str]) -> Any:
+def _key(subgraph_json: str, shapes: Any, in_types: Sequence[int], attrs: Mapping[str, str]) -> str:
+    """All that what is compiled depends on, beside this package."""
     backend = chosen_backend(attrs)
     named = hashlib.sha256(subgraph_json.encode()).hexdigest() if names_matter(backend) else ""
     build = build_of(backend, backend_options(attrs).get("devices", ""))
-    key = repr((backend, named, build, sorted(attrs.items()), in_shapes, in_types, cpu_features()))
+    return repr((backend, named, build, sorted(attrs.items()), shapes, in_types, cpu_features()))
+
+
+def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int],
+                      attrs: Mapping[str, str]) -> Any:
+    backend, key = chosen_backend(attrs), _key(subgraph_json, in_shapes, in_types, attrs)
     programs = kept_or_made(key, lambda: ({}, [_compile(subgraph_json, in_shapes, in_types, backend, attrs)]),
                             small=is_small(subgraph_json))[1]
     return _native(programs[0])
 
 
-def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], types: ranges.Types,
+def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types: Sequence[int], types: ranges.Types,
                attrs: Mapping[str, str]) -> tuple[Any, Any] | None:
     """What is compiled for these shapes, and for all that are alike; None where that can't be."""
     backend = get_backend(chosen_backend(attrs))
@@ -99,7 +106,10 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], types: ra
         require_fixed_weights(graph)
         return backend.template(graph, backend_options(attrs))
 
-    made, found = for_range(types.changing, types.hint, template, lambda _: in_shapes, "a region")
+    shapes = described({str(place): type_.shape for place, type_ in enumerate(types.types)})
+    key = _key(subgraph_json, shapes, in_types, attrs)
+    kept = partial(kept_or_made_template, key, types.hint, template, small=is_small(subgraph_json))
+    made, found = for_range(types.changing, types.hint, kept, lambda _: in_shapes, "a region")
     ranges.add(subgraph_json, types, made)
     if made.template is None or made.template.native is None or found is None:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,11 @@ from ngraph_mxnet.cache import place_for
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import pack, unpack
+from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.kept_templates import kept_template
+from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import recorder, span
 
 logger = config.logger("ngraph_mxnet")
@@ -42,6 +45,18 @@ def kept_or_made(key: str, make: Callable[[], Made], *, small: bool) -> Made:
     if place is not None:
         place.put(_packed(facts, programs))
     return json.loads(json.dumps(facts)), programs
+
+
+def kept_or_made_template(key: str, hint: Mapping[str, int], make: Callable[[], Template | None], *,
+                          small: bool) -> Template | None:
+    """The template that was kept for `key` and holds for these sizes, else what `make` gives, which is kept.
+
+    Args:
+        key: holds all that it depends on, beside the sizes that it is compiled for.
+        small: making takes no time.
+    """
+    return kept_template(lambda number: place_for("template", f"{key} {number}", small=small), hint, make,
+                         lambda template: template.package().to_bytes(), TemplatePackage.from_bytes)
 
 
 def _packed(facts: dict[str, Any], programs: list[Executable]) -> bytes | None:

@@ -21,13 +21,16 @@ import onnx
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.tensors import to_array
-from ngraph_mxnet.cache import cpu_features, get_or_make, open_store, package_identity
+from ngraph_mxnet.cache import Place, cpu_features, get_or_make, open_store, package_identity, place_for
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.pack import LARGE
+from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.kept_templates import kept_template
+from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import recorder, span
 
 logger = config.logger(__name__)
@@ -37,6 +40,7 @@ _DERIVED = "constant"
 
 Made = tuple[Executable, Mapping[str, np.ndarray]]
 """A program, and its weights by name, which are initialisers of the model."""
+MadeTemplate = tuple[Template, Mapping[str, np.ndarray]]
 
 
 class CachedPrograms:
@@ -72,6 +76,27 @@ class CachedPrograms:
                 made = make()
         return made[0] if made else None
 
+    def get_or_make_template(self, key: str, hint: Mapping[str, int],
+                             make: Callable[[], MadeTemplate | None]) -> Template | None:
+        """The template for `key` that holds for these sizes, which `make` gives, unless it is there."""
+        weights: Mapping[str, np.ndarray] = {}
+
+        def made() -> Template | None:
+            nonlocal weights
+            found = make()
+            if found is None:
+                return None
+            template, weights = found
+            return template
+
+        def place_of(number: int) -> Place | None:
+            if self._facts is None or self._digest is None:
+                return None
+            return place_for("template", f"onnx {self._digest} {self._facts} {key} {number}")
+
+        return kept_template(place_of, hint, made, lambda template: self._content(template, weights),
+                             lambda content: TemplatePackage.from_bytes(*self._read(content)))
+
     @functools.cached_property
     def _facts(self) -> str | None:
         """What decides about a program beside the model; None if a text can't tell."""
@@ -99,7 +124,7 @@ class CachedPrograms:
             return None
         return hasher.hexdigest()
 
-    def _content(self, program: Executable, weights: Mapping[str, np.ndarray]) -> bytes | None:
+    def _content(self, program: Executable | Template, weights: Mapping[str, np.ndarray]) -> bytes | None:
         """A line of JSON (what the arrays put beside it are), then the package; the arrays are put."""
         store = open_store()
         try:
@@ -117,11 +142,15 @@ class CachedPrograms:
         return json.dumps(arrays).encode() + b"\n" + packed
 
     def _load(self, content: bytes) -> Executable:
+        return load(Package.from_bytes(*self._read(content)))
+
+    def _read(self, content: bytes) -> tuple[bytes, dict[str, np.ndarray]]:
+        """A package's bytes, and the arrays that it only names."""
         end = content.index(b"\n")
         external = {name: _get_derived(name, dtype, shape) for name, dtype, shape in json.loads(content[:end])}
         weights = self._model.proto.graph.initializer
         external |= {tensor.name: to_array(tensor, self._model.folder) for tensor in weights}
-        return load(Package.from_bytes(content[end + 1:], external))
+        return content[end + 1:], external
 
 
 def is_plain(value: Any) -> bool:

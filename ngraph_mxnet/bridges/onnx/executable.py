@@ -85,7 +85,7 @@ class ModelExecutable(Submitting):
         self._specialised: set[str] = set()
         self._lock = ForkSafeLock()
         self.ranges = ModelRanges({port.name: port.shape for port in self.inputs}, self._backend, self._options,
-                                  self.import_for)
+                                  self.import_for, self._cache)
         unknown = sorted(name for name in fixed if name not in types or types[name].kind != "tensor")
         if unknown:
             raise ModelError(f"shapes for {listed(unknown)}, which are no inputs, or no tensors; the inputs: "

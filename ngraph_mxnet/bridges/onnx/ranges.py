@@ -7,10 +7,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, MadeTemplate
 from ngraph_mxnet.bridges.onnx.inputs import Dimensions
 from ngraph_mxnet.bridges.onnx.values import CutError
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
+from ngraph_mxnet.ir.range_text import described
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.changing import ChangingShapes, Told
 from ngraph_mxnet.runtime.compile import bind_weights
@@ -26,10 +28,12 @@ class ModelRanges:
     dims: of the inputs by name. Those that the model names change once others do; where NGRAPH_DYNAMIC tells axes these
         do, from the first call on.
     import_for: gives the graph for shapes, as a whole: what depends on data is an error.
+    cache: keeps templates for other processes.
     """
 
     def __init__(self, dims: Mapping[str, Dimensions | None], backend: str, options: Mapping[str, Any],
-                 import_for: Callable[[Mapping[str, Any]], Imported]) -> None:
+                 import_for: Callable[[Mapping[str, Any]], Imported], cache: CachedPrograms) -> None:
+        self._cache = cache
         self._names, self._backend, self._options, self._import = list(dims), backend, options, import_for
         told = _told(dims)
         self._changing = ChangingShapes(told or _named(dims), at_once=bool(told))
@@ -54,17 +58,21 @@ class ModelRanges:
 
     def _compiled(self, shapes: Mapping[str, Any], symbolic: Sequence[tuple[int, ...]],
                   hint: dict[str, int]) -> Executable | None:
+        ranges = dict(zip(self._names, symbolic, strict=True))
         cuts: list[CutError] = []
 
-        def template() -> Template | None:
+        def template() -> MadeTemplate | None:
             try:
-                imported = self._import(dict(zip(self._names, symbolic, strict=True)))
+                imported = self._import(ranges)
             except CutError as cut:
                 cuts.append(cut)
                 raise
-            return template_of(imported, get_backend(self._backend), self._options)
+            made = template_of(imported, get_backend(self._backend), self._options)
+            return None if made is None else (made, imported.weights)
 
-        made, found = for_range(self._changing, hint, template, partial(_in_order, shapes), "a model")
+        key = repr((config.compile_settings(), described(ranges)))
+        kept = partial(self._cache.get_or_make_template, key, hint, template)
+        made, found = for_range(self._changing, hint, kept, partial(_in_order, shapes), "a model")
         if cuts:
             raise cuts[0]
         if made.template is not None and found is not None:

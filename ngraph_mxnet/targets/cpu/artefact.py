@@ -75,13 +75,13 @@ def range_templates(module: Module, symbols: Sequence[Atom], isas: Sequence[str]
     instruction set. `symbols`: of the inputs' sizes."""
     before = IN_FORCE.get()
     assert isinstance(before, Guards)
-    for settings in _settings(isas, threads, bf16):
+    for settings in _settings(isas, threads, bf16, every_algorithm=True):
         with assuming(Guards(before.hint, dict(before.found))) as guards:
             template = _template(module, symbols, guards, settings, weights)
         yield settings.isa, list(guards.found.values()), template
 
 
-def _settings(isas: Sequence[str], threads: int, bf16: bool) -> Iterator[Settings]:
+def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bool = False) -> Iterator[Settings]:
     from ngraph_mxnet import _core
 
     chosen = chosen_isas(isas)
@@ -90,7 +90,7 @@ def _settings(isas: Sequence[str], threads: int, bf16: bool) -> Iterator[Setting
         # The runtime's team may have any number of threads, which changes no result. But which algorithm is the fastest
         # depends on it, and on the CPU; what is compiled in a process takes the same.
         yield Settings(isa, threads, winograd=winograd, bf16=bf16 and isa == "avx512",
-                       halves=halves_avx512(_core.cpu_features()))
+                       halves=halves_avx512(_core.cpu_features()), every_algorithm=every_algorithm)
 
 
 def _program(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> ArtefactProgram:

@@ -22,6 +22,7 @@ from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
+from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
@@ -46,8 +47,9 @@ from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
 from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.programs import Programs, load, prepared_buffer, program_flow
+from ngraph_mxnet.targets.cpu.program.template_programs import load_template
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
-from ngraph_mxnet.targets.cpu.template import CPUTemplate
+from ngraph_mxnet.targets.cpu.template import template_of
 
 if TYPE_CHECKING:
     from ngraph_mxnet.targets.cpu.report.kernel_table import Explained
@@ -199,7 +201,7 @@ class CPUBackend(Backend):
         settings = self._settings(wanted)[0]
         module, main, prepare = self._lowered(graph, wanted, settings)
         with span("plan and bind", "compile"):
-            return CPUTemplate.of(graph, module, main.builder, prepare.builder, settings)
+            return template_of(graph, module, main.builder, prepare.builder, settings)
 
     def _settings(self, wanted: Options) -> tuple[Settings, str | None]:
         """What a graph is compiled for, and what was asked for and this CPU lacks, which is told."""
@@ -254,6 +256,9 @@ class CPUBackend(Backend):
 
     def load(self, package: Package) -> Executable:
         return load(package)
+
+    def load_template(self, package: TemplatePackage) -> Template:
+        return load_template(package)
 
 
 def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, settings: Settings) -> Code:

@@ -58,6 +58,8 @@ class Settings:
     """Contractions of the main graph in bf16."""
     halves: bool = False
     """Whether the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
+    every_algorithm: bool = False
+    """Whether a Program for a range of sizes has each algorithm that is the best for some of them, and not most."""
 
     def symbol(self, kernel: str) -> str:
         return f"ng_{kernel}__{self.isa}"

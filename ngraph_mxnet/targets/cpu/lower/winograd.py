@@ -58,7 +58,7 @@ def tiles(ctx: Lowering, node: Node, geometry: Geometry) -> dict[int, int]:
     if not all(ctx.is_prepared(value) for value in node.inputs[1:] if value.type.rank < 4) or node in ctx.gates:
         return {algorithm.choose_tile(at_them, *machine): True}
     # Each tile has weights of its own, of which the larger one is nearly always the better.
-    found = algorithm.conditions(layer, *machine, tiles=(4,))
+    found = algorithm.conditions(layer, *machine, tiles=(2, 4) if ctx.settings.every_algorithm else (4,))
     return {tile: holds for tile, holds in found.items() if is_symbolic(holds) or holds}
 
 

@@ -30,7 +30,7 @@ from ngraph_mxnet.targets.cpu.program.validate import Validator, count
 from ngraph_mxnet.targets.cpu.report.listing import listing
 
 _MAIN, _PREPARE, _PREPARED = "main", "prepare", "prepared"
-_MOST_THREADS = 1 << 16
+MOST_THREADS = 1 << 16
 _HEADER_BYTES = 4096
 """What a file of prepared weights takes beside them."""
 _SEAL_KEY_BYTES = 64
@@ -83,7 +83,7 @@ class Programs:
         for program in (self.main, self.prepare):
             if program is not None:
                 validator.check(program)
-        if not 1 <= count(self.threads) <= _MOST_THREADS:
+        if not 1 <= count(self.threads) <= MOST_THREADS:
             raise ValueError(f"{self.threads} threads")
 
     def listing(self) -> str:
@@ -110,7 +110,7 @@ class Programs:
             PackageError: it is damaged, or an instruction is not such as its kernel declares.
         """
         try:
-            code = {name: _program(**package.code[name]) for name in package.code}
+            code = {name: program_of(**package.code[name]) for name in package.code}
             found = Programs(package.name, package.flow, code[_MAIN], code.get(_PREPARE), **package.settings)
             prepared = found.flow.step(_PREPARE).outputs[0] if found.prepare is not None else None
             wanted = program_flow(found.flow.inputs, found.flow.results, found.flow.names, prepared)
@@ -136,7 +136,7 @@ class Programs:
         return cached_weights(store, hasher.hexdigest())
 
 
-def _program(levels: Any, arena_bytes: Any, constants: Any) -> ProgramCode:
+def program_of(levels: Any, arena_bytes: Any, constants: Any) -> ProgramCode:
     """A package's program, its constants checked; `Programs.check` looks at the levels."""
     if type(constants) is not list or not {np.ndarray}.issuperset(map(type, constants)):
         raise ValueError("the constants are no list of arrays")

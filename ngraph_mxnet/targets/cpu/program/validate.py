@@ -10,7 +10,7 @@ kernel keeps positions that it relies on while it runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,6 +69,12 @@ class Validator:
                     name = instruction[0] if isinstance(instruction, list | tuple) and instruction else instruction
                     raise ValueError(f"instruction {name!r}: {error}") from error
             _check_kept(written)
+
+    def check_kernels(self, kernels: Iterable[str]) -> None:
+        """Raises ValueError for one that the library has not, or that the CPU does not run."""
+        for kernel in kernels:
+            if kernel not in self._kernels:
+                self._kernels[kernel] = self._kernel(kernel)
 
     def _check_instruction(self, instruction: Sequence[Any], spaces: dict[int, Sequence[int]],
                            constants: Sequence[np.ndarray]) -> list[_Written]:
