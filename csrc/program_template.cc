@@ -25,7 +25,7 @@ ProgramTemplate::ProgramTemplate(TemplateCode code, std::shared_ptr<Preparation>
 }
 
 std::shared_ptr<Executable> ProgramTemplate::bind(const Shapes& shapes) const {
-  std::optional<BoundProgram> bound = bind_template(code_, shapes);
+  std::optional<BoundProgram> bound = bind_template(code_, shapes, kAnySteps);
   if (!bound) return nullptr;
   if (checked_) {
     const Surroundings around{bytes_of(bound->inputs), bytes_of(bound->outputs), preparation_->bytes()};

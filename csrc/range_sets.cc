@@ -83,7 +83,7 @@ ShapeSet bind_range(const Artefact& artefact, const Shapes& shapes) {
   for (const RangeSet& set : artefact.ranges) {
     for (const RangeTemplate& each : set.templates) {
       std::optional<std::size_t> broken;
-      std::optional<BoundProgram> bound = bind_template(each.code, shapes, &broken);
+      std::optional<BoundProgram> bound = bind_template(each.code, shapes, kStepsOfFiles, &broken);
       if (bound) {
         ShapeSet made{named(set.inputs, std::move(bound->inputs)), named(set.outputs, std::move(bound->outputs)),
                       std::move(bound->program)};

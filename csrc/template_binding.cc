@@ -11,16 +11,18 @@ namespace {
 
 using Slots = std::vector<std::int64_t>;
 
-// What is done for a binding, in steps of some nanoseconds each, so that whatever a file asks for, it ends.
+// What is done for a binding, so that whatever a file asks for, it ends.
 class Budget {
  public:
+  explicit Budget(std::size_t steps) : left_(steps) {}
+
   void spend(std::size_t steps) {
     if (steps > left_) throw std::invalid_argument("at these sizes there would be more instructions than in any model");
     left_ -= steps;
   }
 
  private:
-  std::size_t left_ = std::size_t{1} << 27;
+  std::size_t left_;
 };
 
 // An instruction at given sizes.
@@ -49,7 +51,8 @@ std::vector<ArenaSpan> merged(std::vector<ArenaSpan> spans) {
 
 class Binding {
  public:
-  Binding(const TemplateCode& code, Slots slots) : code_(code), slots_(std::move(slots)) {}
+  Binding(const TemplateCode& code, Slots slots, std::size_t most_steps)
+      : code_(code), slots_(std::move(slots)), budget_(most_steps) {}
 
   std::shared_ptr<Program> program() {
     expand();
@@ -339,11 +342,11 @@ std::vector<TensorSpec> specs(const std::vector<TemplateSpec>& of, const Slots& 
 
 }  // namespace
 
-std::optional<BoundProgram> bind_template(const TemplateCode& code, const Shapes& shapes,
+std::optional<BoundProgram> bind_template(const TemplateCode& code, const Shapes& shapes, std::size_t most_steps,
                                           std::optional<std::size_t>* broken) {
   const std::optional<Slots> slots = unified(code, shapes, broken);
   if (!slots) return std::nullopt;
-  return BoundProgram{Binding(code, *slots).program(), specs(code.inputs, *slots), specs(code.outputs, *slots)};
+  return BoundProgram{Binding(code, *slots, most_steps).program(), specs(code.inputs, *slots), specs(code.outputs, *slots)};
 }
 
 }  // namespace ngraph_mxnet

@@ -96,10 +96,13 @@ struct BoundProgram {
 // Throws std::invalid_argument for what refers to nothing.
 void check_template(const TemplateCode& code);
 
+// Steps of some nanoseconds each that binding may take: of one's own template, and of a file's, which may be anything.
+constexpr std::size_t kAnySteps = std::size_t{1} << 40, kStepsOfFiles = std::size_t{1} << 25;
+
 // What runs inputs of these shapes, of a template that check_template has let pass; none where a bound does not hold, or
 // a guard, whose place `broken` gets. Throws std::invalid_argument where a size is beyond all bounds, or there is more to do
-// than any model asks for: whatever the template, it ends soon.
-std::optional<BoundProgram> bind_template(const TemplateCode& code, const Shapes& shapes,
+// than `most_steps`.
+std::optional<BoundProgram> bind_template(const TemplateCode& code, const Shapes& shapes, std::size_t most_steps,
                                           std::optional<std::size_t>* broken = nullptr);
 
 }  // namespace ngraph_mxnet

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from fuzzing import programs
+from fuzzing import programs, ranges
 from fuzzing.entries import mutate_bytes
 from ngraph_mxnet.package.artefact import (
     ALIGNMENT,
     DATA_ALIGNMENT,
     FORMAT,
     HEADER,
+    ISAS,
     MAGIC,
     SECTION,
     Kind,
@@ -162,11 +163,13 @@ def sections(content: bytes) -> list[Section]:
 
 
 def seeds() -> list[bytes]:
-    """Models of every family, of the instruction sets one by one; some in bf16; one with all instruction sets, two sets
-    of shapes and references."""
+    """Models of every family, of the instruction sets one by one; some in bf16, and for ranges of sizes; one with all
+    instruction sets, two sets of shapes and references."""
     made = [programs.artefact(make, [isa]) for make in programs.GRAPHS for isa in ("avx512", "avx2")]
     return [*made, *(programs.artefact(make, ["baseline"]) for make in programs.GRAPHS[:2]),
             *(programs.artefact(make, ["avx512"], "bf16") for make in programs.GRAPHS[:4]),
+            *(programs.range_artefact(make, [isa]) for make in (programs.ranged_convolutions, programs.ranged_steps)
+              for isa in ("avx512", "baseline")),
             programs.whole_artefact()]
 
 
@@ -181,7 +184,10 @@ def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
     row_change: tuple[int, int, int] | None = None
     for _ in range(random.randint(1, _MOST_CHANGES)):
         kind = random.random()
-        if kind < 0.8 and parsed:
+        ranged = [section for section in found if section.kind == Kind.RANGE]
+        if kind < 0.8 and ranged:
+            _change_range(random.choice(ranged), found, random)
+        elif kind < 0.8 and parsed:
             _change_program(random.choice(list(parsed.values())), random)
         elif kind < 0.88:
             _change_data(found, random)
@@ -198,6 +204,12 @@ def mutate(content: bytes, others: Sequence[bytes], random: Random) -> bytes:
             found[number].content = program.packed()
     made = assembled(found, row_change, random.random() < 0.95)
     return mutate_bytes(made, others, random) if random.random() < 0.03 else made
+
+
+def _change_range(section: Section, found: Sequence[Section], random: Random) -> None:
+    data = next((one.content for one in found if one.kind == Kind.DATA), b"")
+    if 1 <= section.isa <= len(ISAS):
+        section.content = ranges.mutate(section.content, data, section.isa, random)
 
 
 def assembled(found: Sequence[Section], row_change: tuple[int, int, int] | None = None, fitting: bool = True) -> bytes:
@@ -330,7 +342,7 @@ def _change_sections(found: list[Section], parsed: dict[int, Program], random: R
     elif kind == "double":
         found.append(found[at])
     elif kind == "kind":
-        found[at].kind = random.choice((0, 1, 2, 3, 4, 5, 6, 99))
+        found[at].kind = random.choice((0, 1, 2, 3, 4, 5, 6, 7, 99))
     else:
         found[at].content = found[at].content[:random.randrange(len(found[at].content) + 1)]
         parsed.pop(at, None)

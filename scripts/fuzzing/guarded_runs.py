@@ -12,11 +12,14 @@ from contextlib import suppress
 from functools import cache
 from math import prod
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
 
 from fuzzing.artefacts import Program, sections
+from fuzzing.ranges import sizes_of
+from ngraph_mxnet import _core
 from ngraph_mxnet.package.artefact import Kind
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.spatial import ROI_ALIGN
@@ -25,7 +28,6 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "runtime"))
 
 import ngraph_runtime
 from ngraph_runtime import InputError, Model, ModelError
-from ngraph_runtime.ports import Port
 from ngraph_runtime.reference import references
 
 _MOST_BYTES = 1 << 20
@@ -61,12 +63,9 @@ def _array(number: int, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     return np.ndarray(shape, dtype, memory)
 
 
-def _arrays(first: int, ports: Sequence[Port], number: int) -> list[np.ndarray]:
-    return [_array(first + i, port.shapes[number], port.dtype) for i, port in enumerate(ports)]
-
-
 def load_and_run(content: bytes) -> bool:
-    """Whether the file loads. Of one that does each set of shapes runs, unless that would take long.
+    """Whether the file loads. Of one that does each set of shapes runs, and some sizes of each range, unless that would
+    take long.
 
     What lies in memory that a file may not touch ends the process.
     """
@@ -76,22 +75,44 @@ def load_and_run(content: bytes) -> bool:
         model = ngraph_runtime.load(path)
         with suppress(ModelError):
             references(model)
+        random = np.random.default_rng(crc32(content))
+        if model.ranges:
+            _run_ranges(model, _core.Artefact(str(path)), random)
     except ModelError:
         return False
     finally:
         path.unlink()
     if _is_short(content):
-        random = np.random.default_rng(crc32(content))
         for number in range(len(model.shape_sets)):
-            _run(model, number, random)
+            _run(model, [port.shapes[number] for port in model.inputs], [port.shapes[number] for port in model.outputs],
+                 random)
     return True
 
 
-def _run(model: Model, number: int, random: np.random.Generator) -> None:
-    sizes = [prod(port.shapes[number]) * port.dtype.itemsize for port in (*model.inputs, *model.outputs)]
-    if max(sizes, default=0) > _MOST_BYTES:
+def _run_ranges(model: Model, twin: Any, random: np.random.Generator) -> None:
+    """`twin`: the same file, which tells what it makes of sizes."""
+    for number, each in enumerate(model.ranges):
+        for _ in range(3):
+            values = sizes_of([(name, *ends) for name, ends in each.symbols.items()], random)
+            shapes = [[size if isinstance(size, int) else values.get(size, 1) for size in port.ranges[number]]
+                      for port in model.inputs]
+            try:
+                bound = twin.bind(shapes, 1)
+            except (MemoryError, ValueError):
+                continue
+            calls = [(kernel.removeprefix("ng_").rpartition("__")[0], ints, tasks)
+                     for level in _core.program_of(bound)[0] for kernel, _, ints, _, tasks, *_ in level]
+            if sum(_work_of(*call) for call in calls) < _MOST_WORK:
+                _run(model, shapes, [shape for _, shape in bound.outputs], random)
+
+
+def _run(model: Model, inputs_shapes: Sequence[Sequence[int]], outputs_shapes: Sequence[Sequence[int]],
+         random: np.random.Generator) -> None:
+    ports = [*zip(model.inputs, inputs_shapes, strict=True), *zip(model.outputs, outputs_shapes, strict=True)]
+    if max((prod(shape) * port.dtype.itemsize for port, shape in ports), default=0) > _MOST_BYTES:
         return
-    inputs = _arrays(0, model.inputs, number)
+    arrays = [_array(place, shape, port.dtype) for place, (port, shape) in enumerate(ports)]
+    inputs, outputs = arrays[:len(model.inputs)], arrays[len(model.inputs):]
     for array in inputs:
         if array.dtype.kind == "f":
             array[...] = random.uniform(-3, 9, array.shape)
@@ -101,7 +122,7 @@ def _run(model: Model, number: int, random: np.random.Generator) -> None:
         if array.dtype.kind == "b":
             array.view(np.uint8)[...] &= 1
     with suppress(InputError, MemoryError):
-        model.run(inputs, out=_arrays(len(inputs), model.outputs, number), threads=int(random.integers(1, 3)))
+        model.run(inputs, out=outputs, threads=int(random.integers(1, 3)))
 
 
 def _is_short(content: bytes) -> bool:
@@ -116,12 +137,16 @@ def _work(program: Program) -> int:
     """Of all its instructions together."""
     total = 0
     for call in program.calls:
-        record = KERNELS[program.kernel(call)]
         ints = [field.value for field in program.fields[call.numbers:call.numbers + call.ints]]
-        if record is ROI_ALIGN and record.read(ints).samples < 1:
-            return _MOST_WORK + 1  # a point for each pixel, of regions that are garbage
-        total += max(prod(_factors(record, ints)), program.fields[call.first + 5].value)
+        total += _work_of(program.kernel(call), ints, program.fields[call.first + 5].value)
     return total
+
+
+def _work_of(kernel: str, ints: Sequence[int], tasks: int) -> int:
+    record = KERNELS[kernel]
+    if record is ROI_ALIGN and record.read(ints).samples < 1:
+        return _MOST_WORK + 1  # a point for each pixel, of regions that are garbage
+    return max(prod(_factors(record, ints)), tasks)
 
 
 def _factors(record: Kernels, ints: Sequence[int]) -> list[int]:

@@ -13,7 +13,8 @@ import numpy as np
 
 import ngraph_mxnet
 from ngraph_mxnet.ir import Builder, Graph, Value
-from ngraph_mxnet.runtime.artefact import Weighted, compile_to_file
+from ngraph_mxnet.ir.sizes import symbol
+from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
 from ngraph_mxnet.targets.cpu.planning import algorithm
 from ngraph_mxnet.targets.cpu.program import program
 
@@ -179,7 +180,33 @@ def whole_artefact() -> bytes:
     return _file(graphs, metadata={"key": "value"}, with_references=True)
 
 
-def _file(graphs: Sequence[Weighted], **options: Any) -> bytes:
+def ranged_convolutions() -> Graph:
+    """For any number of images of any height."""
+    b = Builder()
+    x = b.parameter("x", (symbol("N", 1, 32), 16, symbol("H", 3, 99), 8))
+    y = b.convolution(x, _held(b, "w"), pads_begin=(1, 1), pads_end=(1, 1))
+    return b.results(b.matmul(b.reduce_max(b.relu(y), axes=(2, 3)), _held(b, "dense"), transpose_b=True))
+
+
+def ranged_steps() -> Graph:
+    """A loop, of any number of rounds."""
+    b = Builder()
+    steps, rows = symbol("T"), symbol("N", 1, 32)
+    x, states = b.parameter("x", (steps, rows, 64)), [b.parameter(name, (rows, 16)) for name in ("h", "c")]
+    weights = [b.constant(np.full(shape, 0.1, np.float32)) for shape in ((64, 16), (64,))]
+    return b.results(*b.node("rnn", [x, *weights, *states], {"cell": "lstm", "reverse": False}).outputs)
+
+
+def range_artefact(make: Callable[[], Graph], isas: Sequence[str]) -> bytes:
+    """The file of a graph for a range of sizes, with the weights `HELD`."""
+    def made() -> tuple[Graph, dict[str, np.ndarray]]:
+        graph = make()
+        return graph, {p.name: HELD[p.name] for p in graph.parameters if p.name in HELD}
+
+    return _file([Ranged(made, make().symbols())], isas=isas)
+
+
+def _file(graphs: Sequence[Weighted | Ranged], **options: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fuzzed.ngraph"
         compile_to_file(path, graphs, "CPU", **options)
