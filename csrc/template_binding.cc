@@ -249,6 +249,7 @@ class Binding {
         Slots numbers;
         for (const Slot slot : of.numbers) numbers.push_back(slots_[slot]);
         const AlignedBuffer& table = owned->tables.emplace_back(of.table->make(numbers));
+        budget_.spend(table.size() / 32);
         constants.push_back({table.data(), table.size()});
       }
       places[index] = static_cast<std::int64_t>(constants.size()) - 1;

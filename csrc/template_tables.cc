@@ -13,7 +13,7 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 constexpr std::int64_t kTensors = 4;  // rows of a pixel table
-constexpr std::int64_t kMostEntries = std::int64_t{1} << 29;
+constexpr std::int64_t kMostEntries = std::int64_t{1} << 27;
 
 std::int32_t offset32(std::int64_t offset) {
   if (offset > std::numeric_limits<std::int32_t>::max() || offset < std::numeric_limits<std::int32_t>::min()) {
