@@ -7,7 +7,7 @@ so; or `"H:8..640"`, such a size within bounds. `"8.."` and `"H:8.."` have no up
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import isqrt
 from typing import Any
 
@@ -54,19 +54,21 @@ def symbolic_shapes(shapes: Shapes) -> dict[str, tuple[Any, ...]]:
         if isinstance(size, int):
             return size
         called, low, high = _parts(size)
-        return declared[called] if called else symbol(axis_name(rank, axis, taken), low, high)
+        if called:
+            return declared[called]
+        taken.add(name := axis_name(rank, axis, taken))
+        return symbol(name, low, high)
 
     return {name: tuple(of(size, len(shape), axis) for axis, size in enumerate(shape))
             for name, shape in sizes.items()}
 
 
-def axis_name(rank: int, axis: int, taken: set[str]) -> str:
-    """A name for the size of an axis that is not taken yet; it is from now on."""
+def axis_name(rank: int, axis: int, taken: Collection[str]) -> str:
+    """A name for the size of an axis that is not taken yet."""
     letter = _AXES[rank][axis] if rank in _AXES else "D"
     number, name = 2, letter
     while name in taken:
         number, name = number + 1, f"{letter}{number}"
-    taken.add(name)
     return name
 
 

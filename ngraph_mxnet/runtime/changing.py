@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 
 from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.ir.range_text import axis_name
 from ngraph_mxnet.ir.sizes import symbol
 
 Shapes = tuple[tuple[int, ...], ...]
 Told = Mapping[tuple[int, int], str]
 """By input and axis; those with the same text have the same size."""
-_AXES = {1: "N", 2: "NT", 3: "NTC", 4: "NCHW", 5: "NCDHW"}
-"""What the symbols for changing axes are called, by rank."""
 _MOST_FAILURES = 2
 """So often it is tried to compile for a range of sizes."""
 MOST_RANGES = 8
@@ -89,18 +88,10 @@ def _symbolic(columns: Sequence[tuple[int, ...]], groups: Sequence[Hashable],
         for axis, size in enumerate(shape):
             group, values = next(found)
             if group is not None and group not in symbols:
-                name = _name(len(shape), axis, hint)
+                name = axis_name(len(shape), axis, hint)
                 outer = axis < 2 or len(shape) < 4
                 symbols[group] = symbol(name, 0 if 0 in values else 1 if outer or 1 in values else 2)
                 hint[name] = size
             sizes.append(size if group is None else symbols[group])
         shapes.append(tuple(sizes))
     return (tuple(shapes), hint) if hint else None
-
-
-def _name(rank: int, axis: int, taken: Mapping[str, int]) -> str:
-    letter = _AXES[rank][axis] if rank in _AXES else "D"
-    number, name = 2, letter
-    while name in taken:
-        number, name = number + 1, f"{letter}{number}"
-    return name

@@ -18,6 +18,7 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import GraphError, NGraphError, PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.ir.dims import MOST
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.guards import Guard, Guards, assuming
 from ngraph_mxnet.ir.sizes import evaluate
@@ -194,7 +195,7 @@ class RangeExecutable(Executable):
                     low, high = self._symbols[name]
                     if not low <= value <= high:
                         raise InputError(f"input {port.name!r}: found shape {tuple(shape)}, expected {port.type} with "
-                                         f"{name} from {low} to {high}")
+                                         f"{name} from {low} {'on' if high >= MOST else f'to {high}'}")
                     binding.setdefault(name, value)
         for port, shape in zip(self.inputs, shapes, strict=True):
             wanted = tuple(evaluate(size, binding) for size in port.type.shape)
