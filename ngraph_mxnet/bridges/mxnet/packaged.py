@@ -85,7 +85,7 @@ def packaged(region: Region, attrs: Mapping[str, str], compile: Callable[[], Any
                 logger.info("graph %s runs what is in %s", region.name, file.path)
                 return found
             sets = "; ".join(_shapes(inputs) for inputs, _ in file.artefact.shape_sets)
-            reason = f"it has another graph, for {sets}"
+            reason = f"it has another graph, for {sets}" if sets else "it is for ranges of sizes alone"
         reasons.append(f"{file.path}: {reason}")
     data = _shapes([(name, element, shape) for name, element, shape, is_weight in region.inputs if not is_weight])
     if reasons:
