@@ -55,6 +55,10 @@ AlignedBuffer pixel_table(const Numbers& n) {
   auto* entries = reinterpret_cast<std::int32_t*>(table.data());
   for (std::int64_t tensor = 0; tensor < kTensors; ++tensor) {
     const std::int64_t row = n[7 + 3 * tensor], pixel = n[8 + 3 * tensor], image = n[9 + 3 * tensor];
+    if (row == 0 && pixel == 0 && image == 0) {  // there is no such tensor, and zeros are there
+      entries += pixels;
+      continue;
+    }
     const std::int64_t down = tensor == 0 ? n[3] : 1, right = tensor == 0 ? n[4] : 1;
     const std::int64_t top = tensor == 0 ? n[5] : 0, left = tensor == 0 ? n[6] : 0;
     const std::int64_t down_stride = SizeInts::multiply(down, row), right_stride = SizeInts::multiply(right, pixel);

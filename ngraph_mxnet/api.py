@@ -55,12 +55,13 @@ def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any
     if weights:
         raise ConfigError("weights= is for graphs and symbols; an ONNX model holds its own")
     from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
-    from ngraph_mxnet.bridges.onnx.inputs import with_models_names
     from ngraph_mxnet.bridges.onnx.model import read_model
-    from ngraph_mxnet.bridges.onnx.whole import import_whole
 
     read = read_model(model)
     if shapes and has_ranges(shapes):
+        from ngraph_mxnet.bridges.onnx.inputs import with_models_names
+        from ngraph_mxnet.bridges.onnx.whole import import_whole
+
         symbolic = symbolic_shapes(with_models_names(read, shapes))
         return compile_range(lambda: bind_weights(*import_whole(read, symbolic)), symbols_in(symbolic), backend,
                              options)

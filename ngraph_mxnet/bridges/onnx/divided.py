@@ -67,6 +67,23 @@ class DividedModel:
             values.update(zip(self._last.outputs, self._last(values), strict=True))
         return [values[name] for name in self._outputs]
 
+    @staticmethod
+    def owned(results: list[Any], given: Mapping[str, Any]) -> list[Any]:
+        """The results, with copies of what is the caller's, a constant, or a result before."""
+        seen: set[int] = set()
+        for value in given.values():
+            seen.update(map(id, value if isinstance(value, list) else [value]))
+
+        def own(array: Any) -> Any:
+            if array is None:
+                return None
+            if id(array) in seen or not array.flags.writeable or not array.flags.c_contiguous or array.base is not None:
+                array = np.array(array, order="C")
+            seen.add(id(array))
+            return array
+
+        return [[own(each) for each in value] if isinstance(value, list) else own(value) for value in results]
+
 
 def _recomputed(model: Model, cut: CutError) -> Recomputed:
     return Recomputed([*model.proto.graph.initializer, *cut.initializers], cut.nodes[: cut.position])
@@ -88,20 +105,3 @@ def first_part(model: Model, cut: CutError) -> Model | None:
     proto = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
     proto.graph.CopyFrom(helper.make_graph(nodes, model.name, infos, outputs, held))
     return Model(proto, model.opsets, model.folder)
-
-
-def owned(results: list[Any], given: Mapping[str, Any]) -> list[Any]:
-    """The results, with copies of what is the caller's, a constant, or a result before."""
-    seen: set[int] = set()
-    for value in given.values():
-        seen.update(map(id, value if isinstance(value, list) else [value]))
-
-    def own(array: Any) -> Any:
-        if array is None:
-            return None
-        if id(array) in seen or not array.flags.writeable or not array.flags.c_contiguous or array.base is not None:
-            array = np.array(array, order="C")
-        seen.add(id(array))
-        return array
-
-    return [[own(each) for each in value] if isinstance(value, list) else own(value) for value in results]

@@ -15,7 +15,6 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.budget import MOST_DECLARED_BYTES, require_type
 from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, Made
-from ngraph_mxnet.bridges.onnx.divided import DividedModel, owned
 from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, input_types
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.ports import ModelPort, flat_arrays, hashable, output_port, shape_of
@@ -39,6 +38,7 @@ from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, InputError, NativeExecutable, Submitting, as_array
 
 if TYPE_CHECKING:
+    from ngraph_mxnet.bridges.onnx.divided import DividedModel
     from ngraph_mxnet.bridges.onnx.importer import Imported
 
 MOST_PROGRAMS = 16
@@ -120,7 +120,7 @@ class ModelExecutable(Submitting):
         given = self.checked(arrays)
         stage = self._stage_for(given)
         results = self._results(stage, given)
-        return owned(results, given) if isinstance(stage, DividedModel) else results
+        return results if isinstance(stage, _Stage) else stage.owned(results, given)
 
     def run_shared(self, arrays: Sequence[Any]) -> list[Any]:
         """A call as part of another model, with arrays in the order of `inputs` that fit it. Results may be arrays that
@@ -147,7 +147,7 @@ class ModelExecutable(Submitting):
                 if isinstance(item, Value)}
 
     def _results(self, stage: _Stage | DividedModel, given: dict[str, Any]) -> list[Any]:
-        if isinstance(stage, DividedModel):
+        if not isinstance(stage, _Stage):
             return stage(given)
         flat = flat_arrays(given)
         self._quick = self._whole_call(stage)
@@ -252,6 +252,8 @@ class ModelExecutable(Submitting):
 
     def _divide(self, cut: CutError) -> DividedModel:
         """What runs the model in the parts that the cut makes, made once."""
+        from ngraph_mxnet.bridges.onnx.divided import DividedModel  # most models are not, and start sooner without
+
         key = cut.key()
         found: DividedModel | None = self._divided.get(key)
         if found is None:
