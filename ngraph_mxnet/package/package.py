@@ -57,13 +57,7 @@ class Package:
         Raises:
             PackageError: it is no package, damaged, cut off, of another version, or `external` lacks an array.
         """
-        check_seal(content)
-        found = unpack(content, HEADER_BYTES, external)
-        version = found.get("version") if isinstance(found, dict) else None
-        if version != __version__:
-            raise PackageError(f"the package was made by ngraph_mxnet {version}, and this is {__version__}: compile "
-                               "the model again")
-        return Package.from_plain(found)
+        return Package.from_plain(unsealed(content, external))
 
     def save(self, path: str | Path) -> None:
         """Write a file, which appears whole or not at all.
@@ -139,6 +133,22 @@ class Package:
 def seal(body: bytes) -> bytes:
     """`body` behind a header."""
     return _HEADER.pack(_MAGIC, FORMAT, len(body), _digest(body)) + body
+
+
+def unsealed(content: bytes, external: Mapping[str, np.ndarray] | None) -> dict[str, Any]:
+    """What was packed and sealed by this version.
+
+    Raises:
+        PackageError: it is no package, damaged, cut off, of another version, or `external` lacks an array.
+    """
+    check_seal(content)
+    found: Any = unpack(content, HEADER_BYTES, external)
+    version = found.get("version") if isinstance(found, dict) else None
+    if version != __version__:
+        raise PackageError(f"the package was made by ngraph_mxnet {version}, and this is {__version__}: compile "
+                           "the model again")
+    plain: dict[str, Any] = found
+    return plain
 
 
 def check_seal(content: bytes) -> None:

@@ -15,8 +15,8 @@ from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.guards import Guard, parse_guard
 from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.ir.types import TensorType, element_type
-from ngraph_mxnet.package.pack import arrays_in, count, pack, text, unpack
-from ngraph_mxnet.package.package import HEADER_BYTES, check_seal, seal
+from ngraph_mxnet.package.pack import arrays_in, count, pack, text
+from ngraph_mxnet.package.package import seal, unsealed
 from ngraph_mxnet.version import __version__
 
 NamedType = tuple[str, TensorType]
@@ -67,12 +67,7 @@ class TemplatePackage:
         Raises:
             PackageError: it is no such package, damaged, cut off, of another version, or `external` lacks an array.
         """
-        check_seal(content)
-        found = unpack(content, HEADER_BYTES, external)
-        version = found.get("version") if isinstance(found, dict) else None
-        if version != __version__:
-            raise PackageError(f"the package was made by ngraph_mxnet {version}, and this is {__version__}: compile "
-                               "the model again")
+        found = unsealed(content, external)
         try:
             symbols = {name: symbol(text(name), count(low), count(high)) for name, low, high in found["symbols"]}
             guards = (_guard(told, why, symbols) for told, why in found["guards"])

@@ -14,7 +14,7 @@ from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.guards import Guards, assuming
 from ngraph_mxnet.ir.sizes import symbol
-from ngraph_mxnet.package import template_package
+from ngraph_mxnet.package import package
 from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.runtime.backend import get_backend, load_template
 from ngraph_mxnet.runtime.ranges import Template
@@ -116,7 +116,7 @@ def test_bytes_that_are_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in (b"", content[:-1], content + b"x", content[:5000] + b"x" + content[5001:], b"x" + content[1:]):
         with pytest.raises(PackageError):
             TemplatePackage.from_bytes(wrong)
-    monkeypatch.setattr(template_package, "__version__", "0.0")
+    monkeypatch.setattr(package, "__version__", "0.0")
     with pytest.raises(PackageError, match=r"and this is 0\.0: compile the model again"):
         TemplatePackage.from_bytes(content)
 
