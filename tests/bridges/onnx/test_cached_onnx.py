@@ -13,10 +13,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import F32, I64, model, network, value
+from onnx_models import F32, I64, imported_models, model, network, value
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx import cached_programs, importer
+from ngraph_mxnet.bridges.onnx import cached_programs
 from ngraph_mxnet.cache import open_store
 
 WIDE = 64 * 48 * 9 * 4
@@ -31,16 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the models that were imported, as they are."""
-    seen: list[str] = []
-    real = importer.import_model
-
-    def counted(given: Any, *args: Any, **options: Any) -> Any:
-        seen.append(given.name)
-        return real(given, *args, **options)
-
-    monkeypatch.setattr(importer, "import_model", counted)
-    return seen
+    return imported_models(monkeypatch)
 
 
 def wide(seed: int = 0) -> onnx.ModelProto:

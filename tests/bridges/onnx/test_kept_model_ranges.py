@@ -10,10 +10,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import model, value
+from onnx_models import imported_models, model, value
 
 import ngraph_mxnet
-from ngraph_mxnet.bridges.onnx import importer
 from ngraph_mxnet.cache import open_store
 
 rng = np.random.default_rng(0)
@@ -27,16 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the models that were imported."""
-    seen: list[str] = []
-    real = importer.import_model
-
-    def counted(given: Any, *args: Any, **options: Any) -> Any:
-        seen.append(given.name)
-        return real(given, *args, **options)
-
-    monkeypatch.setattr(importer, "import_model", counted)
-    return seen
+    return imported_models(monkeypatch)
 
 
 def net(seed: int = 0) -> bytes:
