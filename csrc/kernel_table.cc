@@ -27,10 +27,15 @@ bool has_all(std::string_view needs) {
   return true;
 }
 
-// Those of bf16 need more than their instruction set.
-bool is_bf16(std::string_view name) {
-  constexpr std::string_view kSuffix = "_bf16";
-  return name.size() > kSuffix.size() && name.substr(name.size() - kSuffix.size()) == kSuffix;
+bool ends_with(std::string_view name, std::string_view end) {
+  return name.size() > end.size() && name.substr(name.size() - end.size()) == end;
+}
+
+// Those of bf16, and the contractions of bytes, need more than their instruction set.
+bool runs_here(std::string_view name, std::string_view set) {
+  if (ends_with(name, "_bf16")) return has("avx512bf16");
+  const bool of_bytes = name.substr(0, 15) == "contraction_k16" && ends_with(name, "_u8");
+  return !of_bytes || set != "avx512" || has("avx512vnni");
 }
 
 }  // namespace
@@ -50,7 +55,7 @@ FoundKernel find_kernel(const std::string& symbol) {
   if (found == end || name_of(*found) != name) return {};
   for (std::size_t i = 0; i < kInstructionSetCount; ++i) {
     if (set_name == kInstructionSets[i].name && found->kernels[i] != nullptr) {
-      const bool here = runs(kInstructionSets[i]) && (!is_bf16(name) || has("avx512bf16"));
+      const bool here = runs(kInstructionSets[i]) && runs_here(name, set_name);
       return {found->kernels[i], &kKernelChecks[found->checks[i]], here};
     }
   }

@@ -293,6 +293,47 @@ def _fused_convolution(*extra: str) -> Callable[[Draw], Case]:
     return case
 
 
+def _affine(to_bytes: bool) -> Callable[[Draw], Case]:
+    """Data, a scale or one for each index of an axis, and zero points."""
+
+    def case(draw: Draw) -> Case:
+        element, shape = _pick(draw, "u8", "i8"), draw(st.lists(st.integers(1, 20), min_size=1, max_size=4))
+        axis = draw(st.integers(0, len(shape) - 1))
+        per = [shape[axis]] if draw(st.booleans()) else []
+        return [_type("f32" if to_bytes else element, shape), _type("f32", per), _type(element, per)], {"axis": axis}
+
+    return case
+
+
+def _quantized_convolution(*extra: str) -> Callable[[Draw], Case]:
+    """Of u8 and i8, with int32 bias, factor and addend, and more operands as `_fused_convolution`."""
+
+    def case(draw: Draw) -> Case:
+        from ngraph_mxnet.ir import get_op
+
+        types, attrs = _convolution(draw, ("f32",))
+        op = get_op("convolution")
+        (result,) = op.infer(types, op.check_attrs(attrs))
+        channels = result.shape[1:2]
+        types = [_type("u8", types[0].shape), _type("i8", types[1].shape), _type("i32", channels)]
+        types += [_type("f32", channels)] * 2
+        types += [result if kind == "result" else _type("f32", channels) for kind in extra]
+        attrs |= {"pad_value": _pick(draw, 0, 0, 7, 255), "short_sums": draw(st.booleans())} | clamp_attrs(draw)
+        if len(extra) == 3:
+            attrs.update(clamp_attrs(draw, "2"))
+        return types, attrs
+
+    return case
+
+
+def _quantized_matmul(draw: Draw) -> Case:
+    rows, depth, channels = (draw(st.integers(1, 40)) for _ in range(3))
+    batch, transpose = draw(st.lists(st.integers(1, 3), max_size=2)), draw(st.booleans())
+    vectors = [_type("i32", [channels]), _type("f32", [channels]), _type("f32", [channels])]
+    return ([_type("u8", [*batch, rows, depth]), _type("i8", [channels, depth] if transpose else [depth, channels]),
+             *vectors], {"transpose_b": transpose, "short_sums": draw(st.booleans())} | clamp_attrs(draw))
+
+
 def _pool(elements: tuple[str, ...], *, average: bool) -> Callable[[Draw], Case]:
     def case(draw: Draw) -> Case:
         rank = _pick(draw, 2, 2, 1, 3)
@@ -569,6 +610,12 @@ _RECORDS = [
     Record(
         "convolution_bias_add_scale_shift", _fused_convolution("channels", "result", "channels", "channels")
     ),
+    Record("quantize", _affine(to_bytes=True), low=0.1),
+    Record("dequantize", _affine(to_bytes=False)),
+    Record("quantized_convolution", _quantized_convolution()),
+    Record("quantized_convolution_add", _quantized_convolution("result")),
+    Record("quantized_convolution_add_scale_shift", _quantized_convolution("result", "channels", "channels")),
+    Record("quantized_matmul", _quantized_matmul),
     Record("resize", _resize),
     Record("adaptive_avg_pool", lambda draw: ([_image(draw)], {"sizes": _sizes(draw)})),
     Record("resize_gradient", _resize),

@@ -235,6 +235,7 @@ TABLES = {
     ("targets/cpu/params/strided.py", "EXPRESSIONS"): "what each compiled kernel takes",
     ("targets/cpu/params/strided.py", "STRIDED"): "what each compiled kernel takes",
     ("targets/cpu/kernels/elementwise.py", "LIBM"): "the functions of libm that compute the ops",
+    ("quantise/products.py", "_QUANTIZED"): "from a product to that of bytes",
 }
 
 

@@ -59,6 +59,8 @@ class Facts:
     keeps_finite: bool = False
     """Operands of moderate size give finite results. Blocks of channels are filled up with such numbers, mostly zeros,
     and what is computed of these must stay finite."""
+    multiplies_bytes: bool = False
+    """A contraction of u8 and i8, with exact sums."""
     tolerant: bool = False
     """Operands rounded to 8 bits do little more harm than rounding the result so: means, bounds, sums."""
 

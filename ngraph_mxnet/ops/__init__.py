@@ -13,6 +13,7 @@ from ngraph_mxnet.ops import (  # noqa: F401
     movement,
     normalization,
     pooling,
+    quantization,
     random,
     recurrent,
     reduction,

@@ -30,6 +30,9 @@ REFUSALS: dict[str, dict[str, str]] = {
         "{op} with data_dilations=": """
             convolution convolution_bias convolution_bias_add convolution_bias_add_scale_shift
         """,
+        "{op} over three spatial axes, or with data_dilations, has no CPU kernel": """
+            quantized_convolution quantized_convolution_add quantized_convolution_add_scale_shift
+        """,
     },
     "INTERPRETER": {},
     "NNP": {
@@ -52,10 +55,18 @@ REFUSALS: dict[str, dict[str, str]] = {
             max_pool maximum minimum mod multiply negative power reduce_max reduce_min reduce_prod reduce_sum relu
             round sign square subtract trunc
         """,
-        "the matrix grid multiplies real numbers only": "convolution matmul",
+        "the matrix grid multiplies real numbers only": """
+            convolution matmul quantized_convolution quantized_convolution_add quantized_convolution_add_scale_shift
+            quantized_matmul
+        """,
         "real numbers are stored in f16, whose bits are others": "bitcast",
     },
 }
+
+NEVER_RUN: dict[str, str] = {
+    "NNP": "quantized_convolution quantized_convolution_add quantized_convolution_add_scale_shift quantized_matmul",
+}
+"""Of these ops no case runs; all are refused as the table says."""
 
 PLACED: dict[str, tuple[str, ...]] = {"HYBRID": ("CPU", "NNP")}
 """Backends that place nodes on these."""

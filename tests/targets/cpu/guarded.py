@@ -24,7 +24,7 @@ import numpy as np
 from ngraph_mxnet import _core
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.targets.cpu.machine.isa import supported
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, Offsets
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION, Offsets
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.record import MOST, Span
@@ -35,13 +35,14 @@ from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
 from ngraph_mxnet.targets.cpu.program.programs import Programs
 from ngraph_mxnet.targets.cpu.program.validate import Validator
 
+_CONTRACTIONS = (CONTRACTION, QUANTIZED_CONTRACTION)
 _ROOM, _GUARD = 1 << 20, 1 << 26
 _SIZES = (1, 1, 1, 2, 2, 3, 4, 5, 7, 16, 17, 33)
 _OTHERS = (0, 0, 1, 1, 1, 2, 3, 5, 7, 16, 20, 48, 80, -1, -2, -16, -48)
 _ABSURD = (1 << 20, 1 << 33, MOST, MOST - 1, -(1 << 20), -(1 << 33), -MOST, 4096, -4096)
 _FLOATS = (0.0, 1.0, 0.5, 2.0, 3.0, 7.0, 12.0, -1.0, nan, inf, 1e30)
 _USUAL = {**{f"pad_{side}": (0, 0, 0, 1, 2, -1, 16) for side in ("front", "top", "left", "back", "bottom", "right")},
-          "lanes": (1, 16), "oc_tile": (8, 16, 32), "flags": range(64), "tile_rows": (1, 2, 3), "code": range(40),
+          "lanes": (1, 4, 16), "oc_tile": (8, 16, 32), "flags": range(64), "tile_rows": (1, 2, 3), "code": range(40),
           "in_place": (0, 1), "first_row": (0, 1, 5), "row_step": (1, 2, 3), "column_step": (1, 2, 3), "side": (4, 6)}
 """What to draw for numbers that records mostly refuse otherwise."""
 _SMALL = (1, 1, 2, 3)
@@ -108,7 +109,7 @@ class Call:
             if name not in extents:
                 pointers.append(slot.end)
                 continue
-            alignment = 64 if self.record is CONTRACTION and name == "weights" else 1
+            alignment = 64 if self.record in _CONTRACTIONS and name == "weights" else 1
             pointers.append(slot.place(*extents[name], at_end=at_end, alignment=alignment,
                                        content=self.tables.get(name)))
         _call(self.kernel, pointers, self.ints, self.floats, self.record.tasks_of(self.ints))
@@ -118,7 +119,7 @@ def _ints(record: Kernels, random: Random) -> list[int]:
     sizes = _SMALL if record.sizes > 7 else _SIZES
     ints = [random.choice(_USUAL.get(name, sizes if at < record.sizes else _OTHERS))
             for at, name in enumerate(record.ints)]
-    if record is CONTRACTION:
+    if record in _CONTRACTIONS:
         for at, name in enumerate(record.ints):
             if name.endswith("_stride"):
                 ints[at] *= 64 if name.startswith("weight") else 4
@@ -174,12 +175,15 @@ def _kernels() -> Iterator[tuple[str, str, Kernels, Any]]:
         met = set()
         for name, record in KERNELS.items():
             element = record.element_bytes[name]
-            if record is not CONTRACTION and (id(record), element, name.rstrip("_0123456789fi")) not in met:
+            if record not in _CONTRACTIONS and (id(record), element, name.rstrip("_0123456789fi")) not in met:
                 met.add((id(record), element, name.rstrip("_0123456789fi")))
                 yield name, f"ng_{name}__{isa}", record, element
         for variant in variants(isa):
-            if not variant.bf16 or precision.bf16_missing(isa, features) is None:
-                yield f"contraction_{variant.name}", symbol(variant, isa), CONTRACTION, variant
+            lacks = (variant.bf16 and precision.bf16_missing(isa, features)) or (
+                variant.needs_vnni and isa == "avx512" and not features["avx512vnni"])
+            if not lacks:
+                name = f"contraction_{variant.name}"
+                yield name, symbol(variant, isa), KERNELS[name], variant
 
 
 def calls(seed: int, count: int) -> Iterator[tuple[str, Call]]:

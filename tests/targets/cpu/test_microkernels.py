@@ -21,10 +21,10 @@ from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_GATE,
     FLAG_OUTPUT2,
-    FLAG_OUTPUT2_BF16,
-    FLAG_OUTPUT_BF16,
+    FLAG_OUTPUT2_NARROW,
+    FLAG_OUTPUT_NARROW,
     FLAG_RESIDUAL,
-    FLAG_RESIDUAL_BF16,
+    FLAG_RESIDUAL_NARROW,
     contraction_params,
 )
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
@@ -198,7 +198,7 @@ def cases(draw, bf16: bool = False) -> Case:
 
 def check(case: Case, kernels: Isa, isa: Isa) -> None:
     rng = np.random.default_rng(case.seed)
-    fits = [v for v in variants(kernels) if (v.kind, v.bf16) == (case.kind, case.bf16)]
+    fits = [v for v in variants(kernels) if (v.kind, v.bf16, v.u8) == (case.kind, case.bf16, False)]
     variant = fits[case.variant % len(fits)]
     ic, oc = case.ic * case.groups, case.oc * case.groups
     h, w = case.size
@@ -271,8 +271,8 @@ def check(case: Case, kernels: Isa, isa: Isa) -> None:
     all_rows = out_h * (case.images if fold else 1)
     rows, row_pixels = (all_rows, out_w) if variant.rows else (1, all_rows * out_w)
     flags = (FLAG_RESIDUAL if case.residual != "none" else 0) | (FLAG_OUTPUT2 if case.output2 else 0)
-    flags |= FLAG_OUTPUT_BF16 * output_bf16 | FLAG_RESIDUAL_BF16 * residual_bf16
-    flags |= FLAG_OUTPUT2_BF16 * output2_bf16 | FLAG_GATE * case.gate
+    flags |= FLAG_OUTPUT_NARROW * output_bf16 | FLAG_RESIDUAL_NARROW * residual_bf16
+    flags |= FLAG_OUTPUT2_NARROW * output2_bf16 | FLAG_GATE * case.gate
     params = contraction_params(
         images=1 if fold else case.images, groups=supers, oc_groups=oc_groups,
         out_blocks=out_blocks, rows=rows, row_pixels=row_pixels, row_tiles=-(-row_pixels // variant.tile),
@@ -357,7 +357,7 @@ def test_bf16_rounds_to_nearest_even(kernels: Isa, isa: Isa) -> None:
     pixels = pixel_table(1, 1, inputs=Plane(0, 32), output=Plane(0, 32))
     steps = step_table(Plane(0, 32), channels=1, channel_stride=32)
     params = contraction_params(oc_groups=1, out_blocks=variant.blocks, rows=1, row_pixels=1, row_tiles=1,
-                                  chunk_tiles=1, steps=1, out_block_stride=32, flags=FLAG_OUTPUT_BF16)
+                                  chunk_tiles=1, steps=1, out_block_stride=32, flags=FLAG_OUTPUT_NARROW)
     tensors = [a.ctypes.data for a in (source, weights, bias, out, source, pixels, steps, source, source, source)]
     run(target.load(kernels, compiled_for=isa)[symbol(variant, kernels)], isa, tensors, params, [], True)
     np.testing.assert_array_equal(out.reshape(-1, 16)[0], references.round_bf16_reference(values))

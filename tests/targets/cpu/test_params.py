@@ -8,7 +8,7 @@ from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.runtime.compile import compile
 from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS
 from ngraph_mxnet.targets.cpu.microkernels.depthwise_params import STRIDES
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Operand
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, QUANTIZED_CONTRACTION, Operand
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS
@@ -30,7 +30,11 @@ def test_declarations_are_the_kernels_own() -> None:
             assert len(floats.split()) == record.parameters, name
         elif record.family == "wide":
             assert name in STRIDED, name
-    assert CONTRACTION.tensors == tuple(operand.name.lower() for operand in Operand)
+    operands = tuple(operand.name.lower() for operand in Operand)
+    assert QUANTIZED_CONTRACTION.tensors == operands
+    assert CONTRACTION.tensors == operands[:len(CONTRACTION.tensors)]
+    assert QUANTIZED_CONTRACTION.ints == CONTRACTION.ints
+    assert QUANTIZED_CONTRACTION.floats[:len(CONTRACTION.floats)] == CONTRACTION.floats
 
 
 def test_names_do_not_repeat() -> None:

@@ -120,6 +120,27 @@ def _mod(x, y):
     return select((rest == ZERO) | (y == ZERO), _copy_sign(ZERO, y), moved)
 
 
+_nearest = rounding("nearbyint")
+
+
+def _quantized(least: int, greatest: int) -> Callable:
+    """round(x / scale) + zero point, within these; NaN becomes the least."""
+    lower, upper = np.float32(least), np.float32(greatest)
+
+    @inline
+    def quantized(x, scale, zero_point):
+        number = _nearest(x / scale) + zero_point
+        bounded = select(number > lower, number, lower)
+        return select(bounded < upper, bounded, upper)
+
+    return quantized
+
+
+@inline
+def _dequantized(q, scale, zero_point):
+    return (np.float32(q) - zero_point) * scale
+
+
 UNARY: dict[str, tuple[Callable, int]] = {
     "abs": (absolute, 0),
     "ceiling": (rounding("ceil"), 0),
@@ -277,5 +298,8 @@ for _from in CONVERTED:
         if _from != _to:
             _expression = _is_true if _to == "bool" else _identity
             _add(f"convert_{_from}_{_to}", _expression, _from, _to, loops="contiguous")
+for _element, _bounds in (("u8", (0, 255)), ("i8", (-128, 127))):
+    _add(f"quantize_{_element}", _quantized(*_bounds), "f32", _element, 2, loops="contiguous")
+    _add(f"dequantize_{_element}", _dequantized, _element, "f32", 2, loops="contiguous")
 _add("convert_f32_bf16", round_bf16, "f32", "bf16", loops="contiguous")
 _add("convert_bf16_f32", widen_bf16, "bf16", "f32", loops="contiguous")

@@ -6,7 +6,7 @@ All strides are in elements. Packed layouts are those of `tests/targets/cpu/pack
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, uint16
+from numba import float32, int8, int16, int32, uint16
 
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
     load_lanes,
@@ -16,20 +16,24 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
     transpose_lanes,
     transpose_pairs,
 )
-from ngraph_mxnet.targets.cpu.kernels.pointers import pointer, reader, round_bf16, shift
+from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, round_bf16, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
 from ngraph_mxnet.targets.cpu.params.layout import (
+    FILL_HALO,
     FROM_BLOCKED,
     PACK_CHANNELS,
     PACK_CONTRACTION,
     PACK_DEPTHWISE,
+    PACK_FOURS,
     TO_BLOCKED,
     ZERO_HALO,
 )
 
+read_fill_halo = reader(FILL_HALO)
 read_from_blocked = reader(FROM_BLOCKED)
 read_pack_channels = reader(PACK_CHANNELS)
 read_pack_contraction = reader(PACK_CONTRACTION)
+read_pack_fours = reader(PACK_FOURS)
 read_pack_depthwise = reader(PACK_DEPTHWISE)
 read_to_blocked = reader(TO_BLOCKED)
 read_zero_halo = reader(ZERO_HALO)
@@ -71,6 +75,21 @@ def to_blocked(tensors, ints, floats, begin, end):
                 pixel[lane] = source[w * in_w + lane * in_c]
 
 
+@inline
+def _fill_halo(tensors, p, begin, end, value):
+    row = (p.width + p.left + p.right) * p.words
+    left, between = p.top * row + p.left * p.words, row - p.width * p.words
+    for task in range(begin, end):
+        plane = shift(pointer(tensors, 0, int32), task * (p.height + p.top + p.bottom) * row)
+        for word in range(left):
+            plane[word] = value
+        for line in range(p.height - 1):
+            for word in range(between):
+                plane[left + line * row + p.width * p.words + word] = value
+        for word in range(left + (p.height - 1) * row + p.width * p.words, (p.height + p.top + p.bottom) * row):
+            plane[word] = value
+
+
 @kernel("zero_halo")
 def zero_halo(tensors, ints, floats, begin, end):
     """Zeros around blocked images that lie one after the other, the images themselves untouched.
@@ -78,18 +97,14 @@ def zero_halo(tensors, ints, floats, begin, end):
     tensors: the memory, halo included. ints: planes (image, block), height, width, top, bottom, left, right, and how
     many 4-byte words a pixel has. Tasks: plane.
     """
-    p = read_zero_halo(ints, floats)
-    row = (p.width + p.left + p.right) * p.words
-    left, between = p.top * row + p.left * p.words, row - p.width * p.words
-    for task in range(begin, end):
-        plane = shift(pointer(tensors, 0, float32), task * (p.height + p.top + p.bottom) * row)
-        for word in range(left):
-            plane[word] = float32(0)
-        for line in range(p.height - 1):
-            for word in range(between):
-                plane[left + line * row + p.width * p.words + word] = float32(0)
-        for word in range(left + (p.height - 1) * row + p.width * p.words, (p.height + p.top + p.bottom) * row):
-            plane[word] = float32(0)
+    _fill_halo(tensors, read_zero_halo(ints, floats), begin, end, int32(0))
+
+
+@kernel("fill_halo")
+def fill_halo(tensors, ints, floats, begin, end):
+    """As `zero_halo`, with one more number: the word that stands there in place of zero."""
+    p = read_fill_halo(ints, floats)
+    _fill_halo(tensors, p, begin, end, int32(p.word))
 
 
 @kernel("from_blocked")
@@ -216,6 +231,45 @@ def pack_contraction_bf16(tensors, ints, floats, begin, end):
                         target[2 * j] = round_bf16(source[oc * p.oc_stride])
                     else:
                         target[2 * j] = np.uint16(0)
+
+
+def _pack_fours(element):
+    """Weights of i8 in fours of input channels, as `element`: `[.. lanes / 4][oc_tile][4]`, zeros in the padding
+    lanes."""
+
+    def pack(tensors, ints, floats, begin, end):
+        p = read_pack_fours(ints, floats)
+        merged, ocg, icg, lanes = p.merged, p.oc_per_group, p.ic_per_group, p.lanes
+        taps = p.kernel_h * p.kernel_w
+        oc_groups = (merged * ocg + p.oc_tile - 1) // p.oc_tile
+        blocks = (merged * icg + lanes - 1) // lanes
+        for task in range(begin, end):
+            block, rest = task % blocks, task // blocks
+            oc_group, super_group = rest % oc_groups, rest // oc_groups
+            weights = shift(pointer(tensors, 0, int8), super_group * p.super_stride)
+            for tap in range(taps):
+                at = tap // p.kernel_w * p.kh_stride + tap % p.kernel_w * p.kw_stride
+                packed = shift(pointer(tensors, 1, element), (task * taps + tap) * lanes * p.oc_tile)
+                for k in range(lanes):
+                    ic = block * lanes + k
+                    group = ic // icg
+                    first, last = group * ocg, group * ocg + ocg
+                    if group >= merged:
+                        first, last = 0, 0
+                    source = shift(weights, at + (ic - group * icg) * p.ic_stride)
+                    target = shift(packed, k // 4 * 4 * p.oc_tile + k % 4)
+                    for j in range(p.oc_tile):
+                        oc = oc_group * p.oc_tile + j
+                        if first <= oc < last:
+                            target[4 * j] = source[oc * p.oc_stride]
+                        else:
+                            target[4 * j] = element(0)
+
+    return pack
+
+
+kernel("pack_contraction_i8")(_pack_fours(int8))
+kernel("pack_contraction_i16")(_pack_fours(int16))
 
 
 @kernel("pack_depthwise")

@@ -13,6 +13,7 @@ from ngraph_mxnet.targets.cpu.lower import (  # noqa: F401
     movement,
     normalization,
     ordering,
+    quantized,
     random,
     recurrent,
     reduction,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers, named_strides
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.layouts import named_strides
 from ngraph_mxnet.targets.cpu.params.batch_norm import (
     BATCH_NORM_GRADIENT_DATA,
     BATCH_NORM_GRADIENT_SUMS,

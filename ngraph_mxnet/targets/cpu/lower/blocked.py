@@ -8,8 +8,9 @@ from math import inf
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers, named_strides
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks, check_rank
+from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides, named_strides
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT

@@ -12,17 +12,25 @@ import numpy as np
 from ngraph_mxnet import outside
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.sizes import are_same, least, where
+from ngraph_mxnet.ir.sizes import least
 from ngraph_mxnet.ir.types import ElementType, TensorType, f32
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
+from ngraph_mxnet.targets.cpu.lower.layouts import (
+    block_parts,
+    blocked_dims,
+    blocked_strides,
+    layout_params,
+    moving_kernel,
+)
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
-from ngraph_mxnet.targets.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
-from ngraph_mxnet.targets.cpu.params.record import Kernels, by_name
-from ngraph_mxnet.targets.cpu.params.strided import SIZE_SUFFIX, strided, strided_parts
+from ngraph_mxnet.targets.cpu.params.layout import FILL_HALO, FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
+from ngraph_mxnet.targets.cpu.params.record import by_name
+from ngraph_mxnet.targets.cpu.params.strided import strided, strided_parts
 from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_gates, plan_layout
 from ngraph_mxnet.targets.cpu.planning.precision import plan_narrow
+from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_stores
 from ngraph_mxnet.targets.cpu.planning.view import (
     BF16,
     BLOCK,
@@ -36,7 +44,6 @@ from ngraph_mxnet.targets.cpu.planning.view import (
     blocked_view,
     images_4d,
     plain_view,
-    spatial,
     sub_blocks,
 )
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
@@ -56,6 +63,8 @@ class Settings:
     """Whether 3x3 convolutions may be computed by Winograd's algorithm."""
     bf16: bool = False
     """Contractions of the main graph in bf16."""
+    vnni: bool = False
+    """The CPU has AVX512_VNNI."""
     halves: bool = False
     """Whether the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
     every_algorithm: bool = False
@@ -82,6 +91,9 @@ class Lowering:
         self._stored_narrow = plan_narrow(graph) if self.bf16 else frozenset()
         self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow)
         self.gates: dict[Node, Node] = plan_gates(graph)
+        self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.gates)
+        self.quantized: dict[Value, tuple[Value, Affine]] = {}
+        """Real numbers that are at hand as u8, which readers widen."""
         self.origin = ""
         self._plain: dict[Value, PlainView] = {}
         self._blocked: dict[Value, BlockedView] = {}
@@ -111,6 +123,14 @@ class Lowering:
         """Whether the value lives in the blocked layout already."""
         return value in self._blocked or value in self._narrow
 
+    def is_made(self, value: Value) -> bool:
+        """Whether the value is there in either layout."""
+        return value in self._plain or self.has_blocked(value)
+
+    def reads_blocked(self, value: Value) -> bool:
+        """Whether a convolution reads the value."""
+        return value in self.layout.halo
+
     def alias(self, value: Value, source: Value) -> None:
         """`value` is the same tensor as `source`."""
         if self.has_blocked(source) and not self.layout.halo.get(value):
@@ -132,7 +152,8 @@ class Lowering:
             elif _is_constant(value):
                 self._plain[value] = self._constant(value)
             else:
-                blocked = self.blocked(value) if value in self._narrow else self._blocked[value]
+                wide = value in self._narrow or value in self.quantized
+                blocked = self.blocked(value) if wide else self._blocked[value]
                 self._plain[value] = as_plain(blocked) or self._from_blocked(blocked)
         return self._plain[value]
 
@@ -146,13 +167,16 @@ class Lowering:
         return view if view.is_contiguous else self.copy(view, self.new_plain(view.type))
 
     def blocked(self, value: Value) -> BlockedView:
-        """The value in blocked layout and float32, with the halo that the layout plan gives it."""
+        """The value in blocked layout and its own element type, with the halo that the layout plan gives it."""
         if value not in self._blocked and value in self._narrow:
             self._blocked[value] = self.converted(self._narrow[value], self._new(value, f32))
+        elif value not in self._blocked and value in self.quantized:
+            source, affine = self.quantized[value]
+            self._blocked[value] = self.converted(self.blocked(source), self._new(value, f32), affine.floats)
         elif value not in self._blocked:
             plain, halo = self.plain(value), self.layout.halo.get(value, Halo())
             alias = as_blocked(plain) if not halo and value not in self.layout.placement else None
-            self._blocked[value] = alias or self._to_blocked(plain, self._new(value, f32))
+            self._blocked[value] = alias or self._to_blocked(plain, self._new(value, value.type.element))
         return self._blocked[value]
 
     def narrow(self, value: Value) -> BlockedView:
@@ -236,18 +260,22 @@ class Lowering:
             if not self.has_blocked(parent):
                 self.set_blocked(parent, self.new_blocked(parent))
             return sub_blocks(self.stored(parent), value.shape, first)
-        return self._new(value, BF16 if value in self._stored_narrow else f32)
+        return self._new(value, BF16 if value in self._stored_narrow else value.type.element)
 
     def _new(self, value: Value, element: ElementType) -> BlockedView:
-        """Memory for `value` in blocked layout; its halo is zero, from the start or by `zero_halo`."""
+        """Memory for `value` in blocked layout; its halo is zero, from the start or by `zero_halo`, or is filled."""
         type_, halo = TensorType(element, value.shape), self.layout.halo.get(value, Halo())
-        region = ("halo", str(type_), halo) if halo else None
+        fill = self.layout.fill.get(value, 0)
+        region = ("halo", str(type_), halo) if halo and not fill else None
         view = blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
-        if halo:
-            zeros = ZERO_HALO(planes=view.images * view.blocks, height=view.height, width=view.width,
-                              top=halo.top, bottom=halo.bottom, left=halo.left, right=halo.right,
-                              words=BLOCK * element.size // 4)
-            self.builder.zero_halo(view.buffer, self.settings.symbol("zero_halo"), zeros)
+        sizes = {"planes": view.images * view.blocks, "height": view.height, "width": view.width, "top": halo.top,
+                 "bottom": halo.bottom, "left": halo.left, "right": halo.right, "words": BLOCK * element.size // 4}
+        if halo and fill:
+            word = int(np.full(4, fill, np.uint8).view(np.int32)[0])
+            border = replace(view, offset=0)  # writes all but the image: readers wait for both writers
+            self.emit("fill_halo", FILL_HALO(**sizes, word=word), images=border)
+        elif halo:
+            self.builder.zero_halo(view.buffer, self.settings.symbol("zero_halo"), ZERO_HALO(**sizes))
         return view
 
     def blocked_destination(self, value: Value) -> BlockedView:
@@ -297,53 +325,46 @@ class Lowering:
 
     # ---- layout conversions -----------------------------------------------------------------------------
 
-    def converted(self, source: BlockedView, destination: BlockedView) -> BlockedView:
-        """Copy within the blocked layout, also between float32 and bf16 and between halos; returns `destination`."""
+    def converted(self, source: BlockedView, destination: BlockedView, floats: Sequence[float] = ()) -> BlockedView:
+        """Copy within the blocked layout, also between float32 and bf16 and between halos; returns `destination`.
+
+        `floats`: scale and zero point, between float32 and u8.
+        """
         self.strided(moving_kernel(source, destination), blocked_dims(source), [(source, blocked_strides(source))],
-                     (destination, blocked_strides(destination)))
+                     (destination, blocked_strides(destination)), floats)
         return destination
 
     def _to_blocked(self, source: PlainView, destination: BlockedView) -> BlockedView:
+        if source.type.element.size != f32.size:
+            self._move_blocks(source, destination, into=True)
+            return destination
         for plain, blocked in images_4d(source, destination):
-            self.emit("to_blocked", _layout(TO_BLOCKED, blocked, plain, blocked), input=plain, output=blocked)
+            self.emit("to_blocked", layout_params(TO_BLOCKED, blocked, plain, blocked), input=plain, output=blocked)
         return destination
 
     def _from_blocked(self, source: BlockedView) -> PlainView:
         destination = self.new_plain(source.type)
+        if source.type.element.size != f32.size:
+            self._move_blocks(destination, source, into=False)
+            return destination
         for plain, blocked in images_4d(destination, source):
-            self.emit("from_blocked", _layout(FROM_BLOCKED, blocked, blocked, plain), input=blocked, output=plain,
+            self.emit("from_blocked", layout_params(FROM_BLOCKED, blocked, blocked, plain), input=blocked, output=plain,
                       exact=True)
         return destination
 
 
-def _layout(record: Kernels, blocked: BlockedView, source: View, out: View) -> Params:
-    """Rows that are shorter than the 16 pixels that the kernels transpose at once are taken together, where they follow
-    each other without gaps in both layouts."""
-    (images, channels), (height, width) = blocked.type.shape[:2], spatial(blocked.type.shape)
-    steps = [blocked_strides(view)[:4] if isinstance(view, BlockedView) else _plain_strides(view)
-             for view in (source, out)]
-    if all(are_same(row, width * pixel) for _, _, row, pixel in steps):
-        short = width < BLOCK
-        height, width = where(short, 1, height), where(short, height * width, width)
-    return record(n=images, c=channels, h=height, w=width, **by_name("in_n in_c in_row in_column", steps[0]),
-                  **by_name("out_n out_c out_row out_column", steps[1]))
-
-
-def _plain_strides(view: View) -> Strides:
-    """Strides of N, C, H, W of a tensor of rank 2 to 4."""
-    assert isinstance(view, PlainView)
-    rank, strides = view.type.rank, view.strides
-    return (*strides, 0, 0) if rank == 2 else (*strides[:2], 0, strides[2]) if rank == 3 else strides
+    def _move_blocks(self, plain: PlainView, blocked: BlockedView, *, into: bool) -> None:
+        """Copy elements that are no float32 between the layouts. Lanes beyond the channels stay as they are."""
+        for views in images_4d(plain, blocked):
+            for dims, strides in block_parts(*views):
+                pairs = [(replace(view, offset=view.offset + first * view.type.element.size), steps)
+                         for view, (first, steps) in zip(views, strides, strict=True)]
+                source, target = pairs if into else pairs[::-1]
+                self.strided(f"copy_{plain.type.element.size}", dims, [source], target)
 
 
 def _is_constant(value: Value) -> bool:
     return value.node is not None and value.node.op.name == "constant"
-
-
-def moving_kernel(source: View, destination: View) -> str:
-    """The strided kernel that copies, and converts between float32 and bf16."""
-    before, after = source.type.element, destination.type.element
-    return f"copy_{SIZE_SUFFIX[before.size]}" if before == after else f"convert_{before}_{after}"
 
 
 Rule = Callable[[Lowering, Node], None]
@@ -373,19 +394,3 @@ def lowers(*ops: str, check: Check = lambda node: None) -> Callable[[Rule], Rule
         return rule
 
     return declare
-
-
-def blocked_strides(view: BlockedView) -> tuple[int, int, int, int, int]:
-    """Strides over (image, block, row, pixel, lane)."""
-    return view.image, view.block, view.row, BLOCK, 1
-
-
-def named_strides(**views: BlockedView) -> dict[str, int]:
-    """Strides over (image, block, row, pixel) of each view, as a kernel's record calls them: `x_n`, `x_c16`, .."""
-    return {f"{name}_{axis}": stride for name, view in views.items()
-            for axis, stride in zip(("n", "c16", "row", "pixel"), blocked_strides(view), strict=False)}
-
-
-def blocked_dims(view: BlockedView) -> tuple[int, int, int, int, int]:
-    """Sizes of (image, block, row, pixel, lane)."""
-    return view.images, view.blocks, view.height, view.width, BLOCK

@@ -10,15 +10,17 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same, is_one
+from ngraph_mxnet.ir.types import f32, u8
+from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.movement import moved_strides
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_GATE,
     FLAG_OUTPUT2,
-    FLAG_OUTPUT2_BF16,
-    FLAG_OUTPUT_BF16,
+    FLAG_OUTPUT2_NARROW,
+    FLAG_OUTPUT_NARROW,
     FLAG_RESIDUAL,
-    FLAG_RESIDUAL_BF16,
+    FLAG_RESIDUAL_NARROW,
     contraction_params,
 )
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
@@ -28,6 +30,7 @@ from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.layout import PACK_CHANNELS, packed_channels, packed_contraction, packed_depthwise
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
+from ngraph_mxnet.targets.cpu.planning.quantized import Affine
 from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, Halo, PlainView, View, contiguous_strides
 
 
@@ -78,6 +81,8 @@ class Input:
     """Between channel blocks; of a plain input, between channels."""
     group_stride: int
     groups: int
+    short: bool = False
+    """Sums may be in 16 bits."""
 
     @property
     def pixel_bytes(self) -> int:
@@ -91,6 +96,11 @@ class Input:
     def in_pairs(self) -> bool:
         """The weights are bf16, in pairs of input channels."""
         return self.kind == "k16" and self.view.type.element is BF16
+
+    @property
+    def is_u8(self) -> bool:
+        """The weights are i8, in fours of input channels."""
+        return self.view.type.element is u8
 
 
 def byte_plane(view: BlockedView) -> Plane:
@@ -121,6 +131,12 @@ class Epilogue:
     lower2: float = -inf
     upper2: float = inf
     gate: Gate | None = None
+    factor: Value | None = None
+    addend: Value | None = None
+    residual_affine: Affine | None = None
+    """Of a residual that is u8."""
+    stored: tuple[Affine | None, ...] = ()
+    """How results are stored as u8."""
 
 
 def gate_of(node: Node) -> Gate:
@@ -165,8 +181,10 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         stride=prod(geometry.strides), flat_input=_is_flat(source, out, geometry),
         channels=out.type.shape[1] if source.groups == 1 else None, pixel_bytes=source.pixel_bytes,
     )
-    choice = choose_tiles(ctx.settings.isa, source.kind, size, threads=ctx.settings.threads, bf16=ctx.bf16,
-                          splits=out.type.element is not BF16)
+    choice = choose_tiles(ctx.settings.isa, source.kind, size, threads=ctx.settings.threads,
+                          bf16=source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8), u8=source.is_u8,
+                          vnni=ctx.settings.vnni, short=source.short,
+                          splits=out.type.element is not BF16 and not source.is_u8)
     planes = {name: byte_plane(view) for name, view in (("residual", residual), ("output2", second)) if view}
     pixels = pixel_table(
         out.height, out.width, inputs=source.plane, output=byte_plane(out), stride=geometry.strides,
@@ -185,28 +203,43 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         res_image_stride=planes["residual"].image if residual else 0, res_block_stride=block_bytes(residual),
         out2_image_stride=planes["output2"].image if second else 0, out2_block_stride=block_bytes(second),
         lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2, upper2=epilogue.upper2,
-        **by_name("slope offset scale shift", epilogue.gate or NO_GATE),
+        **by_name("slope offset scale shift", epilogue.gate or NO_GATE), **_quantization(source, epilogue),
     )
-    packed = weights.pack(ctx, source, choice.oc_tile)
-    bias, scale, shift = (
+    packed = weights.pack(ctx, source, choice.oc_tile, is_wide=choice.variant.wide)
+    bias, scale, shift, factor, addend = (
         channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile)
-        for value in (epilogue.bias, epilogue.scale, epilogue.shift)
+        for value in (epilogue.bias, epilogue.scale, epilogue.shift, epilogue.factor, epilogue.addend)
     )
-    touched = prod(weights.shape) * (2 if source.in_pairs else 4)
+    more = {"factor": factor, "addend": addend} if source.is_u8 else {}
+    touched = prod(weights.shape) * (1 if source.is_u8 else 2 if source.in_pairs else 4)
     touched += sum(view.type.bytes for view in (source.view, out, residual, second) if view)
     ctx.emit(choice.kernel, params, input=source.view, weights=packed, output=out, residual=residual,
              bias=bias or zeros(ctx, out, source, choice.oc_tile), pixels=ctx.table(pixels), steps=ctx.table(steps),
-             output2=second, scale2=scale, shift2=shift,
+             output2=second, scale2=scale, shift2=shift, **more,
              operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
 
 
+def _quantization(source: Input, epilogue: Epilogue) -> dict[str, Any]:
+    """How a contraction of u8 reads its residual and stores its results."""
+    if not source.is_u8:
+        return {}
+    numbers: dict[str, Any] = {"quantized": True}
+    if epilogue.residual_affine is not None:
+        scale, zero_point = epilogue.residual_affine
+        numbers |= {"residual_scale": scale, "residual_shift": -scale * zero_point}
+    for affine, suffix in zip(epilogue.stored, ("", "2"), strict=False):
+        if affine is not None:
+            numbers |= {f"inverse{suffix}": 1 / affine.scale, f"zero_point{suffix}": float(affine.zero_point)}
+    return numbers
+
+
 def _flags(out: View, residual: View | None, second: View | None) -> int:
-    """Which operands there are, and which are bf16."""
-    flags = FLAG_OUTPUT_BF16 * (out.type.element is BF16)
+    """Which operands there are, and which are bf16 or u8."""
+    flags = FLAG_OUTPUT_NARROW * (out.type.element is not f32)
     if residual is not None:
-        flags |= FLAG_RESIDUAL | FLAG_RESIDUAL_BF16 * (residual.type.element is BF16)
+        flags |= FLAG_RESIDUAL | FLAG_RESIDUAL_NARROW * (residual.type.element is not f32)
     if second is not None:
-        flags |= FLAG_OUTPUT2 | FLAG_OUTPUT2_BF16 * (second.type.element is BF16)
+        flags |= FLAG_OUTPUT2 | FLAG_OUTPUT2_NARROW * (second.type.element is not f32)
     return flags
 
 
@@ -220,7 +253,8 @@ def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
 def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int) -> View | None:
     """A per-channel vector in the order of the packed weights."""
     groups = 1 if source.kind == "depthwise" else source.groups
-    return None if value is None else _in_tiles(ctx, value, packed_channels(channels, groups=groups, oc_tile=oc_tile))
+    params = packed_channels(channels, groups=groups, oc_tile=oc_tile)
+    return None if value is None else _in_tiles(ctx, value, params, real=source.kind == "depthwise")
 
 
 def channel_blocks(ctx: Lowering, value: Value) -> View:
@@ -228,13 +262,15 @@ def channel_blocks(ctx: Lowering, value: Value) -> View:
     return _in_tiles(ctx, value, packed_channels(value.shape[0], groups=1, oc_tile=BLOCK))
 
 
-def _in_tiles(ctx: Lowering, value: Value, params: Params) -> View:
+def _in_tiles(ctx: Lowering, value: Value, params: Params, real: bool = False) -> View:
+    """`real`: integers become float32."""
     n = PACK_CHANNELS.read(params.ints())
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:
-        context.emit("pack_channels", params, values=vector, packed=destination)
+        numbers = wide.converted(context, vector, f32) if real else vector
+        context.emit("pack_channels", params, values=numbers, packed=destination)
 
-    return ctx.packed(value, ("channels", *n), n.groups * -(-n.per_group // n.oc_tile) * n.oc_tile * 4, emit)
+    return ctx.packed(value, ("channels", real, *n), n.groups * -(-n.per_group // n.oc_tile) * n.oc_tile * 4, emit)
 
 
 def _channel_bytes(channels: int, source: Input, oc_tile: int) -> int:
@@ -272,21 +308,28 @@ class Packing:
         return Packing(weights, shape, strides or contiguous_strides(shape), groups,  # type: ignore[arg-type]
                        contiguous=strides is None)
 
-    def pack(self, ctx: Lowering, source: Input, oc_tile: int) -> View:
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int, *, is_wide: bool = False) -> View:
         """The packed weights: made at prepare time if they depend on weights only."""
         lanes = 1 if source.kind == "k1" else BLOCK
         if source.kind == "depthwise":
             kernel, params = "pack_depthwise", packed_depthwise(self.shape, self.strides)
             size = source.groups * prod(self.shape[2:]) * BLOCK * 4
         else:
-            kernel = "pack_contraction_bf16" if source.in_pairs else "pack_contraction"
+            suffix, element = ("", 4)
+            if source.is_u8:
+                suffix, element = ("_i16", 2) if is_wide else ("_i8", 1)
+            elif source.in_pairs:
+                suffix, element = "_bf16", 2
+            kernel = f"pack_contraction{suffix}"
             params = packed_contraction(self.shape, self.strides, groups=self.groups, supers=source.groups,
-                                        oc_tile=oc_tile, lanes=lanes)
+                                        oc_tile=oc_tile, lanes=lanes, fours=source.is_u8)
             tiles = source.groups * -(-self.shape[0] // source.groups // oc_tile)
-            size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * (2 if source.in_pairs else 4)
+            size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * element
 
         def emit(context: Lowering, view: PlainView, destination: View) -> None:
-            first = replace(view, offset=view.offset + 4 * self.first)
+            if source.kind == "depthwise":
+                view = wide.converted(context, view, f32)
+            first = replace(view, offset=view.offset + view.type.element.size * self.first)
             context.emit(kernel, params, weights=first, packed=destination)
 
         return ctx.packed(self.value, (kernel, self.first, *params.ints()), size, emit, contiguous=self.contiguous)

@@ -6,7 +6,8 @@ from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.op_table import ops_of
 from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_one
 from ngraph_mxnet.targets.cpu.lower import wide
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, View
@@ -38,7 +39,7 @@ def arithmetic(ctx: Lowering, node: Node) -> None:
     if not _has_own_kernel(node):
         wide.elementwise(ctx, node)
         return
-    if ctx.has_blocked(node.output):
+    if ctx.has_blocked(node.output) or node.output in ctx.stores:
         return  # a hard swish that its convolution computed
     floats = [node.attrs[name] for name in node.op.schema]
     operands = _blocked_operands(ctx, node)

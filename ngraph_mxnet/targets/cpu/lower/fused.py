@@ -12,7 +12,8 @@ from ngraph_mxnet.targets.cpu.codegen.describe import Description, Read, describ
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
 from ngraph_mxnet.targets.cpu.codegen.spec import SCRATCH_BYTES, LoopKernel, Tensor, collapse, saved, tile_of
 from ngraph_mxnet.targets.cpu.lower.chain import chain
-from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, blocked_dims, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, View, contiguous_strides, images_of
 

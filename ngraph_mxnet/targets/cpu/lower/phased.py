@@ -33,7 +33,7 @@ def convolution(ctx: Lowering, phases: Phases, source: Input, packing: Packing, 
 class _NoWeights(Packing):
     """Zeros, for places that meet no data: with one step of zeros as their sum, the epilogue is everyone's."""
 
-    def pack(self, ctx: Lowering, source: Input, oc_tile: int) -> View:
+    def pack(self, ctx: Lowering, source: Input, oc_tile: int, *, is_wide: bool = False) -> View:
         tiles = source.groups * -(-self.shape[0] // source.groups // oc_tile)
         return ctx.table(np.zeros(tiles * BLOCK * oc_tile, np.float32))
 

@@ -6,9 +6,10 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ops.resize import gradient_taps
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides, lowers
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_rank
 from ngraph_mxnet.targets.cpu.lower.elementwise import check_f32
+from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides
 from ngraph_mxnet.targets.cpu.microkernels.taps import AxisTaps, of_arrays, taps_of_means, taps_of_resize
 from ngraph_mxnet.targets.cpu.params import KERNELS
 from ngraph_mxnet.targets.cpu.params.record import by_name

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from ngraph_mxnet.ir.graph import Node
 from ngraph_mxnet.ir.types import TensorType, f32
-from ngraph_mxnet.targets.cpu.lower.context import Lowering, blocked_strides
+from ngraph_mxnet.targets.cpu.lower.context import Lowering
+from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.params.record import by_name

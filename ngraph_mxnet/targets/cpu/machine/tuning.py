@@ -22,7 +22,13 @@ from typing import Any
 from ngraph_mxnet import config
 from ngraph_mxnet.cache import open_store
 from ngraph_mxnet.progress import progress
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, FLAG_OUTPUT_BF16, FLAG_RESIDUAL, Operand
+from ngraph_mxnet.targets.cpu.microkernels.params import (
+    CONTRACTION,
+    CONTRACTIONS,
+    FLAG_OUTPUT_NARROW,
+    FLAG_RESIDUAL,
+    Operand,
+)
 from ngraph_mxnet.targets.cpu.params.strided import strided
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
@@ -51,7 +57,8 @@ def contraction_candidates(instruction: Instruction) -> list[Ints]:
         size *= 4
     ways = [params._replace(order=order, chunk_tiles=chunk) for order in (0, 1) for chunk in sorted(chunks)]
     shares = instruction.operands[Operand.RESIDUAL] == instruction.operands[Operand.OUTPUT]
-    splits = not (params.flags & FLAG_RESIDUAL and shares) and not params.flags & FLAG_OUTPUT_BF16
+    splits = not (params.flags & FLAG_RESIDUAL and shares) and not params.flags & FLAG_OUTPUT_NARROW
+    splits = splits and not CONTRACTIONS[instruction.name].u8
     if splits and "depthwise" not in instruction.kernel:
         blocks = {params.steps, -(-params.steps // 2), -(-params.steps // 4)}
         ways += [params._replace(step_block=block) for block in sorted(blocks)]

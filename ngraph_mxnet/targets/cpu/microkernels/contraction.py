@@ -17,11 +17,12 @@ from ngraph_mxnet.targets.cpu.microkernels.params import (
     CONTRACTION,
     FLAG_GATE,
     FLAG_OUTPUT2,
-    FLAG_OUTPUT2_BF16,
-    FLAG_OUTPUT_BF16,
+    FLAG_OUTPUT2_NARROW,
+    FLAG_OUTPUT_NARROW,
     FLAG_RESIDUAL,
-    FLAG_RESIDUAL_BF16,
+    FLAG_RESIDUAL_NARROW,
     ORDER_PIXELS,
+    QUANTIZED_CONTRACTION,
     Operand,
 )
 from ngraph_mxnet.targets.cpu.microkernels.peak import build_peak
@@ -38,11 +39,11 @@ _VECTORS_PER_BLOCK: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 _MULTIPLY_ADD: dict[Isa, str] = {"avx512": "llvm.fma", "avx2": "llvm.fma", "baseline": "llvm.fmuladd"}
 
 
-def build_module(isa: Isa, *, native_bf16: bool) -> ir.Module:
-    """All kernels of an ISA. `native_bf16`: what compiles it knows the instructions of AVX512_BF16."""
+def build_module(isa: Isa, compiled_for: Isa) -> ir.Module:
+    """All kernels of an ISA, of the instructions of another one perhaps."""
     module = ir.Module(name=f"contraction_{isa}")
     for variant in variants(isa):
-        _build_kernel(module, variant, isa, native_bf16)
+        _build_kernel(module, variant, isa, compiled_for)
     build_depthwise(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
     build_weight_gradients(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
     build_peak(module, isa, _MULTIPLY_ADD[isa])
@@ -70,14 +71,14 @@ class _Task:
     chunk: ir.Value
 
 
-def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, native_bf16: bool) -> None:
+def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: Isa) -> None:
     signature = ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64, I64])
     function = ir.Function(module, signature, name=symbol(variant, isa))
     function.attributes.add("nounwind")
-    e = Emitter(function, _MULTIPLY_ADD[isa], native_bf16=native_bf16, lanes=8 if variant.half else 16)
+    e = Emitter(function, _MULTIPLY_ADD[isa], compiled_for, lanes=8 if variant.half else 16)
     b = e.builder
     begin, end = function.args[3:]
-    p = _load_scalars(e)
+    p = _load_scalars(e, variant)
 
     entry, head, body, done = b.block, e.block("task"), e.block("decode"), e.block("done")
     b.branch(head)
@@ -93,11 +94,12 @@ def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, native_bf16: bo
     b.ret_void()
 
 
-def _load_scalars(e: Emitter) -> _Scalars:
+def _load_scalars(e: Emitter, variant: Variant) -> _Scalars:
     b = e.builder
     tensors, ints, floats = e.function.args[:3]
     values = {name: e.load(e.at(ints, 8 * i), I64, 8) for i, name in enumerate(CONTRACTION.ints)}
-    operands = [e.load(e.at(tensors, 8 * i), PTR, 8) for i in Operand]
+    record = QUANTIZED_CONTRACTION if variant.u8 else CONTRACTION
+    operands = [e.load(e.at(tensors, 8 * i), PTR, 8) for i in range(len(record.tensors))]
     tiles = b.mul(values["rows"], values["row_tiles"])
     chunk = values["chunk_tiles"]
     chunks = b.udiv(b.add(tiles, b.sub(chunk, ir.Constant(I64, 1))), chunk)
@@ -122,6 +124,14 @@ def _decode(e: Emitter, p: _Scalars, task: ir.Value) -> _Task:
     return _Task(image=either(d1, d3), group=either(d3, d2), oc_group=either(d2, d0), chunk=either(d0, d1))
 
 
+def _weights(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> ir.Value:
+    """Those of a task."""
+    b = e.builder
+    panel = b.mul(p.ints["steps"], ir.Constant(I64, 4 * variant.oc_tile * variant.lanes))
+    group = e.at(p.operands[Operand.WEIGHTS], b.mul(task.group, p.ints["weight_group_stride"]))
+    return e.at(group, b.mul(task.oc_group, panel))
+
+
 def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> TileValues:
     """Pointers and strides of a task; `offsets` still at the table's start."""
     b = e.builder
@@ -132,7 +142,6 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         first, in_block = b.lshr(task.oc_group, one), b.mul(odd, ir.Constant(I64, 32))
     else:
         first, in_block = b.mul(task.oc_group, ir.Constant(I64, variant.blocks)), zero
-    panel = b.mul(n["steps"], ir.Constant(I64, 4 * variant.oc_tile * variant.lanes))
 
     def channels(operand: Operand) -> ir.Value:
         group = e.at(p.operands[operand], b.mul(task.group, n["channel_group_stride"]))
@@ -146,7 +155,6 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
     def flag(bit: int) -> ir.Value:
         return b.icmp_signed("!=", b.and_(n["flags"], ir.Constant(I64, bit)), ir.Constant(I64, 0))
 
-    weights = e.at(p.operands[Operand.WEIGHTS], b.mul(task.group, n["weight_group_stride"]))
     image = e.at(p.operands[Operand.INPUT], b.mul(task.image, n["in_image_stride"]))
     row_bytes = b.mul(b.mul(n["rows"], n["row_pixels"]), ir.Constant(I64, 4))
     offsets = [p.operands[Operand.PIXELS]]
@@ -155,11 +163,13 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
     steps = p.operands[Operand.STEPS]
     return TileValues(
         input=e.at(image, b.mul(task.group, n["in_group_stride"])),
-        weights=e.at(weights, b.mul(task.oc_group, panel)),
+        weights=_weights(e, p, task, variant),
         ahead=p.operands[Operand.WEIGHTS],
         bias=channels(Operand.BIAS),
         scale2=channels(Operand.SCALE2),
         shift2=channels(Operand.SHIFT2),
+        factor=channels(Operand.FACTOR) if variant.u8 else p.operands[Operand.SHIFT2],
+        addend=channels(Operand.ADDEND) if variant.u8 else p.operands[Operand.SHIFT2],
         output=image_block(Operand.OUTPUT, "out"),
         residual=image_block(Operand.RESIDUAL, "res"),
         output2=image_block(Operand.OUTPUT2, "out2"),
@@ -178,7 +188,7 @@ def _tile_values(e: Emitter, p: _Scalars, task: _Task, variant: Variant) -> Tile
         has_residual=flag(FLAG_RESIDUAL),
         has_gate=flag(FLAG_GATE),
         has_output2=flag(FLAG_OUTPUT2),
-        is_bf16=[flag(bit) for bit in (FLAG_OUTPUT_BF16, FLAG_RESIDUAL_BF16, FLAG_OUTPUT2_BF16)],
+        is_narrow=[flag(bit) for bit in (FLAG_OUTPUT_NARROW, FLAG_RESIDUAL_NARROW, FLAG_OUTPUT2_NARROW)],
         floats=p.floats,
     )
 

@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 
 from llvmlite import ir
 
-__all__ = ["BYTE", "F32", "F64", "I1", "I32", "I64", "PAIRS", "PTR", "VECTOR", "Emitter"]
+from ngraph_mxnet.targets.cpu.microkernels.variants import Isa
+
+__all__ = ["BYTE", "EIGHT", "F32", "F64", "I1", "I32", "I64", "PTR", "VECTOR", "WORDS", "Emitter"]
 
 BYTE, I1, I32, I64 = ir.IntType(8), ir.IntType(1), ir.IntType(32), ir.IntType(64)
 F32, F64 = ir.FloatType(), ir.DoubleType()
 PTR = ir.PointerType()
 VECTOR = ir.VectorType(F32, 16)
-PAIRS = ir.VectorType(I32, 16)
-"""Sixteen pairs of bf16: the first of each in the lower half."""
+EIGHT = ir.VectorType(I32, 8)
+WORDS = ir.VectorType(I32, 16)
+"""Sixteen int32, pairs of bf16 or fours of bytes: the first of each in the lowest bits."""
 
 
 class _BFloat(ir.Type):
@@ -32,19 +35,22 @@ class _BFloat(ir.Type):
 _BF16 = _BFloat()
 _BF16_LANES = ir.VectorType(_BF16, 16)
 _HALVES = ir.VectorType(ir.IntType(16), 16)
+_BYTES = ir.VectorType(BYTE, 16)
+_ROUNDING = 1.5 * 2.0**23
+"""A float32 of a few bits more or less than this is a whole number, which its lowest bits hold."""
 
 
 class Emitter:
     """A builder at the end of a function's current block. `fma` names the multiply-add intrinsic.
 
-    `vector` has `lanes` floats, 16 or 8; bf16 has 16. `native_bf16`: the target has AVX512_BF16; else `dot` and
-    `to_bf16` are made of other instructions, for tests.
+    `vector` has `lanes` floats, 16 or 8; bf16 and u8 have 16. `target` is the instruction set of what compiles it:
+    that of avx512 has AVX512_BF16 and AVX512_VNNI; others make the same of other instructions, for tests.
     """
 
-    def __init__(self, function: ir.Function, fma: str, *, native_bf16: bool = False, lanes: int = 16) -> None:
+    def __init__(self, function: ir.Function, fma: str, target: Isa = "baseline", *, lanes: int = 16) -> None:
         self.function = function
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
-        self._native_bf16 = native_bf16
+        self._target = target
         self._lanes = lanes
         self.vector = ir.VectorType(F32, lanes)
         self._fma = self._intrinsic(f"{fma}.v{lanes}f32", self.vector, [self.vector] * 3)
@@ -74,11 +80,12 @@ class Emitter:
         entry = self.builder.gep(table, [index], source_etype=I32)
         return self.builder.sext(self.load(entry, I32), I64)
 
-    def splat(self, scalar: ir.Value) -> ir.Value:
-        """A float, or a pair of bf16 as i32, in all lanes."""
-        undefined = ir.Constant(ir.VectorType(scalar.type, self._lanes), ir.Undefined)
+    def splat(self, scalar: ir.Value, lanes: int = 0) -> ir.Value:
+        """A float, or an i32, in all lanes."""
+        count = lanes or self._lanes
+        undefined = ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined)
         lane = self.builder.insert_element(undefined, scalar, ir.Constant(I32, 0))
-        zeros = ir.Constant(ir.VectorType(I32, self._lanes), [0] * self._lanes)
+        zeros = ir.Constant(ir.VectorType(I32, count), [0] * count)
         return self.builder.shuffle_vector(lane, undefined, zeros)
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -87,7 +94,7 @@ class Emitter:
 
     def dot(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """c plus, lane by lane, the products of both elements of the pairs a and b."""
-        if self._native_bf16:
+        if self._target == "avx512":
             lanes = ir.VectorType(_BF16, 32)
             callee = self._intrinsic("llvm.x86.avx512bf16.dpbf16ps.512", VECTOR, [VECTOR, lanes, lanes])
             return self.builder.call(callee, [c, *(self.builder.bitcast(pairs, lanes) for pairs in (a, b))])
@@ -95,31 +102,127 @@ class Emitter:
         return self.multiply_add(low_a, low_b, self.multiply_add(high_a, high_b, c))
 
     def _widen_pairs(self, pairs: ir.Value) -> tuple[ir.Value, ir.Value]:
-        low = self.builder.shl(pairs, ir.Constant(PAIRS, [16] * 16))
-        high = self.builder.and_(pairs, ir.Constant(PAIRS, [0xFFFF0000] * 16))
+        low = self.builder.shl(pairs, ir.Constant(WORDS, [16] * 16))
+        high = self.builder.and_(pairs, ir.Constant(WORDS, [0xFFFF0000] * 16))
         return self.builder.bitcast(low, VECTOR), self.builder.bitcast(high, VECTOR)
 
     def load_bf16(self, pointer: ir.Value) -> ir.Value:
         """Sixteen bf16 as floats."""
-        bits = self.builder.zext(self.load(pointer, _HALVES, 2), PAIRS)
-        return self.builder.bitcast(self.builder.shl(bits, ir.Constant(PAIRS, [16] * 16)), VECTOR)
+        bits = self.builder.zext(self.load(pointer, _HALVES, 2), WORDS)
+        return self.builder.bitcast(self.builder.shl(bits, ir.Constant(WORDS, [16] * 16)), VECTOR)
 
     def store_bf16(self, value: ir.Value, pointer: ir.Value) -> None:
         """Sixteen floats as bf16, to nearest, ties to even; NaN stays NaN."""
         b = self.builder
-        if self._native_bf16:
+        if self._target == "avx512":
             convert = self._intrinsic("llvm.x86.avx512bf16.cvtneps2bf16.512", _BF16_LANES, [VECTOR])
             b.store(b.call(convert, [value]), pointer, align=2)
             return
 
         def constant(number: int) -> ir.Constant:
-            return ir.Constant(PAIRS, [number] * 16)
+            return ir.Constant(WORDS, [number] * 16)
 
-        bits = b.bitcast(value, PAIRS)
+        bits = b.bitcast(value, WORDS)
         odd = b.and_(b.lshr(bits, constant(16)), constant(1))
         rounded = b.add(bits, b.add(odd, constant(0x7FFF)))
         rounded = b.select(b.fcmp_unordered("uno", value, value), b.or_(bits, constant(1 << 22)), rounded)
         b.store(b.trunc(b.lshr(rounded, constant(16)), _HALVES), pointer, align=2)
+
+    def dot_bytes(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """c plus, lane by lane, the products of the four u8 of a and the four i8 of b."""
+        if self._target == "avx512":
+            callee = self._intrinsic("llvm.x86.avx512.vpdpbusd.512", WORDS, [WORDS] * 3)
+            return self.builder.call(callee, [c, a, b])
+        for lane in range(4):
+            x = self.builder.and_(self.builder.lshr(a, self._words(8 * lane)), self._words(0xFF))
+            y = self.builder.ashr(self.builder.shl(b, self._words(24 - 8 * lane)), self._words(24))
+            c = self.builder.add(c, self.builder.mul(x, y))
+        return c
+
+    def dot_bytes_twice(self, a: Sequence[ir.Value], b: Sequence[ir.Value], c: ir.Value) -> ir.Value:
+        """c plus the products of two such pairs a and b, of which those of two neighbours in both fit 16 bits; all are
+        eight lanes."""
+        bytes_, shorts, words = (ir.VectorType(ir.IntType(bits), 256 // bits) for bits in (8, 16, 32))
+        if self._target == "avx2":
+            pairs = self._intrinsic("llvm.x86.avx2.pmadd.ub.sw", shorts, [bytes_, bytes_])
+            fours = self._intrinsic("llvm.x86.avx2.pmadd.wd", words, [shorts, shorts])
+            products = [self.builder.call(pairs, [self.builder.bitcast(operand, bytes_) for operand in both])
+                        for both in zip(a, b, strict=True)]
+            both = self.builder.call(fours, [self.builder.add(*products), ir.Constant(shorts, [1] * 16)])
+            return self._pinned(self.builder.add(both, c))
+        wide = [self.builder.shuffle_vector(operand, operand, ir.Constant(WORDS, [*range(8)] * 2))
+                for operand in (*a, *b, c)]
+        found = self.dot_bytes(wide[1], wide[3], self.dot_bytes(wide[0], wide[2], wide[4]))
+        return self._part(found, 0, 8)
+
+    def _pinned(self, value: ir.Value) -> ir.Value:
+        """The value, a register. LLVM is not to see that it might add up later sums first, which takes more
+        registers than there are."""
+        return self.builder.asm(ir.FunctionType(value.type, [value.type]), "", "=x,0", [value], False)
+
+    def read_again(self) -> None:
+        """Loads behind this place are not made one with those before it."""
+        self.builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], True)
+
+    def halves(self, words: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Sixteen i32 as two times eight."""
+        return self._part(words, 0, 8), self._part(words, 8, 8)
+
+    def whole(self, low: ir.Value, high: ir.Value) -> ir.Value:
+        """Two times eight i32 as sixteen."""
+        return self.builder.shuffle_vector(low, high, ir.Constant(WORDS, list(range(16))))
+
+    def _part(self, words: ir.Value, first: int, count: int) -> ir.Value:
+        lanes = ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+        return words if count == 16 else self.builder.shuffle_vector(words, words, lanes)
+
+    def splat_shorts(self, four: ir.Value) -> ir.Value:
+        """Four u8, an i32, as i16 in eight times four lanes: sixteen i32, of which each holds a pair."""
+        words = self.splat(four, 8)
+        bytes_ = ir.VectorType(BYTE, 32)
+        # Bytes and zeros in turn: within each 16 bytes the lower eight, twice, for all fours are the same.
+        places = [16 * (at // 16) + at % 16 // 2 for at in range(32)]
+        mask = [place + 32 * (at % 2) for at, place in enumerate(places)]
+        shorts = self.builder.shuffle_vector(self.builder.bitcast(words, bytes_), ir.Constant(bytes_, None),
+                                             ir.Constant(ir.VectorType(I32, 32), mask))
+        half = self.builder.bitcast(shorts, EIGHT)
+        return self.whole(half, half)
+
+    def dot_shorts(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """c plus, lane by lane, the products of both i16 of the pairs a and b."""
+        name, lanes = {"avx512": ("avx512.pmaddw.d.512", 16), "avx2": ("avx2.pmadd.wd", 8),
+                       "baseline": ("sse2.pmadd.wd", 4)}[self._target]
+        shorts, words = ir.VectorType(ir.IntType(16), 2 * lanes), ir.VectorType(I32, lanes)
+        callee = self._intrinsic(f"llvm.x86.{name}", words, [shorts, shorts])
+        sums = []
+        for first in range(0, 16, lanes):
+            x, y, z = (self._part(operand, first, lanes) for operand in (a, b, c))
+            products = self.builder.call(callee, [self.builder.bitcast(operand, shorts) for operand in (x, y)])
+            sums.append(self._pinned(self.builder.add(products, z)))
+        while len(sums) > 1:
+            sums = [self.builder.shuffle_vector(low, high, ir.Constant(
+                ir.VectorType(I32, 2 * low.type.count), list(range(2 * low.type.count))))
+                for low, high in zip(sums[::2], sums[1::2], strict=True)]
+        return sums[0]
+
+    def load_u8(self, pointer: ir.Value) -> ir.Value:
+        """Sixteen u8 as floats."""
+        return self.builder.uitofp(self.builder.zext(self.load(pointer, _BYTES, 1), WORDS), VECTOR)
+
+    def store_u8(self, value: ir.Value, pointer: ir.Value, inverse: ir.Value, zero_point: ir.Value) -> None:
+        """Sixteen floats times `inverse`, to nearest, ties to even, plus `zero_point`, as u8; it saturates, and NaN
+        becomes 0. `inverse` is a vector, `zero_point` a vector of int32."""
+        b = self.builder
+        zero = b.sitofp(zero_point, VECTOR)
+        scaled = b.fmul(value, inverse)
+        lower, upper = b.fneg(zero), b.fsub(ir.Constant(VECTOR, [255.0] * 16), zero)
+        bounded = b.select(b.fcmp_ordered(">", scaled, lower), scaled, lower)  # NaN becomes the lower bound
+        bounded = b.select(b.fcmp_ordered("<", bounded, upper), bounded, upper)
+        whole = b.bitcast(b.fadd(bounded, ir.Constant(VECTOR, [_ROUNDING] * 16)), WORDS)
+        b.store(b.trunc(b.add(whole, zero_point), _BYTES), pointer, align=1)
+
+    def _words(self, number: int) -> ir.Constant:
+        return ir.Constant(WORDS, [number] * 16)
 
     def prefetch(self, pointer: ir.Value, level: int = 1) -> None:
         """Asks for a cache line to be read into the cache of that level."""

@@ -23,10 +23,21 @@ step lies at 2 k. The weights of k16 are bf16 too, in pairs of input channels. O
 the flags say so; all else is float32. A store rounds to nearest, ties to even. Sums are float32; in which order
 and with which intermediate roundings is up to the dot instruction, which also takes denormals for zeros.
 
+Variants ending in `_u8` multiply u8 by i8, in fours of input channels: a block's pixel has 16 bytes, and k1 reads fours
+of channels too. Weights are packed `[groups][oc_groups][steps * 4][oc_tile][4]`, those of `_u8_wide` as i16; the
+sums of `_u8_short` must be such as `ops.quantization` says. The bias is int32, and
+
+    acc[c, p] = bias[c] + sum of products, in int32, exact
+    sum       = acc * factor[c] + addend[c], in float32, which goes on as above
+
+Of depthwise the weights and the bias are float32. Outputs and residuals are u8 where the flags say so: a stored number
+is round(y * inverse) + zero_point, ties to even, saturated to 0 to 255; a residual is number * residual_scale +
+residual_shift.
+
 Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel (32 in bf16) are read
 and written, at `block * *_block_stride + pixel_*[p]`. With an `oc_tile` of 8 weight tiles are half blocks; where a
 group ends with the lower half, the upper one is written zeros. `residual` may be `output` itself unless the steps are
-split into blocks, which a bf16 output does not allow: it can't hold the sums so far.
+split into blocks, which a bf16 output and variants of u8 do not allow: it can't hold the sums so far.
 
 Symbols are `ng_contraction_<variant>__<isa>`; `tiles.choose_tiles` picks the variant. `oc_tile`, 8, 16 or
 32, is the variant's number of output channels per weight tile. Weights are packed
@@ -61,14 +72,14 @@ ORDER_PIXELS = 1
 
 FLAG_RESIDUAL = 1
 FLAG_OUTPUT2 = 2
-FLAG_OUTPUT_BF16 = 4
-FLAG_RESIDUAL_BF16 = 8
-FLAG_OUTPUT2_BF16 = 16
+FLAG_OUTPUT_NARROW = 4
+FLAG_RESIDUAL_NARROW = 8
+FLAG_OUTPUT2_NARROW = 16
 FLAG_GATE = 32
 
 
 class Operand(IntEnum):
-    """Index of each pointer in `tensors`. A pointer whose flag is not set is never read."""
+    """Index of each pointer in `tensors`. A pointer whose flag is not set is never read; the last two are of u8."""
 
     INPUT = 0
     WEIGHTS = 1
@@ -80,6 +91,8 @@ class Operand(IntEnum):
     OUTPUT2 = 7
     SCALE2 = 8
     SHIFT2 = 9
+    FACTOR = 10
+    ADDEND = 11
 
 
 CONTRACTIONS: Mapping[str, Variant] = {
@@ -122,6 +135,10 @@ def _aligned(p: Any) -> tuple[str, ...]:
     return ("weights", "bias", "scale2", "shift2") if p.flags & FLAG_OUTPUT2 else ("weights", "bias")
 
 
+def _quantized_aligned(p: Any) -> tuple[str, ...]:
+    return (*_aligned(p), "factor", "addend")
+
+
 def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     """The bytes that a call touches. Raises ValueError for tiles that the variant has not."""
     variant, table = call
@@ -132,8 +149,10 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     elif tile < 1 or -(-n.row_pixels // n.row_tiles) > variant.tile or first_block >= n.out_blocks:
         raise ValueError(f"no tiles of {variant.name} for {n.row_pixels} pixels in {n.row_tiles} tiles, "
                          f"{n.oc_groups} groups of outputs for {n.out_blocks} blocks")
-    if variant.bf16 and (n.flags & FLAG_OUTPUT_BF16 > 0) & (n.step_block < n.steps):
+    if variant.bf16 and (n.flags & FLAG_OUTPUT_NARROW > 0) & (n.step_block < n.steps):
         raise ValueError(f"sums of {n.step_block} of {n.steps} steps are kept in a bf16 output")
+    if variant.u8 and n.step_block < n.steps:
+        raise ValueError(f"sums of {n.step_block} of {n.steps} steps of {variant.name}, which are not split")
     if n.weight_group_stride % min(4 * BLOCK, 4 * variant.oc_tile):
         raise ValueError(f"weights of groups {n.weight_group_stride} bytes apart are not aligned")
     offsets, steps = table("pixels", 4 * pixels), table("steps", n.steps)
@@ -147,7 +166,8 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     else:
         inputs = offsets.extremes(0, pixels)
     low, high = (pixel + step for pixel, step in zip(inputs, steps.extremes(0, n.steps), strict=True))
-    lane_bytes = 4 if variant.kind == "k1" else 32 if variant.bf16 else 64
+    lane_bytes = 4 if variant.kind == "k1" else 32 if variant.bf16 else 16 if variant.u8 else 64
+    narrower = 2 * variant.bf16 + 4 * variant.u8  # times as narrow as float32
     spans = [around("input", low, high + lane_bytes, (n.images, n.in_image_stride), (n.groups, n.in_group_stride))]
     panel = 4 * variant.oc_tile * n.steps * variant.lanes
     channels = (n.groups, n.channel_group_stride)
@@ -157,28 +177,31 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     strides = {"output": (n.out_image_stride, n.out_group_stride, n.out_block_stride),
                "residual": (n.res_image_stride, n.res_group_stride, n.res_block_stride),
                "output2": (n.out2_image_stride, n.out2_group_stride, n.out2_block_stride)}
-    results = [("output", 1, 0, FLAG_OUTPUT_BF16), ("residual", 2, FLAG_RESIDUAL, FLAG_RESIDUAL_BF16),
-               ("output2", 3, FLAG_OUTPUT2, FLAG_OUTPUT2_BF16)]
+    results = [("output", 1, 0, FLAG_OUTPUT_NARROW), ("residual", 2, FLAG_RESIDUAL, FLAG_RESIDUAL_NARROW),
+               ("output2", 3, FLAG_OUTPUT2, FLAG_OUTPUT2_NARROW)]
     for operand, row, flag, narrow in results:
         if n.flags & flag == flag:
             axes = zip((n.images, n.groups, n.out_blocks), strides[operand], strict=True)
-            pixel = 4 * BLOCK // (1 + (variant.bf16 and n.flags & narrow > 0))
+            pixel = 4 * BLOCK // (1 + (narrower - 1) * (n.flags & narrow > 0)) if narrower else 4 * BLOCK
             low, high = offsets.extremes(row * pixels, pixels)
             spans.append(around(operand, low, high + pixel, *axes))
     if n.flags & FLAG_OUTPUT2:
         spans += [around(operand, 0, vector, channels) for operand in ("scale2", "shift2")]
+    if variant.u8:
+        spans += [around(operand, 0, vector, channels) for operand in ("factor", "addend")]
     return spans
 
 
+_TENSORS = "input weights bias >output residual? pixels steps >output2? scale2? shift2?"
+_FLOATS = "lower upper lower2 upper2 slope offset scale shift"
 CONTRACTION = Kernels(
-    " ".join(CONTRACTIONS),
-    tensors="input weights bias >output residual? pixels steps >output2? scale2? shift2?",
+    " ".join(name for name, variant in CONTRACTIONS.items() if not variant.u8),
+    tensors=_TENSORS,
     ints="images groups oc_groups out_blocks rows row_pixels row_tiles chunk_tiles order steps step_block flags "
          "pixel_stride weight_group_stride channel_group_stride in_image_stride in_group_stride out_image_stride "
          "out_group_stride out_block_stride res_image_stride res_group_stride res_block_stride out2_image_stride "
          "out2_group_stride out2_block_stride",
-    sizes=8, floats="lower upper lower2 upper2 slope offset scale shift", tasks=_tasks,
-    reach=contraction_reach, aligned=_aligned,
+    sizes=8, floats=_FLOATS, tasks=_tasks, reach=contraction_reach, aligned=_aligned,
 )
 """Strides are in bytes. A number that the flags leave unused may be anything.
 
@@ -195,19 +218,29 @@ step_block: steps that a task sums for all its tiles before it takes the next on
 flags: sum of `FLAG_*`.
 pixel_stride: input bytes between neighbouring output pixels of a row; `_rows` variants only.
 weight_group_stride: between the packed weights of two groups; 0 if they share them.
-channel_group_stride: the same for `bias`, `scale2` and `shift2`.
+channel_group_stride: the same for `bias`, `scale2` and `shift2`, and in u8 for `factor` and `addend`.
 """
+
+QUANTIZED_CONTRACTION = Kernels(
+    " ".join(name for name, variant in CONTRACTIONS.items() if variant.u8),
+    tensors=f"{_TENSORS} factor addend", ints=" ".join(CONTRACTION.ints), sizes=8,
+    floats=f"{_FLOATS} residual_scale residual_shift inverse zero_point inverse2 zero_point2", tasks=_tasks,
+    reach=contraction_reach, aligned=_quantized_aligned,
+)
+"""Those of u8: what they share with `CONTRACTION` has the same places."""
 
 _DEFAULTS = {
     **dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1, "lower": float("-inf"), "upper": float("inf"),
     "lower2": float("-inf"), "upper2": float("inf"), "slope": 1 / 6, "offset": 0.5, "scale": 1.0, "shift": 0.0,
 }
+_QUANTIZED_DEFAULTS = {"residual_scale": 1.0, "residual_shift": 0.0, "inverse": 1.0, "zero_point": 0.0, "inverse2": 1.0,
+                       "zero_point2": 0.0}
 
 
 def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels: int, row_tiles: int, chunk_tiles: int,
-                       steps: int, out_block_stride: int, **others: Any) -> Params:
+                       steps: int, out_block_stride: int, quantized: bool = False, **others: Any) -> Params:
     """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped; the
-    groups' blocks follow each other."""
+    groups' blocks follow each other. `quantized`: for a variant of u8."""
     given = {**_DEFAULTS, "oc_groups": oc_groups, "out_blocks": out_blocks, "rows": rows, "row_pixels": row_pixels,
              "row_tiles": row_tiles, "chunk_tiles": chunk_tiles, "steps": steps, "out_block_stride": out_block_stride,
              **others}
@@ -215,4 +248,4 @@ def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels
     for prefix in ("out", "res", "out2"):
         if f"{prefix}_group_stride" not in others:
             given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
-    return CONTRACTION(**given)
+    return QUANTIZED_CONTRACTION(**{**_QUANTIZED_DEFAULTS, **given}) if quantized else CONTRACTION(**given)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from ngraph_mxnet.targets.cpu.microkernels.emit import F32, F64, I32, I64, PAIRS, Emitter
-from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION
+from ngraph_mxnet.targets.cpu.microkernels.emit import EIGHT, F32, F64, I32, I64, WORDS, Emitter
+from ngraph_mxnet.targets.cpu.microkernels.params import QUANTIZED_CONTRACTION
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant
 
 __all__ = ["TileValues", "emit_tile"]
@@ -17,7 +17,7 @@ __all__ = ["TileValues", "emit_tile"]
 _LATENCY_VECTORS = 8
 """Independent accumulators that hide the latency of two multiply-add pipes (4 cycles)."""
 _LATENCY_VECTORS_BF16 = 12
-"""The same for the dot product of bf16 (6 cycles)."""
+"""The same for the dot product of bf16 (6 cycles); that of u8 takes 4 or 5."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class TileValues:
     bias: ir.Value
     scale2: ir.Value
     shift2: ir.Value
+    factor: ir.Value
+    addend: ir.Value
     output: ir.Value
     residual: ir.Value
     output2: ir.Value
@@ -53,8 +55,8 @@ class TileValues:
     has_residual: ir.Value
     has_gate: ir.Value
     has_output2: ir.Value
-    is_bf16: Sequence[ir.Value]
-    """Whether output, residual and second output are bf16; means something to variants of bf16 only."""
+    is_narrow: Sequence[ir.Value]
+    """Whether output, residual and second output are bf16, or u8; means something to such variants only."""
     floats: ir.Value
 
 
@@ -83,8 +85,8 @@ def prefetch_bytes(variant: Variant) -> int:
 
 def _unroll(variant: Variant, pixels: int) -> int:
     """Lanes per loop iteration: the instruction scheduler spills some tiles of long bodies."""
-    if variant.kind != "k16":
-        return 1
+    if variant.kind != "k16" or variant.u8:
+        return variant.lanes
     if pixels * variant.blocks > 24:
         return 4
     return 8 if variant.blocks == 1 and pixels == 5 else variant.lanes
@@ -146,9 +148,14 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     b = e.builder
     lanes, unroll = variant.lanes, _unroll(variant, pixels)
     starts = _input_pointers(e, v, variant, pixels)
-    width = pixels * variant.blocks
-    initial = _initial(e, v, variant, pixels)
-    initial += [ir.Constant(e.vector, None)] * (width * (sets - 1))
+    width = pixels * variant.blocks * (2 if variant.wide or variant.short else 1)
+    if variant.wide:
+        initial: list[ir.Value] = [ir.Constant(WORDS, None)] * width
+    elif variant.short:
+        initial = [half for value in _bias(e, v, variant, pixels) for half in e.halves(value)]
+    else:
+        initial = _bias(e, v, variant, pixels) if variant.u8 else _initial(e, v, variant, pixels)
+    initial += [ir.Constant(initial[0].type, None)] * (width * (sets - 1))
 
     loop = _Loop(e, f"steps_m{pixels}", f"sum_m{pixels}")
     step, weights = loop.carry(v.steps), loop.carry(v.weights)
@@ -172,13 +179,57 @@ def _accumulate(e: Emitter, v: TileValues, variant: Variant, pixels: int, sets: 
     places = _step_pointers(e, v, variant, starts, offset, pixels)
     if lanes == unroll and variant.kind == "k16" and variant.oc_tile == 16:
         _prefetch_inputs(e, v, variant, starts, next_step, pixels)
-    values = _add_products(e, variant, unroll, weights, places, sums)
+    add_products = _add_shorts if variant.wide else _add_bytes if variant.short else _add_products
+    values = add_products(e, variant, unroll, weights, places, sums)
     next_weights = e.at(weights, 4 * variant.oc_tile * unroll)
     again = b.icmp_unsigned("!=", next_step, v.steps_end)
     loop.close(again, [next_step, next_weights, *values, *following])
     while len(values) > width:
         half = len(values) // 2
-        values = [b.fadd(x, y) for x, y in zip(values[:half], values[half:], strict=True)]
+        add = b.add if variant.whole else b.fadd
+        values = [add(x, y) for x, y in zip(values[:half], values[half:], strict=True)]
+    if variant.wide:
+        return _joined(e, values, _bias(e, v, variant, pixels))
+    if variant.short:
+        return [e.whole(*halves) for halves in zip(values[::2], values[1::2], strict=True)]
+    return values
+
+
+def _joined(e: Emitter, values: Sequence[ir.Value], bias: Sequence[ir.Value]) -> list[ir.Value]:
+    """The sums of `_add_shorts`: even and odd channels of a four are in lanes beside each other."""
+    b = e.builder
+    joined = []
+    for low, high, first in zip(values[::2], values[1::2], bias, strict=True):
+        even, odd = (b.shuffle_vector(low, high, ir.Constant(WORDS, list(range(part, 32, 2)))) for part in (0, 1))
+        joined.append(b.add(b.add(even, odd), first))
+    return joined
+
+
+def _add_shorts(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, places: Sequence[ir.Value],
+                sums: Sequence[ir.Value]) -> list[ir.Value]:
+    """As `_add_products` for weights of i16, of which two rows hold a four of input channels, eight outputs each."""
+    values = list(sums)
+    for four in range(unroll // 2):
+        rows = [e.load(e.at(weights, 64 * (2 * four + half)), WORDS, 64) for half in (0, 1)]
+        for m, place in enumerate(places):
+            x = e.splat_shorts(e.load(e.at(place, 4 * four), I32))
+            for half, row in enumerate(rows):
+                values[2 * m + half] = e.dot_shorts(x, row, values[2 * m + half])
+    return values
+
+
+def _add_bytes(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, places: Sequence[ir.Value],
+               sums: Sequence[ir.Value]) -> list[ir.Value]:
+    """As `_add_products` for short sums, two fours of input channels at a time. Of a pixel the two halves of the
+    outputs have a sum each; they come one after the other, for the registers' sake."""
+    values = list(sums)
+    for four in range(0, unroll, 2):
+        for half in (0, 1):
+            rows = [e.load(e.at(weights, 64 * (four + i) + 32 * half), EIGHT, 32) for i in (0, 1)]
+            for m, place in enumerate(places):
+                x = [e.splat(e.load(e.at(place, 4 * (four + i)), I32), 8) for i in (0, 1)]
+                values[2 * m + half] = e.dot_bytes_twice(x, rows, values[2 * m + half])
+            e.read_again()
     return values
 
 
@@ -201,30 +252,35 @@ def _add_products(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, 
     Lanes take turns with the sets of sums.
     """
     values, width = list(sums), len(places) * variant.blocks
-    pairs = variant.bf16 and variant.kind == "k16"
-    multiply_add = e.dot if pairs else e.multiply_add
+    packed = variant.whole or (variant.bf16 and variant.kind == "k16")
+    multiply_add = e.dot_bytes if variant.whole else e.dot if packed else e.multiply_add
     aligned = min(64, 4 * variant.oc_tile)
     for lane in range(unroll):
         first = lane * width % len(values)
         row = [
-            e.load(e.at(weights, 4 * lane * variant.oc_tile + 64 * i), PAIRS if pairs else e.vector, aligned)
+            e.load(e.at(weights, 4 * lane * variant.oc_tile + 64 * i), WORDS if packed else e.vector, aligned)
             for i in range(variant.blocks)
         ]
         for m, place in enumerate(places):
             if variant.kind == "depthwise":
-                x = e.load_bf16(place) if variant.bf16 else e.load(place, e.vector)
+                x = _narrow_load(e, variant)(place) if variant.bf16 or variant.u8 else e.load(place, e.vector)
             else:
-                x = e.splat(e.load(e.at(place, 4 * lane), I32 if pairs else F32))
+                x = e.splat(e.load(e.at(place, 4 * lane), I32 if packed else F32))
             for i in range(variant.blocks):
                 at = first + i * len(places) + m
                 values[at] = multiply_add(x, row[i], values[at])
     return values
 
 
+def _bias(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
+    """What sums begin at."""
+    bias = [e.load(e.at(v.bias, 64 * i), WORDS if variant.whole else e.vector) for i in range(variant.blocks)]
+    return [bias[i // pixels] for i in range(variant.blocks * pixels)]
+
+
 def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[ir.Value]:
     """The bias, or the sums so far."""
-    bias = [e.load(e.at(v.bias, 64 * i), e.vector) for i in range(variant.blocks)]
-    values = [bias[i // pixels] for i in range(variant.blocks * pixels)]
+    values = _bias(e, v, variant, pixels)
     later = e.builder.not_(v.is_first)
     for block in range(variant.blocks):
         present = e.builder.and_(later, e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block)))
@@ -246,12 +302,17 @@ def _places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, tensor:
 
 def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
     """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
-    loaded = [e.load(e.at(v.floats, 8 * CONTRACTION.floats.index(name)), F64, 8) for name in names]
+    loaded = [e.load(e.at(v.floats, 8 * QUANTIZED_CONTRACTION.floats.index(name)), F64, 8) for name in names]
     return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
 
 
+def _narrow_load(e: Emitter, variant: Variant) -> Callable[[ir.Value], ir.Value]:
+    """What loads a pixel as floats."""
+    return e.load_u8 if variant.u8 else e.load_bf16
+
+
 def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Value], where: Sequence[ir.Value],
-           is_bf16: ir.Value) -> None:
+           is_narrow: ir.Value, second: bool = False) -> None:
     """Write the results of one channel block, rounded if need be; a half block's upper half is zeros."""
 
     def wide() -> list[ir.Value]:
@@ -260,8 +321,14 @@ def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Val
         return []
 
     def narrow() -> list[ir.Value]:
+        if variant.u8:
+            inverse, zero_point = _bounds(e, v, *(("inverse2", "zero_point2") if second else ("inverse", "zero_point")))
+            whole = e.builder.fptosi(zero_point, WORDS)
         for value, place in zip(results, where, strict=True):
-            e.store_bf16(value, place)
+            if variant.u8:
+                e.store_u8(value, place, inverse, whole)
+            else:
+                e.store_bf16(value, place)
         return []
 
     def zeros() -> list[ir.Value]:
@@ -269,8 +336,8 @@ def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Val
             e.builder.store(ir.Constant(e.vector, None), e.at(place, 4 * variant.oc_tile), align=4)
         return []
 
-    if variant.bf16:
-        e.either(is_bf16, narrow, wide)
+    if variant.bf16 or variant.u8:
+        e.either(is_narrow, narrow, wide)
     else:
         wide()
     if variant.half:
@@ -280,7 +347,7 @@ def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Val
 def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Sequence[ir.Value]) -> list[ir.Value]:
     """Residual, clamp, gate, output and second output of one channel block; the bare sums before the last steps."""
     b = e.builder
-    output_bf16, residual_bf16, output2_bf16 = v.is_bf16
+    narrow_output, narrow_residual, narrow_output2 = v.is_narrow
 
     def places(base: ir.Value, stride: ir.Value, tensor: int) -> list[ir.Value]:
         return _places(e, v, base, stride, tensor, block, len(sums))
@@ -294,7 +361,13 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
         def wide() -> list[ir.Value]:
             return add(lambda p: e.load(p, e.vector))
 
-        return e.either(residual_bf16, lambda: add(e.load_bf16), wide) if variant.bf16 else wide()
+        if not (variant.bf16 or variant.u8):
+            return wide()
+        load = _narrow_load(e, variant)
+        if variant.u8:
+            scale, shift = _bounds(e, v, "residual_scale", "residual_shift")
+            return e.either(narrow_residual, lambda: add(lambda p: e.multiply_add(load(p), scale, shift)), wide)
+        return e.either(narrow_residual, lambda: add(load), wide)
 
     def finish() -> list[ir.Value]:
         lower, upper = _bounds(e, v, "lower", "upper")
@@ -305,15 +378,19 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
         parameters = _bounds(e, v, "slope", "offset", "scale", "shift")
         return [e.gate(value, parameters) for value in values]
 
-    values = e.when(v.is_last, sums, finish)
-    _store(e, v, variant, values, places(v.output, v.out_block_stride, 1), output_bf16)
+    if variant.u8:
+        factor, addend = (e.load(e.at(p, 64 * block), e.vector) for p in (v.factor, v.addend))
+        numbers = [b.sitofp(value, e.vector) for value in sums] if variant.whole else sums
+        sums = [e.multiply_add(value, factor, addend) for value in numbers]
+    values = finish() if variant.u8 else e.when(v.is_last, sums, finish)
+    _store(e, v, variant, values, places(v.output, v.out_block_stride, 1), narrow_output)
 
     def second_output() -> list[ir.Value]:
         scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
         lower2, upper2 = _bounds(e, v, "lower2", "upper2")
         results = [e.clamp(e.multiply_add(value, scale, shift), lower2, upper2) for value in values]
-        _store(e, v, variant, results, places(v.output2, v.out2_block_stride, 3), output2_bf16)
+        _store(e, v, variant, results, places(v.output2, v.out2_block_stride, 3), narrow_output2, second=True)
         return []
 
-    e.when(b.and_(v.is_last, v.has_output2), [], second_output)
+    e.when(v.has_output2 if variant.u8 else b.and_(v.is_last, v.has_output2), [], second_output)
     return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ngraph_mxnet.ir.dims import negated
@@ -104,24 +105,35 @@ class ContractionSize:
                                flat_input=True)
 
 
-def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 1, bf16: bool = False,
-                 splits: bool = True) -> TileChoice:
+def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 1, bf16: bool = False, u8: bool = False,
+                 vnni: bool = False, short: bool = False, splits: bool = True) -> TileChoice:
     """Tiles for a contraction of this size.
 
-    `bf16` wants a variant of bf16; `splits` allows to split the steps (not with a bf16 output).
+    `bf16` and `u8` want a variant of these. `vnni`: the CPU has AVX512_VNNI; `short`: sums may be in 16 bits. `splits`
+    allows to split the steps (not with a bf16 output, nor in u8).
     """
     best: tuple[float, Variant] | None = None
     known = size.at_hand()
-    for variant in variants(isa):
-        if (variant.kind, variant.bf16) == (kind, bf16):
-            cost = _cost(_unscheduled(variant, isa, known), _VECTORS[isa])
-            if best is None or cost < best[0]:
-                best = (cost, variant)
+    fits = [variant for variant in variants(isa) if (variant.kind, variant.bf16, variant.u8) == (kind, bf16, u8)]
+    for variant in of_bytes(fits, vnni=vnni, short=short) if u8 and kind == "k16" else fits:
+        cost = _cost(_unscheduled(variant, isa, known), _VECTORS[isa])
+        if best is None or cost < best[0]:
+            best = (cost, variant)
     if best is None:
-        raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ''} for {isa}")
+        raise ValueError(f"no {kind} kernel{' of bf16' if bf16 else ' of u8' if u8 else ''} for {isa}")
     choice = _unscheduled(best[1], isa, size)
     pixel_bytes = size.pixel_bytes or size.steps * best[1].lanes * 4
     return _schedule(choice, isa, pixel_bytes=pixel_bytes * size.stride, threads=threads, splits=splits)
+
+
+def of_bytes(fits: Sequence[Variant], *, vnni: bool, short: bool) -> list[Variant]:
+    """The fastest of these variants of u8: with AVX512_VNNI those that need it, else those of short sums where such are
+    allowed, else those of wide weights."""
+    for wanted, allowed in (((False, False), vnni), ((True, False), short), ((False, True), True)):
+        found = [variant for variant in fits if allowed and (variant.short, variant.wide) == wanted]
+        if found:
+            return found
+    return []
 
 
 def _unscheduled(variant: Variant, isa: Isa, size: ContractionSize) -> TileChoice:

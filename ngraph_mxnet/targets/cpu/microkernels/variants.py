@@ -20,6 +20,8 @@ class Variant:
     `rows`: the pixels of a tile lie at a constant input stride, which costs one address register in place
     of one per pixel, so that tiles can be larger.
     `bf16`: inputs of k16 and depthwise are bf16, and so are the weights of k16; outputs and residuals may be.
+    `u8`: inputs are u8 and weights i8 in fours of input channels; depthwise has float32 weights. Without AVX512_VNNI
+    certain sums of products must fit 16 bits (`short`, see `ops.quantization`), or the weights are i16 (`wide`).
     """
 
     kind: Kind
@@ -28,12 +30,16 @@ class Variant:
     tile: int
     rows: bool = False
     bf16: bool = False
+    u8: bool = False
+    short: bool = False
+    wide: bool = False
 
     @property
     def name(self) -> str:
         """E.g. `k1_n8_rows`, `depthwise_bf16`."""
         tile = "" if self.kind == "depthwise" else f"_n{self.oc_tile}"
-        return self.kind + tile + ("_rows" if self.rows else "") + ("_bf16" if self.bf16 else "")
+        return self.kind + tile + "_rows" * self.rows + "_bf16" * self.bf16 + "_u8" * self.u8 + (
+            "_short" * self.short + "_wide" * self.wide)
 
     @property
     def blocks(self) -> int:
@@ -47,10 +53,21 @@ class Variant:
 
     @property
     def lanes(self) -> int:
-        """Rows of `oc_tile` weights of 4 bytes a step: one for each input channel, or pair of them in bf16."""
+        """Rows of `oc_tile` weights of 4 bytes a step: one for each input channel, pair of them in bf16 or i16, four in
+        i8."""
         if self.kind != "k16":
             return 1
-        return 8 if self.bf16 else 16
+        return 8 if self.bf16 or self.wide else 4 if self.u8 else 16
+
+    @property
+    def needs_vnni(self) -> bool:
+        """Only with AVX512_VNNI does it run."""
+        return self.whole and not (self.short or self.wide)
+
+    @property
+    def whole(self) -> bool:
+        """Sums are int32, exact."""
+        return self.u8 and self.kind != "depthwise"
 
 
 # 32 registers of 16 floats: 20 accumulators, 2 weights, 2 broadcasts. Tiles are bounded by the 15 general registers:
@@ -65,8 +82,10 @@ _AVX512 = (
 )
 
 _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
-    # Those of bf16 are for CPUs that have AVX512_BF16 too.
-    "avx512": (*_AVX512, *(replace(variant, bf16=True) for variant in _AVX512)),
+    # Those of bf16 are for CPUs that have AVX512_BF16 too, k16 of u8 for AVX512_VNNI.
+    "avx512": (*_AVX512, *(replace(variant, bf16=True) for variant in _AVX512),
+               *(replace(variant, u8=True) for variant in _AVX512 if variant.kind != "k1"),
+               Variant("k16", 16, 10, u8=True, wide=True)),
     # 16 registers of 8 floats: 12 accumulators, 1 or 2 weights, 1 or 2 broadcasts. Half blocks are for numbers of
     # output channels that leave one.
     "avx2": (
@@ -74,9 +93,14 @@ _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
         Variant("k1", 16, 6),
         Variant("k1", 8, 12, rows=True),
         Variant("depthwise", 16, 6),
+        # Products of bytes take more registers than the sums; of i16 a channel has two sums.
+        Variant("k16", 16, 5, u8=True, short=True),
+        Variant("k16", 16, 2, u8=True, wide=True),
+        Variant("depthwise", 16, 6, u8=True),
     ),
     # 16 registers of 4 floats: 12 accumulators, 1 broadcast, 2 products.
-    "baseline": (Variant("k16", 16, 3), Variant("k1", 16, 3), Variant("depthwise", 16, 3)),
+    "baseline": (Variant("k16", 16, 3), Variant("k1", 16, 3), Variant("depthwise", 16, 3),
+                 Variant("k16", 16, 1, u8=True, wide=True), Variant("depthwise", 16, 3, u8=True)),
 }
 
 

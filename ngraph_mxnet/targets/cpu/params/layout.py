@@ -29,8 +29,8 @@ FROM_BLOCKED = Kernels("from_blocked", tensors="input >output", ints=_LAYOUT, si
 
 
 def _halo_reach(p: Any, size: int) -> list[Span]:
-    if any(number < 0 for number in p[3:]):
-        raise ValueError(f"a halo of {p[3:]}")
+    if any(number < 0 for number in p[3:8]):
+        raise ValueError(f"a halo of {p[3:8]}")
     return [whole("images", size, p.planes, p.height + p.top + p.bottom, p.width + p.left + p.right, p.words)]
 
 
@@ -39,6 +39,13 @@ ZERO_HALO = Kernels(
     tasks=lambda p: p.planes, reach=_halo_reach,
 )
 """A plane is one block of channels of an image; `words` are the 4-byte words of a pixel."""
+
+
+FILL_HALO = Kernels(
+    "fill_halo", tensors=">images", ints=f"{' '.join(ZERO_HALO.ints)} word", sizes=3, tasks=ZERO_HALO.tasks,
+    reach=_halo_reach,
+)
+"""With a number in place of zeros: the 4-byte `word`, signed."""
 
 
 def _packed_reach(p: Any, size: int) -> list[Span]:
@@ -60,6 +67,20 @@ PACK_CONTRACTION = Kernels(
 )
 """A convolution has `supers` * `merged` groups; `lanes` is 16 (for k16) or 1 (for k1)."""
 
+
+def _fours_reach(p: Any, size: int) -> list[Span]:
+    if p.lanes % 4:
+        raise ValueError(f"fours of {p.lanes} channels")
+    (_, first, last), (_, _, packed) = _packed_reach(p, 4)
+    return [("weights", first // 4, last // 4), ("packed", 0, packed // 4 * size)]
+
+
+PACK_FOURS = Kernels(
+    {"pack_contraction_i8": 1, "pack_contraction_i16": 2}, tensors="weights >packed",
+    ints=" ".join(PACK_CONTRACTION.ints), sizes=8, reach=_fours_reach, tasks=PACK_CONTRACTION.tasks,
+)
+"""i8, or i8 to i16; `lanes` is 16 (for k16)."""
+
 PACK_DEPTHWISE = Kernels(
     "pack_depthwise", tensors="weights >packed", ints="channels kernel_h kernel_w channel_stride kh_stride kw_stride",
     sizes=3, tasks=lambda p: -(-p.channels // BLOCK),
@@ -76,18 +97,22 @@ PACK_CHANNELS = Kernels(
 
 
 def packed_contraction(shape: Sequence[int], strides: Sequence[int], *, groups: int, supers: int, oc_tile: int,
-                       lanes: int) -> Params:
-    """Weights of `shape` [OC][IC / groups][KH][KW] at element `strides`, merged into `supers` groups."""
+                       lanes: int, fours: bool = False) -> Params:
+    """Weights of `shape` [OC][IC / groups][KH][KW] at element `strides`, merged into `supers` groups.
+
+    fours: those of `PACK_FOURS`, which are i8.
+    """
     merged, outputs = groups // supers, shape[0] // groups
-    return PACK_CONTRACTION(
+    return (PACK_FOURS if fours else PACK_CONTRACTION)(
         supers=supers, merged=merged, oc_per_group=outputs, **by_name("ic_per_group kernel_h kernel_w", shape[1:]),
         oc_tile=oc_tile, lanes=lanes, **by_name("oc_stride ic_stride kh_stride kw_stride", strides),
         super_stride=merged * outputs * strides[0])
 
 
-def packed_matrices(shape: Sequence[int], strides: Sequence[int], *, count: int, between: int, oc_tile: int) -> Params:
+def packed_matrices(shape: Sequence[int], strides: Sequence[int], *, count: int, between: int, oc_tile: int,
+                    fours: bool = False) -> Params:
     """`count` matrices of `shape` [N][K] at element `strides` and `between` each other, as weights of k16."""
-    return PACK_CONTRACTION(
+    return (PACK_FOURS if fours else PACK_CONTRACTION)(
         supers=count, merged=1, oc_per_group=shape[0], ic_per_group=shape[1], kernel_h=1, kernel_w=1, oc_tile=oc_tile,
         lanes=BLOCK, oc_stride=strides[0], ic_stride=strides[1], kh_stride=0, kw_stride=0, super_stride=between)
 

@@ -62,6 +62,8 @@ STRIDED: dict[str, tuple[str, str]] = {
     **{f"{kind}_{size}": (elements.replace("b", f"b{size}").replace("?", "bool"), floats)
        for size in (1, 2, 4, 8)
        for kind, elements, floats in (("copy", "b b", ""), ("fill", "b", "value"), ("select", "? b b b", ""))},
+    **{f"quantize_{element}": (f"f32 {element}", "scale zero_point") for element in ("u8", "i8")},
+    **{f"dequantize_{element}": (f"{element} f32", "scale zero_point") for element in ("u8", "i8")},
     **{f"convert_{a}_{b}": (f"{a} {b}", "")
        for a in ("f32", "f64", "i32", "i64", "i8", "u8", "bool")
        for b in ("f32", "f64", "i32", "i64", "i8", "u8", "bool") if a != b},

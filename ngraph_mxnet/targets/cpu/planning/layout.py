@@ -12,10 +12,12 @@ from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """`halo`: the zero border each blocked value needs. `placement`: value -> (concat output, first block)."""
+    """`halo`: the border each blocked value needs, of zeros or what `fill` says. `placement`: value -> (concat output,
+    first block)."""
 
     halo: dict[Value, Halo]
     placement: dict[Value, tuple[Value, int]]
+    fill: dict[Value, int]
 
 
 def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
@@ -25,10 +27,12 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
     """
     halo: dict[Value, Halo] = {}
     placement: dict[Value, tuple[Value, int]] = {}
+    fill: dict[Value, int] = {}
     for node in graph.nodes:
         if node.op.kind == "convolution":
             data = node.inputs[0]
             halo[data] = halo.get(data, Halo()).cover(convolution_halo(node))
+            fill[data] = node.attrs.get("pad_value", 0)
         if node.op.name == "convolution_weight_gradient":
             data = node.inputs[0]
             halo[data] = halo.get(data, Halo()).cover(gradient_halo(node))
@@ -45,7 +49,7 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
         halo[parent] = halo.get(parent, Halo()).cover(halo.get(value, Halo()))
     for value in reversed(placement):  # and the root's halo is everyone's
         halo[value] = halo[placement[value][0]]
-    return LayoutPlan(halo, placement)
+    return LayoutPlan(halo, placement, fill)
 
 
 def plan_gates(graph: Graph) -> dict[Node, Node]:

@@ -138,6 +138,8 @@ class Validator:
         variant = next((v for v in variants(isa) if symbol(v, isa) == kernel), None)  # type: ignore[arg-type]
         if name in CONTRACTIONS and variant is None:
             raise ValueError("no such kernel")
+        if variant is not None and variant.needs_vnni and isa == "avx512" and not self._features.get("avx512vnni"):
+            raise ValueError("this CPU lacks AVX512_VNNI")
         if variant is not None and variant.bf16:
             from ngraph_mxnet.targets.cpu.planning import precision
 

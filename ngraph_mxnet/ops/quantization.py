@@ -1,0 +1,202 @@
+"""Numbers of 8 bits for real ones, and products of them whose sums are exact.
+
+A real number x is stored as q = round(x / scale) + zero point, and means (q - zero point) * scale.
+
+`short_sums` of a product promises that some of its sums fit 16 bits, which is twice as fast without VNNI instructions:
+for each tap, and each eight input channels from a multiple of 8 on, the positive weights of channels 0, 1, 4 and 5 add
+up to 128 at most, the negative ones to -128 at least, and so those of 2, 3, 6 and 7.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.ir.attributes import Bool, Float, Int
+from ngraph_mxnet.ir.facts import DIVIDE, by_result
+from ngraph_mxnet.ir.opdef import Attrs, register_op
+from ngraph_mxnet.ir.types import TensorType, f32, i8, i32, u8
+from ngraph_mxnet.ops.common import (
+    CLAMP,
+    FLOAT,
+    Arrays,
+    Types,
+    along_axis,
+    clamp_array,
+    normal_axis,
+    require,
+    require_clamp,
+    require_domain,
+    require_shape,
+)
+from ngraph_mxnet.ops.convolution import CONVOLUTION_ATTRS, convolution_array, convolution_type, convolution_work
+from ngraph_mxnet.ops.linear import MATMUL_ATTRS, matmul_array, matmul_type, matmul_work
+
+_BYTES = (u8, i8)
+_AFFINE = {"axis": Int(1)}
+
+
+def _require_affine(data: TensorType, scale: TensorType, zero_point: TensorType, attrs: Attrs) -> None:
+    """Scale f32[] or, along `axis`, f32[C]; a zero point for each scale, of one byte."""
+    require(scale.element is f32, "operand 1", scale, "f32")
+    require(zero_point.element in _BYTES, "operand 2", zero_point, "u8 or i8")
+    if scale.rank:
+        require_shape(scale, (data.shape[normal_axis(attrs["axis"], data.rank)],), position=1)
+    require_shape(zero_point, scale.shape, position=2)
+
+
+def _along(array: np.ndarray, attrs: Attrs, rank: int) -> np.ndarray:
+    return along_axis(array, normal_axis(attrs["axis"], rank), rank) if array.ndim else array
+
+
+@register_op("quantize", operands=3, attrs=_AFFINE, **DIVIDE)
+def quantize(types, attrs):
+    """f32[S], scale f32[] or f32[C], zero point Q[] or Q[C] -> Q[S], Q is u8 or i8.
+
+    saturate(round(x / scale) + zero point), ties to even, for each index of `axis`; NaN becomes the least number.
+    That is ONNX's QuantizeLinear.
+    """
+    require(types[0].element is f32, "operand 0", types[0], "f32")
+    _require_affine(*types, attrs)
+    return TensorType(types[2].element, types[0].shape)
+
+
+@quantize.reference
+def _(inputs, attrs):
+    data, scale, zero_point = inputs
+    with np.errstate(all="ignore"):
+        ratio = data / _along(scale, attrs, data.ndim)
+    return saturated(ratio, _along(zero_point, attrs, data.ndim))
+
+
+def saturated(ratio: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    """round(ratio) + zero point, ties to even, within the zero point's element type; NaN becomes the least number."""
+    bounds = np.iinfo(zero_point.dtype)
+    whole = np.rint(ratio).astype(np.float64) + zero_point
+    return np.clip(np.where(np.isnan(whole), bounds.min, whole), bounds.min, bounds.max).astype(zero_point.dtype)
+
+
+@register_op("dequantize", operands=3, attrs=_AFFINE, work=by_result(simple=2))
+def dequantize(types, attrs):
+    """Q[S], scale f32[] or f32[C], zero point Q[] or Q[C] -> f32[S], Q is u8 or i8: (q - zero point) * scale."""
+    _require_affine(*types, attrs)
+    require(types[0].element is types[2].element, "operand 0", types[0], f"{types[2].element}, as operand 2")
+    return TensorType(f32, types[0].shape)
+
+
+@dequantize.reference
+def _(inputs, attrs):
+    data, scale, zero_point = inputs
+    whole = data.astype(np.int32) - _along(zero_point, attrs, data.ndim).astype(np.int32)
+    return whole.astype(np.float32) * _along(scale, attrs, data.ndim)
+
+
+# ---- products -------------------------------------------------------------------------------------------
+
+_PRODUCT: dict[str, Any] = {"short_sums": Bool(False), **CLAMP}
+_CONVOLUTION: dict[str, Any] = {**CONVOLUTION_ATTRS, "pad_value": Int(0), **_PRODUCT}
+_SECOND = {"lower2": Float(-math.inf), "upper2": Float(math.inf)}
+
+
+def _require_products(types: Types, attrs: Attrs, channels: int) -> None:
+    """Data u8, weights i8; bias i32, factor f32 and addend f32, one for each channel."""
+    for position, element in enumerate((u8, i8, i32, f32, f32)):
+        require(types[position].element is element, f"operand {position}", types[position], element)
+    for position in (2, 3, 4):
+        require_shape(types[position], (channels,), position=position)
+    require_clamp(attrs)
+
+
+def _real(sums: np.ndarray, inputs: Arrays, axis: int) -> np.ndarray:
+    """(sums + bias) * factor + addend in float64, the sum of integers rounded to float32 first."""
+    bias, factor, addend = (along_axis(vector, axis, sums.ndim).astype(np.float64) for vector in inputs[2:5])
+    return (sums + bias).astype(np.float32).astype(np.float64) * factor + addend
+
+
+def _convolution_type(types: Types, attrs: Attrs) -> TensorType:
+    wide = [TensorType(f32, type_.shape) for type_ in types[:2]]
+    result = convolution_type(wide, attrs)
+    _require_products(types, attrs, result.shape[1])
+    require(0 <= attrs["pad_value"] <= 255, "pad_value", attrs["pad_value"], "0 to 255")
+    if len(types) > 5:
+        require_domain(types[5:6], FLOAT)
+        require_shape(types[5], result.shape, position=5)
+    return result
+
+
+def _sums(inputs: Arrays, attrs: Attrs) -> np.ndarray:
+    """Of the products, exact in float64: data less `pad_value` has zeros around it."""
+    data, weights = (array.astype(np.float64) for array in inputs[:2])
+    of_padding = weights.reshape(weights.shape[0], -1).sum(axis=1) * attrs["pad_value"]
+    inner = convolution_array([data - attrs["pad_value"], weights], attrs)
+    return inner + along_axis(of_padding, 1, inner.ndim)
+
+
+def _convolution(inputs: Arrays, attrs: Attrs) -> np.ndarray:
+    total = _real(_sums(inputs, attrs), inputs, 1)
+    if len(inputs) > 5:
+        total = total.astype(np.float32) + inputs[5]
+    return clamp_array(total.astype(np.float32), attrs["lower"], attrs["upper"])
+
+
+@register_op("quantized_convolution", operands=5, attrs=_CONVOLUTION, kind="convolution", work=convolution_work(4),
+             multiplies_bytes=True)
+def quantized_convolution(types, attrs):
+    """clamp((sum + bias[O]) * factor[O] + addend[O]) in f32, of data u8, weights i8, bias i32, factor and addend f32.
+
+    The sum is `convolution`'s, of integers, exact; outside, data is `pad_value`.
+    """
+    return _convolution_type(types, attrs)
+
+
+@quantized_convolution.reference
+def _(inputs, attrs):
+    return _convolution(inputs, attrs)
+
+
+@register_op("quantized_convolution_add", operands=6, attrs=_CONVOLUTION, kind="convolution", work=convolution_work(5),
+             multiplies_bytes=True)
+def quantized_convolution_add(types, attrs):
+    """As `quantized_convolution`, with a residual f32 of the result's shape, which is added before the clamp."""
+    return _convolution_type(types, attrs)
+
+
+@quantized_convolution_add.reference
+def _(inputs, attrs):
+    return _convolution(inputs, attrs)
+
+
+@register_op("quantized_convolution_add_scale_shift", operands=8, attrs={**_CONVOLUTION, **_SECOND},
+             kind="convolution", work=convolution_work(8), multiplies_bytes=True)
+def quantized_convolution_add_scale_shift(types, attrs):
+    """(sum, clamp2(sum * scale[O] + shift[O])): sum is `quantized_convolution_add`'s; clamp2 is to [lower2, upper2]."""
+    result = _convolution_type(types[:6], attrs)
+    for position in (6, 7):
+        require_shape(types[position], (result.shape[1],), position=position)
+    return [result, result]
+
+
+@quantized_convolution_add_scale_shift.reference
+def _(inputs, attrs):
+    total = _convolution(inputs[:6], attrs)
+    scale, shift = (along_axis(vector, 1, total.ndim) for vector in inputs[6:])
+    return [total, clamp_array(total * scale + shift, attrs["lower2"], attrs["upper2"])]
+
+
+@register_op("quantized_matmul", operands=5, attrs={**MATMUL_ATTRS, **_PRODUCT}, kind="product", work=matmul_work(4),
+             multiplies_bytes=True)
+def quantized_matmul(types, attrs):
+    """clamp((sum + bias[N]) * factor[N] + addend[N]) in f32: the sum is `matmul`'s of u8 and i8, exact; N is the last
+    axis of the product; bias i32, factor and addend f32."""
+    result = matmul_type([TensorType(f32, type_.shape) for type_ in types[:2]], attrs)
+    _require_products(types, attrs, result.shape[-1])
+    return result
+
+
+@quantized_matmul.reference
+def _(inputs, attrs):
+    sums = matmul_array([array.astype(np.float64) for array in inputs[:2]], attrs)
+    total = _real(sums, inputs, sums.ndim - 1).astype(np.float32)
+    return clamp_array(total, attrs["lower"], attrs["upper"])

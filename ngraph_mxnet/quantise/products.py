@@ -1,0 +1,154 @@
+"""The pass that computes convolutions and matrix products in 8 bits, with ranges from a calibration.
+
+Data is u8 with one scale and zero point, weights are i8 with a scale for each output channel, which is made of the
+weights themselves: so they may change. A node of the optimised graph, with bias, residual, clamp and all, becomes one
+node over integers; what stands around it stays in float32, and `quantize` nodes stand between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.derived import Changes, Derivation
+from ngraph_mxnet.ir.graph import Graph, Node, Value
+
+_TINY = np.float32(1e-30)
+"""The largest weight of a channel of zeros."""
+_LARGEST = 127
+"""What the largest weight of a channel becomes."""
+_SHORT = 126
+"""What the sum of four weights may be: rounding adds two at most, and 128 times 255 fits 16 bits."""
+_QUANTIZED = {
+    "convolution": "quantized_convolution",
+    "convolution_bias": "quantized_convolution",
+    "convolution_bias_add": "quantized_convolution_add",
+    "convolution_bias_add_scale_shift": "quantized_convolution_add_scale_shift",
+    "matmul": "quantized_matmul",
+    "matmul_bias": "quantized_matmul",
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Of u8: a real number is (q - zero point) * scale."""
+
+    scale: float
+    zero_point: int
+
+
+def products(graph: Graph) -> dict[str, Node]:
+    """The nodes that can be in 8 bits, by name: their weights are weights, or derived from such, and their data is not.
+
+    A name is the framework's, of the first node that it stands for; of several nodes with one name the later ones are
+    numbered.
+    """
+    derivation = Derivation()
+    found: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op.name not in _QUANTIZED or node.inputs[1].node is node.inputs[0].node is not None:
+            continue
+        data, weights = (derivation.of(value) for value in node.inputs[:2])
+        plain = not node.attrs.get("transpose_a") and (node.op.kind == "convolution" or node.inputs[1].type.rank == 2)
+        unstretched = all(step == 1 for step in node.attrs.get("data_dilations", ()))
+        flat = node.op.kind != "convolution" or node.inputs[0].type.rank < 5
+        if data is Changes.WITH_CALLS and weights is not Changes.WITH_CALLS and plain and unstretched and flat:
+            name = node.origin.split(" + ")[0] or node.op.name
+            place = name if name not in found else next(
+                f"{name}#{number}" for number in range(2, len(found) + 2) if f"{name}#{number}" not in found)
+            found[place] = node
+    return found
+
+
+class QuantizeProducts:
+    """The pass. `scales`: for each product that is to be in 8 bits the scale of its data; `short`: weights become so
+    small that sums fit 16 bits, where they can (`ops.quantization`)."""
+
+    name = "quantize_products"
+
+    def __init__(self, scales: Mapping[str, Scale], short: bool = False) -> None:
+        self.scales = scales
+        self.short = short
+
+    def run(self, graph: Graph) -> bool:
+        chosen = {node: self.scales[name] for name, node in products(graph).items() if name in self.scales}
+        quantized: dict[tuple[Value, Scale], Value] = {}
+        nodes: list[Node] = []
+        replaced: dict[Value, Value] = {}
+        for node in graph.nodes:
+            if node not in chosen:
+                nodes.append(node)
+                continue
+            made = _Maker(node, nodes)
+            scale, data = chosen[node], node.inputs[0]
+            if (data, scale) not in quantized:
+                quantized[data, scale] = made("quantize", data, made.constant(np.float32(scale.scale)),
+                                              made.constant(np.uint8(scale.zero_point)))
+            result = self._product(made, node, quantized[data, scale], scale)
+            replaced.update(zip(node.outputs, result, strict=True))
+        graph.nodes = nodes
+        graph.replace(replaced)
+        return bool(replaced)
+
+    def _product(self, made: _Maker, node: Node, data: Value, scale: Scale) -> list[Value]:
+        weights = node.inputs[1]
+        axis, inner = (0, 1) if node.op.kind == "convolution" or node.attrs["transpose_b"] else (1, 0)
+        others = tuple(at for at in range(weights.type.rank) if at != axis)
+        channels = weights.shape[axis]
+        largest = made("maximum", made("reduce_max", made("abs", weights), axes=others), made.constant(_TINY))
+        steps = made("multiply", largest, made.constant(np.float32(1 / _LARGEST)))
+        short = self.short and weights.shape[inner] % 8 == 0
+        if short:
+            steps = made("maximum", steps, _short_steps(made, weights, axis, inner))
+        whole = made("quantize", weights, steps, made.constant(np.zeros(channels, np.int8)), axis=axis)
+        if scale.zero_point:
+            sums = made("reduce_sum", made("convert", whole, element="i32"), axes=others)
+            bias = made("multiply", sums, made.constant(np.int32(-scale.zero_point)))
+        else:
+            bias = made.constant(np.zeros(channels, np.int32))
+        factor = made("multiply", steps, made.constant(np.float32(scale.scale)))
+        addend = node.inputs[2] if len(node.inputs) > 2 else made.constant(np.zeros(channels, np.float32))
+        attrs = {**node.attrs, "short_sums": short}
+        if node.op.kind == "convolution":
+            attrs["pad_value"] = scale.zero_point
+        product = made(_QUANTIZED[node.op.name], data, whole, bias, factor, addend, *node.inputs[3:], **attrs)
+        assert product.node is not None
+        return product.node.outputs
+
+
+def _short_steps(made: _Maker, weights: Value, axis: int, inner: int) -> Value:
+    """For each index of `axis` the least step by which the sums of `short_sums` along `inner` stay within bounds."""
+    shape = weights.shape
+    fours = (*shape[:inner], shape[inner] // 8, 2, 2, 2, *shape[inner + 1:])  # [eights][four][pair][channel]
+    kept = axis if axis < inner else axis + 1  # the sums have two axes, eights and pairs, for `inner`
+    sums = [made("reduce_sum", made("reshape", made("relu", one), shape=fours), axes=(inner + 1, inner + 3))
+            for one in (weights, made("negative", weights))]
+    most = [made("reduce_max", each, axes=tuple(at for at in range(each.type.rank) if at != kept)) for each in sums]
+    return made("multiply", made("maximum", *most), made.constant(np.float32(1 / _SHORT)))
+
+
+class _Maker:
+    """Makes nodes that stand for `node`, at the end of `nodes`; what is known is computed at once."""
+
+    def __init__(self, node: Node, nodes: list[Node]) -> None:
+        self._node, self._nodes = node, nodes
+
+    def __call__(self, op: str, *inputs: Value, **attrs: object) -> Value:
+        made = make_node(op, list(inputs), attrs, self._node.origin)
+        if inputs and all(value.node is not None and value.node.op.name == "constant" for value in inputs):
+            arrays = [value.node.attrs["value"] for value in inputs if value.node is not None]
+            return self.constant(made.op.evaluate(arrays, made.attrs)[0])
+        self._nodes.append(made)
+        return made.outputs[0]
+
+    def constant(self, array: np.ndarray | np.generic) -> Value:
+        return self("constant", value=np.asarray(array))
+
+
+def data_of(graph: Graph, names: Iterable[str]) -> dict[str, Value]:
+    """The data of each of these products."""
+    found = products(graph)
+    return {name: found[name].inputs[0] for name in names}

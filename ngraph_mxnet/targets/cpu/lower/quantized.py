@@ -1,0 +1,181 @@
+"""Numbers of 8 bits: quantised convolutions and matrix products on the contractions of u8, and conversions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import TensorType, f32, u8
+from ngraph_mxnet.targets.cpu.lower import wide
+from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
+from ngraph_mxnet.targets.cpu.lower.contraction import (
+    Epilogue,
+    Geometry,
+    Input,
+    Packing,
+    block_bytes,
+    byte_plane,
+    check_depth,
+    clamps,
+    contract,
+    gate_of,
+)
+from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
+from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.targets.cpu.planning.quantized import Affine, affine_of
+from ngraph_mxnet.targets.cpu.planning.view import (
+    BLOCK,
+    BlockedView,
+    Halo,
+    PlainView,
+    as_blocked,
+    contiguous_strides,
+)
+
+
+def _check_convolution(node: Node) -> str | None:
+    if node.inputs[0].type.rank > 4 or any(step > 1 for step in node.attrs["data_dilations"]):
+        return f"{node.op.name} over three spatial axes, or with data_dilations, has no CPU kernel"
+    return check_depth(node)
+
+
+@lowers("quantized_convolution", "quantized_convolution_add", "quantized_convolution_add_scale_shift",
+        check=_check_convolution)
+def convolution(ctx: Lowering, node: Node) -> None:
+    """1-D and 2-D. A result that is only read as u8 is stored so."""
+    weights, bias, factor, addend = node.inputs[1:5]
+    residual, scale, shift = (*node.inputs[5:], None, None, None)[:3]
+    results, gate = node.outputs, None
+    if node in ctx.gates:
+        results, gate = ctx.gates[node].outputs, gate_of(ctx.gates[node])
+    stored = [ctx.stores.get(value) for value in results]
+    epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), gate=gate, factor=factor, addend=addend,
+                        stored=tuple(each[1] if each else None for each in stored))
+    kept, affine = _residual(ctx, residual) if residual is not None else (None, None)
+    values = [each[0] if each else value for each, value in zip(stored, results, strict=True)]
+    outputs = [ctx.new_blocked(value) for value in values]
+    geometry = Geometry.of(node)
+    contract(ctx, _input(ctx, node, geometry), Packing.of_convolution(ctx, weights, geometry.groups), geometry,
+             outputs, replace(epilogue, residual_affine=affine), kept)
+    for value, view in zip(values, outputs, strict=True):
+        ctx.set_blocked(value, view)
+
+
+@lowers("quantized_matmul", check=check_depth)
+def matmul(ctx: Lowering, node: Node) -> None:
+    """All rows of all matrices are pixels, for they share the weights."""
+    data, weights, bias, factor, addend = node.inputs
+    value, affine = ctx.stores.get(node.output, (node.output, None))
+    *batch, channels = node.output.shape
+    rows, pitch = prod(batch), -(-channels // BLOCK) * BLOCK
+    depth = data.shape[-1]
+    buffer = ctx.builder.arena(rows * pitch * value.type.element.size)
+    out = BlockedView(TensorType(value.type.element, (rows, channels)), buffer, 0, image=pitch, block=BLOCK, row=BLOCK)
+    source = _rows(ctx, data, rows, depth)
+    strides = (depth, 1, 0, 0) if node.attrs["transpose_b"] else (1, channels, 0, 0)
+    contract(ctx, Input("k16", source, byte_plane(source), source.blocks, block_bytes(source), 0, 1,
+                        node.attrs["short_sums"]),
+             Packing(weights, (channels, depth, 1, 1), strides, 1), Geometry((1, 1), (1, 1), (1, 1), 1, Halo()), [out],
+             Epilogue(bias, **clamps(node), factor=factor, addend=addend, stored=(affine,)), None)
+    plain = (*contiguous_strides((*batch, pitch))[:-1], 1)
+    ctx.set_plain(value, PlainView(value.type, buffer, 0, out.writers, plain))
+    if value.type.rank == 2:
+        ctx.set_blocked(value, out)
+
+
+def _rows(ctx: Lowering, data: Value, rows: int, depth: int) -> BlockedView:
+    """The matrices' rows, each of whole blocks; what stands behind `depth` meets weights of zero."""
+    view = ctx.contiguous(data)
+    flat = PlainView(view.type.with_shape((rows, depth)), view.buffer, view.offset, view.writers, (depth, 1))
+    whole = as_blocked(flat)
+    if whole is None:
+        pitch = -(-depth // BLOCK) * BLOCK
+        copy = ctx.new_plain(view.type.with_shape((rows, pitch)))
+        inside = replace(copy, type=flat.type)
+        ctx.copy(flat, inside)
+        whole = BlockedView(flat.type, copy.buffer, 0, inside.writers, pitch, BLOCK, BLOCK)
+    return whole
+
+
+def _residual(ctx: Lowering, value: Value) -> tuple[BlockedView, Affine | None]:
+    """The residual as it is stored: as u8, where it is only quantised numbers widened."""
+    if value in ctx.quantized and not ctx.has_blocked(value):
+        source, affine = ctx.quantized[value]
+        return ctx.blocked(source), affine
+    return ctx.blocked(value), None
+
+
+def _input(ctx: Lowering, node: Node, geometry: Geometry) -> Input:
+    data, weights = node.inputs[:2]
+    channels, outputs, view = data.shape[1], weights.shape[0], ctx.blocked(data)
+    if geometry.groups == channels == outputs and channels > 1:
+        return Input("depthwise", view, byte_plane(view), 1, 0, block_bytes(view), view.blocks)
+    groups = super_groups(geometry.groups, channels, outputs)
+    blocks = -(-channels // groups // BLOCK)
+    return Input("k16", view, byte_plane(view), blocks, block_bytes(view), blocks * block_bytes(view), groups,
+                 node.attrs["short_sums"])
+
+
+@lowers("quantize")
+def quantize(ctx: Lowering, node: Node) -> None:
+    """What was not stored as u8 by who computes it."""
+    if ctx.is_made(node.output):
+        return
+    data, affine = node.inputs[0], affine_of(node)
+    element = node.output.type.element
+    kernel = f"quantize_{element}"
+    if affine is None:
+        ratio = _by_channel(ctx, "divide", node, ctx.plain(data), ctx.contiguous(node.inputs[1]))
+        whole = _by_channel(ctx, "add", node, _rounded(ctx, ratio), wide.read(ctx, node.inputs[2], f32))
+        out = ctx.new_plain(node.output.type)
+        ctx.strided(kernel, out.type.shape, [(whole, whole.strides)], (out, out.strides), (1.0, 0.0))
+        ctx.set_plain(node.output, out)
+    elif element is u8 and ctx.reads_blocked(node.output) and node.output.type.rank > 2:
+        source, target = ctx.blocked(data), ctx.new_blocked(node.output)
+        ctx.strided(kernel, blocked_dims(target), [(source, blocked_strides(source))],
+                    (target, blocked_strides(target)), affine.floats)
+        ctx.set_blocked(node.output, target)
+    else:
+        source, out = ctx.plain(data), ctx.new_plain(node.output.type)
+        ctx.strided(kernel, out.type.shape, [(source, source.strides)], (out, out.strides), affine.floats)
+        ctx.set_plain(node.output, out)
+
+
+def _rounded(ctx: Lowering, view: PlainView) -> PlainView:
+    out = ctx.new_plain(view.type)
+    ctx.strided("round", out.type.shape, [(view, view.strides)], (out, out.strides))
+    return out
+
+
+def _by_channel(ctx: Lowering, kernel: str, node: Node, view: PlainView, vector: PlainView) -> PlainView:
+    """`kernel` of numbers and what there is of each index of the node's axis."""
+    rank, axis = view.type.rank, node.attrs["axis"] % max(view.type.rank, 1)
+    if vector.type.rank:
+        shape = tuple(size if at == axis else 1 for at, size in enumerate(view.type.shape))
+        strides = tuple(int(at == axis) for at in range(rank))
+        vector = replace(vector, type=vector.type.with_shape(shape), strides=strides)
+    out = ctx.new_plain(view.type)
+    ctx.strided(kernel, out.type.shape, [(view, view.strides), (vector, broadcast_strides(vector, out.type.shape))],
+                (out, out.strides))
+    return out
+
+
+@lowers("dequantize")
+def dequantize(ctx: Lowering, node: Node) -> None:
+    """Who reads it may take the u8 numbers; others have them widened."""
+    affine = affine_of(node)
+    data = node.inputs[0]
+    if affine is not None and data.type.element is u8 and ctx.has_blocked(data):
+        ctx.quantized[node.output] = data, affine
+        return
+    source, out = ctx.plain(data), ctx.new_plain(node.output.type)
+    if affine is not None:
+        ctx.strided(f"dequantize_{data.type.element}", out.type.shape, [(source, source.strides)], (out, out.strides),
+                    affine.floats)
+    else:
+        numbers = wide.converted(ctx, source, f32)
+        centred = _by_channel(ctx, "subtract", node, numbers, wide.read(ctx, node.inputs[2], f32))
+        out = _by_channel(ctx, "multiply", node, centred, ctx.contiguous(node.inputs[1]))
+    ctx.set_plain(node.output, out)
