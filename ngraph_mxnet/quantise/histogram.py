@@ -42,8 +42,8 @@ class Histogram:
     def add(self, array: np.ndarray) -> None:
         """Count the elements of an array of any shape, as float32.
 
-        Of a large array a part is counted, each element for as many as were passed over: about a million. `least`,
-        `greatest` and `nonfinite` are of all elements.
+        Of a large array a part is counted, about a million, each element for as many as were passed over, and the least
+        and the greatest. `least`, `greatest` and `nonfinite` are of all elements.
 
         Raises:
             UnsupportedError: its elements are not real numbers.
@@ -63,7 +63,9 @@ class Histogram:
             flat, least, greatest = finite, finite.min(), finite.max()
         self.least, self.greatest = min(self.least, float(least)), max(self.greatest, float(greatest))
         step = flat.size // _MOST | 1  # odd, so that it goes through all places of an image
-        self._count(flat[::step], max(-float(least), float(greatest)), float(step))
+        if step > 1:
+            self._count(np.array([least, greatest]), 1.0)
+        self._count(flat[::step], float(step))
 
     def merge(self, other: Histogram) -> None:
         """Count what `other` has counted; `other` stays as it is."""
@@ -110,14 +112,15 @@ class Histogram:
         """float64[4096], from the least bin to the greatest; bin i is from i - 2048 to i - 2047 `width`."""
         return np.concatenate([self.negative[::-1], self.positive])
 
-    def _count(self, sample: np.ndarray, largest: float, weight: float) -> None:
-        """Count each number of `sample`, float32[n] and none beyond `largest`, for `weight` of them."""
+    def _count(self, sample: np.ndarray, weight: float) -> None:
+        """Count each number of `sample`, float32[n] and finite, for `weight` of them."""
         nonzero = sample[sample != 0]
         self.zeros += weight * (sample.size - nonzero.size)
-        if largest == 0:
+        if not nonzero.size:
             return
-        exponent = self._widen(max(math.frexp(largest)[1], LEAST_EXPONENT))
-        bins = (np.abs(nonzero) * np.float32(math.ldexp(BINS, -exponent))).astype(np.int64)
+        magnitudes = np.abs(nonzero)
+        exponent = self._widen(max(math.frexp(magnitudes.max())[1], LEAST_EXPONENT))
+        bins = (magnitudes * np.float32(math.ldexp(BINS, -exponent))).astype(np.int64)
         bins[nonzero < 0] += BINS
         counts = np.bincount(bins, minlength=2 * BINS) * weight
         self.positive += counts[:BINS]

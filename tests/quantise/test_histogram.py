@@ -91,6 +91,13 @@ def test_zeros_of_large_arrays_are_counted() -> None:
     assert found.zeros / found.total == pytest.approx(0.75, abs=1e-3)
 
 
+def test_the_ends_of_large_arrays_are_counted() -> None:
+    array = np.zeros(4 << 20, np.float32)
+    array[1], array[2] = -1, 3
+    found = histogram_of(array)
+    assert (found.negative.sum(), found.positive.sum()) == (1, 1)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int8", "uint8", "int64", "bool"])
 def test_elements_of_any_real_type(dtype) -> None:
     found = histogram_of(np.array([0, 1, 1], dtype))
