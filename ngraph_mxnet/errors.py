@@ -33,6 +33,10 @@ class ModelError(NGraphError):
     """A framework's model file is corrupt or inconsistent."""
 
 
+class CalibrationError(NGraphError):
+    """A file of calibration can't be read, or two of them are not of one model."""
+
+
 class PackageError(NGraphError):
     """What was compiled can't be packed, or a package can't be read: damaged, foreign, or not for this machine."""
 

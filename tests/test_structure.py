@@ -28,8 +28,9 @@ MOST_FUNCTION_LINES = 60
 _BASE = {"errors", "config", "forks", "outside", "recent"}
 ROOMS = ("bridges", "targets")
 """Folders of parts; all others at the root are parts themselves."""
-# What each part may import besides itself: `ir <- ops <- {compositions, passes, autodiff} <- bridges`, `ir <- package
-# <- runtime <- {placement, targets}`. No part but a target itself imports the target: `registry.py` says where it is.
+# What each part may import besides itself: `ir <- ops <- {compositions, passes, autodiff, quantise} <- bridges`,
+# `ir <- package <- runtime <- {placement, targets}`. No part but a target itself imports the target: `registry.py` says
+# where it is.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cores": set(),
@@ -46,12 +47,13 @@ ALLOWED: dict[str, set[str]] = {
     "compositions": {"ir", "ops", *_BASE},
     "passes": {"ir", "ops", *_BASE},
     "autodiff": {"ir", "ops", *_BASE},
+    "quantise": {"ir", "ops", "package", *_BASE},
     "placement": {"ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version", "_core"},
     "runtime": {"ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
     "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "runtime", "_core", *_BASE},
-    "targets.nnp": {"ir", "ops", "package", "passes", "runtime", *_BASE},
+    "targets.nnp": {"ir", "ops", "package", "passes", "quantise", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
     "bridges.onnx": {"cache", "compositions", "ir", "ops", "package", "passes", "registry", "runtime", *_BASE},

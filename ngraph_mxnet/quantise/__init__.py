@@ -1,1 +1,2 @@
-"""Post-training quantisation: what is stored in 8 bits, and how that is found out."""
+"""Post-training quantisation, the half that no target is in: what values a model has, the ranges and scales chosen from
+them, corrections of weights and biases, and which layers stay in float (docs/quantisation.md)."""

@@ -22,7 +22,10 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.targets.nnp.quantise.calibration import LARGEST, Histogram, observe
+from ngraph_mxnet.quantise.histogram import Histogram
+from ngraph_mxnet.quantise.methods import choose
+from ngraph_mxnet.quantise.scales import symmetric, weight_scales
+from ngraph_mxnet.targets.nnp.quantise.calibration import observe
 from ngraph_mxnet.targets.nnp.quantise.quantization import (
     Quantization,
     convert_operands,
@@ -32,8 +35,10 @@ from ngraph_mxnet.targets.nnp.quantise.quantization import (
 )
 from ngraph_mxnet.targets.nnp.simulate.reference import quantized_reference
 
-METHODS = ("largest", "least_error")
-"""How the scale of an activation is chosen."""
+METHODS = ("minmax", "mse")
+"""How the scale of an activation is chosen, of `quantise.methods.METHODS`; symmetric, so that -128 is spare."""
+_LEVELS = 128
+"""Of magnitudes: 0 to 127."""
 
 
 def quantize(
@@ -99,7 +104,7 @@ def quantize(
 
 
 def _scale(histogram: Histogram, method: str) -> float:
-    return histogram.scale_of_largest() if method == "largest" else histogram.scale_of_least_error()
+    return float(symmetric(choose(histogram.magnitudes(), method, _LEVELS)[1]))
 
 
 def _error(
@@ -149,9 +154,9 @@ def _channel_axis(node: Node) -> int:
 
 def _weight_scales(node: Node, weights: np.ndarray) -> np.ndarray:
     """A scale for each output channel, by which its largest magnitude becomes 127; 1 where it has zeros only."""
-    others = tuple(axis for axis in range(weights.ndim) if axis != _channel_axis(node))
-    largest = np.abs(weights.astype(np.float32)).max(axis=others, keepdims=True, initial=0.0)
-    return np.where(largest > 0, largest / np.float32(LARGEST), np.float32(1)).astype(np.float32)
+    axis = _channel_axis(node)
+    shape = [size if place == axis else 1 for place, size in enumerate(weights.shape)]
+    return weight_scales(weights, axis).reshape(shape)
 
 
 def _narrow(graph: Graph, known: Mapping[Value, np.ndarray], products: set[Node]) -> set[Value]:
