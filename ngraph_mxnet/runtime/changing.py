@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.range_text import axis_name
 from ngraph_mxnet.ir.sizes import symbol
 
 Shapes = tuple[tuple[int, ...], ...]
+Dimensions = tuple[int | str | None, ...]
+"""A dimension is a number if it is fixed, its name if it has one, else None."""
 Told = Mapping[tuple[int, int], str]
 """By input and axis; those with the same text have the same size."""
 _MOST_FAILURES = 2
 """So often it is tried to compile for a range of sizes."""
 MOST_RANGES = 8
 """So many ranges of sizes are compiled of a graph. Beyond them each set of shapes is compiled for itself."""
+
+
+def told_by_place(axes: Mapping[str, Sequence[int]], inputs: Iterable[tuple[str, Dimensions | None]]) -> Told:
+    """What is told by the inputs' names, by their places. Axes that an input lacks or that have a fixed size are left
+    out: what is told may be about other models.
+
+    Args:
+        inputs: each one's name and dimensions; None where the rank is unknown.
+    """
+    found = {}
+    for place, (name, dims) in enumerate(inputs):
+        for axis in axes.get(name, ()):
+            if dims is None:
+                found[place, axis] = f"{name} {axis}"
+            elif axis < len(dims) and not isinstance(dims[axis], int):
+                found[place, axis] = str(dims[axis] or f"{name} {axis}")
+    return found
 
 
 class ChangingShapes:

@@ -13,7 +13,7 @@ from ngraph_mxnet.bridges.onnx.values import Between
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.changing import ChangingShapes
+from ngraph_mxnet.runtime.changing import ChangingShapes, told_by_place
 from ngraph_mxnet.runtime.range_report import RangeExplanation, RangeVerdict, check_axes
 from ngraph_mxnet.runtime.ranges import Template, attempt
 
@@ -38,7 +38,7 @@ def explain_onnx_shapes(path: str, shapes: Mapping[str, Sequence[int]], axes: Ma
     if given.keys() != types.keys():
         raise UnsupportedError("models whose inputs are no tensors are compiled for each set of shapes")
     check_axes(axes, {name: type_.shape for name, type_ in given.items()})
-    told = {(place, axis): f"{name} {axis}" for place, name in enumerate(given) for axis in axes.get(name, ())}
+    told = told_by_place(axes, [(name, (None,) * type_.rank) for name, type_ in given.items()])
     symbolic = ChangingShapes(told, at_once=True).symbolic(tuple(type_.shape for type_ in given.values()))
     if symbolic is None:
         return RangeExplanation((), 1)
