@@ -13,7 +13,7 @@ Dimensions = tuple[int | str | None, ...]
 """A dimension is a number if it is fixed, its name if it has one, else None."""
 Told = Mapping[tuple[int, int], str]
 """By input and axis; those with the same text have the same size."""
-_MOST_FAILURES = 2
+MOST_FAILURES = 2
 """So often it is tried to compile for a range of sizes."""
 MOST_RANGES = 8
 """So many ranges of sizes are compiled of a graph. Beyond them each set of shapes is compiled for itself."""
@@ -56,7 +56,7 @@ class ChangingShapes:
         with self._lock:
             self._known |= bool(self._seen) and now != self._seen[0]
             self._keep(now)
-            if not self._known or self._failures >= _MOST_FAILURES or self._ranges >= MOST_RANGES:
+            if not self._known or self._failures >= MOST_FAILURES or self._ranges >= MOST_RANGES:
                 return None
             self._ranges += 1
             columns = self._columns()

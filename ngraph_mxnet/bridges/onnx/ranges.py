@@ -71,7 +71,7 @@ class ModelRanges:
 
         key = repr((config.compile_settings(), described(ranges)))
         kept = partial(self._cache.get_or_make_template, key, hint, template)
-        made, found = for_range(self._changing, hint, kept, partial(_in_order, shapes), "a model")
+        made, found = for_range(hint, kept, partial(_in_order, shapes), "a model", self._changing)
         if cuts:
             raise cuts[0]
         if made.template is not None and found is not None:

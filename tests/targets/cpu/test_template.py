@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.errors import NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.guards import Guards, assuming
 from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.changing import MOST_RANGES
+from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import InputError
-from ngraph_mxnet.runtime.ranges import RangeExecutable
+from ngraph_mxnet.runtime.ranges import RangeExecutable, Shapes, Template
 from ngraph_mxnet.targets.cpu.program.template import at
 
 N, H, W, T = symbol("N", 1, 32), symbol("H", 2), symbol("W", 2), symbol("T", 1)
@@ -235,6 +235,48 @@ def test_guards_that_do_not_hold_ask_for_another_template() -> None:
         np.testing.assert_array_equal(run(x)[0], x + np.arange(steps, dtype=np.float32)[:, None])
     assert len(run.templates) == MOST_RANGES
     assert [str(guard) for guard in run.templates[0].guards] == ["T is 1"]
+
+
+@pytest.mark.parametrize("error", [UnsupportedError("not for a range"), ValueError("a defect")])
+def test_where_no_template_can_be_made_each_set_of_sizes_is_compiled(error: Exception,
+                                                                     caplog: pytest.LogCaptureFixture) -> None:
+    def make() -> Graph:
+        return of_images(dense, (N, 3, H, W))
+
+    def template(made: Graph) -> Template:
+        asked.append(made)
+        raise error
+
+    asked: list[Graph] = []
+    with assuming(Guards({"N": 1, "H": 8, "W": 8})):
+        graph = make()
+    run = RangeExecutable(graph, make, template, lambda made: compile_graph(made, "INTERPRETER"))
+    with caplog.at_level("INFO", "ngraph_mxnet"):
+        for batch in range(1, MOST_FAILURES + 3):
+            x = rng.standard_normal((batch, 3, 5, 4), np.float32)
+            expected = compile_graph(of_images(dense, x.shape), "INTERPRETER")(x)[0]
+            np.testing.assert_allclose(run(x)[0], expected, rtol=1e-5, atol=1e-6)
+    assert len(asked) == MOST_FAILURES and not run.templates
+    (level, text), *_ = [(record.levelname, record.getMessage()) for record in caplog.records
+                         if "for each set of shapes" in record.getMessage()]
+    assert str(error) in text and level == ("INFO" if isinstance(error, UnsupportedError) else "WARNING")
+
+
+def test_a_template_that_does_not_hold_where_it_was_made_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    class Never(Template):
+        def bind(self, shapes: Shapes) -> None:
+            return None
+
+    def make() -> Graph:
+        return of_images(dense, (N, 3, H, W))
+
+    with assuming(Guards({"N": 1, "H": 8, "W": 8})):
+        graph = make()
+    run = RangeExecutable(graph, make, lambda made: Never(), lambda made: compile_graph(made, "INTERPRETER"))
+    x = rng.standard_normal((2, 3, 5, 4), np.float32)
+    np.testing.assert_allclose(run(x)[0], compile_graph(of_images(dense, x.shape), "INTERPRETER")(x)[0], rtol=1e-5,
+                               atol=1e-6)
+    assert "does not hold" in caplog.text and not run.templates
 
 
 def test_damaged_code_is_refused() -> None:
