@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from range_weights import weights
 
 from ngraph_mxnet import _core
 from ngraph_mxnet.errors import NGraphError, UnsupportedError
@@ -24,20 +25,13 @@ from ngraph_mxnet.targets.cpu.program.template import at
 
 N, H, W, T = symbol("N", 1, 32), symbol("H", 2), symbol("W", 2), symbol("T", 1)
 rng = np.random.default_rng(0)
-_ARRAYS: dict[tuple[int, ...], np.ndarray] = {}
-
-
-def _weights(b: Builder, *shape: int) -> Value:
-    if shape not in _ARRAYS:
-        _ARRAYS[shape] = rng.standard_normal(shape, np.float32) / np.prod(shape[1:]) ** 0.5
-    return b.constant(_ARRAYS[shape])
 
 
 def _convolved(b: Builder, x: Value, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Value:
-    weights = _weights(b, channels, x.shape[1] // groups, kernel, kernel)
+    filters = weights(b, channels, x.shape[1] // groups, kernel, kernel)
     pads = (kernel // 2, kernel // 2)
-    y = b.convolution(x, weights, strides=(stride, stride), pads_begin=pads, pads_end=pads, groups=groups)
-    return b.relu(b.add(y, _weights(b, 1, channels, 1, 1)))
+    y = b.convolution(x, filters, strides=(stride, stride), pads_begin=pads, pads_end=pads, groups=groups)
+    return b.relu(b.add(y, weights(b, 1, channels, 1, 1)))
 
 
 def direct(b: Builder, x: Value) -> list[Value]:
@@ -58,7 +52,7 @@ def depthwise(b: Builder, x: Value) -> list[Value]:
 
 def dense(b: Builder, x: Value) -> list[Value]:
     flat = b.reshape(b.transpose(x, order=(0, 2, 3, 1)), shape=(x.shape[0] * x.shape[2] * x.shape[3], 3))
-    return [b.softmax(b.matmul(flat, _weights(b, 3, 40)), axis=1)]
+    return [b.softmax(b.matmul(flat, weights(b, 3, 40)), axis=1)]
 
 
 def resized(b: Builder, x: Value) -> list[Value]:
@@ -117,7 +111,7 @@ def test_it_is_what_the_sizes_are_lowered_to(net: Any, images: int, height: int,
 
 def deep(b: Builder, x: Value) -> list[Value]:
     y = _convolved(b, x, 160, 1)
-    dilated = b.convolution(y, _weights(b, 160, 160, 3, 3), pads_begin=(2, 2), pads_end=(2, 2), data_dilations=(1, 1),
+    dilated = b.convolution(y, weights(b, 160, 160, 3, 3), pads_begin=(2, 2), pads_end=(2, 2), data_dilations=(1, 1),
                             dilations=(2, 2))
     return [b.relu(b.add(y, _convolved(b, dilated, 160, 3)))]
 
@@ -163,7 +157,7 @@ def test_recurrent_steps_are_a_loop(cell: str, reverse: bool) -> None:
         b = Builder()
         x, states = b.parameter("x", (steps, rows, gates)), [b.parameter("h", (rows, 24))]
         states += [b.parameter("c", (rows, 24))] if cell == "lstm" else []
-        node = b.node("rnn", [x, _weights(b, gates, 24), _weights(b, gates), *states],
+        node = b.node("rnn", [x, weights(b, gates, 24), weights(b, gates), *states],
                       {"cell": cell, "reverse": reverse})
         return b.results(*node.outputs)
 
