@@ -306,6 +306,35 @@ def test_sequence_map_over_long_lists(backend: str, compiled: list[str]) -> None
         assert_judged(proto, {"x": x, "c": c}, exe(x, c), [3 * x + c], reference=False)
 
 
+@pytest.mark.parametrize("name", ["k", "//k", "input_sequence", "out_sequence_0", "SequenceMap_input_sequence_seqlen",
+                                  "SequenceMap_loop_body_itercount"])
+@pytest.mark.parametrize("count", [3, 300])
+def test_names_around_a_sequence_map_that_are_its_definitions_own(name: str, count: int) -> None:
+    """Repeated, and run. ONNX defines it by a Loop with such names."""
+    graph = helper.make_graph([node("Mul", ["e", name], ["q"])], "body", [value("e", None)], [value("q", None)])
+    proto = model([node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=0),
+                   node("SequenceMap", ["s"], ["t"], body=graph),
+                   node("ConcatFromSequence", ["t"], ["y"], axis=0, new_axis=1)],
+                  [value("x", ["n", 2]), value(name, [2])], [value("y", None)], opset=18)
+    x, k = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32), array(2, 3)
+    assert_equal(ngraph_mxnet.compile(proto, "CPU")(x, k), [x * k])
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_a_sequence_map_within_another(count: int) -> None:
+    inner = helper.make_graph([node("Add", ["f", "e"], ["g"])], "inner", [value("f", None)], [value("g", None)])
+    outer = helper.make_graph([node("SequenceMap", ["two"], ["sums"], body=inner),
+                               node("ConcatFromSequence", ["sums"], ["q"], axis=0)], "outer", [value("e", None)],
+                              [value("q", None)])
+    proto = model([node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=0),
+                   node("SplitToSequence", ["w"], ["two"], axis=0, keepdims=0),
+                   node("SequenceMap", ["s"], ["t"], body=outer),
+                   node("ConcatFromSequence", ["t"], ["y"], axis=0, new_axis=1)],
+                  [value("x", ["n", 2]), value("w", [2, 2])], [value("y", None)], opset=18)
+    x, w = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32), array(1, 2, 3, 4).reshape(2, 2)
+    assert_equal(ngraph_mxnet.compile(proto, "CPU")(x, w), [np.concatenate([x + w[0], x + w[1]], axis=1)])
+
+
 # ---- what is around a loop, and in it ----------------------------------------------------------------------------
 
 
