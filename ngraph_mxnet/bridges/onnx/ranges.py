@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class ModelRanges:
     """The templates of a model, of whose inputs all have to be tensors.
 
-    dims: of the inputs by name. Those that the model names change once others do; where NGRAPH_DYNAMIC tells axes these
-        do, from the first call on; those that the model names too by that name.
+    dims: of the inputs by name. Those that the model names change once others do; where NGRAPH_DYNAMIC tells axes both
+        do, from the first call on.
     import_for: gives the graph for shapes, as a whole: what depends on data is an error.
     cache: keeps templates for other processes.
     """
@@ -35,7 +35,7 @@ class ModelRanges:
         self._cache = cache
         self._names, self._backend, self._options, self._import = list(dims), backend, options, import_for
         told = told_by_place(config.told_axes(), dims.items())
-        self._changing = ChangingShapes(told or _named(dims), at_once=bool(told))
+        self._changing = ChangingShapes({**named_axes(dims), **told}, at_once=bool(told))
         self.templates: list[Template] = []
 
     def bind(self, shapes: Mapping[str, Any]) -> Executable | None:
@@ -86,7 +86,8 @@ def template_of(imported: Imported, backend: Backend, options: Mapping[str, Any]
     return backend.template(bind_weights(imported.graph, imported.weights), options)
 
 
-def _named(dims: Mapping[str, Dimensions | None]) -> Told:
+def named_axes(dims: Mapping[str, Dimensions | None]) -> Told:
+    """The sizes that a model names: those of one name are the same."""
     return {(number, axis): dim for number, shape in enumerate(dims.values()) for axis, dim in enumerate(shape or ())
             if isinstance(dim, str)}
 
