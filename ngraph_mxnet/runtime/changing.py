@@ -64,7 +64,8 @@ class ChangingShapes:
 
     def failed(self) -> None:
         """It could not be compiled for a range of sizes, or one that holds no second size."""
-        self._failures += 1
+        with self._lock:
+            self._failures += 1
 
     def _keep(self, now: Shapes) -> None:
         """Shapes that tell nothing new are not kept: where what changes is known to, beside what changes with it."""
