@@ -361,6 +361,11 @@ def test_too_many_trips_of_loops_within_loops():
     looped, _ = mx.sym.contrib.foreach(outer, mx.sym.var("x"), mx.sym.var("y"))
     assert "its 200 trips come to" in reasons(looped, x=(200, 200, 4), y=(4,))["_foreach"]
     assert not reasons(looped, x=(20, 20, 4), y=(4,))
+    x, y, i = (mx.sym.var(name) for name in "xyi")
+    rows, _ = mx.sym.contrib.while_loop(lambda i, y: i < 3, lambda i, y: (outer(x, y)[0], [i + 1, y * 2]), [i, y],
+                                        max_iterations=200)
+    assert "its operators come to more than 50000 nodes" in reasons(rows, x=(200, 4), y=(4,), i=(1,))["_while_loop"]
+    assert not reasons(rows, x=(2, 4), y=(4,), i=(1,))
 
 
 def test_a_length_that_is_too_many_trips_stays_with_mxnet(monkeypatch):

@@ -20,8 +20,8 @@ they take about as long as MXNet takes for one choice or two trips, whatever the
 
 
 MOST_NODES = 5 * MOST_OPERATORS
-"""The most nodes of the IR that all trips come to. It bounds loops within loops, whose trips together are known once a
-trip of the outer one is there; an operator comes to three or so."""
+"""The most nodes of the IR that all trips come to. It bounds loops within loops, of which only the data tell how many
+trips they are together; an operator comes to three or so."""
 
 
 @rule(FOREACH, types=EXACT, ignored=["num_args"])
@@ -80,7 +80,7 @@ def cond(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> lis
 
 def _selected(b: Builder, inputs: list[Value], node: SymbolNode, what: str) -> list[Value]:
     begin = len(b.graph.nodes)
-    results = _lowered(b, expansion(node), inputs, Halves())
+    results = _lowered(b, expansion(node), inputs, Halves(), MOST_NODES)
     total = sum((node_cost(each) for each in b.graph.nodes[begin:]), Cost())
     if total.macs + total.operations > MOST_IN_VAIN:
         raise UnsupportedError(f"{what} compute {total.macs + total.operations} multiply-adds and operations, some of "
@@ -88,8 +88,9 @@ def _selected(b: Builder, inputs: list[Value], node: SymbolNode, what: str) -> l
     return results
 
 
-def _lowered(b: Builder, graph: SymbolGraph, arguments: list[Value], halves: Halves) -> list[Value]:
+def _lowered(b: Builder, graph: SymbolGraph, arguments: list[Value], halves: Halves,
+             most: int | None = None) -> list[Value]:
     """The graph's results for these arguments."""
     values = {Edge(index, 0): value for index, value in zip(graph.arg_nodes, arguments, strict=True)}
-    lower_operators(b, graph, values, halves)
+    lower_operators(b, graph, values, halves, most=most)
     return [read(graph, values, head) for head in graph.heads]
