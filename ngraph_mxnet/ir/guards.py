@@ -110,10 +110,6 @@ class Guards:
             raise UnknownSize(f"the value of {size} is asked for, and there are no sizes at hand")
         return evaluate(size, self.hint, self._known)
 
-    def hold(self, binding: Mapping[str, int]) -> bool:
-        """Whether all hold for these sizes."""
-        return all(guard.holds(binding) for guard in self.found.values())
-
 
 @contextmanager
 def assuming(guards: Guards) -> Iterator[Guards]:

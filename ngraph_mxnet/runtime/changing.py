@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.range_text import axis_name
 from ngraph_mxnet.ir.sizes import symbol
 
 Shapes = tuple[tuple[int, ...], ...]
+Dimensions = tuple[int | str | None, ...]
+"""A dimension is a number if it is fixed, its name if it has one, else None."""
 Told = Mapping[tuple[int, int], str]
 """By input and axis; those with the same text have the same size."""
-_MOST_FAILURES = 2
+MOST_FAILURES = 2
 """So often it is tried to compile for a range of sizes."""
 MOST_RANGES = 8
 """So many ranges of sizes are compiled of a graph. Beyond them each set of shapes is compiled for itself."""
+
+
+def told_by_place(axes: Mapping[str, Sequence[int]], inputs: Iterable[tuple[str, Dimensions | None]]) -> Told:
+    """What is told by the inputs' names, by their places. Axes that an input lacks or that have a fixed size are left
+    out: what is told may be about other models.
+
+    Args:
+        inputs: each one's name and dimensions; None where the rank is unknown.
+    """
+    found = {}
+    for place, (name, dims) in enumerate(inputs):
+        for axis in axes.get(name, ()):
+            if dims is None:
+                found[place, axis] = f"{name} {axis}"
+            elif axis < len(dims) and not isinstance(dims[axis], int):
+                found[place, axis] = str(dims[axis] or f"{name} {axis}")
+    return found
 
 
 class ChangingShapes:
@@ -37,7 +56,7 @@ class ChangingShapes:
         with self._lock:
             self._known |= bool(self._seen) and now != self._seen[0]
             self._keep(now)
-            if not self._known or self._failures >= _MOST_FAILURES or self._ranges >= MOST_RANGES:
+            if not self._known or self._failures >= MOST_FAILURES or self._ranges >= MOST_RANGES:
                 return None
             self._ranges += 1
             columns = self._columns()
@@ -45,7 +64,8 @@ class ChangingShapes:
 
     def failed(self) -> None:
         """It could not be compiled for a range of sizes, or one that holds no second size."""
-        self._failures += 1
+        with self._lock:
+            self._failures += 1
 
     def _keep(self, now: Shapes) -> None:
         """Shapes that tell nothing new are not kept: where what changes is known to, beside what changes with it."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import GraphError, NGraphError, PackageError, UnsupportedError
+from ngraph_mxnet.errors import NGraphError, PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir.dims import MOST
 from ngraph_mxnet.ir.graph import Graph
@@ -24,7 +24,7 @@ from ngraph_mxnet.ir.guards import Guard, Guards, assuming
 from ngraph_mxnet.ir.sizes import evaluate
 from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.recent import Recent
-from ngraph_mxnet.runtime.changing import MOST_RANGES, ChangingShapes
+from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES, ChangingShapes
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, as_array, input_ports, output_ports
 
 MOST_BOUND = 64
@@ -90,17 +90,17 @@ def attempt(hint: Binding, make: Callable[[], Template | None]) -> Attempt:
     return Attempt(template, "" if template is not None else "its backend and options have no templates")
 
 
-def for_range(changing: ChangingShapes, hint: Binding, make: Callable[[], Template | None],
-              shapes: Callable[[Template], Shapes], what: str) -> tuple[Attempt, Executable | None]:
-    """To compile for shapes that have changed, and what the template makes for those at hand; None where these have to
-    be compiled for themselves.
+def for_range(hint: Binding, make: Callable[[], Template | None], shapes: Callable[[Template], Shapes], what: str,
+              changing: ChangingShapes | None = None) -> tuple[Attempt, Executable | None]:
+    """To compile for a range of sizes, and what the template makes for those at hand; None where these have to be
+    compiled for themselves.
 
     Args:
-        changing: is told when it is of no use.
         hint: the symbols' values now.
         make: compiles the graph, under guards.
         shapes: those at hand, in the order of the template's inputs.
         what: is compiled, for the log.
+        changing: found out what changes, and is told when it is of no use.
     """
     made = attempt(hint, make)
     template = made.template
@@ -108,13 +108,17 @@ def for_range(changing: ChangingShapes, hint: Binding, make: Callable[[], Templa
         logger.log(logging.WARNING if made.is_defect else logging.INFO, "%s is compiled for each set of shapes: %s",
                    what, made.reason)
     found = template.bind(shapes(template)) if template is not None else None
-    if template is None or found is None or template.is_narrow:
+    if template is not None and found is None:
+        logger.warning("%s is compiled for these shapes: what was made for a range at these sizes does not hold there",
+                       what)
+    if changing is not None and (template is None or found is None or template.is_narrow):
         changing.failed()
     return made, found
 
 
 class RangeExecutable(Executable):
-    """Called with arrays of any sizes that its inputs' types allow.
+    """Called with arrays of any sizes that its inputs' types allow. Where no template can be made, each set of sizes is
+    compiled for itself.
 
     make: the graph, anew. It is called with guards in force, which hold sizes.
     template: what `Backend.template` gives of such a graph; None: it has no templates.
@@ -129,7 +133,7 @@ class RangeExecutable(Executable):
         self._lock = ForkSafeLock()
         self._bound = Recent(MOST_BOUND)
         self.templates: list[Template] = []
-        self._refused = False
+        self._failures = 0
 
     def at(self, *shapes: Sequence[int]) -> Executable:
         """What runs inputs of these shapes.
@@ -161,16 +165,12 @@ class RangeExecutable(Executable):
             found = self._from_templates(shapes)  # another thread may have made one
             if found is not None:
                 return found
-            if not self._refused and len(self.templates) < MOST_RANGES:
-                with assuming(Guards(binding)):
-                    made = self._template(self._make())
-                if made is not None:
-                    found = made.bind(shapes)
-                    if found is None:
-                        raise GraphError("a template does not hold for the sizes that it was made for")
-                    self.templates.append(made)
+            if self._failures < MOST_FAILURES and len(self.templates) < MOST_RANGES:
+                made, found = for_range(binding, lambda: self._template(self._make()), lambda _: shapes, "a model")
+                if made.template is not None and found is not None:
+                    self.templates.append(made.template)
                     return found
-                self._refused = True
+                self._failures += 1
             with assuming(Guards(binding)):
                 graph = self._make()
             return self._compile(graph.at(binding))

@@ -6,7 +6,7 @@ import ctypes
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Sequence
 
 from ngraph_runtime.errors import InputError, LibraryError, ModelError
 
@@ -19,29 +19,27 @@ ABI = 1
 _ARGUMENT, _MEMORY = 4, 5
 
 
-class PortStruct(ctypes.Structure):
+class _CommonStruct(ctypes.Structure):
+    """What `ngraph_port` and `ngraph_range_port` begin with."""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("element", ctypes.c_char_p),
+        ("element_bytes", ctypes.c_size_t),
+        ("rank", ctypes.c_size_t),
+    ]
+
+
+class PortStruct(_CommonStruct):
     """`ngraph_port`."""
 
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("element", ctypes.c_char_p),
-        ("element_bytes", ctypes.c_size_t),
-        ("rank", ctypes.c_size_t),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("bytes", ctypes.c_size_t),
-    ]
+    _fields_ = [("shape", ctypes.POINTER(ctypes.c_int64)), ("bytes", ctypes.c_size_t)]
 
 
-class RangePortStruct(ctypes.Structure):
+class RangePortStruct(_CommonStruct):
     """`ngraph_range_port`."""
 
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("element", ctypes.c_char_p),
-        ("element_bytes", ctypes.c_size_t),
-        ("rank", ctypes.c_size_t),
-        ("sizes", ctypes.POINTER(ctypes.c_char_p)),
-    ]
+    _fields_ = [("sizes", ctypes.POINTER(ctypes.c_char_p))]
 
 
 class SymbolStruct(ctypes.Structure):
@@ -148,36 +146,29 @@ class Library:
         return int(self._functions["ngraph_shape_sets"](model))
 
     def inputs(self, model: int, shape_set: int) -> list[RawPort]:
-        return self._ports(model, shape_set, "ngraph_inputs", "ngraph_input")
+        return self._ports(model, shape_set, "ngraph_inputs", "ngraph_input", _shape)
 
     def outputs(self, model: int, shape_set: int) -> list[RawPort]:
-        return self._ports(model, shape_set, "ngraph_outputs", "ngraph_output")
-
-    def _ports(self, model: int, shape_set: int, count: str, port: str) -> list[RawPort]:
-        found = [self._functions[port](model, shape_set, i) for i in range(self._functions[count](model))]
-        if not all(found):
-            raise LibraryError(f"{self.path}: {port} gives nothing for shape set {shape_set}")
-        contents = [pointer.contents for pointer in found]
-        return [RawPort(p.name.decode("utf-8", "replace"), p.element.decode(), p.element_bytes, tuple(p.shape[:p.rank]))
-                for p in contents]
+        return self._ports(model, shape_set, "ngraph_outputs", "ngraph_output", _shape)
 
     def ranges(self, model: int) -> int:
         return int(self._functions["ngraph_ranges"](model))
 
     def range_inputs(self, model: int, number: int) -> list[RawPort]:
-        return self._range_ports(model, number, "ngraph_inputs", "ngraph_range_input")
+        return self._ports(model, number, "ngraph_inputs", "ngraph_range_input", _sizes)
 
     def range_outputs(self, model: int, number: int) -> list[RawPort]:
-        return self._range_ports(model, number, "ngraph_outputs", "ngraph_range_output")
+        return self._ports(model, number, "ngraph_outputs", "ngraph_range_output", _sizes)
 
-    def _range_ports(self, model: int, number: int, count: str, port: str) -> list[RawPort]:
+    def _ports(self, model: int, number: int, count: str, port: str,
+               shape: Callable[[Any], tuple[int | str, ...]]) -> list[RawPort]:
+        """Those of a set of shapes or of a range."""
         found = [self._functions[port](model, number, i) for i in range(self._functions[count](model))]
         if not all(found):
-            raise LibraryError(f"{self.path}: {port} gives nothing for range {number}")
+            raise LibraryError(f"{self.path}: {port} gives nothing for set of shapes or range {number}")
         contents = [pointer.contents for pointer in found]
-        return [RawPort(p.name.decode("utf-8", "replace"), p.element.decode(), p.element_bytes,
-                        tuple(int(size) if size.isdigit() else size.decode("utf-8", "replace")
-                              for size in p.sizes[:p.rank])) for p in contents]
+        return [RawPort(p.name.decode("utf-8", "replace"), p.element.decode(), p.element_bytes, shape(p))
+                for p in contents]
 
     def range_symbols(self, model: int, number: int) -> dict[str, tuple[int, int]]:
         """The bounds of each symbol, both included."""
@@ -193,8 +184,7 @@ class Library:
 
     def range_guards(self, model: int, number: int) -> tuple[str, ...]:
         """For each program of a range what must hold of the sizes."""
-        text: bytes | None = self._functions["ngraph_range_guards"](model, number)
-        return tuple((text or b"").decode("utf-8", "replace").split("\n"))
+        return tuple(self._text("ngraph_range_guards", model, number).split("\n"))
 
     def bind(self, model: int, shapes: Sequence[tuple[int, ...]]) -> int:
         """What runs inputs of these shapes, to be given back with `unbind`."""
@@ -211,7 +201,7 @@ class Library:
         """The shapes of the outputs."""
         found = [self._functions["ngraph_bound_output"](bound, i).contents
                  for i in range(self._functions["ngraph_outputs"](model))]
-        return [tuple(port.shape[:port.rank]) for port in found]
+        return [_shape(port) for port in found]
 
     def reference(self, model: int, shape_set: int) -> tuple[list[bytes], list[bytes]] | None:
         """The arrays of inputs and of expected outputs that the file holds for a set of shapes."""
@@ -235,6 +225,14 @@ class Library:
         if status == _ARGUMENT:
             return InputError(text)
         return MemoryError(text) if status == _MEMORY else ModelError(text)
+
+
+def _shape(port: Any) -> tuple[int, ...]:
+    return tuple(port.shape[:port.rank])
+
+
+def _sizes(port: Any) -> tuple[int | str, ...]:
+    return tuple(int(size) if size.isdigit() else size.decode("utf-8", "replace") for size in port.sizes[:port.rank])
 
 
 def library() -> Library:

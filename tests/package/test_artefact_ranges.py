@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from range_weights import weights
 
 import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.errors import ConfigError, PackageError, UnsupportedError
-from ngraph_mxnet.ir import Builder, Graph, Value
+from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.package.artefact import Artefact, Kind
 from ngraph_mxnet.package.artefact_reader import load, read
@@ -23,13 +24,6 @@ from ngraph_mxnet.package.artefact_writer import to_bytes
 
 N, H, T = symbol("N", 1, 32), symbol("H", 2, 90), symbol("T", 1)
 rng = np.random.default_rng(0)
-_ARRAYS: dict[tuple[int, ...], np.ndarray] = {}
-
-
-def weights(b: Builder, *shape: int) -> Value:
-    if shape not in _ARRAYS:
-        _ARRAYS[shape] = rng.standard_normal(shape, np.float32) / np.prod(shape[1:]) ** 0.5
-    return b.constant(_ARRAYS[shape])
 
 
 def convolved(*shape: Any) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ngraph_mxnet.runtime.changing import ChangingShapes
+from ngraph_mxnet.runtime.changing import ChangingShapes, told_by_place
 
 
 def test_what_has_changed_becomes_a_symbol() -> None:
@@ -46,6 +46,14 @@ def test_what_is_told_is_a_symbol_at_once() -> None:
     assert str(shapes) == "((N, 3, H, 8), (N, 8))" and hint == {"N": 2, "H": 8}
     shapes, hint = changing.symbolic(((2, 3, 9, 7), (2, 7)))
     assert str(shapes) == "((N, 3, H, W), (N, W))" and hint == {"N": 2, "H": 9, "W": 7}
+
+
+def test_axes_are_told_by_names_of_inputs() -> None:
+    """What a model fixes by itself stays, what it names has its name."""
+    axes = {"data": (0, 1, 2, 5), "any": (7,), "other": (0,)}
+    assert told_by_place(axes, [("mask", (None,)), ("data", ("batch", None, 3)), ("any", None)]) == {
+        (1, 0): "batch", (1, 1): "data 1", (2, 7): "any 7"}
+    assert told_by_place({}, [("data", (None, 3))]) == {}
 
 
 def test_what_a_model_names_is_a_symbol_once_shapes_change() -> None:

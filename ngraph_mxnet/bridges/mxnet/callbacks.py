@@ -109,7 +109,7 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types:
     shapes = described({str(place): type_.shape for place, type_ in enumerate(types.types)})
     key = _key(subgraph_json, shapes, in_types, attrs)
     kept = partial(kept_or_made_template, key, types.hint, template, small=is_small(subgraph_json))
-    made, found = for_range(types.changing, types.hint, kept, lambda _: in_shapes, "a region")
+    made, found = for_range(types.hint, kept, lambda _: in_shapes, "a region", types.changing)
     ranges.add(subgraph_json, types, made)
     if made.template is None or made.template.native is None or found is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,8 @@ from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
-from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
+from ngraph_mxnet.errors import ModelError, listed
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.changing import ChangingShapes
@@ -23,6 +25,8 @@ from ngraph_mxnet.runtime.ranges import Template, attempt, require_fixed_weights
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
+
+    from ngraph_mxnet.bridges.mxnet.judging.partitioning import Partitioned
 
 
 def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[str, Sequence[int]],
@@ -52,16 +56,55 @@ def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[st
     given = {name: tuple(shape) for name, shape in shapes.items()}
     nameless = NamelessGraph(partitioner.json_of(symbol))
     told = all_dtypes(symbol, dtypes or {})
-    cuts = []
-    for each in (given, _others(given, axes)):
+
+    def regions(sizes: Shapes) -> _Regions:
+        types = {name: (sizes.get(name), told.get(name)) for name in {**sizes, **told}}
         try:
-            types = {name: (each.get(name), told.get(name)) for name in {**each, **told}}
-            cuts.append(partition(symbol, nameless, types, planner).cuts)
+            return _Regions.of(nameless, sizes, partition(symbol, nameless, types, planner))
         except mx.base.MXNetError as error:
-            raise ModelError(f"MXNet can't infer the model's shapes from {each}: {error}") from None
-    found = [_verdict(nameless, cut, other, planner) for cut, other in zip(*cuts, strict=False)]
+            raise ModelError(f"MXNet can't infer the model's shapes from {sizes}: {error}") from None
+
+    now, later = regions(given), regions(_others(given, axes))
+    found = [_verdict(now, later, members, planner) for members in now.cuts]
+    found += [now.missing(members) for members in later.cuts if members not in now.cuts]
     ranges = tuple(verdict for verdict in found if verdict is not None)
     return RangeExplanation(ranges, len(found) - len(ranges))
+
+
+_Members = tuple[str, ...]
+"""The nodes of a region, by their places in the model."""
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """Those of the model at one set of sizes; `left` are the nodes that stay with MXNet, and why."""
+
+    nameless: NamelessGraph
+    sizes: Shapes
+    graph: SymbolGraph
+    cuts: Mapping[_Members, Cut]
+    left: Mapping[str, str]
+
+    @staticmethod
+    def of(nameless: NamelessGraph, sizes: Shapes, found: Partitioned) -> _Regions:
+        cuts = {tuple(name for name, _ in region.nodes): cut
+                for region, cut in zip(found.partition.regions, found.cuts, strict=True)}
+        left = {verdict.name: nameless.named(str(verdict.reason)) for verdict in found.partition.left()}
+        return _Regions(nameless, sizes, found.graph, cuts, left)
+
+    def name(self, members: _Members) -> str:
+        return self.nameless.named(members[-1])
+
+    def missing(self, members: _Members) -> RangeVerdict:
+        """On nodes that are a region, but not at these sizes."""
+        return RangeVerdict(self.name(members), (), (), self._why_missing(members))
+
+    def _why_missing(self, members: _Members) -> str:
+        at = listed(f"{name}={tuple(shape)}" for name, shape in self.sizes.items())
+        for node in members:
+            if node in self.left:
+                return f"at {at} {self.nameless.named(node)} stays with MXNet: {self.left[node]}"
+        return f"at {at} other nodes are in its region, too"
 
 
 def _others(shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
@@ -75,21 +118,23 @@ def _others(shapes: Mapping[str, tuple[int, ...]], axes: Mapping[str, Sequence[i
     return {name: tuple(shape) for name, shape in others.items()}
 
 
-def _verdict(nameless: NamelessGraph, cut: Cut, other: Cut, backend: Backend) -> RangeVerdict | None:
+def _verdict(regions: _Regions, others: _Regions, members: _Members, backend: Backend) -> RangeVerdict | None:
     """None where the sizes of the region's inputs are the same."""
-    name = nameless.names[cut.members[-1]]
-    now, later = argument_types(cut.graph), argument_types(other.graph)
+    if members not in others.cuts:
+        return others.missing(members)
+    name, cut, nameless = regions.name(members), regions.cuts[members], regions.nameless
+    now, later = argument_types(cut.graph), argument_types(others.cuts[members].graph)
     assert now is not None and later is not None  # a node that reads an unknown type is in no region
-    if cut.members != other.members or [t.rank for t in now] != [t.rank for t in later]:
-        return RangeVerdict(name, (), (), "other nodes are in the region when the sizes change")
+    if [type_.rank for type_ in now] != [type_.rank for type_ in later]:
+        return RangeVerdict(name, (), (), "its inputs have other ranks when the sizes change")
     changing = ChangingShapes()
     changing.symbolic(tuple(type_.shape for type_ in later))
     symbolic = changing.symbolic(tuple(type_.shape for type_ in now))
     if symbolic is None:
         return None
     types = [TensorType(type_.element, shape) for type_, shape in zip(now, symbolic[0], strict=True)]
-    inputs = [f"{nameless.names[edge.node]}: {type_}" for edge, type_ in zip(cut.sources, types, strict=True)
-              if type_.is_symbolic]
+    inputs = [f"{nameless.named(regions.graph.nodes[edge.node].name)}: {type_}"
+              for edge, type_ in zip(cut.sources, types, strict=True) if type_.is_symbolic]
 
     def template() -> Template | None:
         graph = lower_graph(cut.graph, types)

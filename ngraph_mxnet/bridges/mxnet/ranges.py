@@ -11,7 +11,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.recent import Recent
-from ngraph_mxnet.runtime.changing import ChangingShapes
+from ngraph_mxnet.runtime.changing import ChangingShapes, Told, told_by_place
 from ngraph_mxnet.runtime.range_report import RangeVerdict
 from ngraph_mxnet.runtime.ranges import Attempt
 
@@ -50,13 +50,12 @@ def types_of(subgraph_json: str, shapes: Sequence[Sequence[int]], in_types: Sequ
     return Types(tuple(types), found[1], changing)
 
 
-def _told(subgraph_json: str, ranks: Sequence[int]) -> dict[tuple[int, int], str]:
-    told = config.told_axes()
-    if not told:
+def _told(subgraph_json: str, ranks: Sequence[int]) -> Told:
+    axes = config.told_axes()
+    if not axes:
         return {}
     names = [node.argument for node in parse_symbol(subgraph_json).arguments()]
-    return {(number, axis): f"{name} {axis}" for number, (name, rank) in enumerate(zip(names, ranks, strict=True))
-            for axis in told.get(name, ()) if axis < rank}
+    return told_by_place(axes, [(name, (None,) * rank) for name, rank in zip(names, ranks, strict=True)])
 
 
 def add(subgraph_json: str, types: Types, made: Attempt) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx
 from onnx import helper
 
+from ngraph_mxnet.bridges.onnx.names import subgraphs
 from ngraph_mxnet.errors import ModelError
 
 
@@ -54,15 +55,14 @@ def renamed(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> list[o
         copy.CopyFrom(node)
         copy.input[:] = [names.get(name, name) for name in node.input]
         copy.output[:] = [names.get(name, name) for name in node.output]
-        for attribute in copy.attribute:
-            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                own = _own(graph)
-                outer = {name: other for name, other in names.items() if name not in own}
-                inner = renamed(graph.node, outer)
-                del graph.node[:]
-                graph.node.extend(inner)
-                for output in graph.output:
-                    output.name = outer.get(output.name, output.name)
+        for graph in subgraphs(copy):
+            own = _own(graph)
+            outer = {name: other for name, other in names.items() if name not in own}
+            inner = renamed(graph.node, outer)
+            del graph.node[:]
+            graph.node.extend(inner)
+            for output in graph.output:
+                output.name = outer.get(output.name, output.name)
         copies.append(copy)
     return copies
 

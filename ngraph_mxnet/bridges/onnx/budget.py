@@ -11,6 +11,7 @@ from typing import Any
 
 import onnx
 
+from ngraph_mxnet.bridges.onnx.names import subgraphs
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder
 from ngraph_mxnet.ir.graph import Node, Value
@@ -139,9 +140,8 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
     """Those of subgraphs, too."""
     for node in nodes:
         yield node
-        for attribute in node.attribute:
-            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from all_nodes(graph.node)
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
 
 
 def _calls(nodes: Iterable[onnx.NodeProto], functions: dict[_Name, onnx.FunctionProto]) -> Counter[_Name]:

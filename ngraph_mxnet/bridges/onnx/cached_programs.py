@@ -20,6 +20,7 @@ import onnx
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.names import subgraphs
 from ngraph_mxnet.bridges.onnx.tensors import to_array
 from ngraph_mxnet.cache import Place, cpu_features, get_or_make, open_store, package_identity, place_for
 from ngraph_mxnet.errors import PackageError
@@ -198,5 +199,5 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     for node in graph.node:
         for attribute in node.attribute:
             yield from (attribute.t, *attribute.tensors)
-            for inner in (attribute.g, *attribute.graphs):
-                yield from _tensors(inner)
+        for inner in subgraphs(node):
+            yield from _tensors(inner)

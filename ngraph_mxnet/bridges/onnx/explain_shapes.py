@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.importer import import_model
-from ngraph_mxnet.bridges.onnx.inputs import bind_shapes
+from ngraph_mxnet.bridges.onnx.inputs import bind_shapes, input_types
 from ngraph_mxnet.bridges.onnx.model import read_model
-from ngraph_mxnet.bridges.onnx.ranges import template_of
+from ngraph_mxnet.bridges.onnx.ranges import named_axes, template_of
 from ngraph_mxnet.bridges.onnx.values import Between
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.changing import ChangingShapes
+from ngraph_mxnet.runtime.changing import ChangingShapes, told_by_place
 from ngraph_mxnet.runtime.range_report import RangeExplanation, RangeVerdict, check_axes
 from ngraph_mxnet.runtime.ranges import Template, attempt
 
@@ -38,8 +38,12 @@ def explain_onnx_shapes(path: str, shapes: Mapping[str, Sequence[int]], axes: Ma
     if given.keys() != types.keys():
         raise UnsupportedError("models whose inputs are no tensors are compiled for each set of shapes")
     check_axes(axes, {name: type_.shape for name, type_ in given.items()})
-    told = {(place, axis): f"{name} {axis}" for place, name in enumerate(given) for axis in axes.get(name, ())}
-    symbolic = ChangingShapes(told, at_once=True).symbolic(tuple(type_.shape for type_ in given.values()))
+    dims = {name: type_.dims or (None,) * given[name].rank for name, type_ in input_types(model).items()}
+    # Fixed sizes are told as well, so that there is a reason.
+    told = told_by_place(axes, [(name, tuple(dim if isinstance(dim, str) else None for dim in shape))
+                                for name, shape in dims.items()])
+    changing = ChangingShapes({**named_axes(dims), **told}, at_once=bool(told))
+    symbolic = changing.symbolic(tuple(type_.shape for type_ in given.values()))
     if symbolic is None:
         return RangeExplanation((), 1)
     changed = {name: TensorType(type_.element, shape)

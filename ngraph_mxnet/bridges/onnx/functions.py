@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import onnx
 
+from ngraph_mxnet.bridges.onnx.branches import renamed
+from ngraph_mxnet.bridges.onnx.budget import all_nodes
+from ngraph_mxnet.bridges.onnx.names import names_in_subgraphs, subgraphs
 from ngraph_mxnet.errors import UnsupportedError
 
 
@@ -23,7 +26,8 @@ class Function:
 
 def function_of(node: onnx.NodeProto, domain: str, opset: int,
                 types: Sequence[onnx.TypeProto | None]) -> Function | None:
-    """The body of `node` with its attributes filled in, or None if ONNX defines it in words only.
+    """The body of `node` with its attributes filled in, or None if ONNX defines it in words only. Its own names are
+    none that the node's subgraphs read of what is around the node.
 
     Args:
         types: of the node's inputs, None for one that is left out.
@@ -31,6 +35,8 @@ def function_of(node: onnx.NodeProto, domain: str, opset: int,
     if not onnx.defs.has(node.op_type, opset, domain):
         return None
     schema: Any = onnx.defs.get_schema(node.op_type, opset, domain)  # its stubs lack what functions need
+    apart = _apart(node)
+    node, = renamed([node], apart)
     body = _body(schema, node, opset, types)
     if body is None:
         return None
@@ -41,8 +47,31 @@ def function_of(node: onnx.NodeProto, domain: str, opset: int,
                 if attribute.default_value.type}, **given}
     opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in proto.opset_import}
     # A body is written in some version of the operators; the newest that it says is what it means.
-    return Function(list(proto.input), list(proto.output), [_filled(part, given) for part in proto.node],
-                    opsets or {domain: opset})
+    nodes = [_filled(part, given) for part in proto.node]
+    _rename(nodes, apart)
+    inputs, outputs = ([apart.get(name, name) for name in names] for names in (proto.input, proto.output))
+    return Function(inputs, outputs, nodes, opsets or {domain: opset})
+
+
+def _apart(node: onnx.NodeProto) -> dict[str, str]:
+    """Other names for those that the node's subgraphs read, and these for the others: put in before the body is made,
+    which may have such names, and again after, it leaves the other ones to the body's own."""
+    prefix = "/"
+    while any(name.startswith(prefix) for each in all_nodes([node]) for name in (*each.input, *each.output)):
+        prefix += "/"
+    others = {name: prefix + name for name in names_in_subgraphs(node)}
+    return {**others, **{other: name for name, other in others.items()}}
+
+
+def _rename(nodes: Iterable[onnx.NodeProto], names: Mapping[str, str]) -> None:
+    """Whatever is called so, in subgraphs too."""
+    for node in nodes:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for graph in subgraphs(node):
+            for part in (*graph.input, *graph.output, *graph.initializer):
+                part.name = names.get(part.name, part.name)
+            _rename(graph.node, names)
 
 
 def _body(schema: Any, node: onnx.NodeProto, opset: int,

@@ -21,8 +21,8 @@ from ngraph_mxnet.bridges.onnx.inferred import inferred_types
 from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, element_name
 from ngraph_mxnet.bridges.onnx.lists import is_of_lists
 from ngraph_mxnet.bridges.onnx.model import Model
-from ngraph_mxnet.bridges.onnx.names import names_in_subgraphs
-from ngraph_mxnet.bridges.onnx.rest import names_read, proto_type, rest_of
+from ngraph_mxnet.bridges.onnx.names import names_from_outside, names_in_subgraphs
+from ngraph_mxnet.bridges.onnx.rest import proto_type, rest_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, find_rule
 from ngraph_mxnet.bridges.onnx.static import FEW_ELEMENTS, MOST_ELEMENTS, Statics
 from ngraph_mxnet.bridges.onnx.tensors import to_array
@@ -142,7 +142,7 @@ class _Importer:
         scope, found, unknown, passed_over = self._inputs(types, {}), list[str](), set[str](), 0
         nodes, produced = self._enter(self._model.proto.graph, scope)
         for position, node in enumerate(nodes):
-            if unknown.intersection(names_read([node])):
+            if unknown.intersection(names_from_outside([node])):
                 passed_over += 1
                 unknown.update(node.output)
                 continue
@@ -325,8 +325,7 @@ class _Importer:
             scope[name] = value if name else None
 
     def _reads_ragged(self, node: onnx.NodeProto, scope: Scope) -> bool:
-        graphs = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
-        return any(isinstance(scope.get(name), Ragged) for graph in graphs for name in names_read(graph.node))
+        return any(isinstance(scope.get(name), Ragged) for name in names_in_subgraphs(node))
 
     def _lower_body(self, body: onnx.GraphProto, values: Sequence[Item], scope: Scope) -> list[Item]:
         """A subgraph in place; it sees the values around it."""

@@ -16,11 +16,10 @@ from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.range_text import checked_shape
 from ngraph_mxnet.ir.sizes import number
 from ngraph_mxnet.ir.types import ElementType, TensorType
+from ngraph_mxnet.runtime.changing import Dimensions
 
 Shapes = Mapping[str, Any]
 """Each input's shape by name: a list of shapes for a sequence, None for an optional that is empty."""
-Dimensions = tuple[int | str | None, ...]
-"""A dimension is a number, a symbol, or None where it is unknown."""
 
 
 @dataclass(frozen=True)

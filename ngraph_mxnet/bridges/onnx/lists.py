@@ -4,6 +4,7 @@ computed."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,24 @@ def _list(given: Any) -> list[Any]:
     return given
 
 
+def _tensor(given: Sequence[Any], position: int) -> np.ndarray:
+    value = _optional(given, position)
+    if value is None:
+        raise ModelError(f"input {position} is missing")
+    if not isinstance(value, np.ndarray):
+        raise ModelError(f"input {position} is a sequence or optional, expected a tensor")
+    return value
+
+
 def _optional(given: Sequence[Any], position: int) -> Any:
     return given[position] if position < len(given) else None
+
+
+def _construct(attrs: Attributes, given: Sequence[Any]) -> Any:
+    items = [_tensor(given, position) for position in range(len(given))]
+    if len({item.dtype for item in items}) > 1:
+        raise ModelError(f"found elements of {', '.join(str(item.dtype) for item in items)}, expected one type")
+    return items
 
 
 def _at(attrs: Attributes, given: Sequence[Any]) -> Any:
@@ -55,9 +72,11 @@ def _at(attrs: Attributes, given: Sequence[Any]) -> Any:
 
 
 def _insert(attrs: Attributes, given: Sequence[Any]) -> Any:
-    items, place = _list(given[0]), _optional(given, 2)
+    items, place, new = _list(given[0]), _optional(given, 2), _tensor(given, 1)
+    if items and items[0].dtype != new.dtype:
+        raise ModelError(f"input 1: found {new.dtype}, expected {items[0].dtype} as the elements before")
     at = len(items) if place is None else _place(place, len(items), most=len(items))
-    return [*items[:at], given[1], *items[at:]]
+    return [*items[:at], new, *items[at:]]
 
 
 def _erase(attrs: Attributes, given: Sequence[Any]) -> Any:
@@ -69,17 +88,19 @@ def _erase(attrs: Attributes, given: Sequence[Any]) -> Any:
 
 
 def _split(attrs: Attributes, given: Sequence[Any]) -> Any:
-    x, split = given[0], _optional(given, 1)
+    x, split = _tensor(given, 0), _optional(given, 1)
     axis, keep = attrs.int("axis", 0), attrs.bool("keepdims", True)
     size = x.shape[axis]
     if split is None:
         parts = [x.take([i] if keep else i, axis) for i in range(size)]
         return [np.asarray(part) for part in parts]
-    if not split.ndim and int(split) < 1:
-        raise ModelError(f"split={int(split)}, expected 1 or more")
-    ends = [*range(int(split), size, int(split)), size] if not split.ndim else [int(end) for end in np.cumsum(split)]
-    if (ends[-1] if ends else 0) != size:
-        raise ModelError(f"split={split.tolist()} of {size} places along axis {axis}")
+    each = int(split) if not split.ndim else 0
+    if not split.ndim and each < 1:
+        raise ModelError(f"split={each}, expected 1 or more")
+    sizes = [min(each, size - at) for at in range(0, size, each)] if each else [int(part) for part in split]
+    if sum(sizes) != size or min(sizes, default=0) < 0:
+        raise ModelError(f"split={sizes} of {size} places along axis {axis}")
+    ends = list(accumulate(sizes))
     return [x.take(range(begin, end), axis) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
@@ -91,7 +112,7 @@ def _concat(attrs: Attributes, given: Sequence[Any]) -> Any:
 
 
 def _slice(attrs: Attributes, given: Sequence[Any]) -> Any:
-    x, starts, ends = given[0], given[1].reshape(-1), given[2].reshape(-1)
+    x, starts, ends = _tensor(given, 0), _tensor(given, 1).reshape(-1), _tensor(given, 2).reshape(-1)
     axes, steps = _optional(given, 3), _optional(given, 4)
     axes = range(len(starts)) if axes is None else axes.reshape(-1)
     steps = [1] * len(starts) if steps is None else steps.reshape(-1)
@@ -108,7 +129,7 @@ def _slice(attrs: Attributes, given: Sequence[Any]) -> Any:
 
 _LISTS: dict[str, Direct] = {
     "SequenceEmpty": lambda attrs, given: [],
-    "SequenceConstruct": lambda attrs, given: list(given),
+    "SequenceConstruct": _construct,
     "SequenceAt": _at,
     "SequenceInsert": _insert,
     "SequenceErase": _erase,

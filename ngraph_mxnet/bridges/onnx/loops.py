@@ -90,6 +90,7 @@ class LoopRunner:
         body = attrs.graph("body")
         attrs.require_all_read()
         self._trips, self._going, *self._state = [*node.input, "", ""][: max(2, len(node.input))]
+        _require_names(self._state, 2)
         self._body = _Body(model, body, 2 + len(self._state), recomputed, make, stable)
         self._rows = range(1 + len(self._state), len(body.output))
         if len(body.output) < 1 + len(self._state):
@@ -114,6 +115,12 @@ class LoopRunner:
                           for row, output in zip(rows, self._rows, strict=True))]
 
 
+def _require_names(names: Sequence[str], first: int) -> None:
+    """Raises ModelError where one is left out. `first`: which input the first one is."""
+    if "" in names:
+        raise ModelError(f"input {first + names.index('')} is missing")
+
+
 def _one(value: Any, what: str) -> Any:
     """The element of what must have one."""
     if not isinstance(value, np.ndarray) or value.size != 1:
@@ -126,6 +133,12 @@ def _declared_shape(value: onnx.ValueInfoProto) -> tuple[int, ...]:
     """How the body takes the number of the trip, or the condition: as a scalar, or as one element of rank 1."""
     _, tensor = type_of(value)
     return (1,) if tensor is not None and len(dimensions(tensor) or ()) == 1 else ()
+
+
+def _tensor(value: Any, name: str) -> np.ndarray:
+    if not isinstance(value, np.ndarray):
+        raise ModelError(f"input {name!r} is a sequence or optional, expected a tensor")
+    return value
 
 
 class ScanRunner:
@@ -141,6 +154,7 @@ class ScanRunner:
         body, scanned = attrs.graph("body"), attrs.int("num_scan_inputs")
         names = list(node.input)
         self._lengths = names.pop(0) if opset < 9 else ""
+        _require_names(names, len(node.input) - len(names))
         if not 0 < scanned <= len(names):
             raise ModelError(f"num_scan_inputs={scanned} of {len(names)} inputs")
         self._state, self._scanned = names[: len(names) - scanned], names[len(names) - scanned :]
@@ -152,8 +166,7 @@ class ScanRunner:
         self._body = _Body(model, body, len(names), recomputed, make, stable)
 
     def __call__(self, values: Values) -> list[Any]:
-        state = [values[name] for name in self._state]
-        scanned = [values[name] for name in self._scanned]
+        state, scanned = ([_tensor(values[name], name) for name in names] for names in (self._state, self._scanned))
         return self._batch(values, state, scanned) if self._axes.is_batched else self._run(values, state, scanned)
 
     def _run(self, values: Values, state: list[Any], scanned: list[np.ndarray]) -> list[Any]:
@@ -182,11 +195,11 @@ class ScanRunner:
 
     def _batch(self, values: Values, state: list[Any], scanned: list[np.ndarray]) -> list[Any]:
         """Each element by itself; what a shorter sequence leaves of the scan outputs is 0."""
-        batch, most = scanned[0].shape[:2]
+        batch, most = (*scanned[0].shape, 0, 0)[:2]
         if any(value.shape[:2] != (batch, most) for value in scanned) or not batch:
             raise ModelError(f"scanned inputs of shapes {[value.shape for value in scanned]}, expected the same batch "
                              "and length")
-        lengths = values[self._lengths].reshape(-1) if self._lengths else np.full(batch, most)
+        lengths = _tensor(values[self._lengths], self._lengths).reshape(-1) if self._lengths else np.full(batch, most)
         if len(lengths) != batch or (lengths < 0).any() or (lengths > most).any():
             raise ModelError(f"sequence_lens={lengths.tolist()}: expected {batch} numbers from 0 to {most}")
         elements = [self._run(values, [value[i, ...].copy() for value in state],

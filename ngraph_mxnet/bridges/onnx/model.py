@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from onnx import inliner, version_converter
 
 from ngraph_mxnet.bridges.onnx.budget import require_inlinable
+from ngraph_mxnet.bridges.onnx.names import subgraphs
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -100,10 +101,9 @@ def _node_names(nodes: Iterable[onnx.NodeProto]) -> Iterator[object]:
     """Those of subgraphs, too."""
     for node in nodes:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        for attribute in node.attribute:
-            yield attribute.name
-            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from _names(graph)
+        yield from (attribute.name for attribute in node.attribute)
+        for graph in subgraphs(node):
+            yield from _names(graph)
 
 
 def _converted(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -1,10 +1,16 @@
-"""Which names nodes and their subgraphs read of what is around them."""
+"""The subgraphs of nodes, and which names they read of what is around them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 import onnx
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """Those that its attributes hold, not those within them."""
+    return [graph for attribute in node.attribute
+            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)]
 
 
 def names_from_outside(nodes: Iterable[onnx.NodeProto], made: Iterable[str] = ()) -> dict[str, None]:
@@ -19,9 +25,7 @@ def names_from_outside(nodes: Iterable[onnx.NodeProto], made: Iterable[str] = ()
 
 def names_in_subgraphs(node: onnx.NodeProto) -> list[str]:
     """What a node's subgraphs read of the graphs around them."""
-    graphs = [graph for attribute in node.attribute
-              for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs)]
-    return [name for graph in graphs for name in names_around(graph)]
+    return [name for graph in subgraphs(node) for name in names_around(graph)]
 
 
 def names_around(graph: onnx.GraphProto) -> list[str]:

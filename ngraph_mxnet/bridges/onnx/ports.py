@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ngraph_mxnet.bridges.onnx.inputs import Dimensions, dimensions, element_name
+from ngraph_mxnet.bridges.onnx.inputs import dimensions, element_name
 from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
 from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.runtime.changing import Dimensions
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, MadeTemplate
-from ngraph_mxnet.bridges.onnx.inputs import Dimensions
 from ngraph_mxnet.bridges.onnx.values import CutError
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Value
 from ngraph_mxnet.ir.range_text import described
 from ngraph_mxnet.runtime.backend import Backend, get_backend
-from ngraph_mxnet.runtime.changing import ChangingShapes, Told
+from ngraph_mxnet.runtime.changing import ChangingShapes, Dimensions, Told, told_by_place
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.ranges import Template, for_range
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 class ModelRanges:
     """The templates of a model, of whose inputs all have to be tensors.
 
-    dims: of the inputs by name. Those that the model names change once others do; where NGRAPH_DYNAMIC tells axes these
+    dims: of the inputs by name. Those that the model names change once others do; where NGRAPH_DYNAMIC tells axes both
         do, from the first call on.
     import_for: gives the graph for shapes, as a whole: what depends on data is an error.
     cache: keeps templates for other processes.
@@ -35,8 +34,8 @@ class ModelRanges:
                  import_for: Callable[[Mapping[str, Any]], Imported], cache: CachedPrograms) -> None:
         self._cache = cache
         self._names, self._backend, self._options, self._import = list(dims), backend, options, import_for
-        told = _told(dims)
-        self._changing = ChangingShapes(told or _named(dims), at_once=bool(told))
+        told = told_by_place(config.told_axes(), dims.items())
+        self._changing = ChangingShapes({**named_axes(dims), **told}, at_once=bool(told))
         self.templates: list[Template] = []
 
     def bind(self, shapes: Mapping[str, Any]) -> Executable | None:
@@ -72,7 +71,7 @@ class ModelRanges:
 
         key = repr((config.compile_settings(), described(ranges)))
         kept = partial(self._cache.get_or_make_template, key, hint, template)
-        made, found = for_range(self._changing, hint, kept, partial(_in_order, shapes), "a model")
+        made, found = for_range(hint, kept, partial(_in_order, shapes), "a model", self._changing)
         if cuts:
             raise cuts[0]
         if made.template is not None and found is not None:
@@ -87,20 +86,10 @@ def template_of(imported: Imported, backend: Backend, options: Mapping[str, Any]
     return backend.template(bind_weights(imported.graph, imported.weights), options)
 
 
-def _named(dims: Mapping[str, Dimensions | None]) -> Told:
+def named_axes(dims: Mapping[str, Dimensions | None]) -> Told:
+    """The sizes that a model names: those of one name are the same."""
     return {(number, axis): dim for number, shape in enumerate(dims.values()) for axis, dim in enumerate(shape or ())
             if isinstance(dim, str)}
-
-
-def _told(dims: Mapping[str, Dimensions | None]) -> Told:
-    """The axes of NGRAPH_DYNAMIC, which may be about other models; those that the model names too by that name."""
-    told, found = config.told_axes(), {}
-    for number, (name, shape) in enumerate(dims.items()):
-        for axis in told.get(name, ()):
-            dim = shape[axis] if shape is not None and axis < len(shape) else None
-            if shape is None or (axis < len(shape) and not isinstance(dim, int)):
-                found[number, axis] = dim if isinstance(dim, str) else f"{name} {axis}"
-    return found
 
 
 def _in_order(shapes: Mapping[str, Any], template: Template) -> list[tuple[int, ...]]:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import onnx
 
+from ngraph_mxnet.bridges.onnx.names import subgraphs
+
 _OF_SIZES = {"Add", "Cast", "Concat", "Div", "Gather", "Identity", "Mul", "Slice", "Squeeze", "Sub", "Unsqueeze"}
 """Operators that are cheap to compute again, of sizes."""
 
@@ -23,7 +25,7 @@ class Recomputed:
             is_fixed = all(name in self and name not in self._sizes for name in read)
             is_size = node.op_type in ("Shape", "Size") or (
                 node.op_type in _OF_SIZES and all(name in self for name in read))
-            if (is_fixed and not _has_subgraph(node)) or (is_size and not node.domain):
+            if (is_fixed and not subgraphs(node)) or (is_size and not node.domain):
                 self._makers.update(dict.fromkeys(filter(None, node.output), node))
                 self._sizes.update(() if is_fixed else filter(None, node.output))
 
@@ -48,7 +50,3 @@ class Recomputed:
                 waiting += self._makers[name].input if name in self._makers else ()
         makers = {id(node): node for name, node in self._makers.items() if name in wanted}
         return list(makers.values()), [tensor for name, tensor in self._tensors.items() if name in wanted]
-
-
-def _has_subgraph(node: onnx.NodeProto) -> bool:
-    return any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)

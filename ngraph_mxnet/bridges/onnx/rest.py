@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 from ngraph_mxnet.bridges.onnx.model import Model
+from ngraph_mxnet.bridges.onnx.names import names_from_outside
 from ngraph_mxnet.bridges.onnx.static import FEW_ELEMENTS, Statics
 from ngraph_mxnet.bridges.onnx.values import EmptyOptional, Item, Ragged, TensorSequence, parts_of
 from ngraph_mxnet.errors import UnsupportedError
@@ -25,7 +26,7 @@ def rest_of(model: Model, nodes: Sequence[onnx.NodeProto], initializers: Iterabl
         inputs: names of the model's own inputs.
     """
     whole = model.proto.graph
-    read = {*names_read(nodes), *(output.name for output in whole.output)}
+    read = {*names_from_outside(nodes), *(output.name for output in whole.output)}
     given = {value.name: value for value in model.inputs}
     held = [tensor for tensor in (*whole.initializer, *initializers) if tensor.name in read]
     names = {tensor.name for tensor in held}
@@ -41,16 +42,6 @@ def rest_of(model: Model, nodes: Sequence[onnx.NodeProto], initializers: Iterabl
     proto = onnx.ModelProto(ir_version=model.proto.ir_version, opset_import=model.proto.opset_import)
     proto.graph.CopyFrom(helper.make_graph(nodes, whole.name, infos, whole.output, held))
     return Model(proto, model.opsets, model.folder)
-
-
-def names_read(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
-    """By the nodes and those of their subgraphs; among them are names of the subgraphs' own."""
-    for node in nodes:
-        yield from filter(None, node.input)
-        for attribute in node.attribute:
-            for graph in (*([attribute.g] if attribute.HasField("g") else ()), *attribute.graphs):
-                yield from names_read(graph.node)
-                yield from (output.name for output in graph.output)
 
 
 def tensor_type(type_: TensorType, shape: Iterable[int | None] | None = None) -> onnx.TypeProto:

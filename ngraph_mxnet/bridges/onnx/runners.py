@@ -48,7 +48,7 @@ def runner_for(model: Model, node: onnx.NodeProto, recomputed: Recomputed, make:
     sizes, fixed = (Piece(model, [], [name for name in others if recomputed.is_size(name) == is_size], recomputed,
                           reference) for is_size in (True, False))
     arrays = {name: to_array(tensor, model.folder) for name, tensor in held.items()}
-    return _NamedRunner(where, runner, arrays, fixed, sizes)
+    return _NamedRunner(where, runner, node.output, arrays, fixed, sizes)
 
 
 def _plain_runner(model: Model, node: onnx.NodeProto, recomputed: Recomputed, make: Make, reference: Make,
@@ -69,11 +69,14 @@ def _plain_runner(model: Model, node: onnx.NodeProto, recomputed: Recomputed, ma
 class _NamedRunner:
     """A runner with what the node reads beside the values, and its name in what it raises.
 
+    outputs: the node's, by name.
     held: arrays; `fixed` computes others, which are always the same, and `sizes` those that depend on shapes.
     """
 
-    def __init__(self, where: str, runner: Runner, held: dict[str, Any], fixed: Piece, sizes: Piece) -> None:
-        self._where, self._runner, self._fixed, self._sizes = where, runner, fixed, sizes
+    def __init__(self, where: str, runner: Runner, outputs: Sequence[str], held: dict[str, Any], fixed: Piece,
+                 sizes: Piece) -> None:
+        self._where, self._runner, self._outputs = where, runner, list(outputs)
+        self._fixed, self._sizes = fixed, sizes
         self._held = {name: _kept(array) for name, array in held.items()}
         self._is_complete = False
 
@@ -83,7 +86,10 @@ class _NamedRunner:
                 fixed = dict(zip(self._fixed.outputs, map(_kept, self._fixed({})), strict=True))
                 self._held, self._is_complete = {**self._held, **fixed}, True  # another thread may read it
             sizes = zip(self._sizes.outputs, self._sizes(values), strict=True)
-            return self._runner({**values, **self._held, **dict(sizes)})
+            results = self._runner({**values, **self._held, **dict(sizes)})
+            if any(self._outputs[len(results) :]):
+                raise UnsupportedError(f"output {len(results)} is read, which is not computed")
+            return results
         except (ModelError, UnsupportedError) as error:
             raise type(error)(f"{self._where}: {error}") from None
 

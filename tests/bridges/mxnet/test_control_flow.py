@@ -353,6 +353,21 @@ def test_too_many_trips():
     assert "operators; at most" in reasons(rows[0], x=(1,))["_while_loop"]
 
 
+def test_too_many_trips_of_loops_within_loops():
+    """Each loop by itself is short."""
+    def outer(row, state):
+        return mx.sym.contrib.foreach(lambda x, y: (mx.sym.tanh(x + y), y * 2), row, state)
+
+    looped, _ = mx.sym.contrib.foreach(outer, mx.sym.var("x"), mx.sym.var("y"))
+    assert "its 200 trips come to" in reasons(looped, x=(200, 200, 4), y=(4,))["_foreach"]
+    assert not reasons(looped, x=(20, 20, 4), y=(4,))
+    x, y, i = (mx.sym.var(name) for name in "xyi")
+    rows, _ = mx.sym.contrib.while_loop(lambda i, y: i < 3, lambda i, y: (outer(x, y)[0], [i + 1, y * 2]), [i, y],
+                                        max_iterations=200)
+    assert "its operators come to more than 50000 nodes" in reasons(rows, x=(200, 4), y=(4,), i=(1,))["_while_loop"]
+    assert not reasons(rows, x=(2, 4), y=(4,), i=(1,))
+
+
 def test_a_length_that_is_too_many_trips_stays_with_mxnet(monkeypatch):
     net = Function(lambda space, x, y: loop(space, x * 2, y))
     monkeypatch.setattr(control, "MOST_OPERATORS", 20)

@@ -306,6 +306,35 @@ def test_sequence_map_over_long_lists(backend: str, compiled: list[str]) -> None
         assert_judged(proto, {"x": x, "c": c}, exe(x, c), [3 * x + c], reference=False)
 
 
+@pytest.mark.parametrize("name", ["k", "//k", "input_sequence", "out_sequence_0", "SequenceMap_input_sequence_seqlen",
+                                  "SequenceMap_loop_body_itercount"])
+@pytest.mark.parametrize("count", [3, 300])
+def test_names_around_a_sequence_map_that_are_its_definitions_own(name: str, count: int) -> None:
+    """Repeated, and run. ONNX defines it by a Loop with such names."""
+    graph = helper.make_graph([node("Mul", ["e", name], ["q"])], "body", [value("e", None)], [value("q", None)])
+    proto = model([node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=0),
+                   node("SequenceMap", ["s"], ["t"], body=graph),
+                   node("ConcatFromSequence", ["t"], ["y"], axis=0, new_axis=1)],
+                  [value("x", ["n", 2]), value(name, [2])], [value("y", None)], opset=18)
+    x, k = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32), array(2, 3)
+    assert_equal(ngraph_mxnet.compile(proto, "CPU")(x, k), [x * k])
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_a_sequence_map_within_another(count: int) -> None:
+    inner = helper.make_graph([node("Add", ["f", "e"], ["g"])], "inner", [value("f", None)], [value("g", None)])
+    outer = helper.make_graph([node("SequenceMap", ["two"], ["sums"], body=inner),
+                               node("ConcatFromSequence", ["sums"], ["q"], axis=0)], "outer", [value("e", None)],
+                              [value("q", None)])
+    proto = model([node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=0),
+                   node("SplitToSequence", ["w"], ["two"], axis=0, keepdims=0),
+                   node("SequenceMap", ["s"], ["t"], body=outer),
+                   node("ConcatFromSequence", ["t"], ["y"], axis=0, new_axis=1)],
+                  [value("x", ["n", 2]), value("w", [2, 2])], [value("y", None)], opset=18)
+    x, w = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32), array(1, 2, 3, 4).reshape(2, 2)
+    assert_equal(ngraph_mxnet.compile(proto, "CPU")(x, w), [np.concatenate([x + w[0], x + w[1]], axis=1)])
+
+
 # ---- what is around a loop, and in it ----------------------------------------------------------------------------
 
 
@@ -620,3 +649,51 @@ def test_other_backends_compile_the_parts(backend: str) -> None:
         for one, other in zip(found, sums(trips, x), strict=True):
             assert one.shape == other.shape
             np.testing.assert_allclose(one, other, rtol=1e-2)
+
+
+def test_damage_is_an_error_of_the_model() -> None:
+    """What is looked at only when a loop runs, as the number of its trips is data."""
+    def raised(proto: onnx.ModelProto, *arrays: np.ndarray) -> str:
+        with pytest.raises((ModelError, UnsupportedError)) as error:
+            ngraph_mxnet.compile(proto, "CPU")(*arrays)
+        return str(error.value)
+
+    trips, x = np.array(3), array(1, 2)
+    doubled = simple(body([node("Add", ["a", "a"], ["b"])], ["a"], ["b"]))
+    doubled.graph.node[0].output.append("more")
+    doubled.graph.output.append(value("more", None))
+    assert raised(doubled, trips, x) == "node loop Loop: output 1 is read, which is not computed"
+    left_out = simple(body([node("Add", ["a", "a"], ["b"])], ["a"], ["b"]))
+    left_out.graph.node[0].input[2] = ""
+    assert raised(left_out, trips, x) == "node loop Loop: input 2 is missing"
+    graph = helper.make_graph([node("Add", ["s", "e"], ["t"])], "body", [value("s", None), value("e", None)],
+                              [value("t", None)])
+    scan = model([node("Scan", ["lengths", "s0", "x"], ["y"], name="scan", body=graph, num_scan_inputs=1)],
+                 [value("lengths", None, I64), value("s0", None), value("x", None)], [value("y", None)], opset=8)
+    assert raised(scan, np.array([1]), x, x).startswith("node scan Scan: scanned inputs of shapes [(2,)], expected")
+
+
+@pytest.mark.parametrize(("nodes", "message"), [
+    ([node("SequenceInsert", ["l", "l"], ["m"], name="put")], "input 1 is a sequence or optional"),
+    ([node("SequenceInsert", ["l", "i"], ["m"], name="put")], "input 1: found int64, expected float32"),
+    ([node("SplitToSequence", ["l"], ["m"], name="split")], "input 0 is a sequence or optional"),
+    ([node("SequenceConstruct", ["l"], ["m"], name="new")], "input 0 is a sequence or optional"),
+    ([node("SequenceConstruct", ["i", "w"], ["m"], name="new")], "found elements of int64, float32"),
+    ([node("SplitToSequence", ["w", "sizes"], ["m"], name="split")], r"split=\[-1, 3\] of 2 places along axis 0"),
+])
+def test_lists_that_do_not_fit(nodes: list[onnx.NodeProto], message: str) -> None:
+    lists = [helper.make_value_info(name, KINDS) for name in "lm"]
+    graph = body(nodes, [lists[0]], [lists[1]], weights={"w": array(1, 2), "sizes": np.array([-1, 3])})
+    proto = model([node("SequenceConstruct", ["x"], ["l0"]), node("Loop", ["trips", "", "l0"], ["l1"], body=graph),
+                   node("SequenceLength", ["l1"], ["y"])],
+                  [value("trips", [], I64), value("x", ["n"])], [value("y", None, I64)], opset=17)
+    with pytest.raises(ModelError, match=f"node {nodes[0].name} .*: {message}"):
+        ngraph_mxnet.compile(proto, "CPU")(np.array(3), array(1, 2))
+
+
+def test_nothing_is_split_in_no_parts() -> None:
+    parts = body([node("SplitToSequence", ["a", "two"], ["l"]), node("SequenceLength", ["l"], ["n"])], ["a"], ["a"],
+                 ["n"], {"two": np.array(2)})
+    exe = ngraph_mxnet.compile(simple(parts, 2), "CPU")
+    for size, count in ((0, 0), (1, 1), (4, 2), (5, 3)):
+        assert_equal(exe(np.array(1), np.zeros(size, np.float32))[1:], [np.array([count])])

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import ngraph_mxnet
+from ngraph_mxnet.bridges.onnx.explain_shapes import explain_onnx_shapes
 from ngraph_mxnet.cli.commands import main
 
 rng = np.random.default_rng(0)
@@ -122,6 +123,21 @@ def test_axes_that_are_told_change_from_the_first_call(monkeypatch: pytest.Monke
         assert len(run.ranges.templates) == 1
 
 
+def of_one_name() -> onnx.ModelProto:
+    proto = model([helper.make_node("Add", ["x", "y"], ["z"])], {}, ["N", 4], ["z"])
+    proto.graph.input.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4]))
+    return proto
+
+
+def test_sizes_of_the_same_name_change_with_what_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_DYNAMIC", "x:0")
+    run = ngraph_mxnet.compile(of_one_name())
+    for rows in (2, 3, 1):
+        x = rng.standard_normal((rows, 4), np.float32)
+        np.testing.assert_array_equal(run(x, x)[0], x + x)
+    assert [[str(guard) for guard in template.guards] for template in run.ranges.templates] == [[]]
+
+
 def test_explained(tmp_path: Path) -> None:
     path = str(tmp_path / "model.onnx")
     onnx.save(images(), path)
@@ -129,6 +145,16 @@ def test_explained(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, [*command, "x:0,2,3"])
     assert found.exit_code == 0, found.output
     assert json.loads(found.output)["verdicts"][0]["inputs"] == ["x: f32[N,3,H,W]"]
+    found = CliRunner().invoke(main, [*command, "x:0"])
+    assert json.loads(found.output)["verdicts"][0]["inputs"] == ["x: f32[N,3,H,W]"], "all sizes that the model names"
     found = CliRunner().invoke(main, [*command, "x:1"])
     assert found.exit_code == 1
     assert "what the model says of input 'x'" in json.loads(found.output)["verdicts"][0]["reason"]
+
+
+@pytest.mark.parametrize("axes", [{"x": (0,)}, {"x": (0,), "y": (0,)}])
+def test_sizes_of_one_name_are_explained_as_one(axes: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+    """As they are compiled: of a model that names them, none changes without the others."""
+    onnx.save(of_one_name(), str(tmp_path / "model.onnx"))
+    (verdict,) = explain_onnx_shapes(str(tmp_path / "model.onnx"), {"x": (2, 4), "y": (2, 4)}, axes).verdicts
+    assert verdict.inputs == ("x: f32[N,4]", "y: f32[N,4]") and verdict.reason is None and not verdict.assumptions

@@ -9,35 +9,29 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from range_weights import weights
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.errors import NGraphError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.guards import Guards, assuming
 from ngraph_mxnet.ir.sizes import symbol
 from ngraph_mxnet.runtime.backend import get_backend
-from ngraph_mxnet.runtime.changing import MOST_RANGES
+from ngraph_mxnet.runtime.changing import MOST_FAILURES, MOST_RANGES
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import InputError
-from ngraph_mxnet.runtime.ranges import RangeExecutable
+from ngraph_mxnet.runtime.ranges import RangeExecutable, Shapes, Template
 from ngraph_mxnet.targets.cpu.program.template import at
 
 N, H, W, T = symbol("N", 1, 32), symbol("H", 2), symbol("W", 2), symbol("T", 1)
 rng = np.random.default_rng(0)
-_ARRAYS: dict[tuple[int, ...], np.ndarray] = {}
-
-
-def _weights(b: Builder, *shape: int) -> Value:
-    if shape not in _ARRAYS:
-        _ARRAYS[shape] = rng.standard_normal(shape, np.float32) / np.prod(shape[1:]) ** 0.5
-    return b.constant(_ARRAYS[shape])
 
 
 def _convolved(b: Builder, x: Value, channels: int, kernel: int, stride: int = 1, groups: int = 1) -> Value:
-    weights = _weights(b, channels, x.shape[1] // groups, kernel, kernel)
+    filters = weights(b, channels, x.shape[1] // groups, kernel, kernel)
     pads = (kernel // 2, kernel // 2)
-    y = b.convolution(x, weights, strides=(stride, stride), pads_begin=pads, pads_end=pads, groups=groups)
-    return b.relu(b.add(y, _weights(b, 1, channels, 1, 1)))
+    y = b.convolution(x, filters, strides=(stride, stride), pads_begin=pads, pads_end=pads, groups=groups)
+    return b.relu(b.add(y, weights(b, 1, channels, 1, 1)))
 
 
 def direct(b: Builder, x: Value) -> list[Value]:
@@ -58,7 +52,7 @@ def depthwise(b: Builder, x: Value) -> list[Value]:
 
 def dense(b: Builder, x: Value) -> list[Value]:
     flat = b.reshape(b.transpose(x, order=(0, 2, 3, 1)), shape=(x.shape[0] * x.shape[2] * x.shape[3], 3))
-    return [b.softmax(b.matmul(flat, _weights(b, 3, 40)), axis=1)]
+    return [b.softmax(b.matmul(flat, weights(b, 3, 40)), axis=1)]
 
 
 def resized(b: Builder, x: Value) -> list[Value]:
@@ -117,7 +111,7 @@ def test_it_is_what_the_sizes_are_lowered_to(net: Any, images: int, height: int,
 
 def deep(b: Builder, x: Value) -> list[Value]:
     y = _convolved(b, x, 160, 1)
-    dilated = b.convolution(y, _weights(b, 160, 160, 3, 3), pads_begin=(2, 2), pads_end=(2, 2), data_dilations=(1, 1),
+    dilated = b.convolution(y, weights(b, 160, 160, 3, 3), pads_begin=(2, 2), pads_end=(2, 2), data_dilations=(1, 1),
                             dilations=(2, 2))
     return [b.relu(b.add(y, _convolved(b, dilated, 160, 3)))]
 
@@ -163,7 +157,7 @@ def test_recurrent_steps_are_a_loop(cell: str, reverse: bool) -> None:
         b = Builder()
         x, states = b.parameter("x", (steps, rows, gates)), [b.parameter("h", (rows, 24))]
         states += [b.parameter("c", (rows, 24))] if cell == "lstm" else []
-        node = b.node("rnn", [x, _weights(b, gates, 24), _weights(b, gates), *states],
+        node = b.node("rnn", [x, weights(b, gates, 24), weights(b, gates), *states],
                       {"cell": cell, "reverse": reverse})
         return b.results(*node.outputs)
 
@@ -235,6 +229,48 @@ def test_guards_that_do_not_hold_ask_for_another_template() -> None:
         np.testing.assert_array_equal(run(x)[0], x + np.arange(steps, dtype=np.float32)[:, None])
     assert len(run.templates) == MOST_RANGES
     assert [str(guard) for guard in run.templates[0].guards] == ["T is 1"]
+
+
+@pytest.mark.parametrize("error", [UnsupportedError("not for a range"), ValueError("a defect")])
+def test_where_no_template_can_be_made_each_set_of_sizes_is_compiled(error: Exception,
+                                                                     caplog: pytest.LogCaptureFixture) -> None:
+    def make() -> Graph:
+        return of_images(dense, (N, 3, H, W))
+
+    def template(made: Graph) -> Template:
+        asked.append(made)
+        raise error
+
+    asked: list[Graph] = []
+    with assuming(Guards({"N": 1, "H": 8, "W": 8})):
+        graph = make()
+    run = RangeExecutable(graph, make, template, lambda made: compile_graph(made, "INTERPRETER"))
+    with caplog.at_level("INFO", "ngraph_mxnet"):
+        for batch in range(1, MOST_FAILURES + 3):
+            x = rng.standard_normal((batch, 3, 5, 4), np.float32)
+            expected = compile_graph(of_images(dense, x.shape), "INTERPRETER")(x)[0]
+            np.testing.assert_allclose(run(x)[0], expected, rtol=1e-5, atol=1e-6)
+    assert len(asked) == MOST_FAILURES and not run.templates
+    (level, text), *_ = [(record.levelname, record.getMessage()) for record in caplog.records
+                         if "for each set of shapes" in record.getMessage()]
+    assert str(error) in text and level == ("INFO" if isinstance(error, UnsupportedError) else "WARNING")
+
+
+def test_a_template_that_does_not_hold_where_it_was_made_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    class Never(Template):
+        def bind(self, shapes: Shapes) -> None:
+            return None
+
+    def make() -> Graph:
+        return of_images(dense, (N, 3, H, W))
+
+    with assuming(Guards({"N": 1, "H": 8, "W": 8})):
+        graph = make()
+    run = RangeExecutable(graph, make, lambda made: Never(), lambda made: compile_graph(made, "INTERPRETER"))
+    x = rng.standard_normal((2, 3, 5, 4), np.float32)
+    np.testing.assert_allclose(run(x)[0], compile_graph(of_images(dense, x.shape), "INTERPRETER")(x)[0], rtol=1e-5,
+                               atol=1e-6)
+    assert "does not hold" in caplog.text and not run.templates
 
 
 def test_damaged_code_is_refused() -> None:

@@ -19,6 +19,11 @@ MOST_IN_VAIN = 1 << 25
 they take about as long as MXNet takes for one choice or two trips, whatever these compute."""
 
 
+MOST_NODES = 5 * MOST_OPERATORS
+"""The most nodes of the IR that all trips come to. It bounds loops within loops, of which only the data tell how many
+trips they are together; an operator comes to three or so."""
+
+
 @rule(FOREACH, types=EXACT, ignored=["num_args"])
 def foreach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """The body for each place along the first axis of its data; in all at most 10000 operators."""
@@ -31,6 +36,7 @@ def foreach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     if count > MOST_OPERATORS:
         raise UnsupportedError(f"its {trips} trips apply {count} operators; at most {MOST_OPERATORS} are compiled")
     state, captured = inputs[loop.data:loop.data + loop.states], inputs[loop.data + loop.states:]
+    begin = len(b.graph.nodes)
     rows: list[list[Value]] = [[] for _ in range(loop.outputs)]
     for trip in range(trips):
         places = [_place(b, value, trip) for value in inputs[:loop.data]]
@@ -40,6 +46,9 @@ def foreach(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
             row.append(b.reshape(value, shape=(1, *value.shape)))
         before, state = state, results[loop.outputs:]
         _check_states(before, state)
+        nodes = (len(b.graph.nodes) - begin) * trips // (trip + 1)
+        if nodes > MOST_NODES:
+            raise UnsupportedError(f"its {trips} trips come to {nodes} nodes; at most {MOST_NODES} are compiled")
     return [*(b.concat(*row, axis=0) for row in rows), *state]
 
 
@@ -71,7 +80,7 @@ def cond(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> lis
 
 def _selected(b: Builder, inputs: list[Value], node: SymbolNode, what: str) -> list[Value]:
     begin = len(b.graph.nodes)
-    results = _lowered(b, expansion(node), inputs, Halves())
+    results = _lowered(b, expansion(node), inputs, Halves(), MOST_NODES)
     total = sum((node_cost(each) for each in b.graph.nodes[begin:]), Cost())
     if total.macs + total.operations > MOST_IN_VAIN:
         raise UnsupportedError(f"{what} compute {total.macs + total.operations} multiply-adds and operations, some of "
@@ -79,8 +88,9 @@ def _selected(b: Builder, inputs: list[Value], node: SymbolNode, what: str) -> l
     return results
 
 
-def _lowered(b: Builder, graph: SymbolGraph, arguments: list[Value], halves: Halves) -> list[Value]:
+def _lowered(b: Builder, graph: SymbolGraph, arguments: list[Value], halves: Halves,
+             most: int | None = None) -> list[Value]:
     """The graph's results for these arguments."""
     values = {Edge(index, 0): value for index, value in zip(graph.arg_nodes, arguments, strict=True)}
-    lower_operators(b, graph, values, halves)
+    lower_operators(b, graph, values, halves, most=most)
     return [read(graph, values, head) for head in graph.heads]

@@ -18,19 +18,23 @@ FindRule = Callable[[str], "Rule | None"]
 
 
 def lower_operators(b: Builder, symbol: SymbolGraph, values: dict[Edge, Value], halves: Halves,
-                    rules: FindRule = find_rule) -> None:
+                    rules: FindRule = find_rule, most: int | None = None) -> None:
     """Append the IR of all operators of a graph to what `values` has of its variables; their outputs are added to it.
 
     Raises:
-        UnsupportedError: a node can't be lowered; the text names it and the reason.
+        UnsupportedError: a node can't be lowered; the text names it and the reason. Or they come to more than `most`
+            nodes.
         ModelError: an attribute is malformed.
     """
+    begin = len(b.graph.nodes)
     for node in symbol.operators():
         try:
             outputs = lower_node(b, node, [read(symbol, values, edge) for edge in node.inputs], halves, rules)
         except UnsupportedError as error:
             raise UnsupportedError(f"{node.origin}: {error}") from None
         values.update((Edge(node.index, i), value) for i, value in enumerate(outputs))
+        if most is not None and len(b.graph.nodes) - begin > most:
+            raise UnsupportedError(f"its operators come to more than {most} nodes")
 
 
 def lower_node(b: Builder, node: SymbolNode, inputs: list[Value], halves: Halves | None = None,
