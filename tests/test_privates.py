@@ -24,7 +24,6 @@ ALLOWED: dict[str, dict[str, str]] = {
     "targets/cpu/test_tuning.py": dict.fromkeys(("_ROUNDS", "_runner", "_fastest"), REPLACED),
     "targets/cpu/test_cpu_costs.py": {"_elsewhere": REPLACED},
     "bridges/mxnet/test_partition.py": {"_reason": REPLACED},
-    "bridges/mxnet/test_recurrent.py": {"_layout": "Gluon's own"},
     "bridges/mxnet/test_control_flow.py": {"_cached_op": "Gluon's own"},
     "bridges/mxnet/test_gluon.py": {"_by_signature": BOUNDED, "_cached_op": "Gluon's own"},
     "targets/nnp/test_nnp_backend.py": {"_loaded": BOUNDED},

@@ -60,17 +60,17 @@ def quantized() -> Graph:
     """Products of bytes with a border of another number than 0, residual and second output, stored as bytes."""
     b = Builder()
     scale, zero_point = b.constant(np.float32(0.1)), b.constant(np.uint8(7))
-    x = b.quantize(b.parameter("x", (1, 16, 6, 6)), scale, zero_point)
+    x = b.quantize(b.parameter("x", (2, 48, 6, 6)), scale, zero_point)
 
     def operands(*shape: int) -> list[Value]:
         types = ((shape, "i8"), (shape[:1], "i32"), (shape[:1], "f32"), (shape[:1], "f32"))
         return [b.parameter(f"w{len(b.graph.parameters)}", *type_, Role.WEIGHT) for type_ in types]
 
     padded = {"pads_begin": (1, 1), "pads_end": (1, 1), "pad_value": 7}
-    thin = b.quantize(b.quantized_convolution(x, *operands(16, 1, 3, 3), groups=16, **padded), scale, zero_point)
-    vectors = [b.weight(f"v{i}", (16,)) for i in range(2)]
+    thin = b.quantize(b.quantized_convolution(x, *operands(48, 1, 3, 3), groups=48, **padded), scale, zero_point)
+    vectors = [b.weight(f"v{i}", (48,)) for i in range(2)]
     node = b.node("quantized_convolution_add_scale_shift",
-                  [thin, *operands(16, 16, 3, 3), b.dequantize(x, scale, zero_point), *vectors],
+                  [thin, *operands(48, 48, 3, 3), b.dequantize(x, scale, zero_point), *vectors],
                   {**padded, "short_sums": True})
     return b.results(node.outputs[0], b.quantize(node.outputs[1], scale, zero_point))
 

@@ -215,7 +215,7 @@ class CPUBackend(Backend):
         warn_of_ignored(os.environ)
         return Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
-                        vnni=_core.cpu_features()["avx512vnni"], halves=halves_avx512(_core.cpu_features())), notice
+                        vnni=bool(_core.cpu_features().get("avx512vnni")), halves=halves_avx512(_core.cpu_features())), notice
 
     def _lowered(self, graph: Graph, wanted: Options,
                  settings: Settings) -> tuple[Module, Lowering, Lowering]:
