@@ -8,15 +8,34 @@ counts as unset, and one message says so: nothing that a variable holds stops a 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import registry
 from ngraph_mxnet.cores import usable_cores
 from ngraph_mxnet.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class FileSetting:
+    """A file, and the digest of its content, on which what is compiled depends."""
+
+    path: str
+    digest: str
+
+    @staticmethod
+    def of(path: str) -> FileSetting:
+        """Raises ValueError where it can't be read."""
+        try:
+            content = Path(path).read_bytes()
+        except OSError as error:
+            raise ValueError(str(error)) from None
+        return FileSetting(path, hashlib.blake2b(content, digest_size=16).hexdigest())
 
 
 @dataclass(frozen=True)
@@ -199,8 +218,19 @@ _VARIABLES = (
         "f32",
         ("f32", "bf16", "f16", "int8"),
         "bf16: convolutions and matrix products in bf16 with float32 sums, on CPUs with AVX512_BF16 (others: float32). "
-        "f16, int8: those of the simulated NNP-I; the CPU then computes in float32.",
+        "int8: the products that NGRAPH_CALIBRATION names in 8 bits (without it: float32), on the simulated NNP-I all. "
+        "f16: that of the NNP-I; the CPU then computes in float32.",
         str.lower,
+        compiles=True,
+    ),
+    Variable(
+        "NGRAPH_CALIBRATION",
+        "path",
+        None,
+        "a file that can be read",
+        "For NGRAPH_PRECISION=int8: the recipe, or the calibration, that `ngraph_mxnet quantize` wrote "
+        "(docs/quantisation.md).",
+        FileSetting.of,
         compiles=True,
     ),
     _choice(

@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "package": {"ir", "errors", "version", "_core"},
     "runtime": {"ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
-    "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "runtime", "_core", *_BASE},
+    "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE},
     "targets.nnp": {"ir", "ops", "package", "passes", "quantise", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},

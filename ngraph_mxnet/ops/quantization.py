@@ -38,8 +38,9 @@ _BYTES = (u8, i8)
 _AFFINE = {"axis": Int(1)}
 
 
-def _require_affine(data: TensorType, scale: TensorType, zero_point: TensorType, attrs: Attrs) -> None:
-    """Scale f32[] or, along `axis`, f32[C]; a zero point for each scale, of one byte."""
+def _require_affine(types: Types, attrs: Attrs) -> None:
+    """Data; scale f32[] or, along `axis`, f32[C]; a zero point for each scale, of one byte."""
+    data, scale, zero_point = types
     require(scale.element is f32, "operand 1", scale, "f32")
     require(zero_point.element in _BYTES, "operand 2", zero_point, "u8 or i8")
     if scale.rank:
@@ -59,7 +60,7 @@ def quantize(types, attrs):
     That is ONNX's QuantizeLinear.
     """
     require(types[0].element is f32, "operand 0", types[0], "f32")
-    _require_affine(*types, attrs)
+    _require_affine(types, attrs)
     return TensorType(types[2].element, types[0].shape)
 
 
@@ -81,7 +82,7 @@ def saturated(ratio: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
 @register_op("dequantize", operands=3, attrs=_AFFINE, work=by_result(simple=2))
 def dequantize(types, attrs):
     """Q[S], scale f32[] or f32[C], zero point Q[] or Q[C] -> f32[S], Q is u8 or i8: (q - zero point) * scale."""
-    _require_affine(*types, attrs)
+    _require_affine(types, attrs)
     require(types[0].element is types[2].element, "operand 0", types[0], f"{types[2].element}, as operand 2")
     return TensorType(f32, types[0].shape)
 

@@ -7,14 +7,15 @@ node over integers; what stands around it stays in float32, and `quantize` nodes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.quantise.calibration import Calibration
+from ngraph_mxnet.quantise.recipe import Scale
 
 _TINY = np.float32(1e-30)
 """The largest weight of a channel of zeros."""
@@ -30,14 +31,6 @@ _QUANTIZED = {
     "matmul": "quantized_matmul",
     "matmul_bias": "quantized_matmul",
 }
-
-
-@dataclass(frozen=True)
-class Scale:
-    """Of u8: a real number is (q - zero point) * scale."""
-
-    scale: float
-    zero_point: int
 
 
 def products(graph: Graph) -> dict[str, Node]:
@@ -148,7 +141,36 @@ class _Maker:
         return self("constant", value=np.asarray(array))
 
 
-def data_of(graph: Graph, names: Iterable[str]) -> dict[str, Value]:
-    """The data of each of these products."""
-    found = products(graph)
-    return {name: found[name].inputs[0] for name in names}
+Arrays = Sequence[np.ndarray]
+
+
+def observed(graph: Graph) -> tuple[Graph, list[list[str]]]:
+    """What to run on samples to see the data of all products of an optimised graph.
+
+    Returns:
+        A copy with the data as its results, and for each of these the names of the products that read it. Data that is
+        a parameter of the graph is among the results, too.
+    """
+    copy = graph.clone()
+    names: dict[Value, list[str]] = {}
+    for name, node in products(copy).items():
+        names.setdefault(node.inputs[0], []).append(name)
+    copy.results = [value if value.node is not None else _as_made(copy, value) for value in names]
+    copy.remove_dead()
+    return copy, list(names.values())
+
+
+def _as_made(graph: Graph, parameter: Value) -> Value:
+    node = make_node("identity", [parameter], {})
+    graph.nodes.append(node)
+    return node.output
+
+
+def calibrate(names: Sequence[Sequence[str]], run: Callable[[Arrays], Arrays], samples: Iterable[Arrays],
+              calibration: Calibration) -> None:
+    """Observe the data of products for each sample; `run` is the graph of `observed`, `names` what it says of it."""
+    for sample in samples:
+        for array, readers in zip(run(sample), names, strict=True):
+            for name in readers:
+                calibration.observe(name, array)
+        calibration.count_samples()

@@ -39,7 +39,7 @@ from ngraph_mxnet.targets.cpu.machine.isa import choose_isa, halves_avx512
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import OPTIONS, Options, check_options, read_options
-from ngraph_mxnet.targets.cpu.pipeline import pipeline
+from ngraph_mxnet.targets.cpu.pipeline import pipeline, quantizing
 from ngraph_mxnet.targets.cpu.planning.chains import chain_pass
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 from ngraph_mxnet.targets.cpu.planning.precision import precision_notice, warn_once
@@ -133,7 +133,8 @@ class CPUBackend(Backend):
         from ngraph_mxnet import _core
 
         features = _core.cpu_features()
-        notice = precision_notice(config.get("NGRAPH_PRECISION"), choose_isa(features), features)
+        notice = precision_notice(config.get("NGRAPH_PRECISION"), choose_isa(features), features,
+                                  config.get("NGRAPH_CALIBRATION") is not None)
         return [notice] if notice else []
 
     def check_options(self, options: Mapping[str, Any]) -> None:
@@ -208,21 +209,23 @@ class CPUBackend(Backend):
         from ngraph_mxnet import _core
 
         isa = choose_isa(_core.cpu_features(), wanted.isa)
-        notice = precision_notice(wanted.precision, isa, _core.cpu_features())
+        notice = precision_notice(wanted.precision, isa, _core.cpu_features(), wanted.recipe is not None)
         if notice:
             warn_once(notice)
         trace_executor()
         warn_of_ignored(os.environ)
+        features = _core.cpu_features()
         return Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
-                        vnni=bool(_core.cpu_features().get("avx512vnni")), halves=halves_avx512(_core.cpu_features())), notice
+                        vnni=bool(features.get("avx512vnni")), halves=halves_avx512(features)), notice
 
     def _lowered(self, graph: Graph, wanted: Options,
                  settings: Settings) -> tuple[Module, Lowering, Lowering]:
         """The graph after the passes, and its graphs MAIN and PREPARE lowered."""
         self.require_support(graph)
         with span("passes", "compile"):
-            PassManager(self.pipeline(), observer=_record_pass if recorder() else None).run(graph)
+            passes = [*self.pipeline(), *quantizing(wanted.recipe, settings.isa)]
+            PassManager(passes, observer=_record_pass if recorder() else None).run(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         module = split_prepare(graph)
         if settings.generator is not None:

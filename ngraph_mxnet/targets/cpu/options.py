@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.errors import CalibrationError, ConfigError
+from ngraph_mxnet.quantise.recipe import Recipe
 from ngraph_mxnet.runtime.options import read_count, read_switch, require_known
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_isa
 
@@ -15,13 +16,15 @@ OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
     "codegen": "1: fuse elementwise ops into kernels generated for the graph's shapes (default: NGRAPH_CODEGEN)",
     "chains": "1: elementwise ops that follow each other are one call, some hundred elements at a time (default: 0)",
-    "precision": "f32, or bf16 for convolutions and matrix products where the CPU has it (default: NGRAPH_PRECISION)",
+    "precision": "f32; bf16 for convolutions and matrix products where the CPU has it; int8 for those of the recipe "
+                 "(default: NGRAPH_PRECISION)",
+    "recipe": "for int8: a recipe of quantisation, as an object or a file (default: NGRAPH_CALIBRATION)",
     "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
     "isa": "avx512, avx2 or baseline: the kernels' instruction set (default: NGRAPH_CPU_ISA)",
     "costs": "for HYBRID: modelled, or measured by running the graph on random inputs (default: modelled)",
 }
-PRECISIONS = ("f32", "bf16")
-OF_THE_NNP = ("f16", "int8")
+PRECISIONS = ("f32", "bf16", "int8")
+OF_THE_NNP = ("f16",)
 """Which NGRAPH_PRECISION may say, too: the CPU then computes in float32, and tells so."""
 MOST_THREADS = 4096
 
@@ -37,6 +40,7 @@ class Options:
     costs: str
     isa: str | None = None
     chains: bool = False
+    recipe: Recipe | None = None
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
@@ -52,12 +56,32 @@ def read_options(given: Mapping[str, Any]) -> Options:
     costs = str(given.get("costs", "modelled"))
     if costs not in ("modelled", "measured"):
         raise ConfigError(f"option costs: found {costs!r}, expected modelled or measured")
+    recipe = _read_recipe(given.get("recipe")) if precision == "int8" or given.get("recipe") is not None else None
     isa = given.get("isa")
     if isa is not None and isa not in NEEDS:
         raise ConfigError(f"option isa: found {isa!r}, expected {', '.join(NEEDS)}")
     return Options(config.threads() if threads is None else threads,
                    config.get("NGRAPH_CODEGEN") if codegen is None else codegen, precision,
-                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa, bool(chains))
+                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa, bool(chains), recipe)
+
+
+def _read_recipe(given: Any) -> Recipe | None:
+    """Raises:
+        CalibrationError: the file is none of a recipe, or can't be read.
+    """
+    if given is None:
+        setting = config.get("NGRAPH_CALIBRATION")
+        if setting is None:
+            return None
+        given = setting.path
+    if isinstance(given, Recipe):
+        return given
+    if isinstance(given, str) and given.lstrip().startswith("{"):
+        return Recipe.of_text(given)
+    try:
+        return Recipe.load(given)
+    except OSError as error:
+        raise CalibrationError(f"option recipe: {given}: {error.strerror or error}") from None
 
 
 def unlike(given: Mapping[str, Any], instruction_set: str, precision: str) -> str | None:

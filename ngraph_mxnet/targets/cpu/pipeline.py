@@ -5,8 +5,12 @@ from __future__ import annotations
 from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import FixedPoint, Pass
 from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.dead_code import DeadCode
 from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.pipelines import fusing, simplifying
+from ngraph_mxnet.quantise.products import QuantizeProducts
+from ngraph_mxnet.quantise.recipe import Recipe
+from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.planning.gradients import gradients
 from ngraph_mxnet.targets.cpu.planning.widening import widening
 
@@ -27,3 +31,11 @@ def pipeline() -> list[Pass | FixedPoint]:
         # Once more: fusion may make narrow nodes, too.
         widening(),
     ]
+
+
+def quantizing(recipe: Recipe | None, isa: Isa) -> list[Pass]:
+    """Behind these: what computes the products of a recipe in 8 bits. Without AVX-512 sums are in 16 bits where that is
+    possible."""
+    if recipe is None:
+        return []
+    return [QuantizeProducts(recipe.scales, short=isa == "avx2"), DeadCode()]

@@ -210,7 +210,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile)
         for value in (epilogue.bias, epilogue.scale, epilogue.shift, epilogue.factor, epilogue.addend)
     )
-    more = {"factor": factor, "addend": addend} if source.is_u8 else {}
+    more: dict[str, Any] = {"factor": factor, "addend": addend} if source.is_u8 else {}
     touched = prod(weights.shape) * (1 if source.is_u8 else 2 if source.in_pairs else 4)
     touched += sum(view.type.bytes for view in (source.view, out, residual, second) if view)
     ctx.emit(choice.kernel, params, input=source.view, weights=packed, output=out, residual=residual,
@@ -223,7 +223,8 @@ def _quantization(source: Input, epilogue: Epilogue) -> dict[str, Any]:
     """How a contraction of u8 reads its residual and stores its results."""
     if not source.is_u8:
         return {}
-    numbers: dict[str, Any] = {"quantized": True}
+    numbers = {"residual_scale": 1.0, "residual_shift": 0.0, "inverse": 1.0, "zero_point": 0.0, "inverse2": 1.0,
+               "zero_point2": 0.0}
     if epilogue.residual_affine is not None:
         scale, zero_point = epilogue.residual_affine
         numbers |= {"residual_scale": scale, "residual_shift": -scale * zero_point}

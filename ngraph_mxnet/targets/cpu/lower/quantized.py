@@ -138,8 +138,8 @@ def quantize(ctx: Lowering, node: Node) -> None:
                     (target, blocked_strides(target)), affine.floats)
         ctx.set_blocked(node.output, target)
     else:
-        source, out = ctx.plain(data), ctx.new_plain(node.output.type)
-        ctx.strided(kernel, out.type.shape, [(source, source.strides)], (out, out.strides), affine.floats)
+        view, out = ctx.plain(data), ctx.new_plain(node.output.type)
+        ctx.strided(kernel, out.type.shape, [(view, view.strides)], (out, out.strides), affine.floats)
         ctx.set_plain(node.output, out)
 
 

@@ -233,14 +233,12 @@ _DEFAULTS = {
     **dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1, "lower": float("-inf"), "upper": float("inf"),
     "lower2": float("-inf"), "upper2": float("inf"), "slope": 1 / 6, "offset": 0.5, "scale": 1.0, "shift": 0.0,
 }
-_QUANTIZED_DEFAULTS = {"residual_scale": 1.0, "residual_shift": 0.0, "inverse": 1.0, "zero_point": 0.0, "inverse2": 1.0,
-                       "zero_point2": 0.0}
 
 
 def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels: int, row_tiles: int, chunk_tiles: int,
-                       steps: int, out_block_stride: int, quantized: bool = False, **others: Any) -> Params:
+                       steps: int, out_block_stride: int, **others: Any) -> Params:
     """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped; the
-    groups' blocks follow each other. `quantized`: for a variant of u8."""
+    groups' blocks follow each other. With `inverse` among the others it is for a variant of u8."""
     given = {**_DEFAULTS, "oc_groups": oc_groups, "out_blocks": out_blocks, "rows": rows, "row_pixels": row_pixels,
              "row_tiles": row_tiles, "chunk_tiles": chunk_tiles, "steps": steps, "out_block_stride": out_block_stride,
              **others}
@@ -248,4 +246,4 @@ def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels
     for prefix in ("out", "res", "out2"):
         if f"{prefix}_group_stride" not in others:
             given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
-    return QUANTIZED_CONTRACTION(**{**_QUANTIZED_DEFAULTS, **given}) if quantized else CONTRACTION(**given)
+    return QUANTIZED_CONTRACTION(**given) if "inverse" in given else CONTRACTION(**given)

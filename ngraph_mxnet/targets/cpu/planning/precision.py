@@ -17,10 +17,13 @@ from ngraph_mxnet.targets.cpu.options import OF_THE_NNP
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
 
 
-def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool]) -> str | None:
+def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool], has_recipe: bool = False) -> str | None:
     """What to tell who wants a precision that there is not; None where there is."""
     if wanted in OF_THE_NNP:
         return f"NGRAPH_PRECISION={wanted}: only the backend NNP has it. The CPU computes in float32."
+    if wanted == "int8" and not has_recipe:
+        return ("NGRAPH_PRECISION=int8: there is no recipe of quantisation (NGRAPH_CALIBRATION, docs/quantisation.md). "
+                "Everything runs in float32.")
     missing = bf16_missing(isa, features) if wanted == "bf16" else None
     return f"NGRAPH_PRECISION=bf16: {missing}. Everything runs in float32." if missing else None
 
