@@ -2,7 +2,8 @@
 
 Data is u8 with one scale and zero point, weights are i8 with a scale for each output channel, which is made of the
 weights themselves: so they may change. A node of the optimised graph, with bias, residual, clamp and all, becomes one
-node over integers; what stands around it stays in float32, and `quantize` nodes stand between.
+node over integers; what stands around it stays in float32, and `quantize` nodes stand between. A residual that only
+such nodes read is kept in 8 bits, too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ _LARGEST = 127
 """What the largest weight of a channel becomes."""
 _SHORT = 126
 """What the sum of four weights may be: rounding adds two at most, and 128 times 255 fits 16 bits."""
+RESIDUAL = " residual"
+"""What the name of a product's residual ends in, behind the product's."""
+_RESIDUAL_AT = 3
 _QUANTIZED = {
     "convolution": "quantized_convolution",
     "convolution_bias": "quantized_convolution",
@@ -67,26 +71,47 @@ class QuantizeProducts:
         self.short = short
 
     def run(self, graph: Graph) -> bool:
-        chosen = {node: self.scales[name] for name, node in products(graph).items() if name in self.scales}
+        found = products(graph)
+        chosen = {node: self.scales[name] for name, node in found.items() if name in self.scales}
+        residuals = self._residuals(graph, {node: name for name, node in found.items()}, chosen)
         quantized: dict[tuple[Value, Scale], Value] = {}
         nodes: list[Node] = []
         replaced: dict[Value, Value] = {}
+
+        def bytes_of(made: _Maker, value: Value, scale: Scale) -> Value:
+            if (value, scale) not in quantized:
+                quantized[value, scale] = made("quantize", value, *made.affine(scale))
+            return quantized[value, scale]
+
         for node in graph.nodes:
             if node not in chosen:
                 nodes.append(node)
                 continue
-            made = _Maker(node, nodes)
-            scale, data = chosen[node], node.inputs[0]
-            if (data, scale) not in quantized:
-                quantized[data, scale] = made("quantize", data, made.constant(np.float32(scale.scale)),
-                                              made.constant(np.uint8(scale.zero_point)))
-            result = self._product(made, node, quantized[data, scale], scale)
+            made, scale = _Maker(node, nodes), chosen[node]
+            data, others = bytes_of(made, node.inputs[0], scale), node.inputs[_RESIDUAL_AT:]
+            if others and others[0] in residuals:
+                kept = residuals[others[0]]
+                others[0] = made("dequantize", bytes_of(made, others[0], kept), *made.affine(kept))
+            result = self._product(made, node, data, scale, others)
             replaced.update(zip(node.outputs, result, strict=True))
         graph.nodes = nodes
         graph.replace(replaced)
         return bool(replaced)
 
-    def _product(self, made: _Maker, node: Node, data: Value, scale: Scale) -> list[Value]:
+    def _residuals(self, graph: Graph, names: Mapping[Node, str], chosen: Mapping[Node, Scale]) -> dict[Value, Scale]:
+        """The residuals that are kept in 8 bits, with their scales: that of data, where they are data, too."""
+        readers, results = graph.readers(), set(graph.results)
+        as_data = {node.inputs[0]: scale for node, scale in chosen.items()}
+        found = {}
+        for node in chosen:
+            for value in node.inputs[_RESIDUAL_AT:_RESIDUAL_AT + 1]:
+                scale = as_data.get(value) or self.scales.get(names[node] + RESIDUAL)
+                only = all(reader in chosen and at in (0, _RESIDUAL_AT) for reader, at in readers[value])
+                if scale is not None and only and value not in results:
+                    found[value] = scale
+        return found
+
+    def _product(self, made: _Maker, node: Node, data: Value, scale: Scale, more: Sequence[Value]) -> list[Value]:
         weights = node.inputs[1]
         axis, inner = (0, 1) if node.op.kind == "convolution" or node.attrs["transpose_b"] else (1, 0)
         others = tuple(at for at in range(weights.type.rank) if at != axis)
@@ -107,7 +132,7 @@ class QuantizeProducts:
         attrs = {**node.attrs, "short_sums": short}
         if node.op.kind == "convolution":
             attrs["pad_value"] = scale.zero_point
-        product = made(_QUANTIZED[node.op.name], data, whole, bias, factor, addend, *node.inputs[3:], **attrs)
+        product = made(_QUANTIZED[node.op.name], data, whole, bias, factor, addend, *more, **attrs)
         assert product.node is not None
         return product.node.outputs
 
@@ -137,6 +162,10 @@ class _Maker:
         self._nodes.append(made)
         return made.outputs[0]
 
+    def affine(self, scale: Scale) -> tuple[Value, Value]:
+        """Scale and zero point."""
+        return self.constant(np.float32(scale.scale)), self.constant(np.uint8(scale.zero_point))
+
     def constant(self, array: np.ndarray | np.generic) -> Value:
         return self("constant", value=np.asarray(array))
 
@@ -145,16 +174,18 @@ Arrays = Sequence[np.ndarray]
 
 
 def observed(graph: Graph) -> tuple[Graph, list[list[str]]]:
-    """What to run on samples to see the data of all products of an optimised graph.
+    """What to run on samples to see the data of all products of an optimised graph, and their residuals.
 
     Returns:
-        A copy with the data as its results, and for each of these the names of the products that read it. Data that is
-        a parameter of the graph is among the results, too.
+        A copy with these as its results, and for each the names of the products that read it; those that read it as
+        residual end in `RESIDUAL`. Data that is a parameter of the graph is among the results, too.
     """
     copy = graph.clone()
     names: dict[Value, list[str]] = {}
     for name, node in products(copy).items():
         names.setdefault(node.inputs[0], []).append(name)
+        for value in node.inputs[_RESIDUAL_AT:_RESIDUAL_AT + 1]:
+            names.setdefault(value, []).append(name + RESIDUAL)
     copy.results = [value if value.node is not None else _as_made(copy, value) for value in names]
     copy.remove_dead()
     return copy, list(names.values())

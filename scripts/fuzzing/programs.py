@@ -72,7 +72,9 @@ def quantized() -> Graph:
     node = b.node("quantized_convolution_add_scale_shift",
                   [thin, *operands(48, 48, 3, 3), b.dequantize(x, scale, zero_point), *vectors],
                   {**padded, "short_sums": True})
-    return b.results(node.outputs[0], b.quantize(node.outputs[1], scale, zero_point))
+    scaled = b.quantize(b.scale_shift(node.outputs[0], *vectors), scale, zero_point)
+    last = b.quantized_convolution(b.max_pool(scaled, kernel=(2, 2)), *operands(16, 48, 1, 1))
+    return b.results(node.outputs[0], b.quantize(node.outputs[1], scale, zero_point), last)
 
 
 def winograd() -> Graph:

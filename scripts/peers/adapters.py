@@ -49,14 +49,14 @@ def _require_precision() -> None:
 
 
 #: By kind of peer, the name of the MXNet backend's own nodes in a bound graph.
-MARKERS = {"none": None, "mkldnn": "_sg_mkldnn_", "ngraph": "NGraphSubgraphOp"}
+MARKERS = {"none": None, "mkldnn": "_sg_mkldnn_", "ngraph": "NGraphSubgraphOp", "ngraph-int8": "NGraphSubgraphOp"}
 
 
 class MXNet:
     """MXNet's symbol API; its backend comes from the environment."""
 
     def __init__(self, kind: str) -> None:
-        if kind == "ngraph":
+        if kind.startswith("ngraph"):
             import ngraph_mxnet  # noqa: F401
 
             if os.environ.get("NGRAPH_PRECISION"):
@@ -68,8 +68,12 @@ class MXNet:
 
         self.mxnet = mxnet
         self.marker = MARKERS[kind]
+        self.int8 = kind == "ngraph-int8"
 
     def load(self, prefix: str, batch: int) -> None:
+        if self.int8:
+            os.environ |= {"NGRAPH_PRECISION": "int8", "NGRAPH_CALIBRATION": f"{prefix}-b{batch}-recipe.json"}
+            _require_precision()
         self.symbol, self.arguments, self.states = self.mxnet.model.load_checkpoint(prefix, 0)
         self.mxnet.nd.waitall()
 
@@ -105,8 +109,10 @@ class MXNet:
 class OnnxRuntime:
     """ONNX Runtime's CPU provider with all graph optimisations."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, kind: str, threads: int) -> None:
         import onnxruntime
+
+        self.suffix = "-int8" if kind == "onnxruntime-int8" else ""
 
         self.onnxruntime = onnxruntime
         self.options = onnxruntime.SessionOptions()
@@ -116,7 +122,7 @@ class OnnxRuntime:
         self.options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
 
     def load(self, prefix: str, batch: int) -> None:
-        self.path = f"{prefix}-b{batch}.onnx"  # the session reads it itself: reading counts as compiling
+        self.path = f"{prefix}-b{batch}{self.suffix}.onnx"  # the session reads it itself: reading counts as compiling
 
     def native(self, inputs: np.ndarray) -> list[Any]:
         return list(inputs)
@@ -178,6 +184,7 @@ class OpenVINO:
 
         self.core = openvino.Core()
         self.precision = "bf16" if kind == "openvino-bf16" else "f32"
+        self.file = "-int8.xml" if kind == "openvino-int8" else ".onnx"
         if self.precision == "bf16" and "BF16" not in self.core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             raise Unavailable("the CPU has no bf16")
         if cache is not None:
@@ -190,7 +197,7 @@ class OpenVINO:
         }
 
     def load(self, prefix: str, batch: int) -> None:
-        self.model = self.core.read_model(f"{prefix}-b{batch}.onnx")
+        self.model = self.core.read_model(f"{prefix}-b{batch}{self.file}")
 
     def native(self, inputs: np.ndarray) -> list[Any]:
         return list(inputs)
@@ -218,10 +225,10 @@ def make_adapter(kind: str, threads: int, cache: str | None) -> Adapter:
     Raises:
         Unavailable: the CPU lacks what the peer needs.
     """
-    if kind == "onnxruntime":
-        return OnnxRuntime(threads)
+    if kind.startswith("onnxruntime"):
+        return OnnxRuntime(kind, threads)
     if kind == "ngraph-onnx":
         return NGraphOnnx()
-    if kind in ("openvino", "openvino-bf16"):
+    if kind.startswith("openvino"):
         return OpenVINO(kind, threads, cache)
     return MXNet(kind)

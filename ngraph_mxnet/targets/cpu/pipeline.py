@@ -5,9 +5,11 @@ from __future__ import annotations
 from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import FixedPoint, Pass
 from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.cse import Cse
 from ngraph_mxnet.passes.dead_code import DeadCode
 from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
 from ngraph_mxnet.passes.pipelines import fusing, simplifying
+from ngraph_mxnet.passes.quantize_early import quantize_early
 from ngraph_mxnet.quantise.products import QuantizeProducts
 from ngraph_mxnet.quantise.recipe import Recipe
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
@@ -38,4 +40,4 @@ def quantizing(recipe: Recipe | None, isa: Isa) -> list[Pass]:
     possible."""
     if recipe is None:
         return []
-    return [QuantizeProducts(recipe.scales, short=isa == "avx2"), DeadCode()]
+    return [QuantizeProducts(recipe.scales, short=isa == "avx2"), quantize_early(), Cse(), DeadCode()]

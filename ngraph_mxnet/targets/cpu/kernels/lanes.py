@@ -85,7 +85,7 @@ for _function, _method in (
     _arithmetic(_function, _method)
 
 
-def _slot(builder: ir.IRBuilder, base: ir.Value, index: ir.Value, vector: ir.Type) -> ir.Value:
+def lanes_at(builder: ir.IRBuilder, base: ir.Value, index: ir.Value, vector: ir.Type) -> ir.Value:
     return builder.bitcast(builder.gep(base, [index], inbounds=True), vector.as_pointer())
 
 
@@ -95,7 +95,7 @@ def load_lanes(typingctx, base, index):
     result = Lanes(base.dtype)
 
     def generate(context, builder, signature, arguments):
-        slot = _slot(builder, *arguments, context.get_value_type(result))
+        slot = lanes_at(builder, *arguments, context.get_value_type(result))
         return builder.load(slot, align=base.dtype.bitwidth // 8)
 
     return result(base, types.int64), generate
@@ -106,7 +106,7 @@ def store_lanes(typingctx, base, index, value):
     """`base[index : index + 16] = value`."""
 
     def generate(context, builder, signature, arguments):
-        slot = _slot(builder, arguments[0], arguments[1], arguments[2].type)
+        slot = lanes_at(builder, arguments[0], arguments[1], arguments[2].type)
         builder.store(arguments[2], slot, align=base.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
@@ -121,7 +121,7 @@ def load_bf16_lanes(typingctx, base, index):
     """The 16 bf16 (uint16) from `base[index]` on, as float32."""
 
     def generate(context, builder, signature, arguments):
-        return from_bf16(builder, builder.load(_slot(builder, *arguments, _HALVES), align=2))
+        return from_bf16(builder, builder.load(lanes_at(builder, *arguments, _HALVES), align=2))
 
     return F32(base, types.int64), generate
 
@@ -131,7 +131,7 @@ def store_bf16_lanes(typingctx, base, index, value):
     """`base[index : index + 16] = value`, rounded to bf16."""
 
     def generate(context, builder, signature, arguments):
-        builder.store(to_bf16(builder, arguments[2]), _slot(builder, arguments[0], arguments[1], _HALVES), align=2)
+        builder.store(to_bf16(builder, arguments[2]), lanes_at(builder, arguments[0], arguments[1], _HALVES), align=2)
         return context.get_dummy_value()
 
     return types.none(base, types.int64, F32), generate
@@ -146,7 +146,7 @@ def store_pairs(typingctx, base, index, first, second):
         order = [lane + LANES * of for lane in range(LANES) for of in range(2)]
         mask = ir.Constant(ir.VectorType(ir.IntType(32), 2 * LANES), order)
         pairs = builder.shuffle_vector(*halves, mask)
-        builder.store(pairs, _slot(builder, arguments[0], arguments[1], pairs.type), align=2)
+        builder.store(pairs, lanes_at(builder, arguments[0], arguments[1], pairs.type), align=2)
         return context.get_dummy_value()
 
     return types.none(base, types.int64, F32, F32), generate
@@ -332,7 +332,7 @@ def transpose_lanes(typingctx, source, source_stride, target, target_stride):
 
         def row(start: ir.Value, stride: ir.Value, index: int, column: int) -> ir.Value:
             at = builder.add(builder.mul(stride, i64(index)), i64(column))
-            return _slot(builder, start, at, _EIGHT)
+            return lanes_at(builder, start, at, _EIGHT)
 
         for top in (0, 8):
             for left in (0, 8):
@@ -358,11 +358,11 @@ def transpose_pairs(typingctx, source, source_stride, target, target_stride):
             rows = []
             for j in range(first, first + 8):
                 vector = ir.VectorType(ir.FloatType(), LANES)
-                row = builder.load(_slot(builder, base, builder.mul(base_stride, i64(j)), vector), align=4)
+                row = builder.load(lanes_at(builder, base, builder.mul(base_stride, i64(j)), vector), align=4)
                 rows.append(builder.bitcast(to_bf16(builder, row), _EIGHT))
             for k, column in enumerate(_transposed(builder, rows)):
                 at = builder.add(builder.mul(out_stride, i64(k)), i64(2 * first))
-                builder.store(column, _slot(builder, out, at, _EIGHT), align=2)
+                builder.store(column, lanes_at(builder, out, at, _EIGHT), align=2)
         return context.get_dummy_value()
 
     return types.none(source, types.int64, target, types.int64), generate

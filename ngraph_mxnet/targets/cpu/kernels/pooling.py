@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numba import float32, types, uint16
+from numba import float32, types, uint8, uint16
 
+from ngraph_mxnet.targets.cpu.kernels.byte_lanes import load_u8_lanes, rounded_u8_lanes, store_u8_lanes
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
     load_bf16_lanes,
     load_lanes,
@@ -24,15 +25,16 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT
+from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT, SCALE_SHIFT_U8
 
 read_pool = reader(POOLS[""])
 read_scale_shift = reader(SCALE_SHIFT)
+read_scale_shift_u8 = reader(SCALE_SHIFT_U8)
 read_max_pool_gradient = reader(MAX_POOL_GRADIENT)
 
-_LOAD = {float32: load_lanes, uint16: load_bf16_lanes}
-_STORE = {float32: store_lanes, uint16: store_bf16_lanes}
-"""A pixel of each element type, as float32; uint16 are the bits of bf16."""
+_LOAD = {float32: load_lanes, uint16: load_bf16_lanes, uint8: load_u8_lanes}
+_STORE = {float32: store_lanes, uint16: store_bf16_lanes, uint8: store_u8_lanes}
+"""A pixel of each element type, as float32; uint16 are the bits of bf16. Of uint8 a maximum is a whole number."""
 
 
 @inline
@@ -174,6 +176,26 @@ for _name, _factory in (("max_pool", _max_pool), ("avg_pool", _avg_pool), ("scal
     kernel(f"{_name}_blocked")(_factory(float32, float32))
     kernel(f"{_name}_blocked_bf16")(_factory(uint16, uint16))
 kernel("avg_pool_blocked_bf16_f32")(_avg_pool(uint16, float32))
+kernel("max_pool_blocked_u8")(_max_pool(uint8, uint8))
+
+
+@kernel("scale_shift_blocked_f32_u8")
+def scale_shift_blocked_f32_u8(tensors, ints, floats, begin, end):
+    """As `scale_shift_blocked`; the result is stored as round(value * inverse) + zero point."""
+    p = read_scale_shift_u8(ints, floats)
+    lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
+    inverse, zero_point = splat(np.float32(p.inverse)), splat(np.float32(p.zero_point))
+    for task in range(begin, end):
+        plane, row = task // p.h, task % p.h
+        image, block = plane // p.c16, plane % p.c16
+        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16 + row * p.in_row)
+        target = shift(pointer(tensors, 3, uint8), image * p.out_n + block * p.out_c16 + row * p.out_row)
+        scale = load_lanes(pointer(tensors, 1, float32), block * 16)
+        offset = load_lanes(pointer(tensors, 2, float32), block * 16)
+        for w in range(p.w):
+            value = load_lanes(source, w * p.in_pixel) * scale + offset
+            value = minimum_lanes(maximum_lanes(value, lower), upper)
+            store_u8_lanes(target, w * p.out_pixel, rounded_u8_lanes(value, inverse, zero_point))
 
 
 @kernel("max_pool_gradient_blocked")

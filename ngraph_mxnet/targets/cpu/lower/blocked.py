@@ -7,13 +7,13 @@ from dataclasses import replace
 from math import inf
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.types import TensorType, f32
+from ngraph_mxnet.ir.types import TensorType, f32, u8
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
-from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks, check_rank
+from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks, check_depth, check_rank
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides, named_strides
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
 from ngraph_mxnet.targets.cpu.params import Params
-from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT
+from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT, SCALE_SHIFT_U8
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.gradients import pool_gradient_without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
@@ -29,7 +29,14 @@ from ngraph_mxnet.targets.cpu.planning.view import (
 )
 
 
-@lowers("max_pool", "avg_pool", check=check_rank)
+def _check_pool(node: Node) -> str | None:
+    """A maximum of u8 is one of bytes."""
+    if node.op.name == "max_pool" and node.inputs[0].type.element is u8 and node.inputs[0].type.rank <= 5:
+        return check_depth(node)
+    return check_rank(node)
+
+
+@lowers("max_pool", "avg_pool", check=_check_pool)
 def pool(ctx: Lowering, node: Node) -> None:
     """1-D to 3-D. Windows are clipped to the image, so the halo is not read."""
     out = ctx.new_blocked(node.output)
@@ -73,6 +80,8 @@ def max_pool_gradient(ctx: Lowering, node: Node) -> None:
 
 def _suffix(source: View, out: View) -> str:
     """The end of the kernel's name, which tells how its operands are stored."""
+    if source.type.element is u8:
+        return "_u8"
     if source.type.element is not BF16:
         return ""
     return "_bf16" if out.type.element is BF16 else "_bf16_f32"
@@ -85,16 +94,21 @@ def scale_shift(ctx: Lowering, node: Node) -> None:
     if data.shape[1] < BLOCK and not ctx.has_blocked(data):
         _plain_scale_shift(ctx, node)
         return
-    out = ctx.new_blocked(node.output)
+    value, affine = ctx.stores.get(node.output, (node.output, None))
+    out = ctx.new_blocked(value)
     source = ctx.narrow(data) if out.type.element is BF16 else ctx.blocked(data)
-    params = SCALE_SHIFT(
+    record, suffix, more = SCALE_SHIFT, _suffix(source, out), {}
+    if affine is not None:
+        record, suffix = SCALE_SHIFT_U8, "_f32_u8"
+        more = {"inverse": 1 / affine.scale, "zero_point": float(affine.zero_point)}
+    params = record(
         n=source.images, c16=source.blocks, h=source.height, w=source.width,
         **by_name("in_n in_c16 in_row in_pixel", blocked_strides(source)[:4]),
         **by_name("out_n out_c16 out_row out_pixel", blocked_strides(out)[:4]),
-        lower=node.attrs["lower"], upper=node.attrs["upper"])
-    ctx.emit("scale_shift_blocked" + _suffix(source, out), params, x=source, scale=channel_blocks(ctx, scale),
+        lower=node.attrs["lower"], upper=node.attrs["upper"], **more)
+    ctx.emit("scale_shift_blocked" + suffix, params, x=source, scale=channel_blocks(ctx, scale),
              shift=channel_blocks(ctx, shift), output=out)
-    ctx.set_blocked(node.output, out)
+    ctx.set_blocked(value, out)
 
 
 def _plain_scale_shift(ctx: Lowering, node: Node) -> None:

@@ -30,7 +30,7 @@ from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.strided import strided, strided_parts
 from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_gates, plan_layout
 from ngraph_mxnet.targets.cpu.planning.precision import plan_narrow
-from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_stores
+from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_fours, plan_stores
 from ngraph_mxnet.targets.cpu.planning.view import (
     BF16,
     BLOCK,
@@ -94,6 +94,9 @@ class Lowering:
         self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.gates)
         self.quantized: dict[Value, tuple[Value, Affine]] = {}
         """Real numbers that are at hand as u8, which readers widen."""
+        self.in_fours = plan_fours(graph)
+        self.fours: dict[Value, PlainView] = {}
+        """Images of u8 whose pixels are four bytes (`lower/stem.py`)."""
         self.origin = ""
         self._plain: dict[Value, PlainView] = {}
         self._blocked: dict[Value, BlockedView] = {}
@@ -126,10 +129,6 @@ class Lowering:
     def is_made(self, value: Value) -> bool:
         """Whether the value is there in either layout."""
         return value in self._plain or self.has_blocked(value)
-
-    def reads_blocked(self, value: Value) -> bool:
-        """Whether a convolution reads the value."""
-        return value in self.layout.halo
 
     def alias(self, value: Value, source: Value) -> None:
         """`value` is the same tensor as `source`."""

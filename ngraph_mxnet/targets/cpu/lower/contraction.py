@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Any
@@ -311,6 +312,11 @@ class Packing:
 
     def pack(self, ctx: Lowering, source: Input, oc_tile: int, *, is_wide: bool = False) -> View:
         """The packed weights: made at prepare time if they depend on weights only."""
+        return self.packed(ctx, source, oc_tile, is_wide, lambda context, view: view)
+
+    def packed(self, ctx: Lowering, source: Input, oc_tile: int, is_wide: bool,
+               arrange: Callable[[Lowering, PlainView], PlainView]) -> View:
+        """The same, of what `arrange` makes of the value first."""
         lanes = 1 if source.kind == "k1" else BLOCK
         if source.kind == "depthwise":
             kernel, params = "pack_depthwise", packed_depthwise(self.shape, self.strides)
@@ -328,6 +334,7 @@ class Packing:
             size = tiles * source.channels * prod(self.shape[2:]) * lanes * oc_tile * element
 
         def emit(context: Lowering, view: PlainView, destination: View) -> None:
+            view = arrange(context, view)
             if source.kind == "depthwise":
                 view = wide.converted(context, view, f32)
             first = replace(view, offset=view.offset + view.type.element.size * self.first)

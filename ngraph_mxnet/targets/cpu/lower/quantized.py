@@ -7,7 +7,7 @@ from math import prod
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f32, u8
-from ngraph_mxnet.targets.cpu.lower import wide
+from ngraph_mxnet.targets.cpu.lower import stem, wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import (
     Epilogue,
@@ -24,6 +24,7 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_quantize
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, affine_of
 from ngraph_mxnet.targets.cpu.planning.view import (
     BLOCK,
@@ -57,8 +58,11 @@ def convolution(ctx: Lowering, node: Node) -> None:
     values = [each[0] if each else value for each, value in zip(stored, results, strict=True)]
     outputs = [ctx.new_blocked(value) for value in values]
     geometry = Geometry.of(node)
-    contract(ctx, _input(ctx, node, geometry), Packing.of_convolution(ctx, weights, geometry.groups), geometry,
-             outputs, replace(epilogue, residual_affine=affine), kept)
+    if node.inputs[0] in ctx.fours:
+        source, packing, geometry = stem.convolution(ctx, node, geometry)
+    else:
+        source, packing = _input(ctx, node, geometry), Packing.of_convolution(ctx, weights, geometry.groups)
+    contract(ctx, source, packing, geometry, outputs, replace(epilogue, residual_affine=affine), kept)
     for value, view in zip(values, outputs, strict=True):
         ctx.set_blocked(value, view)
 
@@ -132,7 +136,9 @@ def quantize(ctx: Lowering, node: Node) -> None:
         out = ctx.new_plain(node.output.type)
         ctx.strided(kernel, out.type.shape, [(whole, whole.strides)], (out, out.strides), (1.0, 0.0))
         ctx.set_plain(node.output, out)
-    elif element is u8 and ctx.reads_blocked(node.output) and node.output.type.rank > 2:
+    elif node.output in ctx.in_fours:
+        stem.quantize(ctx, data, node.output, affine)
+    elif is_blocked_quantize(node):
         source, target = ctx.blocked(data), ctx.new_blocked(node.output)
         ctx.strided(kernel, blocked_dims(target), [(source, blocked_strides(source))],
                     (target, blocked_strides(target)), affine.floats)

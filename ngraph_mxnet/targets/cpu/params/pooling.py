@@ -31,6 +31,7 @@ POOLS = {
     "": _pools("max_pool_blocked avg_pool_blocked", 4, 4),
     "_bf16": _pools("max_pool_blocked_bf16 avg_pool_blocked_bf16", 2, 2),
     "_bf16_f32": _pools("avg_pool_blocked_bf16_f32", 2, 4),
+    "_u8": _pools("max_pool_blocked_u8", 1, 1),
 }
 """The records by the end of their kernels' names, which tells how operands are stored. All take the same ints.
 
@@ -39,9 +40,13 @@ dimensions the sizes of the depth are 1."""
 
 
 def _reach(p: Any, size: int) -> list[Span]:
+    return _scaled_reach(size, p, size)
+
+
+def _scaled_reach(out_size: int, p: Any, size: int) -> list[Span]:
     sizes = p[:4]
     return [blocked_span("x", size, *zip(sizes, p[4:8], strict=True)), whole("scale", 4, p.c16, BLOCK),
-            whole("shift", 4, p.c16, BLOCK), blocked_span("output", size, *zip(sizes, p[8:], strict=True))]
+            whole("shift", 4, p.c16, BLOCK), blocked_span("output", out_size, *zip(sizes, p[8:], strict=True))]
 
 
 SCALE_SHIFT = Kernels(
@@ -49,6 +54,13 @@ SCALE_SHIFT = Kernels(
     ints="n c16 h w in_n in_c16 in_row in_pixel out_n out_c16 out_row out_pixel", sizes=4, floats="lower upper",
     tasks=lambda p: p.n * p.c16 * p.h, reach=_reach,
 )
+
+
+SCALE_SHIFT_U8 = Kernels(
+    "scale_shift_blocked_f32_u8", tensors="x scale shift >output", ints=" ".join(SCALE_SHIFT.ints), sizes=4,
+    floats="lower upper inverse zero_point", tasks=SCALE_SHIFT.tasks, reach=partial(_scaled_reach, 1),
+)
+"""The result is stored as u8."""
 
 
 def _gradient_reach(p: Any, size: int) -> list[Span]:

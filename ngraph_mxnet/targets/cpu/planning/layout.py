@@ -97,11 +97,16 @@ def phases_of(node: Node) -> Phases | None:
 def is_blocked_producer(node: Node) -> bool:
     """Whether the node is always lowered to write the blocked layout."""
     images = node.op.kind in ("convolution", "pool", "resampling") or node.op.name == "scale_shift"
-    return images or is_blocked_concat(node)
+    return images or is_blocked_concat(node) or is_blocked_quantize(node)
+
+
+def is_blocked_quantize(node: Node) -> bool:
+    """Images that are stored as u8."""
+    return node.op.name == "quantize" and node.output.type.element.name == "u8" and node.output.type.rank in (3, 4, 5)
 
 
 def is_blocked_concat(node: Node) -> bool:
     """A concat of whole channel blocks of images."""
     if node.op.name != "concat" or node.attrs["axis"] != 1 or node.output.type.rank not in (3, 4, 5):
         return False
-    return node.output.type.element.name == "f32" and all(v.shape[1] % BLOCK == 0 for v in node.inputs)
+    return node.output.type.element.name in ("f32", "u8") and all(v.shape[1] % BLOCK == 0 for v in node.inputs)

@@ -7,6 +7,10 @@ from typing import NamedTuple
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import u8
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK
+
+FOUR = 4
+"""Channels of an image whose pixels are four bytes."""
 
 
 class Affine(NamedTuple):
@@ -31,6 +35,13 @@ def affine_of(node: Node) -> Affine | None:
     return Affine(float(scale.attrs["value"]), int(zero_point.attrs["value"]))
 
 
+def _may_store(node: Node) -> bool:
+    """Whether the node has a kernel that stores its result as u8."""
+    if node.op.name == "scale_shift":
+        return node.output.type.rank > 2 and node.inputs[0].shape[1] >= BLOCK
+    return node.op.multiplies_bytes
+
+
 def plan_stores(graph: Graph, gates: Mapping[Node, Node]) -> dict[Value, tuple[Value, Affine]]:
     """For results of quantised products (or of the hard swish that they compute too) the u8 value in whose place
     they are stored, and how: their only reader quantises them."""
@@ -43,6 +54,23 @@ def plan_stores(graph: Graph, gates: Mapping[Node, Node]) -> dict[Value, tuple[V
         source, affine = node.inputs[0], affine_of(node)
         if affine is None or source in results or len(readers[source]) != 1 or source.node is None:
             continue
-        if source in gated or (source.node.op.multiplies_bytes and source.node not in gates):
+        if source in gated or (_may_store(source.node) and source.node not in gates):
             stores[source] = node.output, affine
     return stores
+
+
+def plan_fours(graph: Graph) -> frozenset[Value]:
+    """The u8 images of few channels whose pixels are stored as four bytes: all who read them are quantised convolutions
+    that take four columns of the kernel at a time."""
+    readers, results = graph.readers(), set(graph.results)
+
+    def takes(node: Node, at: int) -> bool:
+        dense = node.op.multiplies_bytes and node.op.kind == "convolution" and at == 0
+        return dense and node.attrs["groups"] == 1 and node.attrs["dilations"][-1] == 1
+
+    def fits(value: Value) -> bool:
+        return (value.type.element is u8 and value.type.rank == 4 and value.shape[1] <= FOUR and value not in results
+                and bool(readers[value]) and all(takes(node, at) for node, at in readers[value]))
+
+    return frozenset(node.output for node in graph.nodes
+                     if node.op.name == "quantize" and affine_of(node) is not None and fits(node.output))

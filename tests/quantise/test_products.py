@@ -1,0 +1,176 @@
+"""The pass that computes products in 8 bits: which, with which names, and how near to float32 the result is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngraph_mxnet import compile
+from ngraph_mxnet.errors import CalibrationError, ConfigError
+from ngraph_mxnet.ir import Builder, Graph, Value, verify
+from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.quantise.calibration import Calibration
+from ngraph_mxnet.quantise.products import RESIDUAL, QuantizeProducts, calibrate, observed, products
+from ngraph_mxnet.quantise.recipe import Recipe, Scale
+from ngraph_mxnet.targets.cpu.pipeline import pipeline
+
+SHAPE = (2, 3, 20, 20)
+
+
+def network(first_channels: int = 16) -> Graph:
+    """A residual block between a stem and a classifier."""
+    b = Builder()
+
+    def convolve(x: Value, channels: int, size: int) -> Value:
+        w = b.weight(f"w{len(b.graph.parameters)}", (channels, x.shape[1], size, size))
+        return b.convolution(x, w, pads_begin=(size // 2,) * 2, pads_end=(size // 2,) * 2)
+
+    x = b.relu(convolve(b.parameter("x", SHAPE), first_channels, 3))
+    y = b.relu(b.add(convolve(b.relu(convolve(x, 16, 3)), first_channels, 1), x))
+    z = b.reshape(b.reduce_mean(b.relu(convolve(y, 24, 1)), axes=(2, 3)), shape=(2, 24))
+    graph = b.results(b.matmul(z, b.weight("dense", (10, 24)), transpose_b=True))
+    PassManager(pipeline()).run(graph)
+    return graph
+
+
+def weights_of(graph: Graph, seed: int = 0) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [(rng.standard_normal(p.shape) / np.sqrt(p.type.size / p.shape[0])).astype(np.float32)
+            for p in graph.parameters[1:]]
+
+
+def images(seed: int, count: int = 3) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(SHAPE).astype(np.float32) for _ in range(count)]
+
+
+def calibrated(graph: Graph, weights: list[np.ndarray]) -> Calibration:
+    watched, names = observed(graph)
+    verify(watched)
+    calibration, run = Calibration(), compile(watched, "INTERPRETER")
+    calibrate(names, lambda sample: run(*sample), ([image, *weights] for image in images(0)), calibration)
+    assert calibration.samples == 3
+    return calibration
+
+
+def test_names_are_the_frameworks_and_differ() -> None:
+    graph = network()
+    for node in graph.nodes:
+        node.origin = "mx:conv0 Convolution + mx:relu0 Activation" if node.op.kind == "convolution" else node.origin
+    first = "mx:conv0 Convolution"
+    assert list(products(graph)) == [first, *(f"{first}#{i}" for i in (2, 3, 4)), "matmul"]
+
+
+def test_products_of_two_activations_are_left() -> None:
+    b = Builder()
+    x = b.parameter("x", (4, 4))
+    assert not products(b.results(b.matmul(x, b.relu(x))))
+
+
+def test_all_products_are_in_bytes_and_near_to_float32() -> None:
+    graph = network()
+    weights = weights_of(graph)
+    recipe = Recipe.of_calibration(calibrated(graph, weights), "minmax")
+    assert {name.removesuffix(RESIDUAL) for name in recipe.scales} == set(products(graph))
+    quantized = graph.clone()
+    assert QuantizeProducts(recipe.scales).run(quantized)
+    verify(quantized)
+    assert not products(quantized)
+    for image in images(7, 2):
+        (exact,) = compile(graph, "INTERPRETER")(image, *weights)
+        for backend, options in (("INTERPRETER", {}), ("CPU", {}), ("CPU", {"isa": "baseline"})):
+            (found,) = compile(quantized, backend, **options)(image, *weights)
+            assert np.linalg.norm(found - exact) <= 0.03 * np.linalg.norm(exact), backend
+
+
+def test_the_option_is_the_pass() -> None:
+    graph = network()
+    weights = weights_of(graph)
+    recipe = Recipe.of_calibration(calibrated(graph, weights), "minmax")
+    quantized = graph.clone()
+    QuantizeProducts(recipe.scales, short=False).run(quantized)
+    image = images(3, 1)[0]
+    expected = compile(quantized, "CPU", isa="baseline")(image, *weights)[0]
+    for given_recipe in (recipe, recipe.text()):
+        found = compile(graph, "CPU", isa="baseline", precision="int8", recipe=given_recipe)(image, *weights)[0]
+        np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
+
+
+def test_weights_may_change() -> None:
+    graph = network()
+    weights = weights_of(graph)
+    executable = compile(graph, "CPU", precision="int8", recipe=Recipe.of_calibration(calibrated(graph, weights)))
+    image = images(3, 1)[0]
+    first = executable(image, *weights)[0].copy()
+    found = executable(image, *weights[:-1], 3 * weights[-1])[0]
+    np.testing.assert_allclose(found, 3 * first, 1e-4, 1e-4 * np.abs(found).max())
+    np.testing.assert_array_equal(executable(image, *weights)[0], first)
+
+
+@given(st.sampled_from([8, 16, 24]), st.booleans(), st.integers(0, 99), st.sampled_from([0.1, 1.0, 30.0]))
+def test_short_sums_hold_what_they_promise(inputs: int, transposed: bool, seed: int, spread: float) -> None:
+    """Of any weights, also such as would exceed the bound by rounding."""
+    rng = np.random.default_rng(seed)
+    weights = (rng.standard_normal((5, inputs)) ** 3 * spread).astype(np.float32)
+    weights[rng.integers(5)] = rng.choice([-1, 1])
+    b = Builder()
+    x = b.parameter("x", (3, inputs))
+    w = b.constant(weights if transposed else np.ascontiguousarray(weights.T))
+    graph = b.results(b.matmul(x, w, transpose_b=transposed))
+    QuantizeProducts({"matmul": Scale(0.1, 3)}, short=True).run(graph)
+    (node,) = [node for node in graph.nodes if node.op.multiplies_bytes]
+    assert node.attrs["short_sums"]
+    whole = node.inputs[1].node.attrs["value"]  # type: ignore[union-attr]
+    eights = (whole if transposed else whole.T).astype(int).reshape(5, inputs // 8, 2, 2, 2)
+    for sign in (1, -1):
+        assert np.maximum(sign * eights, 0).sum(axis=(2, 4)).max() <= 128
+
+
+def test_residuals_that_others_read_stay_in_float() -> None:
+    b = Builder()
+    x = b.relu(b.parameter("x", (1, 16, 4, 4)))
+    w, bias = b.weight("w", (16, 16, 1, 1)), b.weight("b", (16,))
+    y = b.convolution_bias_add(x, w, bias, b.tanh(x))
+    for read in (False, True):
+        graph = b.results(y, *([b.sigmoid(y.node.inputs[3])] if read else []))  # type: ignore[union-attr]
+        scales = {"convolution_bias_add": Scale(0.1, 0), "convolution_bias_add" + RESIDUAL: Scale(0.01, 128)}
+        quantized = graph.clone()
+        QuantizeProducts(scales).run(quantized)
+        assert sum(node.op.name == "dequantize" for node in quantized.nodes) == (not read)
+
+
+class TestRecipes:
+    def test_text_and_file(self, tmp_path) -> None:
+        recipe = Recipe({"a": Scale(0.5, 3)}, {"b": "too much damage"}, "minmax")
+        assert Recipe.of_text(recipe.text()) == recipe
+        recipe.save(tmp_path / "recipe.json")
+        assert Recipe.load(tmp_path / "recipe.json") == recipe
+        assert recipe.keeping({"a": "slow"}) == Recipe({}, {"b": "too much damage", "a": "slow"}, "minmax")
+
+    def test_a_calibration_is_a_recipe_of_the_usual_method(self, tmp_path) -> None:
+        calibration = Calibration()
+        calibration.observe("a", np.linspace(-1, 3, 50, dtype=np.float32))
+        calibration.observe("b", np.full(3, np.nan, np.float32))
+        calibration.save(tmp_path / "calibration.npz")
+        recipe = Recipe.load(tmp_path / "calibration.npz")
+        assert recipe == Recipe.of_calibration(calibration)
+        assert recipe.scales["a"].zero_point == round(1 / recipe.scales["a"].scale)
+        assert list(recipe.kept) == ["b"]
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "ngraph_mxnet recipe", "version": 2}', *(
+        '{"format": "ngraph_mxnet recipe", "version": 1, "method": "mse", "kept": {}, "scales": {"a": ' + pair + "}}"
+        for pair in ("[0, 1]", "[-1, 1]", "[1, 256]", "[1, 1.5]", "[1]", "1", "[1e999, 1]"))])
+    def test_what_is_none_is_refused(self, tmp_path, text: str) -> None:
+        (tmp_path / "recipe.json").write_text(text)
+        with pytest.raises(CalibrationError, match=r"recipe\.json"):
+            Recipe.load(tmp_path / "recipe.json")
+
+    def test_a_missing_file(self, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+        b = Builder()
+        graph = b.results(b.relu(b.parameter("x", (1,))))
+        with pytest.raises(CalibrationError, match="No such file"):
+            compile(graph, "CPU", recipe=str(tmp_path / "none.json"))
+        with pytest.raises(ConfigError, match="precision"):
+            compile(graph, "CPU", precision="int4")
