@@ -14,6 +14,7 @@ from pass_helpers import check_passes
 from ngraph_mxnet import passes
 from ngraph_mxnet.ir import parse_graph, print_graph
 from ngraph_mxnet.passes import FixedPoint, Pass
+from ngraph_mxnet.passes.quantize_early import quantize_early
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
@@ -32,8 +33,9 @@ SEPARATOR = "after\n"
 
 
 def known_passes() -> dict[str, Pass]:
-    """By name; those of a group too. The CPU's pipeline has them all, and some of its own."""
-    found: dict[str, Pass] = {"clusters": cluster_pass()}
+    """By name; those of a group too. The CPU's pipeline has them all, and some of its own; that of a recipe's products
+    comes behind it."""
+    found: dict[str, Pass] = {"clusters": cluster_pass(), "quantize_early": quantize_early()}
     for item in pipeline():
         found.update({each.name: each for each in (item.passes if isinstance(item, FixedPoint) else (item,))})
     return {name: each for name, each in found.items() if name not in OF_THE_CPU}
