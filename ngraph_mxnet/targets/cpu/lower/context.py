@@ -28,7 +28,7 @@ from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 from ngraph_mxnet.targets.cpu.params.layout import FILL_HALO, FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.strided import strided, strided_parts
-from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_gates, plan_layout
+from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_gates, plan_layout, read_as_images
 from ngraph_mxnet.targets.cpu.planning.precision import plan_narrow
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_fours, plan_stores
 from ngraph_mxnet.targets.cpu.planning.view import (
@@ -94,6 +94,7 @@ class Lowering:
         self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.gates)
         self.quantized: dict[Value, tuple[Value, Affine]] = {}
         """Real numbers that are at hand as u8, which readers widen."""
+        self.images = read_as_images(graph)
         self.in_fours = plan_fours(graph)
         self.fours: dict[Value, PlainView] = {}
         """Images of u8 whose pixels are four bytes (`lower/stem.py`)."""

@@ -24,7 +24,6 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
-from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_quantize
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, affine_of
 from ngraph_mxnet.targets.cpu.planning.view import (
     BLOCK,
@@ -138,7 +137,7 @@ def quantize(ctx: Lowering, node: Node) -> None:
         ctx.set_plain(node.output, out)
     elif node.output in ctx.in_fours:
         stem.quantize(ctx, data, node.output, affine)
-    elif is_blocked_quantize(node):
+    elif element is u8 and node.output in ctx.images:
         source, target = ctx.blocked(data), ctx.new_blocked(node.output)
         ctx.strided(kernel, blocked_dims(target), [(source, blocked_strides(source))],
                     (target, blocked_strides(target)), affine.floats)

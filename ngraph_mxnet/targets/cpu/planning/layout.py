@@ -97,12 +97,13 @@ def phases_of(node: Node) -> Phases | None:
 def is_blocked_producer(node: Node) -> bool:
     """Whether the node is always lowered to write the blocked layout."""
     images = node.op.kind in ("convolution", "pool", "resampling") or node.op.name == "scale_shift"
-    return images or is_blocked_concat(node) or is_blocked_quantize(node)
+    return images or is_blocked_concat(node) or (node.op.name == "quantize" and node.output.type.element.name == "u8")
 
 
-def is_blocked_quantize(node: Node) -> bool:
-    """Images that are stored as u8."""
-    return node.op.name == "quantize" and node.output.type.element.name == "u8" and node.output.type.rank in (3, 4, 5)
+def read_as_images(graph: Graph) -> frozenset[Value]:
+    """The values that a convolution or pool reads as its data, or a concat of images."""
+    images = (value for node in graph.nodes if node.op.kind in ("convolution", "pool") for value in node.inputs[:1])
+    return frozenset((*images, *(v for node in graph.nodes if is_blocked_concat(node) for v in node.inputs)))
 
 
 def is_blocked_concat(node: Node) -> bool:
