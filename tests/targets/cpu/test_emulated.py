@@ -21,6 +21,10 @@ from op_records import array_of
 from random_graphs import graphs
 from test_backend import arrays_for, assert_agree, attention_graphs, convolution_graphs, dense_block
 from test_bf16 import assert_near, kernels_of, residual_block
+from test_quantized_images import stems
+from test_quantized_products import chain as quantized_chain
+from test_quantized_products import check as check_quantized
+from test_quantized_products import convolutions as quantized_convolutions
 
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
@@ -102,6 +106,13 @@ def _emulated_bf16(_emulated_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None
     features = {**_core.cpu_features(), "avx512bf16": True}
     monkeypatch.setattr(_core, "cpu_features", lambda: features)
     monkeypatch.setenv("NGRAPH_PRECISION", "bf16")
+
+
+@pytest.fixture
+def _emulated_vnni(_emulated_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on a CPU that has AVX512_VNNI too."""
+    features = {**_core.cpu_features(), "avx512vnni": True}
+    monkeypatch.setattr(_core, "cpu_features", lambda: features)
 
 
 def small_network() -> Graph:
@@ -192,6 +203,39 @@ class TestBf16:
     @given(attention_graphs())
     def test_attention(self, graph: Graph) -> None:
         assert_near(graph)
+
+
+def _contractions(graph: Graph, largest: int = 127) -> set[str]:
+    return {name for name in check_quantized(graph, "avx512", largest=largest) if "contraction_k16" in name}
+
+
+@pytest.mark.usefixtures("_emulated_vnni")
+class TestVnni:
+    """Sums are exact, and so is all that is stored but for one rounding."""
+
+    @settings(max_examples=60)
+    @given(quantized_convolutions(), st.integers(0, 99))
+    def test_convolutions(self, graph: Graph, seed: int) -> None:
+        check_quantized(graph, "avx512", seed)
+
+    @settings(max_examples=20)
+    @given(stems(), st.integers(0, 99))
+    def test_stems(self, graph: Graph, seed: int) -> None:
+        check_quantized(graph, "avx512", seed)
+
+    def test_kernels(self) -> None:
+        assert _contractions(quantized_chain()) <= {"contraction_k16_n16_u8", "contraction_k16_n32_u8"}
+
+
+@pytest.mark.usefixtures("_emulated_cpu")
+class TestBytesWithoutVnni:
+    @settings(max_examples=30)
+    @given(quantized_convolutions(), st.integers(0, 99))
+    def test_convolutions(self, graph: Graph, seed: int) -> None:
+        check_quantized(graph, "avx512", seed)
+
+    def test_kernels(self) -> None:
+        assert _contractions(quantized_chain()) == {"contraction_k16_n16_u8_wide"}
 
 
 def test_what_the_emulator_refuses() -> None:
