@@ -31,7 +31,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from workers import SCRIPTS, absolute_path
 
 WIDTH = 132
-DEFAULT = "none,openvino,openvino-int8,onnxruntime-int8,ngraph,ngraph-int8"
+DEFAULT = "none,openvino,openvino-int8,onnxruntime-int8,ngraph-int8,ngraph"
 MADE_BY = {"openvino-int8": "openvino", "onnxruntime-int8": "onnxruntime", "ngraph-int8": "ngraph"}
 
 
@@ -60,7 +60,9 @@ def _peers(context: click.Context, parameter: click.Parameter, value: str) -> li
         raise click.BadParameter(str(error)) from None
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=f"Peers: {', '.join(spec.INT8)}.")
+@click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
+    f"Peers: {', '.join(spec.INT8)}; environment variables for one stand in brackets. Ratios have the first of ngraph's on "
+    "top."))
 @click.option("--models", default="resnet50_v2,mobilenetv2_1.0", show_default=True,
               callback=bench_peers._parsed(spec.parse_models), help="Models of the zoo, with commas between them.")
 @click.option("--peers", default=DEFAULT, show_default=True, callback=_peers, help="With commas between them.")

@@ -2,9 +2,10 @@
 # Measure what depends on this CPU: kernels against its peak for every instruction set that it runs, networks beside
 # their peers with each instruction set and with bf16, the zoo, BERT, and quantised models. About half an hour of an otherwise
 # idle machine; docs/benchmarks.md says what the figures mean and holds those of other CPUs.
-#     scripts/bench_this_cpu.sh FOLDER [PART...]        parts: kernels networks zoo bert quantized; all by default
+#     scripts/bench_this_cpu.sh FOLDER [PART...]        parts: kernels networks zoo bert quantized int8; all by default
 # FOLDER gets a text of each part, and the JSON of those that have one. PYTHON_WITH_BENCH names an interpreter that has
-# the package with the extra `bench`; without it everything is installed into .venv-bench.
+# the package with the extra `bench`; without it everything is installed into .venv-bench. PYTHON_WITH_NNCF names one that has NNCF and
+# OpenVINO, for the part int8; without it that part has no OpenVINO in int8.
 set -euo pipefail
 # shellcheck source=scripts/venv.sh
 source "$(dirname "${BASH_SOURCE[0]}")/venv.sh"
@@ -14,9 +15,10 @@ show_help "$@"
 folder=$1
 shift
 parts=("$@")
-((${#parts[@]} > 0)) || parts=(kernels networks zoo bert quantized)
+((${#parts[@]} > 0)) || parts=(kernels networks zoo bert quantized int8)
 for part in "${parts[@]}"; do
-    [[ $part =~ ^(kernels|networks|zoo|bert|quantized)$ ]] || fail "$part is none of kernels, networks, zoo, bert, quantized"
+    [[ $part =~ ^(kernels|networks|zoo|bert|quantized|int8)$ ]] ||
+        fail "$part is none of kernels, networks, zoo, bert, quantized, int8"
 done
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
@@ -69,6 +71,18 @@ for part in "${parts[@]}"; do
         for model in resnet18_v1 resnet50_v1; do
             record "quantized-$model" env OMP_NUM_THREADS="$threads" "$python" "$root/scripts/bench_quantized.py" --model "$model"
         done
+        ;;
+    int8)
+        [[ -n ${PYTHON_WITH_NNCF:-} ]] && int8=openvino-int8 || int8=onnxruntime-int8
+        eight() {
+            record "$1" "$python" "$root/scripts/bench_int8.py" --threads "$threads" --save "$folder/$1.json" \
+                --nncf "${PYTHON_WITH_NNCF:-$python}" "${@:2}"
+        }
+        models=resnet50_v2,mobilenetv2_1.0,bert12_128,resnet18_v1,densenet121,inceptionv3,squeezenet1.1,vgg16
+        eight int8 --models "$models" --peers "none,openvino,$int8,ngraph-int8,ngraph"
+        limit=ONEDNN_MAX_CPU_ISA=AVX2  # what OpenVINO reads; AVX2 alone is the case of most CPUs that are in use
+        [[ ${isas[0]} == avx2 ]] || eight int8-avx2 --models resnet50_v2,mobilenetv2_1.0,bert12_128 --peers \
+            "none,openvino[$limit],$int8[$limit],ngraph-int8[NGRAPH_CPU_ISA=avx2],ngraph[NGRAPH_CPU_ISA=avx2]"
         ;;
     esac
 done
