@@ -61,8 +61,8 @@ def _peers(context: click.Context, parameter: click.Parameter, value: str) -> li
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
-    f"Peers: {', '.join(spec.INT8)}; environment variables for one stand in brackets. Ratios have the first of ngraph's on "
-    "top."))
+    f"Peers: {', '.join(spec.INT8)}; environment variables for one stand in brackets. Ratios have the first of "
+    "ngraph's on top."))
 @click.option("--models", default="resnet50_v2,mobilenetv2_1.0", show_default=True,
               callback=bench_peers._parsed(spec.parse_models), help="Models of the zoo, with commas between them.")
 @click.option("--peers", default=DEFAULT, show_default=True, callback=_peers, help="With commas between them.")

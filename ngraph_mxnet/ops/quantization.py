@@ -74,9 +74,13 @@ def _(inputs, attrs):
 
 def saturated(ratio: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
     """round(ratio) + zero point, ties to even, within the zero point's element type; NaN becomes the least number."""
-    bounds = np.iinfo(zero_point.dtype)
-    whole = np.rint(ratio).astype(np.float64) + zero_point
-    return np.clip(np.where(np.isnan(whole), bounds.min, whole), bounds.min, bounds.max).astype(zero_point.dtype)
+    bounds, shift = np.iinfo(zero_point.dtype), zero_point.astype(np.float32)
+    whole = np.asarray(np.rint(ratio))
+    np.clip(whole, bounds.min - shift, bounds.max - shift, out=whole)
+    if np.isnan(whole.min(initial=0)):
+        whole = np.where(np.isnan(whole), bounds.min - shift, whole)
+    np.add(whole, shift, out=whole)
+    return whole.astype(zero_point.dtype)
 
 
 @register_op("dequantize", operands=3, attrs=_AFFINE, work=by_result(simple=2))
