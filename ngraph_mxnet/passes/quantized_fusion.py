@@ -12,13 +12,14 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import are_same_shape
-from ngraph_mxnet.ir.types import f32, i32
+from ngraph_mxnet.ir.types import f32, i8, i32, u8
 from ngraph_mxnet.passes.algebraic import merge_bounds
 from ngraph_mxnet.passes.byte_operands import folded
 from ngraph_mxnet.passes.contraction import channel_axis, channel_vector, closed, varies_by_channel_only
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, constant_of, uniform
 from ngraph_mxnet.passes.quantized_products import QuantizedPass
 
+_INTEGERS = (i8, u8, i32)
 _CLOSE = 1e-5
 """How far the scale of a bias may be from that of the products, relatively, to count as the same."""
 _LARGEST_BIAS = 1 << 30
@@ -105,8 +106,9 @@ def _integers(value: Value, host: Node, rw: Rewriter) -> Value | None:
             if same and inner is not None and inner.inputs[0].type.element is i32:
                 return inner.inputs[0]
         return None
-    if bare and node is not None and node.op.name == "convert" and node.inputs[0].type.element is i32:
-        return node.inputs[0]
+    if bare and node is not None and node.op.name == "convert" and node.inputs[0].type.element in _INTEGERS:
+        whole = node.inputs[0]
+        return whole if whole.type.element is i32 else rw.make("convert", whole, element="i32")
     return None
 
 
