@@ -334,6 +334,25 @@ def _quantized_matmul(draw: Draw) -> Case:
              *vectors], {"transpose_b": transpose, "short_sums": draw(st.booleans())} | clamp_attrs(draw))
 
 
+def _integer_convolution(draw: Draw) -> Case:
+    """Of bytes, with one zero point for data, and one or one for each filter for weights."""
+    types, attrs = _convolution(draw, ("f32",))
+    elements = [_pick(draw, "u8", "i8") for _ in range(2)]
+    each = types[1].shape[:1] if draw(st.booleans()) else ()
+    shapes = (*(type_.shape for type_ in types), (), each)
+    return [_type(element, shape) for element, shape in zip(elements * 2, shapes, strict=True)], attrs
+
+
+def _integer_matmul(draw: Draw) -> Case:
+    rows, depth, channels = (draw(st.integers(1, 40)) for _ in range(3))
+    batch, transpose = draw(st.lists(st.integers(1, 3), max_size=2)), draw(st.booleans())
+    right = [*_pick(draw, [], batch), *((channels, depth) if transpose else (depth, channels))]
+    elements = [_pick(draw, "u8", "i8") for _ in range(2)]
+    shapes = ([*batch, rows, depth], right, [], [channels] if draw(st.booleans()) else [])
+    return ([_type(element, shape) for element, shape in zip(elements * 2, shapes, strict=True)],
+            {"transpose_b": transpose})
+
+
 def _pool(elements: tuple[str, ...], *, average: bool) -> Callable[[Draw], Case]:
     def case(draw: Draw) -> Case:
         rank = _pick(draw, 2, 2, 1, 3)
@@ -616,6 +635,8 @@ _RECORDS = [
     Record("quantized_convolution_add", _quantized_convolution("result")),
     Record("quantized_convolution_add_scale_shift", _quantized_convolution("result", "channels", "channels")),
     Record("quantized_matmul", _quantized_matmul),
+    Record("integer_convolution", _integer_convolution),
+    Record("integer_matmul", _integer_matmul),
     Record("resize", _resize),
     Record("adaptive_avg_pool", lambda draw: ([_image(draw)], {"sizes": _sizes(draw)})),
     Record("resize_gradient", _resize),

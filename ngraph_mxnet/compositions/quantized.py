@@ -1,13 +1,21 @@
-"""Numbers of 8 bits, which the rules of every bridge compute in float32 between conversions."""
+"""Whole numbers in float32, and the integers that they are stored as, for the rules of every bridge."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import ElementType, i32
+from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
 
+_BYTES = (u8, i8)
 _LARGEST_I32 = float(np.nextafter(np.float32(2**31), np.float32(0)))
+
+
+def widened(b: Builder, x: Value) -> Value:
+    """Integers in float32."""
+    if x.type.element in _BYTES:
+        return b.dequantize(x, b.constant(np.float32(1)), b.constant(0, x.type.element))
+    return b.convert(x, element=f32)
 
 
 def limits(element: ElementType) -> tuple[float, float]:
@@ -25,7 +33,9 @@ def saturated(b: Builder, whole: Value, element: ElementType) -> Value:
 def rounded(b: Builder, x: Value, element: ElementType) -> Value:
     """The nearest integers, halves to even, within the type's range.
 
-    Bounded before it is rounded: so the bounds become those of the contraction that x comes from.
+    But for bytes they are bounded before they are rounded: so the bounds become those of the contraction that x is of.
     """
+    if element in _BYTES:
+        return b.quantize(x, b.constant(np.float32(1)), b.constant(0, element))
     lower, upper = limits(element)
     return b.convert(b.round(b.clamp(x, lower=lower, upper=upper)), element=element)

@@ -205,3 +205,60 @@ def _(inputs, attrs):
     sums = matmul_array([array.astype(np.float64) for array in inputs[:2]], attrs)
     total = _real(sums, inputs, sums.ndim - 1).astype(np.float32)
     return clamp_array(total, attrs["lower"], attrs["upper"])
+
+
+# ---- sums of integers -----------------------------------------------------------------------------------
+
+
+def _integer_type(types: Types, result: TensorType, weights_axis: int) -> TensorType:
+    """Of a product of bytes: data and weights, each of one of the types, then their zero points."""
+    for position, type_ in enumerate(types):
+        require(type_.element in _BYTES, f"operand {position}", type_, "u8 or i8")
+        if position > 1:
+            require(type_.element is types[position - 2].element, f"operand {position}", type_,
+                    f"{types[position - 2].element}, as operand {position - 2}")
+    require_shape(types[2], (), position=2)
+    if types[3].rank:
+        require_shape(types[3], (types[1].shape[weights_axis],), position=3)
+    return TensorType(i32, result.shape)
+
+
+def _centred(inputs: Arrays, axis: int) -> list[np.ndarray]:
+    """Data and weights less their zero points, in float64, whose sums of their products are exact."""
+    data, weights, zero, weights_zero = (array.astype(np.float64) for array in inputs)
+    each = along_axis(weights_zero, axis, weights.ndim) if weights_zero.ndim else weights_zero
+    return [data - zero, weights - each]
+
+
+@register_op("integer_convolution", operands=4, attrs=CONVOLUTION_ATTRS, kind="convolution", work=convolution_work(0),
+             multiplies_bytes=True)
+def integer_convolution(types, attrs):
+    """P[N, C, *S], Q[O, C/groups, *K], zero points P[] and Q[] or Q[O] -> i32[N, O, *R]; P and Q are u8 or i8.
+
+    `convolution`'s sums of (data - its zero point) * (weights - theirs), exact. That is ONNX's ConvInteger.
+    """
+    wide = [TensorType(f32, type_.shape) for type_ in types[:2]]
+    return _integer_type(types, convolution_type(wide, attrs), 0)
+
+
+@integer_convolution.reference
+def _(inputs, attrs):
+    return convolution_array(_centred(inputs, 0), attrs).astype(np.int64).astype(np.int32)
+
+
+@register_op("integer_matmul", operands=4, attrs=MATMUL_ATTRS, kind="product", work=matmul_work(0),
+             multiplies_bytes=True)
+def integer_matmul(types, attrs):
+    """P[..., M, K], Q[..., K, N], zero points P[] and Q[] or Q[N] -> i32[..., M, N]; P and Q are u8 or i8.
+
+    `matmul`'s sums of (data - its zero point) * (weights - theirs), exact. That is ONNX's MatMulInteger.
+    """
+    result = matmul_type([TensorType(f32, type_.shape) for type_ in types[:2]], attrs)
+    return _integer_type(types, result, -2 if attrs["transpose_b"] else -1)
+
+
+@integer_matmul.reference
+def _(inputs, attrs):
+    rank = inputs[1].ndim
+    sums = matmul_array(_centred(inputs, rank - 2 if attrs["transpose_b"] else rank - 1), attrs)
+    return sums.astype(np.int64).astype(np.int32)

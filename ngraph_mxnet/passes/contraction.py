@@ -16,10 +16,11 @@ NO_CLAMP: dict[str, Any] = {"lower": -math.inf, "upper": math.inf}
 
 
 def host_of(value: Value, rw: Rewriter) -> Node | None:
-    """The contraction or scale_shift whose only result `value` is."""
+    """The contraction of real numbers, or scale_shift, whose only result `value` is."""
     node = rw.producer(value)
-    fits = node is not None and len(node.outputs) == 1 and (node.op.contraction or node.op.name == "scale_shift")
-    return node if fits else None
+    if node is None or len(node.outputs) != 1 or node.op.multiplies_bytes:
+        return None
+    return node if node.op.contraction or node.op.name == "scale_shift" else None
 
 
 def channel_axis(host: Node) -> int:

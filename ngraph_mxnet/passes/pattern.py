@@ -112,8 +112,8 @@ class Rewriter:
         self._made.append(node)
         return node.outputs[0]
 
-    def constant(self, array: np.ndarray) -> Value:
-        return self.make("constant", value=array)
+    def constant(self, array: np.ndarray | np.generic) -> Value:
+        return self.make("constant", value=np.asarray(array))
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
         """`value` itself when it has that shape already."""

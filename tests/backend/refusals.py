@@ -30,6 +30,7 @@ REFUSALS: dict[str, dict[str, str]] = {
         "{op} with data_dilations=": """
             convolution convolution_bias convolution_bias_add convolution_bias_add_scale_shift
         """,
+        "convolution with data_dilations=": "integer_convolution",
         "{op} over three spatial axes, or with data_dilations, has no CPU kernel": """
             quantized_convolution quantized_convolution_add quantized_convolution_add_scale_shift
         """,
@@ -56,15 +57,16 @@ REFUSALS: dict[str, dict[str, str]] = {
             round sign square subtract trunc
         """,
         "the matrix grid multiplies real numbers only": """
-            convolution matmul quantized_convolution quantized_convolution_add quantized_convolution_add_scale_shift
-            quantized_matmul
+            convolution integer_convolution integer_matmul matmul quantized_convolution quantized_convolution_add
+            quantized_convolution_add_scale_shift quantized_matmul
         """,
         "real numbers are stored in f16, whose bits are others": "bitcast",
     },
 }
 
 NEVER_RUN: dict[str, str] = {
-    "NNP": "quantized_convolution quantized_convolution_add quantized_convolution_add_scale_shift quantized_matmul",
+    "NNP": "integer_convolution integer_matmul quantized_convolution quantized_convolution_add "
+           "quantized_convolution_add_scale_shift quantized_matmul",
 }
 """Of these ops no case runs; all are refused as the table says."""
 

@@ -25,6 +25,7 @@ NO_PASSES = {
     "affine": "what arithmetic for each channel is; for affine_folding",
     "contraction": "what convolutions and products have in common",
     "pipelines": "the orders of passes",
+    "byte_operands": "what products of bytes read",
     "prepare": "makes two graphs of one: its goldens are the models' *.prepare.ngraph",
 }
 """Modules of `passes` that have no pass."""

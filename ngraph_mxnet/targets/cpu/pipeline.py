@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from ngraph_mxnet.passes.algebraic import algebraic
 from ngraph_mxnet.passes.attention_fusion import attention_fusion
 from ngraph_mxnet.passes.base import FixedPoint, Pass
 from ngraph_mxnet.passes.clusters import InlineBodies
+from ngraph_mxnet.passes.constant_folding import ConstantFolding
 from ngraph_mxnet.passes.cse import Cse
 from ngraph_mxnet.passes.dead_code import DeadCode
 from ngraph_mxnet.passes.fuse_scale_shift import fuse_scale_shift
+from ngraph_mxnet.passes.integer_sums import integer_sums
+from ngraph_mxnet.passes.movement import movement
 from ngraph_mxnet.passes.pipelines import fusing, simplifying
 from ngraph_mxnet.passes.quantize_early import quantize_early
+from ngraph_mxnet.passes.quantized_fusion import quantized_fusion
+from ngraph_mxnet.passes.quantized_products import quantized_products
+from ngraph_mxnet.passes.stored_scale import stored_scale
+from ngraph_mxnet.passes.unsigned_data import UnsignedData
 from ngraph_mxnet.quantise.products import QuantizeProducts
 from ngraph_mxnet.quantise.recipe import Recipe
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
@@ -22,6 +30,10 @@ def pipeline() -> list[Pass | FixedPoint]:
     prepare graph."""
     return [
         InlineBodies(),
+        # Before constants fold: weights must be seen as bytes with scales.
+        quantized_products(),
+        quantized_fusion(),
+        UnsignedData(),
         widening(),
         gradients(),
         *simplifying(),
@@ -30,8 +42,16 @@ def pipeline() -> list[Pass | FixedPoint]:
         *fusing(),
         # It needs residual and clamp in place.
         fuse_scale_shift(),
+        # Once more: what the scales and biases of quantised products are is known by now.
+        FixedPoint("quantized", (
+            quantized_products(), quantized_fusion(), quantize_early(), ConstantFolding(), Cse(), DeadCode(),
+        )),
+        integer_sums(),
         # Once more: fusion may make narrow nodes, too.
         widening(),
+        # Last: a product that is quantised at once has all that it will have.
+        stored_scale(),
+        FixedPoint("tidy", (ConstantFolding(), algebraic(), movement(), Cse(), DeadCode())),
     ]
 
 

@@ -14,8 +14,10 @@ import pytest
 from mxnet_helpers import backend, forget_graphs, mx, needs_library
 
 from mxnet.contrib import quantization  # isort: skip  # the helpers make it importable
+from ngraph_mxnet.bridges.mxnet.importer import import_symbol  # isort: skip
 from ngraph_mxnet.bridges.mxnet.judging import int8  # isort: skip
 from ngraph_mxnet.bridges.mxnet.judging.partition_log import partitions
+from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 pytestmark = needs_library
 
@@ -107,6 +109,22 @@ def test_where_mxnets_own_is_faster_int8_stays_with_it(value: str, vnni: bool, l
     reasons = {verdict.op: verdict.reason for verdict in partitions()[-1].verdicts}
     assert {reasons[op] for op in ("_contrib_quantize_v2", "_sg_mkldnn_conv", "_sg_mkldnn_fully_connected")} == {left}
     assert_alike(found, expected, 0 if left else 0.02)
+
+
+@pytest.mark.parametrize("dtype", ["auto", "int8"])
+def test_its_products_are_of_bytes(dtype: str) -> None:
+    """And what lies between convolutions stays in bytes: what is quantised are the data, a part of the concatenation,
+    which has another range, and the pooled mean."""
+    symbol, arguments, auxiliary = quantised(small_net(), fused=True, mode="naive", dtype=dtype)
+    arrays = {**arguments, **auxiliary, "data": data()}
+    graph = import_symbol(symbol.tojson(), {name: array.shape for name, array in arrays.items()},
+                          {name: np.dtype(array.dtype).name for name, array in arrays.items()})
+    executable = compile_graph(graph, "CPU")
+    names = [call.name for level in executable.main.levels() for call in level]  # type: ignore[attr-defined]
+    products = [place for place, name in enumerate(names) if name.startswith("contraction")]
+    assert [names[place].rpartition("_")[2] in ("u8", "wide", "short") for place in products] == [True] * 4, names
+    assert names[products[0] + 1 : products[2]] == [names[products[1]], "max_pool_blocked_u8"]
+    assert names.count("quantize_u8") == 3
 
 
 def test_a_module() -> None:

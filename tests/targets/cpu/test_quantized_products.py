@@ -215,3 +215,20 @@ def test_rounding_and_saturation(number: float) -> None:
         graph = b.results(b.quantize(x, b.constant(np.float32(1)), zero_point))
         array = np.full(40, number, np.float32)
         np.testing.assert_array_equal(compile(graph, "CPU")(array)[0], compile(graph, "INTERPRETER")(array)[0])
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("channels", [3, 16])
+@pytest.mark.parametrize("pads", [(30, 30, None), (30, None, None), (30, 7, None), (None, 30, 7)])
+def test_borders_of_one_image(isa: str, channels: int, pads: tuple[int | None, ...]) -> None:
+    """Each reader has the padding that it asks for, or none, also of a part of a concatenation."""
+    b = Builder()
+    x = quantized(b, b.parameter("x", (1, channels, 6, 6)))
+    joined = b.concat(x, quantized(b, b.parameter("y", (1, channels, 6, 6))), axis=1)
+    results = []
+    for data, pad in zip((x, x, joined), pads, strict=True):
+        size = 1 if pad is None else 3
+        operands = product_operands(b, (8, data.shape[1], size, size), 8)
+        results.append(b.quantized_convolution(data, *operands, pads_begin=[size // 2] * 2, pads_end=[size // 2] * 2,
+                                               pad_value=pad or 0))
+    check(b.results(*results), isa)

@@ -11,6 +11,7 @@ from typing import cast
 
 from ngraph_mxnet.bridges.mxnet.rules.convolution import IGNORED, convolved, with_bias
 from ngraph_mxnet.bridges.mxnet.rules.linear import dense
+from ngraph_mxnet.bridges.mxnet.rules.quantized_products import as_i32
 from ngraph_mxnet.bridges.mxnet.rules.quantized_values import (
     QUANTIZED,
     REACH_I32,
@@ -21,13 +22,12 @@ from ngraph_mxnet.bridges.mxnet.rules.quantized_values import (
     number,
     product_range,
     scale,
-    wide,
 )
 from ngraph_mxnet.bridges.mxnet.rules.registry import find_rule, rule
 from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode
-from ngraph_mxnet.compositions.quantized import limits, rounded, saturated
+from ngraph_mxnet.compositions.quantized import limits, rounded, saturated, widened
 from ngraph_mxnet.compositions.tensors import along_axis, reshaped, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
@@ -169,11 +169,11 @@ def fused_convolution(b: Builder, inputs: list[Value], attrs: Attrs, node: Symbo
         bound = b.divide(b.divide(number(b, _LARGEST_BIAS), b.abs(bias)), data_scale)
         weight_scale = b.minimum(weight_scale, b.select(b.equal(bias, number(b, 0)), weight_scale, bound))
     by_filter = weight_scale if known is None else along_axis(b, weight_scale, 0, weight.type.rank)
-    whole = b.clamp(b.round(b.multiply(weight, by_filter)), lower=-128.0, upper=127.0)
-    sums = convolved(b, wide(b, x), whole, product)
+    whole = rounded(b, b.multiply(weight, by_filter), i8)
+    sums = convolved(b, widened(b, x), widened(b, whole), product)
     _check_read(product)
     if bias is not None:
-        sums = with_bias(b, sums, b.round(b.multiply(bias, b.multiply(weight_scale, data_scale))))
+        sums = with_bias(b, sums, as_i32(b, b.round(b.multiply(bias, b.multiply(weight_scale, data_scale)))))
 
     unsigned = _result_is_unsigned(body, attrs, with_sum)
     element = i32 if known is None else u8 if unsigned else i8
@@ -222,7 +222,7 @@ def _finished(b: Builder, body: _Body, attrs: Attrs, x: Value, added: tuple[Valu
         x = _activated(b, x, *activations.pop(0), own, other is not None)
     if other is not None:
         ratio = b.divide(own, scale(b, other.type.element, magnitude(b, *other_bounds)))
-        x = b.add(x, b.multiply(wide(b, other), ratio))
+        x = b.add(x, b.multiply(widened(b, other), ratio))
     for op, how in activations:
         if op != "Activation":
             raise UnsupportedError(f"{op} behind a sum, expected ReLU")
@@ -237,10 +237,14 @@ def _in_place(b: Builder, x: Value, held: ElementType, element: ElementType) -> 
 
     It is saturated in the type of that tensor, `held`; the bits are then read as `element`.
     """
+    if held is element:
+        return rounded(b, x, element)
     (lower, upper), (_, top) = limits(held), limits(element)
-    whole = b.round(b.clamp(x, lower=lower, upper=upper))
-    if upper > top:
-        whole = b.select(b.greater(whole, number(b, top)), b.subtract(whole, number(b, 2 * top + 2)), whole)
+    bounded = b.clamp(x, lower=lower, upper=upper)
+    if upper <= top:
+        return rounded(b, bounded, element)
+    whole = b.round(bounded)
+    whole = b.select(b.greater(whole, number(b, top)), b.subtract(whole, number(b, 2 * top + 2)), whole)
     return saturated(b, whole, element)
 
 
@@ -278,7 +282,7 @@ def fused_product(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNod
     else:
         weight_size = magnitude(b, *bounds[2:4])
         whole, added, weight_scale = _rescaled(b, weight, bias, data_scale, weight_size, bounds[4:])
-    sums = dense(b, wide(b, x), whole, added, product)
+    sums = dense(b, widened(b, x), whole, added, product)
     _check_read(product)
     if known is None and not real:
         sums = _only_relu(b, sums, inner)
@@ -327,9 +331,9 @@ def _quantized_rows(b: Builder, weight: Value, bias: Value | None,
     if bias is not None:
         bound = b.divide(b.divide(number(b, _LARGEST_BIAS), b.abs(bias)), data_scale)
         row_scale = b.minimum(row_scale, b.select(b.equal(bias, number(b, 0)), row_scale, bound))
-        added = b.round(b.multiply(bias, b.multiply(row_scale, data_scale)))
-    whole = b.round(b.multiply(weight, reshaped(b, row_scale, (weight.shape[0], 1))))
-    return b.clamp(whole, lower=-128.0, upper=127.0), added, row_scale
+        added = as_i32(b, b.round(b.multiply(bias, b.multiply(row_scale, data_scale))))
+    whole = rounded(b, b.multiply(weight, reshaped(b, row_scale, (weight.shape[0], 1))), i8)
+    return widened(b, whole), added, row_scale
 
 
 def _rescaled(b: Builder, weight: Value, bias: Value | None, data_scale: Value, weight_size: Value,
@@ -338,7 +342,7 @@ def _rescaled(b: Builder, weight: Value, bias: Value | None, data_scale: Value, 
 
     Where the bias would overflow, all of them get a smaller scale.
     """
-    whole, weight_scale = wide(b, weight), scale(b, i8, weight_size)
+    whole, weight_scale = widened(b, weight), scale(b, i8, weight_size)
     if bias is None:
         return whole, None, weight_scale
     bias_size = magnitude(b, *bounds)
@@ -348,8 +352,9 @@ def _rescaled(b: Builder, weight: Value, bias: Value | None, data_scale: Value, 
     too_large = b.greater(factor, largest)
     shrunk = b.divide(b.divide(b.multiply(largest, bias_scale), data_scale), weight_scale)
     ratio = b.select(too_large, shrunk, number(b, 1))
-    added = _half_away(b, b.multiply(wide(b, bias), b.select(too_large, largest, factor)))
-    return _half_away(b, b.multiply(whole, ratio)), added, b.multiply(weight_scale, ratio)
+    added = _half_away(b, b.multiply(widened(b, bias), b.select(too_large, largest, factor)))
+    shrunk = rounded(b, _half_away(b, b.multiply(whole, ratio)), i8)
+    return widened(b, shrunk), as_i32(b, added), b.multiply(weight_scale, ratio)
 
 
 def _half_away(b: Builder, x: Value) -> Value:

@@ -20,12 +20,11 @@ from ngraph_mxnet.bridges.mxnet.rules.quantized_values import (
     out_element,
     product_range,
     scale,
-    wide,
 )
 from ngraph_mxnet.bridges.mxnet.rules.registry import EXACT, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.quantized import rounded
+from ngraph_mxnet.compositions.quantized import rounded, widened
 from ngraph_mxnet.compositions.tensors import along_axis, reshaped, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
@@ -76,7 +75,7 @@ def dequantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     x, least, greatest = inputs
     attrs.choice("out_type", "float32", ("float32",))
     _is(x, i8, u8)
-    return b.multiply(wide(b, x), b.divide(magnitude(b, least, greatest), number(b, REACH[x.type.element.name])))
+    return b.multiply(widened(b, x), b.divide(magnitude(b, least, greatest), number(b, REACH[x.type.element.name])))
 
 
 @rule("_contrib_requantize", operands=3, types=QUANTIZED)
@@ -86,7 +85,7 @@ def requantize(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     _is(x, i32)
     known = calibration(attrs)
     element = out_element(attrs, "int8", known)
-    data, given = wide(b, x), magnitude(b, least, greatest)
+    data, given = widened(b, x), magnitude(b, least, greatest)
     if known is not None:
         size = magnitude(b, *known)
     else:
@@ -106,8 +105,8 @@ def activation(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     """`relu` of int8. That of uint8 stays with MXNet, which takes the bits for int8."""
     attrs.choice("act_type", None, ("relu",))
     _is(inputs[0], i8)
-    data = b.clamp(wide(b, inputs[0]), lower=0.0, upper=127.0)
-    return [b.convert(data, element=i8), *(b.identity(end) for end in inputs[1:])]
+    data = b.clamp(widened(b, inputs[0]), lower=0.0, upper=127.0)
+    return [rounded(b, data, i8), *(b.identity(end) for end in inputs[1:])]
 
 
 @rule("_contrib_quantized_flatten", operands=3, types=QUANTIZED)
@@ -125,7 +124,7 @@ def pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     x, *ranges = inputs
     _is(x, i8, u8)
     image_shape(x)
-    data = quantized_pooled(b, wide(b, x), attrs)
+    data = quantized_pooled(b, widened(b, x), attrs)
     return [rounded(b, data, x.type.element), *(b.identity(end) for end in ranges)]
 
 
@@ -159,7 +158,7 @@ def concat(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> O
     for position, part in enumerate(parts):
         size = magnitude(b, bounds[2 * position], bounds[2 * position + 1])
         factor = b.divide(own, b.divide(number(b, REACH[part.type.element.name]), size))
-        rescaled.append(b.multiply(wide(b, part), factor))
+        rescaled.append(b.multiply(widened(b, part), factor))
     axis = normal_axis(attrs.int("dim", 1), parts[0].type.rank)
     return [rounded(b, b.concat(*rescaled, axis=axis), element), *ends(b, least, greatest)]
 
@@ -187,7 +186,7 @@ def elemwise_add(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
         else:
             steps = b.divide(number(b, REACH[element.name]), magnitude(b, *known))
             factor = b.divide(steps, b.divide(number(b, reach), size))
-        term = b.multiply(wide(b, x), factor)
+        term = b.multiply(widened(b, x), factor)
         if mixed and x.type.element is u8:
             term = b.clamp(b.round(term), lower=-128.0, upper=127.0)
         terms.append(term)
@@ -206,7 +205,7 @@ def batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     if normal_axis(attrs.int("axis", 1), x.type.rank) != 1:
         raise UnsupportedError(f"axis={attrs.int('axis', 1)}: MXNet takes axis 1")
     _is(x, i8, u8)
-    data, size = wide(b, x), magnitude(b, *known)
+    data, size = widened(b, x), magnitude(b, *known)
     if x.type.element is u8:
         data = b.clamp(b.round(b.multiply(data, number(b, REACH["i8"] / REACH["u8"]))), lower=-128.0, upper=127.0)
     inverse = b.rsqrt(b.add(variance, scalar(b, attrs.float("eps", 1e-3), variance)))
@@ -228,7 +227,7 @@ def elemwise_mul(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode
         raise UnsupportedError(f"{left.type} and {right.type} differ in shape")
     sizes = magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:])
     reach, known, real = number(b, REACH["i8"]), calibration(attrs), attrs.bool("enable_float_output", False)
-    product = b.multiply(wide(b, left), wide(b, right))
+    product = b.multiply(widened(b, left), widened(b, right))
     if known is None and not real:
         return [b.convert(product, element=i32), *product_range(b, i8, *sizes)]
     factor = number(b, 1) if real or known is None else b.divide(reach, magnitude(b, *known))

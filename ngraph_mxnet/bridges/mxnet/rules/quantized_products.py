@@ -1,9 +1,8 @@
 """Convolutions and matrix products of 8-bit numbers, summed in 32 bits.
 
 As MXNet 1.9 computes them with MKL-DNN on a processor with VNNI. (One without it saturates the sums of two products in
-16 bits, so that MXNet's results are wrong there where weights need more than 7 bits.) The sums are those of float32
-kernels, exact up to 2^24; beyond, they have float32's relative error, and what is rounded to 8 bits afterwards
-differs by one step where it lies between two.
+16 bits, so that MXNet's results are wrong there where weights need more than 7 bits.) Data and weights are widened, and
+their products of whole numbers, which the CPU multiplies as bytes, with exact sums; those of float32 are so up to 2^24.
 """
 
 from __future__ import annotations
@@ -17,17 +16,21 @@ from ngraph_mxnet.bridges.mxnet.rules.quantized_values import (
     number,
     product_range,
     scale,
-    wide,
 )
 from ngraph_mxnet.bridges.mxnet.rules.registry import rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
-from ngraph_mxnet.compositions.quantized import rounded
+from ngraph_mxnet.compositions.quantized import rounded, widened
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import i8, i32, u8
+from ngraph_mxnet.ir.types import f32, i8, i32, u8
 
 Outputs = list[Value]
+
+
+def as_i32(b: Builder, whole: Value) -> Value:
+    """Whole numbers, which a product adds as the integers that they are."""
+    return b.convert(b.convert(whole, element=i32), element=f32)
 
 
 def _operands(inputs: list[Value], attrs: Attrs) -> tuple[Value, Value, Value | None, list[Value]]:
@@ -47,9 +50,9 @@ def quantized_conv(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
     x, weight, bias, bounds = _operands(inputs, attrs)
     if x.type.element is not u8:
         raise UnsupportedError(f"found data {x.type}: MXNet's quantized_conv takes uint8 only, and raises")
-    out = convolved(b, wide(b, x), wide(b, weight), attrs)
+    out = convolved(b, widened(b, x), widened(b, weight), attrs)
     if bias is not None:
-        out = with_bias(b, out, wide(b, bias))
+        out = with_bias(b, out, b.convert(bias, element=f32))
     return [rounded(b, out, i32), *product_range(b, i8, magnitude(b, *bounds[:2]), magnitude(b, *bounds[2:4]))]
 
 
@@ -63,6 +66,6 @@ def quantized_fully_connected(b: Builder, inputs: list[Value], attrs: Attrs, nod
     if bias is not None:
         steps = b.multiply(scale(b, element, size), scale(b, i8, weight_size))
         factor = b.divide(b.multiply(steps, magnitude(b, *bounds[4:])), number(b, REACH["i8"]))
-        added = b.trunc(b.multiply(wide(b, bias), factor))
-    out = dense(b, wide(b, x), wide(b, weight), added, attrs)
+        added = as_i32(b, b.trunc(b.multiply(widened(b, bias), factor)))
+    out = dense(b, widened(b, x), widened(b, weight), added, attrs)
     return [rounded(b, out, i32), *product_range(b, element, size, weight_size)]

@@ -15,7 +15,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.compositions.tensors import reshaped
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import ElementType, f32, i8, u8
+from ngraph_mxnet.ir.types import ElementType, i8, u8
 
 QUANTIZED = Types(("f32", "i8", "u8", "i32"), in_f32=())
 """Every type that int8 operators have, as it is: a rule sees to the types of its results."""
@@ -73,10 +73,6 @@ def product_range(b: Builder, element: ElementType, size: Value, weight_size: Va
     step = b.multiply(b.divide(size, number(b, 255 if element is u8 else 127)), b.divide(weight_size, number(b, 127)))
     top = b.multiply(step, number(b, REACH_I32))
     return ends(b, b.negative(top), top)
-
-
-def wide(b: Builder, x: Value) -> Value:
-    return b.convert(x, element=f32)
 
 
 def out_element(attrs: Attrs, default: str, calibrated: tuple[float, float] | None) -> ElementType:

@@ -55,9 +55,10 @@ def _turned(b: Builder, x: Value, last: bool, batch: bool) -> Value:
 @rule("FusedMatMul", domain=MICROSOFT)
 def fused_matmul(b: Builder, call: Call) -> Value:
     """alpha A B, of either transposed."""
-    sides = [_turned(b, call.input(place), call.attrs.bool(f"trans{name}"), call.attrs.bool(f"transBatch{name}"))
-             for place, name in enumerate("AB")]
-    out, alpha = product(b, *sides), call.attrs.float("alpha", 1.0)
+    left, right = (
+        _turned(b, call.input(place), call.attrs.bool(f"trans{name}"), call.attrs.bool(f"transBatch{name}"))
+        for place, name in enumerate("AB"))
+    out, alpha = product(b, left, right), call.attrs.float("alpha", 1.0)
     return out if alpha == 1 else b.multiply(out, scalar(b, alpha, out))
 
 

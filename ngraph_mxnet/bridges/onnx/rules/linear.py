@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
@@ -14,8 +15,10 @@ MOST_ROWS = 64
 """The most rows of a matrix whose determinant is computed: the elimination is repeated in the graph."""
 
 
-def product(b: Builder, left: Value, right: Value) -> Value:
-    """NumPy's matmul: vectors gain an axis that the result loses; leading axes broadcast."""
+def product(b: Builder, left: Value, right: Value, multiply: Callable[[Value, Value], Value] | None = None) -> Value:
+    """NumPy's matmul: vectors gain an axis that the result loses; leading axes broadcast. `multiply` is what multiplies
+    matrices, by default `matmul`."""
+    multiply = multiply or b.matmul
     if not left.shape or not right.shape:
         raise ModelError(f"found {left.type} and {right.type}, expected rank 1 or more")
     rows, columns = left.type.rank > 1, right.type.rank > 1
@@ -24,8 +27,8 @@ def product(b: Builder, left: Value, right: Value) -> Value:
     if c.type.rank == 2 and a.type.rank > 2:  # one product of all rows
         flat = b.reshape(a, shape=(a.type.size // max(a.shape[-1], 1) if a.type.size else 0, a.shape[-1]))
         if a.type.size:
-            return reshaped(b, b.matmul(flat, c), (*left.shape[:-1], *((right.shape[1],) if columns else ())))
-    out = b.matmul(a, c)
+            return reshaped(b, multiply(flat, c), (*left.shape[:-1], *((right.shape[1],) if columns else ())))
+    out = multiply(a, c)
     shape = list(out.shape)
     if not columns:
         shape.pop()

@@ -1,9 +1,10 @@
-"""Quantised tensors, computed in float32 between their conversions, and integer products."""
+"""Quantised tensors, and products of them, whose sums are of whole numbers."""
 
 from __future__ import annotations
 
-import functools
-from math import prod
+from collections.abc import Sequence
+
+import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.common import normal_axis, window
 from ngraph_mxnet.bridges.onnx.rules.linear import product
@@ -13,13 +14,10 @@ from ngraph_mxnet.compositions.quantized import saturated
 from ngraph_mxnet.compositions.tensors import along_axis, converted, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import ElementType, f32, i32, u8
+from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
 
 MICROSOFT = "com.microsoft"
-_EXACT = 1 << 24
-"""Up to here float32 holds every whole number."""
-_HALF = 16
-"""A factor is cut into two parts at four bits, so that sums of many products with either part stay exact."""
+_BYTES = (u8, i8)
 
 
 def _for(b: Builder, parameter: Value, x: Value, axis: int) -> Value:
@@ -35,7 +33,35 @@ def _for(b: Builder, parameter: Value, x: Value, axis: int) -> Value:
     return along_axis(b, parameter, axis, x.type.rank)
 
 
+def _each(b: Builder, parameter: Value, x: Value, axis: int) -> Value | None:
+    """A scale or zero point as `quantize` and `dequantize` take them; None if it is neither one for all, nor one for
+    each place along the axis."""
+    if parameter.type.size == 1:
+        return reshaped(b, parameter, ())
+    fits = parameter.type.rank == 1 and x.type.rank and parameter.shape[0] == x.shape[normal_axis(axis, x.type.rank)]
+    return parameter if fits else None
+
+
+def _affine(b: Builder, x: Value, scale: Value, zero: Value | None, element: ElementType,
+            axis: int) -> tuple[Value, Value, dict[str, int]] | None:
+    """Scale, zero point and attributes of `quantize` and `dequantize`; None where they don't cover it."""
+    if scale.type.element is not f32 or element not in _BYTES:
+        return None
+    if zero is not None and zero.type.element is not element:
+        return None
+    steps = _each(b, scale, x, axis)
+    if steps is None:
+        return None
+    points = b.constant(np.zeros(steps.shape), element) if zero is None else _each(b, zero, x, axis)
+    if points is None or points.shape != steps.shape:
+        return None
+    return steps, points, {"axis": normal_axis(axis, x.type.rank)} if steps.type.rank else {}
+
+
 def dequantized(b: Builder, x: Value, scale: Value, zero: Value | None, axis: int = 1) -> Value:
+    affine = _affine(b, x, scale, zero, x.type.element, axis)
+    if affine is not None:
+        return b.dequantize(x, *affine[:2], **affine[2])
     wide = converted(b, x, scale)
     if zero is not None:
         wide = b.subtract(wide, converted(b, _for(b, zero, x, axis), scale))
@@ -44,10 +70,29 @@ def dequantized(b: Builder, x: Value, scale: Value, zero: Value | None, axis: in
 
 def quantized(b: Builder, x: Value, scale: Value, zero: Value | None, element: ElementType, axis: int = 1) -> Value:
     """saturate(round(x / scale) + zero), halves to even."""
+    affine = _affine(b, x, scale, zero, element, axis) if x.type.element is f32 else None
+    if affine is not None:
+        return b.quantize(x, *affine[:2], **affine[2])
     whole = b.round(b.divide(x, converted(b, _for(b, scale, x, axis), x)))
     if zero is not None:
         whole = b.add(whole, converted(b, _for(b, zero, x, axis), x))
     return saturated(b, whole, element)
+
+
+def centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Value:
+    """Whole numbers less their zero points, in float32."""
+    return dequantized(b, x, b.constant(np.float32(1)) if zero is None or zero.type.size == 1 else
+                       b.constant(np.ones(zero.shape, np.float32)), zero, axis)
+
+
+def at_scale(b: Builder, sums: Value, scales: Sequence[Value], axis: int = -1) -> Value:
+    """Sums times (first scale * second / third), where a scale is one number, or one for each place along `axis`."""
+    factor: Value | None = None
+    for place, scale in enumerate(scales):
+        scale = reshaped(b, scale, () if scale.type.size == 1 else scale.shape)
+        factor = scale if factor is None else b.divide(factor, scale) if place == 2 else b.multiply(factor, scale)
+    assert factor is not None
+    return b.multiply(sums, converted(b, _for(b, factor, sums, axis), sums))
 
 
 def _spread(b: Builder, parameter: Value, x: Value, axis: int, block: int) -> Value:
@@ -112,56 +157,44 @@ def dynamically_quantized(b: Builder, x: Value) -> tuple[Value, Value, Value]:
 
 @rule("QLinearMatMul")
 def qlinear_matmul(b: Builder, call: Call) -> Value:
+    """round(sum * (a_scale * b_scale / y_scale)) + zero point, of sums of whole numbers."""
     a, a_scale, a_zero, c, c_scale, c_zero, y_scale, y_zero = (call.input(i) for i in range(8))
-    left = dequantized(b, a, a_scale, a_zero, -2)
-    right = dequantized(b, c, c_scale, c_zero, -1)
-    return quantized(b, product(b, left, right), y_scale, y_zero, y_zero.type.element, -1)
+    sums = product(b, centred(b, a, a_zero, -2), centred(b, c, c_zero, -1))
+    if a_scale.type.size > 1 and a_scale.type.rank == 1:
+        a_scale = reshaped(b, a_scale, (a_scale.type.size, 1))
+    out = at_scale(b, sums, [a_scale, c_scale, y_scale])
+    return quantized(b, out, b.constant(np.float32(1)), y_zero, y_zero.type.element, -1)
 
 
 @rule("QLinearConv")
 def qlinear_conv(b: Builder, call: Call) -> Value:
+    """round((sum + bias) * (x_scale * w_scale / y_scale)) + zero point, of sums of whole numbers."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (call.input(i) for i in range(8))
     bias = call.optional(8)
-    out = convolved(b, call, dequantized(b, x, x_scale, x_zero), dequantized(b, w, w_scale, w_zero, 0))
+    sums = convolved(b, call, centred(b, x, x_zero, 1), centred(b, w, w_zero, 0))
     if bias is not None:
-        factor = b.multiply(reshaped(b, x_scale, ()), reshaped(b, w_scale, (w_scale.type.size,)))
-        out = b.add(out, along_axis(b, b.multiply(b.convert(bias, element=f32), factor), 1, out.type.rank))
-    return quantized(b, out, y_scale, y_zero, y_zero.type.element)
+        sums = b.add(sums, along_axis(b, b.convert(bias, element=f32), 1, sums.type.rank))
+    out = at_scale(b, sums, [x_scale, w_scale, y_scale], 1)
+    return quantized(b, out, b.constant(np.float32(1)), y_zero, y_zero.type.element)
 
 
-def convolved(b: Builder, call: Call, x: Value, weight: Value) -> Value:
+def convolved(b: Builder, call: Call, x: Value, weight: Value, *zeros: Value) -> Value:
+    """The convolution of real numbers, or of bytes with zero points."""
     count = x.type.rank - 2
     kernel = call.attrs.ints("kernel_shape", tuple(weight.shape[2:]))
     strides, dilations = (call.attrs.ints(name, (1,) * count) for name in ("strides", "dilations"))
     if kernel != weight.shape[2:]:
         raise ModelError(f"kernel_shape={kernel} does not fit the weight {weight.type}")
     begins, ends = window(call, x.shape[2:], kernel, strides=strides, dilations=dilations)
-    return b.convolution(x, weight, strides=strides, dilations=dilations, pads_begin=begins, pads_end=ends,
-                         groups=call.attrs.int("group", 1))
+    return b.apply("integer_convolution" if zeros else "convolution", x, weight, *zeros, strides=strides,
+                   dilations=dilations, pads_begin=begins, pads_end=ends, groups=call.attrs.int("group", 1))
 
 
-def _centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Value:
-    wide = b.convert(x, element=f32)
-    return wide if zero is None else b.subtract(wide, b.convert(_for(b, zero, x, axis), element=f32))
-
-
-def _halves(b: Builder, x: Value) -> tuple[Value, Value]:
-    """Whole numbers as 16 high + low, 0 <= low < 16."""
-    high = b.floor(b.multiply(x, scalar(b, 1 / _HALF, x)))
-    return high, b.subtract(x, b.multiply(high, scalar(b, _HALF, x)))
-
-
-def _whole(b: Builder, high: Value, low: Value) -> Value:
-    parts = [b.convert(b.round(part), element=i32) for part in (high, low)]
-    return b.add(b.multiply(parts[0], b.constant(_HALF, i32)), parts[1])
-
-
-def _parts(terms: int, each: int = 1) -> list[tuple[int, int]]:
-    """Ranges of terms whose sums float32 holds exactly; a term is `each` products, of at most 255 times 16."""
-    most = _EXACT // (255 * _HALF) // each
-    if not most:
-        raise UnsupportedError(f"sums of {each} integer products; supported: up to {_EXACT // (255 * _HALF)}")
-    return [(begin, min(begin + most, terms)) for begin in range(0, terms, most)] or [(0, 0)]
+def _zero(b: Builder, x: Value, zero: Value | None) -> Value:
+    """A zero point that is one for all, or one for each place along an axis; of any shape with so many elements."""
+    if zero is None:
+        return b.constant(0, x.type.element)
+    return reshaped(b, zero, () if zero.type.size == 1 else (zero.type.size,))
 
 
 @rule("MatMulInteger")
@@ -171,27 +204,25 @@ def matmul_integer(b: Builder, call: Call) -> Value:
 
 def integer_product(b: Builder, left: Value, right: Value, left_zero: Value | None,
                     right_zero: Value | None) -> Value:
-    """i32 sums of products of bytes, by float32 products that are exact: two for every few thousand terms."""
-    a, c = _centred(b, left, left_zero, -2), _centred(b, right, right_zero, -1)
-    sums = []
-    for begin, end in _parts(left.shape[-1]):
-        high, low = _halves(b, slice_axis(b, c, max(c.type.rank - 2, 0), begin, end))
-        part = slice_axis(b, a, a.type.rank - 1, begin, end)
-        sums.append(_whole(b, product(b, part, high), product(b, part, low)))
-    return functools.reduce(lambda total, part: b.add(total, part), sums)
+    """i32 sums of products of bytes less their zero points: one for all, or one for each row of the left operand, and
+    each column of the right one."""
+    by_row = left_zero is not None and left_zero.type.size > 1
+    zero, right_zero = _zero(b, left, None if by_row else left_zero), _zero(b, right, right_zero)
+    sums = product(b, left, right, lambda a, c: b.integer_matmul(a, c, zero, right_zero))
+    if not by_row:
+        return sums
+    assert left_zero is not None
+    rows = left.shape[-2] if left.type.rank > 1 else 1
+    if left_zero.type.size != rows:
+        raise UnsupportedError(f"zero point {left_zero.type} of {left.type}; supported: one for all, or for each row")
+    whole = b.subtract(b.convert(right, element=i32), b.convert(right_zero, element=i32))
+    columns = b.reduce_sum(whole, axes=(right.type.rank - 2,), keep_dims=True)
+    return b.subtract(sums, b.multiply(b.convert(reshaped(b, left_zero, (rows, 1)), element=i32), columns))
 
 
 @rule("ConvInteger")
 def conv_integer(b: Builder, call: Call) -> Value:
-    """i32 sums of products of bytes, by float32 convolutions that are exact: two for every few channels."""
+    """i32 sums of products of bytes less their zero points: one for all, of weights also one for each filter."""
     x, weight = call.input(0), call.input(1)
-    data, kernel = _centred(b, x, call.optional(2), 1), _centred(b, weight, call.optional(3), 0)
-    parts = _parts(weight.shape[1], prod(weight.shape[2:]))
-    if len(parts) > 1 and weight.shape[1] != x.shape[1]:
-        raise UnsupportedError(f"sums of {prod(weight.shape[1:])} integer products in groups")
-    sums = []
-    for begin, end in parts:
-        some = data if len(parts) == 1 else slice_axis(b, data, 1, begin, end)
-        high, low = _halves(b, slice_axis(b, kernel, 1, begin, end))
-        sums.append(_whole(b, convolved(b, call, some, high), convolved(b, call, some, low)))
-    return functools.reduce(lambda total, part: b.add(total, part), sums)
+    zero, weight_zero = _zero(b, x, call.optional(2)), _zero(b, weight, call.optional(3))
+    return convolved(b, call, x, weight, zero, weight_zero)

@@ -16,6 +16,7 @@ from ngraph_mxnet.bridges.onnx.rules.linear import product
 from ngraph_mxnet.bridges.onnx.rules.pooling import pool
 from ngraph_mxnet.bridges.onnx.rules.quantization import (
     MICROSOFT,
+    at_scale,
     dequantized,
     dynamically_quantized,
     integer_product,
@@ -23,7 +24,7 @@ from ngraph_mxnet.bridges.onnx.rules.quantization import (
 )
 from ngraph_mxnet.bridges.onnx.rules.recurrent import Products, recurrent_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.compositions.tensors import converted, reshaped, scalar, slice_axis
+from ngraph_mxnet.compositions.tensors import converted, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, u8
@@ -169,15 +170,9 @@ def dynamic_quantize_lstm(b: Builder, call: Call) -> list[Value]:
 # ---- products ------------------------------------------------------------------------------------------------
 
 
-def _scaled(b: Builder, sums: Value, scales: Sequence[Value], bias: Value | None) -> Value:
-    """i32 sums times all of `scales`, each one number or one for each column, plus a bias."""
-    out = b.convert(sums, element=f32)
-    factor = None
-    for scale in scales:
-        scale = reshaped(b, scale, () if scale.type.size == 1 else scale.shape)
-        factor = scale if factor is None else b.multiply(factor, scale)
-    assert factor is not None
-    out = b.multiply(out, factor)
+def _real(b: Builder, sums: Value, scales: Sequence[Value], bias: Value | None) -> Value:
+    """i32 sums times both scales, each one number or one for each column, plus a bias."""
+    out = at_scale(b, b.convert(sums, element=f32), scales)
     return out if bias is None else b.add(out, bias)
 
 
@@ -185,14 +180,14 @@ def _scaled(b: Builder, sums: Value, scales: Sequence[Value], bias: Value | None
 def dynamic_quantize_matmul(b: Builder, call: Call) -> Value:
     """The left operand quantised by its range, a product of integers, float32 again."""
     left, scale, zero = dynamically_quantized(b, call.input(0))
-    return _scaled(b, integer_product(b, left, call.input(1), zero, call.optional(3)), [scale, call.input(2)],
+    return _real(b, integer_product(b, left, call.input(1), zero, call.optional(3)), [scale, call.input(2)],
                    call.optional(4))
 
 
 @rule("MatMulIntegerToFloat", domain=MICROSOFT)
 def matmul_integer_to_float(b: Builder, call: Call) -> Value:
     sums = integer_product(b, call.input(0), call.input(1), call.optional(4), call.optional(5))
-    return _scaled(b, sums, [call.input(2), call.input(3)], call.optional(6))
+    return _real(b, sums, [call.input(2), call.input(3)], call.optional(6))
 
 
 def _turned(b: Builder, call: Call, position: int, name: str) -> Value:
@@ -208,7 +203,7 @@ def quantized_gemm(b: Builder, call: Call) -> Value:
     sums = integer_product(b, left, right, call.optional(2), call.optional(5))
     if bias is not None:
         sums = b.add(sums, bias)
-    out = _scaled(b, sums, [call.input(1), call.input(4)], None)
+    out = _real(b, sums, [call.input(1), call.input(4)], None)
     alpha = call.attrs.float("alpha", 1.0)
     if alpha != 1:
         out = b.multiply(out, scalar(b, alpha, out))

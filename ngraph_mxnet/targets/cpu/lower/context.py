@@ -264,12 +264,16 @@ class Lowering:
 
     def _new(self, value: Value, element: ElementType) -> BlockedView:
         """Memory for `value` in blocked layout; its halo is zero, from the start or by `zero_halo`, or is filled."""
-        type_, halo = TensorType(element, value.shape), self.layout.halo.get(value, Halo())
-        fill = self.layout.fill.get(value, 0)
+        return self.framed(TensorType(element, value.shape), self.layout.halo.get(value, Halo()),
+                           self.layout.fill.get(value, 0))
+
+    def framed(self, type_: TensorType, halo: Halo, fill: int) -> BlockedView:
+        """The same for anything, with a border of zeros, or of the u8 `fill`."""
         region = ("halo", str(type_), halo) if halo and not fill else None
         view = blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
         sizes = {"planes": view.images * view.blocks, "height": view.height, "width": view.width, "top": halo.top,
-                 "bottom": halo.bottom, "left": halo.left, "right": halo.right, "words": BLOCK * element.size // 4}
+                 "bottom": halo.bottom, "left": halo.left, "right": halo.right,
+                 "words": BLOCK * type_.element.size // 4}
         if halo and fill:
             word = int(np.full(4, fill, np.uint8).view(np.int32)[0])
             border = replace(view, offset=0)  # writes all but the image: readers wait for both writers

@@ -24,6 +24,7 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
+from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, affine_of
 from ngraph_mxnet.targets.cpu.planning.view import (
     BLOCK,
@@ -110,9 +111,18 @@ def _residual(ctx: Lowering, value: Value) -> tuple[BlockedView, Affine | None]:
     return ctx.blocked(value), None
 
 
+def _bordered(ctx: Lowering, node: Node) -> BlockedView:
+    """The data, with a border of what the node wants it to be: a copy, if another reader wants something else."""
+    data, halo, fill = node.inputs[0], convolution_halo(node), node.attrs["pad_value"]
+    view = ctx.blocked(data)
+    if not halo or ctx.layout.fill.get(data, 0) == fill:
+        return view
+    return ctx.converted(view, ctx.framed(data.type, halo, fill))
+
+
 def _input(ctx: Lowering, node: Node, geometry: Geometry) -> Input:
     data, weights = node.inputs[:2]
-    channels, outputs, view = data.shape[1], weights.shape[0], ctx.blocked(data)
+    channels, outputs, view = data.shape[1], weights.shape[0], _bordered(ctx, node)
     if geometry.groups == channels == outputs and channels > 1:
         return Input("depthwise", view, byte_plane(view), 1, 0, block_bytes(view), view.blocks)
     groups = super_groups(geometry.groups, channels, outputs)

@@ -12,8 +12,8 @@ from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """`halo`: the border each blocked value needs, of zeros or what `fill` says. `placement`: value -> (concat output,
-    first block)."""
+    """`halo`: the border each blocked value needs, of zeros or what `fill` says; a reader that wants another `fill` makes
+    a copy. `placement`: value -> (concat output, first block)."""
 
     halo: dict[Value, Halo]
     placement: dict[Value, tuple[Value, int]]
@@ -32,7 +32,8 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
         if node.op.kind == "convolution":
             data = node.inputs[0]
             halo[data] = halo.get(data, Halo()).cover(convolution_halo(node))
-            fill[data] = node.attrs.get("pad_value", 0)
+            if convolution_halo(node):
+                fill.setdefault(data, node.attrs.get("pad_value", 0))
         if node.op.name == "convolution_weight_gradient":
             data = node.inputs[0]
             halo[data] = halo.get(data, Halo()).cover(gradient_halo(node))
@@ -47,8 +48,11 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
     for value in placement:  # a child comes before its parent: what any of them needs reaches the root,
         parent = placement[value][0]
         halo[parent] = halo.get(parent, Halo()).cover(halo.get(value, Halo()))
+        if value in fill:
+            fill.setdefault(parent, fill[value])
     for value in reversed(placement):  # and the root's halo is everyone's
         halo[value] = halo[placement[value][0]]
+        fill[value] = fill.get(placement[value][0], 0)
     return LayoutPlan(halo, placement, fill)
 
 

@@ -61,16 +61,21 @@ def plan_stores(graph: Graph, gates: Mapping[Node, Node]) -> dict[Value, tuple[V
 
 def plan_fours(graph: Graph) -> frozenset[Value]:
     """The u8 images of few channels whose pixels are stored as four bytes: all who read them are quantised convolutions
-    that take four columns of the kernel at a time."""
+    that take four columns of the kernel at a time, and want the same border."""
     readers, results = graph.readers(), set(graph.results)
 
     def takes(node: Node, at: int) -> bool:
         dense = node.op.multiplies_bytes and node.op.kind == "convolution" and at == 0
         return dense and node.attrs["groups"] == 1 and node.attrs["dilations"][-1] == 1
 
+    def alike(value: Value) -> bool:
+        padded = [node for node, _ in readers[value] if any((*node.attrs["pads_begin"], *node.attrs["pads_end"]))]
+        return len({node.attrs["pad_value"] for node in padded}) <= 1
+
     def fits(value: Value) -> bool:
         return (value.type.element is u8 and value.type.rank == 4 and value.shape[1] <= FOUR and value not in results
-                and bool(readers[value]) and all(takes(node, at) for node, at in readers[value]))
+                and bool(readers[value]) and all(takes(node, at) for node, at in readers[value])
+                and alike(value))
 
     return frozenset(node.output for node in graph.nodes
                      if node.op.name == "quantize" and affine_of(node) is not None and fits(node.output))

@@ -16,12 +16,17 @@ from ngraph_mxnet.targets.cpu.planning.gradients import GRADIENTS, becomes_other
 _EXACT_IN_F32 = frozenset({i8, i16, u8, u16})
 _BECOMES = {"batch_norm": "scale_shift"}
 """Ops without a kernel that a pass always turns into another."""
+_SUMS = {"integer_convolution": "convolution", "integer_matmul": "matmul"}
+"""Those that become sums of others (`passes/integer_sums.py`), which are of float32 at the worst."""
 
 
 def unlowered(node: Node) -> str | None:
     """Why the node has no kernel as it stands."""
     if becomes_others(node):
         return None
+    if node.op.name in _SUMS:
+        operands = [Value(TensorType(f32, value.type.shape), None, 0) for value in node.inputs[:2]]
+        return unlowered(make_node(_SUMS[node.op.name], operands, node.attrs))
     rule = RULES.get(_BECOMES.get(node.op.name, node.op.name))
     return f"{node.op.name} has no CPU kernel" if rule is None else rule.check(node)
 

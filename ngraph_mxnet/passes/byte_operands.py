@@ -1,0 +1,111 @@
+"""Operands of the quantised products: data in u8, weights in i8, and what zero points add to the sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import i8, u8
+from ngraph_mxnet.passes.pattern import Rewriter, constant_of, uniform
+
+HALF = 128
+"""What is added to i8 to make it u8."""
+_QUANTIZED = {"convolution": "quantized_convolution", "product": "quantized_matmul"}
+
+
+def byte_product(node: Node, rw: Rewriter, data: tuple[Value, Value], weights: tuple[Value, Value],
+                 factor: Value | None) -> Value | str:
+    """The product of bytes that `node` is of, as a quantised one; or why it can't be.
+
+    Args:
+        node: a convolution or matrix product, of whose operands only the attributes count.
+        data, weights: numbers and their zero points.
+        factor: one for each output channel, or None for ones.
+    """
+    reason = _unfit(node, weights[0], data[1])
+    axis = 0 if node.op.kind == "convolution" or node.attrs["transpose_b"] else 1
+    whole = None if reason else signed(rw, *weights, axis)
+    if whole is None:
+        return reason or "weights less their zero points may not fit i8"
+    numbers, point = unsigned(rw, *data)
+    if point is None and any((*node.attrs.get("pads_begin", ()), *node.attrs.get("pads_end", ()))):
+        return "the padding, which is the data's zero point, may differ with every call"
+    channels = whole.shape[axis]
+    bias = _correction(rw, whole, axis, *data, point)
+    factor = factor or rw.constant(np.ones(channels, np.float32))
+    addend = rw.constant(np.zeros(channels, np.float32))
+    attrs = dict(node.attrs) | ({"pad_value": point or 0} if node.op.kind == "convolution" else {})
+    return rw.make(_QUANTIZED[node.op.kind], numbers, whole, bias, factor, addend, **attrs)
+
+
+def _unfit(node: Node, weights: Value, zero: Value) -> str | None:
+    """Why the kernels of bytes don't do it, whatever the numbers are."""
+    if zero.type.rank:
+        return "data have more than one zero point"
+    if node.op.kind == "product":
+        return "the right operand is no single matrix" if weights.type.rank != 2 or node.attrs["transpose_a"] else None
+    if weights.type.rank > 4 or any(step > 1 for step in node.attrs["data_dilations"]):
+        return "three spatial axes, or data_dilations"
+    return None
+
+
+def unsigned(rw: Rewriter, data: Value, zero: Value) -> tuple[Value, int | None]:
+    """Data as u8, and their zero point if it is known."""
+    point = uniform(zero)
+    if data.type.element is u8:
+        return data, point
+    moved = rw.producer(data, "reshape")
+    if moved is not None:
+        numbers, point = unsigned(rw, moved.inputs[0], zero)
+        return rw.make("reshape", numbers, **moved.attrs), point
+    one = rw.constant(np.float32(1))
+    real = rw.make("dequantize", data, one, rw.constant(np.int8(0)))
+    return rw.make("quantize", real, one, rw.constant(np.uint8(HALF))), None if point is None else point + HALF
+
+
+def signed(rw: Rewriter, weights: Value, zero: Value, axis: int) -> Value | None:
+    """Weights less their zero points as i8; None where they may not fit. `zero` is one for all, or one for each index
+    of `axis`."""
+    points, array = constant_of(zero), constant_of(weights)
+    if points is None:
+        return None
+    middle = 0 if weights.type.element is i8 else HALF
+    if (points == middle).all() and (not middle or array is None):
+        if not middle:
+            return weights
+        centred = rw.make("subtract", rw.make("convert", weights, element="i32"), rw.constant(np.int32(middle)))
+        return rw.make("convert", centred, element="i8")
+    if array is None:
+        return None
+    if points.ndim:
+        points = points.reshape([-1 if at == axis else 1 for at in range(array.ndim)])
+    whole, bounds = array.astype(np.int16) - points, np.iinfo(np.int8)
+    if whole.min(initial=0) < bounds.min or whole.max(initial=0) > bounds.max:
+        return None
+    return rw.constant(whole.astype(np.int8))
+
+
+def _correction(rw: Rewriter, weights: Value, axis: int, data: Value, zero: Value, point: int | None) -> Value:
+    """-zero point times the sum of the weights, for each index of `axis`: i32. `point` is that of u8, if known."""
+    if point == 0:
+        return rw.constant(np.zeros(weights.shape[axis], np.int32))
+    others = tuple(at for at in range(weights.type.rank) if at != axis)
+    sums = folded(rw, "reduce_sum", folded(rw, "convert", weights, element="i32"), axes=others)
+    if point is not None:
+        return folded(rw, "multiply", sums, rw.constant(np.int32(-point)))
+    shifted = rw.make("convert", zero, element="i32")
+    if data.type.element is i8:
+        shifted = rw.make("add", shifted, rw.constant(np.int32(HALF)))
+    return rw.make("multiply", sums, rw.make("negative", shifted))
+
+
+def folded(rw: Rewriter, op: str, *inputs: Value, **attrs: Any) -> Value:
+    """A node, or the constant that it is where all its operands are such: later rewrites ask for the numbers."""
+    made = rw.make(op, *inputs, **attrs)
+    arrays = [array for array in map(constant_of, inputs) if array is not None]
+    if len(arrays) < len(inputs) or made.node is None:
+        return made
+    with np.errstate(all="ignore"):
+        return rw.constant(made.node.op.evaluate(arrays, made.node.attrs)[0])
