@@ -15,6 +15,7 @@ from ngraph_mxnet.ir.types import f32, u8
 from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.movement import moved_strides
+from ngraph_mxnet.targets.cpu.lower.storing import AS_IT_IS, Gate, Linear, Storing
 from ngraph_mxnet.targets.cpu.microkernels.params import (
     FLAG_GATE,
     FLAG_OUTPUT2,
@@ -114,8 +115,6 @@ def block_bytes(view: BlockedView | None) -> int:
     return view.block * view.type.element.size if view is not None else 0
 
 
-Gate = tuple[float, float, float, float]
-"""Slope, offset, scale and shift of a hard swish (`microkernels/params.py`)."""
 NO_GATE: Gate = (0.0, 0.0, 1.0, 0.0)
 
 
@@ -138,6 +137,11 @@ class Epilogue:
     """Of a residual that is u8."""
     stored: tuple[Affine | None, ...] = ()
     """How results are stored as u8."""
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        """The clamps', by name."""
+        return {"lower": self.lower, "upper": self.upper, "lower2": self.lower2, "upper2": self.upper2}
 
 
 def gate_of(node: Node) -> Gate:
@@ -182,6 +186,9 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         stride=prod(geometry.strides), flat_input=_is_flat(source, out, geometry),
         channels=out.type.shape[1] if source.groups == 1 else None, pixel_bytes=source.pixel_bytes,
     )
+    storing = Storing()
+    if source.is_u8:
+        storing = Storing.of(epilogue.stored, epilogue.residual_affine, epilogue.gate, epilogue.bounds)
     choice = choose_tiles(ctx.settings.isa, source.kind, size, threads=ctx.settings.threads,
                           bf16=source.view.type.element is BF16 or (ctx.bf16 and not source.is_u8), u8=source.is_u8,
                           vnni=ctx.settings.vnni, short=source.short,
@@ -203,13 +210,14 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
         out_image_stride=byte_plane(out).image, out_block_stride=block_bytes(out),
         res_image_stride=planes["residual"].image if residual else 0, res_block_stride=block_bytes(residual),
         out2_image_stride=planes["output2"].image if second else 0, out2_block_stride=block_bytes(second),
-        lower=epilogue.lower, upper=epilogue.upper, lower2=epilogue.lower2, upper2=epilogue.upper2,
-        **by_name("slope offset scale shift", epilogue.gate or NO_GATE), **_quantization(source, epilogue),
+        **{**epilogue.bounds, **by_name("slope offset scale shift", epilogue.gate or NO_GATE), **storing.numbers},
     )
     packed = weights.pack(ctx, source, choice.oc_tile, is_wide=choice.variant.wide)
     bias, scale, shift, factor, addend = (
-        channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile)
-        for value in (epilogue.bias, epilogue.scale, epilogue.shift, epilogue.factor, epilogue.addend)
+        channel_vector(ctx, value, out.type.shape[1], source, choice.oc_tile, becomes)
+        for value, becomes in ((epilogue.bias, AS_IT_IS), (epilogue.scale, storing.scale),
+                               (epilogue.shift, storing.shift), (epilogue.factor, storing.factor),
+                               (epilogue.addend, storing.addend))
     )
     more: dict[str, Any] = {"factor": factor, "addend": addend} if source.is_u8 else {}
     touched = prod(weights.shape) * (1 if source.is_u8 else 2 if source.in_pairs else 4)
@@ -218,21 +226,6 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
              bias=bias or zeros(ctx, out, source, choice.oc_tile), pixels=ctx.table(pixels), steps=ctx.table(steps),
              output2=second, scale2=scale, shift2=shift, **more,
              operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
-
-
-def _quantization(source: Input, epilogue: Epilogue) -> dict[str, Any]:
-    """How a contraction of u8 reads its residual and stores its results."""
-    if not source.is_u8:
-        return {}
-    numbers = {"residual_scale": 1.0, "residual_shift": 0.0, "inverse": 1.0, "zero_point": 0.0, "inverse2": 1.0,
-               "zero_point2": 0.0}
-    if epilogue.residual_affine is not None:
-        scale, zero_point = epilogue.residual_affine
-        numbers |= {"residual_scale": scale, "residual_shift": -scale * zero_point}
-    for affine, suffix in zip(epilogue.stored, ("", "2"), strict=False):
-        if affine is not None:
-            numbers |= {f"inverse{suffix}": 1 / affine.scale, f"zero_point{suffix}": float(affine.zero_point)}
-    return numbers
 
 
 def _flags(out: View, residual: View | None, second: View | None) -> int:
@@ -252,11 +245,12 @@ def _is_flat(source: Input, out: BlockedView, geometry: Geometry) -> bool:
     return geometry.strides == (1, 1) and are_same(source.plane.row, out.width * source.plane.pixel)
 
 
-def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int) -> View | None:
+def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: Input, oc_tile: int,
+                   becomes: Linear = AS_IT_IS) -> View | None:
     """A per-channel vector in the order of the packed weights."""
     groups = 1 if source.kind == "depthwise" else source.groups
     params = packed_channels(channels, groups=groups, oc_tile=oc_tile)
-    return None if value is None else _in_tiles(ctx, value, params, real=source.kind == "depthwise")
+    return None if value is None else _in_tiles(ctx, value, params, becomes, real=source.kind == "depthwise")
 
 
 def channel_blocks(ctx: Lowering, value: Value) -> View:
@@ -264,15 +258,22 @@ def channel_blocks(ctx: Lowering, value: Value) -> View:
     return _in_tiles(ctx, value, packed_channels(value.shape[0], groups=1, oc_tile=BLOCK))
 
 
-def _in_tiles(ctx: Lowering, value: Value, params: Params, real: bool = False) -> View:
+def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_IT_IS, real: bool = False) -> View:
     """`real`: integers become float32."""
     n = PACK_CHANNELS.read(params.ints())
 
     def emit(context: Lowering, vector: PlainView, destination: View) -> None:
         numbers = wide.converted(context, vector, f32) if real else vector
+        for kernel, number, neutral in (("multiply", becomes.times, 1.0), ("add", becomes.plus, 0.0)):
+            if number != neutral:
+                scalar, out = context.table(np.full(1, number, np.float32)), context.new_plain(numbers.type)
+                context.strided(kernel, out.type.shape, [(numbers, numbers.strides), (scalar, (0,))],
+                                (out, out.strides))
+                numbers = out
         context.emit("pack_channels", params, values=numbers, packed=destination)
 
-    return ctx.packed(value, ("channels", real, *n), n.groups * -(-n.per_group // n.oc_tile) * n.oc_tile * 4, emit)
+    size = n.groups * -(-n.per_group // n.oc_tile) * n.oc_tile * 4
+    return ctx.packed(value, ("channels", real, becomes, *n), size, emit)
 
 
 def _channel_bytes(channels: int, source: Input, oc_tile: int) -> int:

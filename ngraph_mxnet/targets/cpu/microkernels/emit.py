@@ -209,14 +209,12 @@ class Emitter:
         """Sixteen u8 as floats."""
         return self.builder.uitofp(self.builder.zext(self.load(pointer, _BYTES, 1), WORDS), VECTOR)
 
-    def store_u8(self, value: ir.Value, pointer: ir.Value, inverse: ir.Value, zero_point: ir.Value) -> None:
-        """Sixteen floats times `inverse`, to nearest, ties to even, plus `zero_point`, as u8; it saturates, and NaN
-        becomes 0. `inverse` is a vector, `zero_point` a vector of int32."""
+    def store_u8(self, value: ir.Value, pointer: ir.Value, bounds: Sequence[ir.Value], zero_point: ir.Value) -> None:
+        """Sixteen floats within bounds, to nearest, ties to even, plus `zero_point`, a vector of int32, as u8. NaN
+        becomes the lower bound; both are such that the sum is from 0 to 255."""
         b = self.builder
-        zero = b.sitofp(zero_point, VECTOR)
-        scaled = b.fmul(value, inverse)
-        lower, upper = b.fneg(zero), b.fsub(ir.Constant(VECTOR, [255.0] * 16), zero)
-        bounded = b.select(b.fcmp_ordered(">", scaled, lower), scaled, lower)  # NaN becomes the lower bound
+        lower, upper = bounds
+        bounded = b.select(b.fcmp_ordered(">", value, lower), value, lower)
         bounded = b.select(b.fcmp_ordered("<", bounded, upper), bounded, upper)
         whole = b.bitcast(b.fadd(bounded, ir.Constant(VECTOR, [_ROUNDING] * 16)), WORDS)
         b.store(b.trunc(b.add(whole, zero_point), _BYTES), pointer, align=1)

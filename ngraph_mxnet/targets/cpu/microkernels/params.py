@@ -30,9 +30,11 @@ sums of `_u8_short` must be such as `ops.quantization` says. The bias is int32, 
     acc[c, p] = bias[c] + sum of products, in int32, exact
     sum       = acc * factor[c] + addend[c], in float32, which goes on as above
 
-Of depthwise the weights and the bias are float32. Outputs and residuals are u8 where the flags say so: a stored number
-is round(y * inverse) + zero_point, ties to even, saturated to 0 to 255; a residual is number * residual_scale +
-residual_shift.
+Of depthwise the weights and the bias are float32. All residuals are multiplied by `residual_scale`. Outputs and
+residuals are u8 where the flags say so; all is in units of the first output then: a stored number is
+round(clamp(y, least, most)) + zero_point, ties to even, with bounds that make it 0 to 255 (and are those of the clamp,
+too, where there is no gate); y is not clamped before, unless a gate or the second output reads it. Of a second output
+in u8 `lower2` and `upper2` are such bounds.
 
 Output, second output and residual are blocked: whole 16-channel blocks of 64 bytes a pixel (32 in bf16) are read
 and written, at `block * *_block_stride + pixel_*[p]`. With an `oc_tile` of 8 weight tiles are half blocks; where a
@@ -224,7 +226,7 @@ channel_group_stride: the same for `bias`, `scale2` and `shift2`, and in u8 for 
 QUANTIZED_CONTRACTION = Kernels(
     " ".join(name for name, variant in CONTRACTIONS.items() if variant.u8),
     tensors=f"{_TENSORS} factor addend", ints=" ".join(CONTRACTION.ints), sizes=8,
-    floats=f"{_FLOATS} residual_scale residual_shift inverse zero_point inverse2 zero_point2", tasks=_tasks,
+    floats=f"{_FLOATS} residual_scale least most zero_point zero_point2", tasks=_tasks,
     reach=contraction_reach, aligned=_quantized_aligned,
 )
 """Those of u8: what they share with `CONTRACTION` has the same places."""
@@ -238,7 +240,7 @@ _DEFAULTS = {
 def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels: int, row_tiles: int, chunk_tiles: int,
                        steps: int, out_block_stride: int, **others: Any) -> Params:
     """By default one image and group, channels outermost, all steps at once, no flags, and nothing is clamped; the
-    groups' blocks follow each other. With `inverse` among the others it is for a variant of u8."""
+    groups' blocks follow each other. With `least` among the others it is for a variant of u8."""
     given = {**_DEFAULTS, "oc_groups": oc_groups, "out_blocks": out_blocks, "rows": rows, "row_pixels": row_pixels,
              "row_tiles": row_tiles, "chunk_tiles": chunk_tiles, "steps": steps, "out_block_stride": out_block_stride,
              **others}
@@ -246,4 +248,4 @@ def contraction_params(*, oc_groups: int, out_blocks: int, rows: int, row_pixels
     for prefix in ("out", "res", "out2"):
         if f"{prefix}_group_stride" not in others:
             given[f"{prefix}_group_stride"] = out_blocks * given[f"{prefix}_block_stride"]
-    return QUANTIZED_CONTRACTION(**given) if "inverse" in given else CONTRACTION(**given)
+    return QUANTIZED_CONTRACTION(**given) if "least" in given else CONTRACTION(**given)

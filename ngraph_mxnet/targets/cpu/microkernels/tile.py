@@ -4,60 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from llvmlite import ir
 
+from ngraph_mxnet.targets.cpu.microkernels.byte_epilogue import emit_byte_epilogue
 from ngraph_mxnet.targets.cpu.microkernels.emit import EIGHT, F32, F64, I32, I64, WORDS, Emitter
-from ngraph_mxnet.targets.cpu.microkernels.params import QUANTIZED_CONTRACTION
+from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION
+from ngraph_mxnet.targets.cpu.microkernels.tile_values import TileValues, places
 from ngraph_mxnet.targets.cpu.microkernels.variants import Variant
 
-__all__ = ["TileValues", "emit_tile"]
+__all__ = ["emit_tile"]
 
 _LATENCY_VECTORS = 8
 """Independent accumulators that hide the latency of two multiply-add pipes (4 cycles)."""
 _LATENCY_VECTORS_BF16 = 12
 """The same for the dot product of bf16 (6 cycles); that of u8 takes 4 or 5."""
-
-
-@dataclass(frozen=True)
-class TileValues:
-    """What a tile needs to know; pointers are already moved to its image, group and output block."""
-
-    input: ir.Value
-    weights: ir.Value
-    ahead: ir.Value
-    """Weights of the next block of steps, of which this tile prefetches a part."""
-    bias: ir.Value
-    scale2: ir.Value
-    shift2: ir.Value
-    factor: ir.Value
-    addend: ir.Value
-    output: ir.Value
-    residual: ir.Value
-    output2: ir.Value
-    offsets: Sequence[ir.Value]
-    """For each tensor of the pixel table, a pointer to the offset of the tile's first pixel."""
-    steps: ir.Value
-    """The block's entries of the step table, up to `steps_end`."""
-    steps_end: ir.Value
-    is_first: ir.Value
-    """This block of steps starts at the bias, the others at what the output holds."""
-    is_last: ir.Value
-    pixel_stride: ir.Value
-    out_block_stride: ir.Value
-    res_block_stride: ir.Value
-    out2_block_stride: ir.Value
-    blocks_left: ir.Value
-    """Output blocks from this one to the end of the group: a wide tile may have to store one only."""
-    ends_early: ir.Value
-    """For half blocks: nobody else stores the upper half of this tile's block."""
-    has_residual: ir.Value
-    has_gate: ir.Value
-    has_output2: ir.Value
-    is_narrow: Sequence[ir.Value]
-    """Whether output, residual and second output are bf16, or u8; means something to such variants only."""
-    floats: ir.Value
 
 
 def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_per_block: int) -> None:
@@ -68,13 +29,14 @@ def emit_tile(e: Emitter, v: TileValues, variant: Variant, pixels: int, vectors_
         while pixels * variant.blocks * vectors_per_block * sets < enough:
             sets *= 2
     sums = _accumulate(e, v, variant, pixels, sets)
+    epilogue = emit_byte_epilogue if variant.u8 else _epilogue
     for block in range(variant.blocks):
         mine = sums[block * pixels : (block + 1) * pixels]
         if block:
             present = e.builder.icmp_signed(">", v.blocks_left, ir.Constant(I64, block))
-            e.when(present, [], functools.partial(_epilogue, e, v, variant, block, mine))
+            e.when(present, [], functools.partial(epilogue, e, v, variant, block, mine))
         else:
-            _epilogue(e, v, variant, block, mine)
+            epilogue(e, v, variant, block, mine)
 
 
 def prefetch_bytes(variant: Variant) -> int:
@@ -263,7 +225,8 @@ def _add_products(e: Emitter, variant: Variant, unroll: int, weights: ir.Value, 
         ]
         for m, place in enumerate(places):
             if variant.kind == "depthwise":
-                x = _narrow_load(e, variant)(place) if variant.bf16 or variant.u8 else e.load(place, e.vector)
+                narrow = e.load_u8 if variant.u8 else e.load_bf16
+                x = narrow(place) if variant.u8 or variant.bf16 else e.load(place, e.vector)
             else:
                 x = e.splat(e.load(e.at(place, 4 * lane), I32 if packed else F32))
             for i in range(variant.blocks):
@@ -287,32 +250,20 @@ def _initial(e: Emitter, v: TileValues, variant: Variant, pixels: int) -> list[i
         mine = slice(block * pixels, (block + 1) * pixels)
 
         def so_far(block: int = block) -> list[ir.Value]:
-            return [e.load(place, e.vector) for place in _places(e, v, v.output, v.out_block_stride, 1, block, pixels)]
+            return [e.load(place, e.vector) for place in places(e, v, v.output, v.out_block_stride, 1, block, pixels)]
 
         values[mine] = e.when(present, values[mine], so_far)
     return values
 
 
-def _places(e: Emitter, v: TileValues, base: ir.Value, stride: ir.Value, tensor: int, block: int,
-            pixels: int) -> list[ir.Value]:
-    """The tile's pixels of a channel block in the tensor at `base`."""
-    start = e.at(base, stride) if block else base
-    return [e.at(start, e.load_offset(v.offsets[tensor], ir.Constant(I64, m))) for m in range(pixels)]
-
-
 def _bounds(e: Emitter, v: TileValues, *names: str) -> list[ir.Value]:
     """Vectors of the named `floats`, loaded here so that no register holds them during the sums."""
-    loaded = [e.load(e.at(v.floats, 8 * QUANTIZED_CONTRACTION.floats.index(name)), F64, 8) for name in names]
+    loaded = [e.load(e.at(v.floats, 8 * CONTRACTION.floats.index(name)), F64, 8) for name in names]
     return [e.splat(e.builder.fptrunc(value, F32)) for value in loaded]
 
 
-def _narrow_load(e: Emitter, variant: Variant) -> Callable[[ir.Value], ir.Value]:
-    """What loads a pixel as floats."""
-    return e.load_u8 if variant.u8 else e.load_bf16
-
-
 def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Value], where: Sequence[ir.Value],
-           is_narrow: ir.Value, second: bool = False) -> None:
+           is_narrow: ir.Value) -> None:
     """Write the results of one channel block, rounded if need be; a half block's upper half is zeros."""
 
     def wide() -> list[ir.Value]:
@@ -321,14 +272,8 @@ def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Val
         return []
 
     def narrow() -> list[ir.Value]:
-        if variant.u8:
-            inverse, zero_point = _bounds(e, v, *(("inverse2", "zero_point2") if second else ("inverse", "zero_point")))
-            whole = e.builder.fptosi(zero_point, WORDS)
         for value, place in zip(results, where, strict=True):
-            if variant.u8:
-                e.store_u8(value, place, inverse, whole)
-            else:
-                e.store_bf16(value, place)
+            e.store_bf16(value, place)
         return []
 
     def zeros() -> list[ir.Value]:
@@ -336,7 +281,7 @@ def _store(e: Emitter, v: TileValues, variant: Variant, results: Sequence[ir.Val
             e.builder.store(ir.Constant(e.vector, None), e.at(place, 4 * variant.oc_tile), align=4)
         return []
 
-    if variant.bf16 or variant.u8:
+    if variant.bf16:
         e.either(is_narrow, narrow, wide)
     else:
         wide()
@@ -349,11 +294,11 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
     b = e.builder
     narrow_output, narrow_residual, narrow_output2 = v.is_narrow
 
-    def places(base: ir.Value, stride: ir.Value, tensor: int) -> list[ir.Value]:
-        return _places(e, v, base, stride, tensor, block, len(sums))
+    def pixels(base: ir.Value, stride: ir.Value, tensor: int) -> list[ir.Value]:
+        return places(e, v, base, stride, tensor, block, len(sums))
 
     def add_residual() -> list[ir.Value]:
-        where = places(v.residual, v.res_block_stride, 2)
+        where = pixels(v.residual, v.res_block_stride, 2)
 
         def add(load: Callable[[ir.Value], ir.Value]) -> list[ir.Value]:
             return [b.fadd(value, load(p)) for value, p in zip(sums, where, strict=True)]
@@ -361,13 +306,7 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
         def wide() -> list[ir.Value]:
             return add(lambda p: e.load(p, e.vector))
 
-        if not (variant.bf16 or variant.u8):
-            return wide()
-        load = _narrow_load(e, variant)
-        if variant.u8:
-            scale, shift = _bounds(e, v, "residual_scale", "residual_shift")
-            return e.either(narrow_residual, lambda: add(lambda p: e.multiply_add(load(p), scale, shift)), wide)
-        return e.either(narrow_residual, lambda: add(load), wide)
+        return e.either(narrow_residual, lambda: add(e.load_bf16), wide) if variant.bf16 else wide()
 
     def finish() -> list[ir.Value]:
         lower, upper = _bounds(e, v, "lower", "upper")
@@ -378,19 +317,15 @@ def _epilogue(e: Emitter, v: TileValues, variant: Variant, block: int, sums: Seq
         parameters = _bounds(e, v, "slope", "offset", "scale", "shift")
         return [e.gate(value, parameters) for value in values]
 
-    if variant.u8:
-        factor, addend = (e.load(e.at(p, 64 * block), e.vector) for p in (v.factor, v.addend))
-        numbers = [b.sitofp(value, e.vector) for value in sums] if variant.whole else sums
-        sums = [e.multiply_add(value, factor, addend) for value in numbers]
-    values = finish() if variant.u8 else e.when(v.is_last, sums, finish)
-    _store(e, v, variant, values, places(v.output, v.out_block_stride, 1), narrow_output)
+    values = e.when(v.is_last, sums, finish)
+    _store(e, v, variant, values, pixels(v.output, v.out_block_stride, 1), narrow_output)
 
     def second_output() -> list[ir.Value]:
         scale, shift = (e.load(e.at(p, 64 * block), e.vector) for p in (v.scale2, v.shift2))
         lower2, upper2 = _bounds(e, v, "lower2", "upper2")
         results = [e.clamp(e.multiply_add(value, scale, shift), lower2, upper2) for value in values]
-        _store(e, v, variant, results, places(v.output2, v.out2_block_stride, 3), narrow_output2, second=True)
+        _store(e, v, variant, results, pixels(v.output2, v.out2_block_stride, 3), narrow_output2)
         return []
 
-    e.when(v.has_output2 if variant.u8 else b.and_(v.is_last, v.has_output2), [], second_output)
+    e.when(b.and_(v.is_last, v.has_output2), [], second_output)
     return []

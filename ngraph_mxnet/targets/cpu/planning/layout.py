@@ -12,8 +12,8 @@ from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
 
 @dataclass(frozen=True)
 class LayoutPlan:
-    """`halo`: the border each blocked value needs, of zeros or what `fill` says; a reader that wants another `fill` makes
-    a copy. `placement`: value -> (concat output, first block)."""
+    """`halo`: the border each blocked value needs, of zeros or what `fill` says; a reader that wants another `fill`
+    makes a copy. `placement`: value -> (concat output, first block)."""
 
     halo: dict[Value, Halo]
     placement: dict[Value, tuple[Value, int]]
