@@ -10,6 +10,7 @@ from ngraph_mxnet.autodiff import (  # noqa: F401
     normalization,
     others,
     pooling,
+    quantization,
     recurrent,
     reduction,
     resampling,

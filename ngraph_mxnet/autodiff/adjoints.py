@@ -66,12 +66,17 @@ _REFUSALS: dict[str, Refusal] = {}
 FORWARD: dict[str, str] = {}
 """Ops in whose place another one goes forward where a gradient comes back: it has the same operands, attributes and
 results, and behind these others, which the adjoint reads."""
+INTEGERS: set[str] = set()
+"""Ops that make integers stand for numbers, or numbers of such integers. The gradient of these integers is of f32, by
+the integer, as if it were not rounded. Ops that select elements pass it on; no others do."""
 
 
-def adjoint(*names: str, refuses: Refusal | None = None, forward: str = "") -> Callable[[Adjoint], Adjoint]:
+def adjoint(*names: str, refuses: Refusal | None = None, forward: str = "",
+            integers: bool = False) -> Callable[[Adjoint], Adjoint]:
     """Decorator: the adjoint of these ops. It gets a `Reverse` and returns a gradient, or None, for each operand.
 
-    `refuses` says of attributes why there is none with them, or None. `forward`: see `FORWARD`.
+    `refuses` says of attributes why there is none with them, or None. `forward`: see `FORWARD`;
+    `integers`: see `INTEGERS`.
     """
 
     def declare(function: Adjoint) -> Adjoint:
@@ -82,6 +87,8 @@ def adjoint(*names: str, refuses: Refusal | None = None, forward: str = "") -> C
                 _REFUSALS[name] = refuses
             if forward:
                 FORWARD[name] = forward
+            if integers:
+                INTEGERS.add(name)
         return function
 
     return declare

@@ -40,7 +40,7 @@ def _(at: Reverse) -> Gradients:
     for axis, (begin, stride) in enumerate(zip(at.attrs["begin"], at.attrs["strides"], strict=True)):
         count = head.shape[axis]
         if count == 0:
-            return [operand.full(0.0)]
+            return [head.constant(0.0).to_shape(operand.shape)]
         if stride < 0:
             head, begin = head.reversed([axis]), begin + (count - 1) * stride
         head = head.spread(axis, abs(stride))

@@ -12,7 +12,7 @@ from ngraph_mxnet.ops.pooling import divisors
 @adjoint("max_pool")
 def _(at: Reverse) -> Gradients:
     (data,) = at.operands
-    return [data.apply("max_pool_gradient", at.head, **at.attrs)]
+    return [data.to_element(at.head.element).apply("max_pool_gradient", at.head, **at.attrs)]
 
 
 @adjoint("avg_pool")

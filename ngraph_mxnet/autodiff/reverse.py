@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ngraph_mxnet.autodiff.adjoints import ADJOINTS, FORWARD, NO_DERIVATIVE, Gradients, Reverse, why_not
+from ngraph_mxnet.autodiff.adjoints import (
+    ADJOINTS,
+    FORWARD,
+    INTEGERS,
+    NO_DERIVATIVE,
+    Gradients,
+    Reverse,
+    why_not,
+)
 from ngraph_mxnet.autodiff.expression import Expression
 from ngraph_mxnet.errors import GraphError, UnsupportedError
 from ngraph_mxnet.ir.builder import Builder, make_node
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.types import TensorType, f32
 
 HEAD = "head."
 """Before a result's number: the parameter that has its head gradient."""
@@ -64,7 +73,7 @@ def differentiate(graph: Graph, wanted: Collection[str], heads: Collection[int] 
     active = _depending(forward, targets)
     way = _on_the_way(forward, active, [copy.results[i] for i in numbers])
     refused = {f"{node}: {why}": None for node in way
-               if (why := why_not(node.op.name, node.attrs)) is not None}
+               if (why := _why_not(node, active)) is not None}
     if refused:
         raise UnsupportedError("there is no gradient through\n" + "\n".join(f"  {line}" for line in refused))
 
@@ -105,12 +114,25 @@ def _heads(graph: Graph, heads: Collection[int] | None) -> Collection[int]:
 
 
 def _depending(nodes: Sequence[Node], targets: Sequence[Value]) -> set[Value]:
-    """Floats that depend on the targets through ops that gradients go back through."""
+    """Floats, and integers that stand for such, which depend on the targets through ops that gradients go through."""
     active = set(targets)
     for node in nodes:
         if node.op.name not in NO_DERIVATIVE and any(value in active for value in node.inputs):
-            active.update(value for value in node.outputs if value.type.element.is_float)
+            stand = node.op.name in INTEGERS or _reads_integers(node, active)
+            active.update(value for value in node.outputs if stand or value.type.element.is_float)
     return active
+
+
+def _reads_integers(node: Node, active: set[Value]) -> bool:
+    return any(value in active and not value.type.element.is_float for value in node.inputs)
+
+
+def _why_not(node: Node, active: set[Value]) -> str | None:
+    """Why no gradient can go back through the node, or None."""
+    known = why_not(node.op.name, node.attrs)
+    if known is None and _reads_integers(node, active) and not (node.op.selects or node.op.name in INTEGERS):
+        return "it reads integers that `quantize` made, whose gradients go back from `dequantize` only"
+    return known
 
 
 def _on_the_way(nodes: Sequence[Node], active: set[Value], ends: Sequence[Value]) -> list[Node]:
@@ -143,8 +165,9 @@ def _go_back(builder: Builder, node: Node, op: str, active: set[Value], found: d
 
 
 def _add(builder: Builder, found: dict[Value, Value], value: Value, gradient: Value) -> None:
-    if gradient.type != value.type:
-        raise GraphError(f"the gradient of {value} is {gradient.type}, expected {value.type}")
+    expected = value.type if value.type.element.is_float else TensorType(f32, value.type.shape)
+    if gradient.type != expected:
+        raise GraphError(f"the gradient of {value} is {gradient.type}, expected {expected}")
     found[value] = builder.apply("add", found[value], gradient) if value in found else gradient
 
 
