@@ -48,6 +48,26 @@ def accuracy(net: nn.HybridSequential, images: np.ndarray[Any, Any], labels: np.
     return float((found == labels).mean())
 
 
+def train(net: nn.HybridSequential, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], epochs: int, batch: int,
+          rate: float, seed: int) -> None:
+    """Print each epoch's loss and time. `seed`: of the order of the images."""
+    loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": rate, "momentum": 0.9})
+    rng = np.random.default_rng(seed)
+    for epoch in range(epochs):
+        start, total, count = time.perf_counter(), 0.0, 0
+        order = rng.permutation(len(images))
+        for rows in np.array_split(order, -(-len(order) // batch)):
+            with autograd.record():
+                value = loss(net(mx.nd.array(images[rows])), mx.nd.array(labels[rows]))
+            value.backward()
+            trainer.step(len(rows))
+            total += value.sum().asscalar()
+            count += len(rows)
+        mx.nd.waitall()
+        print(f"epoch {epoch + 1:>2}: loss {total / count:.4f}, {time.perf_counter() - start:.2f} s", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Train a small net on scikit-learn's digits.")
     parser.add_argument("--epochs", type=int, default=20)
@@ -62,23 +82,9 @@ def main() -> None:
     net = network()
     net.initialize(mx.init.Xavier())
     net.hybridize()
-    loss = gluon.loss.SoftmaxCrossEntropyLoss()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": options.rate, "momentum": 0.9})
-    rng = np.random.default_rng(options.seed)
     backend = os.environ.get("MXNET_SUBGRAPH_BACKEND") or "none"
     print(f"{len(images)} digits to train with, {len(test[0])} to test with; backend {backend}")
-    for epoch in range(options.epochs):
-        start, total, count = time.perf_counter(), 0.0, 0
-        order = rng.permutation(len(images))
-        for rows in np.array_split(order, -(-len(order) // options.batch)):
-            with autograd.record():
-                value = loss(net(mx.nd.array(images[rows])), mx.nd.array(labels[rows]))
-            value.backward()
-            trainer.step(len(rows))
-            total += value.sum().asscalar()
-            count += len(rows)
-        mx.nd.waitall()
-        print(f"epoch {epoch + 1:>2}: loss {total / count:.4f}, {time.perf_counter() - start:.2f} s", flush=True)
+    train(net, images, labels, options.epochs, options.batch, options.rate, options.seed)
     print(f"accuracy: {accuracy(net, *test):.4f}")
 
 

@@ -23,6 +23,7 @@ _LAZY = {
     "explain": "ngraph_mxnet.bridges.mxnet.explain",
     "explain_shapes": "ngraph_mxnet.bridges.mxnet.explain_shapes",
     "explain_training": "ngraph_mxnet.bridges.mxnet.explain_training",
+    "fake_quantize": "ngraph_mxnet.bridges.mxnet.fake_quantize",
     "report": "ngraph_mxnet.bridges.mxnet.report",
     "NGraphError": "ngraph_mxnet.errors",
     "__version__": "ngraph_mxnet.version",

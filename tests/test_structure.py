@@ -58,8 +58,8 @@ ALLOWED: dict[str, set[str]] = {
     "debug": {"ir", "ops", "passes", "runtime", *_BASE},
     "bridges.onnx": {"cache", "compositions", "ir", "ops", "package", "passes", "registry", "runtime", *_BASE},
     "bridges.mxnet": {
-        "autodiff", "cache", "compositions", "debug", "ir", "ops", "package", "passes", "placement", "registry",
-        "runtime", "_core", *_BASE,
+        "autodiff", "cache", "compositions", "debug", "ir", "ops", "package", "passes", "placement",
+        "quantise", "registry", "runtime", "_core", *_BASE,
     },
     "batching": {"bridges.mxnet", "runtime", *_BASE},
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "runtime", *_BASE},

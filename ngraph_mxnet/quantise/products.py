@@ -22,7 +22,7 @@ _TINY = np.float32(1e-30)
 """The largest weight of a channel of zeros."""
 _LARGEST = 127
 """What the largest weight of a channel becomes."""
-_SHORT = 126
+SHORT = 126
 """What the sum of four weights may be: rounding adds two at most, and 128 times 255 fits 16 bits."""
 RESIDUAL = " residual"
 """What the name of a product's residual ends in, behind the product's."""
@@ -145,7 +145,7 @@ def _short_steps(made: _Maker, weights: Value, axis: int, inner: int) -> Value:
     sums = [made("reduce_sum", made("reshape", made("relu", one), shape=fours), axes=(inner + 1, inner + 3))
             for one in (weights, made("negative", weights))]
     most = [made("reduce_max", each, axes=tuple(at for at in range(each.type.rank) if at != kept)) for each in sums]
-    return made("multiply", made("maximum", *most), made.constant(np.float32(1 / _SHORT)))
+    return made("multiply", made("maximum", *most), made.constant(np.float32(1 / SHORT)))
 
 
 class _Maker:

