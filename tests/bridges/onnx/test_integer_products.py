@@ -181,14 +181,16 @@ class Qdq:
                          self.constant(np.zeros(shape[0], array.dtype)), axis=0) for array, scales in arrays]
 
 
-def residual_block(dtype: Any, channels: int, seed: int) -> tuple[Qdq, Arrays]:
-    """Two convolutions, the sum with what they read, and a projection to classes."""
+def residual_block(dtype: Any, channels: int, seed: int, rounded: bool) -> tuple[Qdq, Arrays]:
+    """Two convolutions, the sum with what they read, and a depthwise convolution. `rounded`: what is added is quantised
+    first."""
     made, size = Qdq(dtype, seed), 6
     middle = -10 if dtype is np.int8 else 118
     x = made.both("x", 0.02, middle)
     y = made.add("Conv", x, *made.weights((channels, channels, 3, 3), 0.001, 0.02), pads=[1] * 4)
     y = made.both(made.add("Relu", y), 0.03, np.iinfo(dtype).min)
     y = made.add("Conv", y, *made.weights((channels, channels, 1, 1), 0.002, 0.03))
+    y = made.both(y, 0.03, middle) if rounded else y
     y = made.both(made.add("Relu", made.add("Add", y, x)), 0.025, np.iinfo(dtype).min)
     y = made.both(made.add("Conv", y, *made.weights((channels, 1, 3, 3), 0.004, 0.025), group=channels), 0.02, middle)
     made.add("Identity", y, name="y0")
@@ -196,9 +198,9 @@ def residual_block(dtype: Any, channels: int, seed: int) -> tuple[Qdq, Arrays]:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-@given(channels=st.sampled_from([3, 16, 32]), seed=st.integers(0, 99))
-def test_a_residual_block(dtype: Any, channels: int, seed: int) -> None:
-    made, inputs = residual_block(dtype, channels, seed)
+@given(channels=st.sampled_from([3, 16, 32]), rounded=st.booleans(), seed=st.integers(0, 99))
+def test_a_residual_block(dtype: Any, channels: int, rounded: bool, seed: int) -> None:
+    made, inputs = residual_block(dtype, channels, seed, rounded)
     proto = model(made.nodes, inputs, made.held)
     (wanted,) = ReferenceEvaluator(proto).run(None, inputs)
     for backend in BACKENDS:
@@ -206,9 +208,13 @@ def test_a_residual_block(dtype: Any, channels: int, seed: int) -> None:
         assert_but_for_ties(np.rint(found / np.float32(0.02)), np.rint(wanted / np.float32(0.02)))
 
 
+@pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_nothing_is_converted_between_its_convolutions(dtype: Any) -> None:
-    made, inputs = residual_block(dtype, 32, 0)
+def test_nothing_is_converted_between_its_convolutions(dtype: Any, rounded: bool) -> None:
+    """A sum of two images of bytes is one, too."""
+    made, inputs = residual_block(dtype, 32, 0, rounded)
     names = kernels(model(made.nodes, inputs, made.held))
-    assert sum("contraction" in name or "depthwise" in name for name in names) == 3
+    places = [place for place, name in enumerate(names) if name.startswith("contraction")]
+    assert len(places) == 3 + rounded and all(names[place].endswith(("u8", "wide", "short")) for place in places), names
+    assert set(names[places[0] : places[-1]]) <= {names[place] for place in places} | {"fill_halo"}, names
     assert len([name for name in names if name.startswith(("quantize", "dequantize"))]) == 2, names
