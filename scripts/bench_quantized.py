@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measure a model of MXNet's zoo in int8, as `quantize_net_v2` makes it, and in float32.
 
-Each with MXNet alone and with NGRAPH: all four run in this process, in turns of several passes. docs/benchmarks.md quotes
-the figures.
+Each with MXNet alone and with NGRAPH: all four run in this process, in turns of several passes. docs/benchmarks.md
+quotes the figures.
 """
 
 from __future__ import annotations
