@@ -104,13 +104,13 @@ def test_matrix_products_are_exact(backend: str, dtype: Any, weights: str, batch
     """Sums of any size, of one matrix of weights or one for each of the batch."""
     random = np.random.default_rng(seed)
     kind = np.int8 if weights == "i8" else np.uint8
-    zero = kind({"i8": 0, "u8": 128, "u8 of any zero point": 0}[weights])
+    zero = kind({"i8": 0, "u8": 128, "u8 of any zero point": 99}[weights])
     a, c = whole(random, dtype, *batch, rows, depth), whole(random, kind, *(batch if stacked else []), depth, columns)
     held = {"c": c, "az": whole(random, dtype)[()], "cz": zero}
     proto = model([helper.make_node("MatMulInteger", ["a", "c", "az", "cz"], ["y0"])], {"a": a}, held)
     (sums,) = ReferenceEvaluator(proto).run(None, {"a": a})
     np.testing.assert_array_equal(ngraph_mxnet.compile(proto, backend)(a)[0], sums)
-    if depth > 250 and (stacked or weights == "u8 of any zero point"):
+    if depth > 250 and stacked and batch:
         return  # computed in float32
     held |= {"as": np.float32(0.1), "cs": random.uniform(0.001, 0.01, columns).astype(np.float32),
              "ys": np.float32(random.uniform(0.5, 2)), "yz": whole(random, dtype)[()]}
