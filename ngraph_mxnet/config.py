@@ -233,14 +233,10 @@ _VARIABLES = (
         FileSetting.of,
         compiles=True,
     ),
-    _choice(
+    _switch(
         "NGRAPH_INT8",
-        "auto",
-        ("auto", "1", "0"),
-        "Whether MXNet's quantised operators are compiled, on the CPU by float32 kernels. auto: unless the CPU has "
-        "VNNI, where MXNet's own are faster.",
-        str.lower,
-        compiles=True,
+        "1: MXNet's quantised operators are compiled; 0: they stay with MXNet.",
+        default=True,
     ),
     _switch(
         "NGRAPH_TRAINING",

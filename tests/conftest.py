@@ -47,8 +47,6 @@ LEGITIMATE_SKIPS = {
 
 # What a test breaks on purpose must not be found again by the next run, nor by the user.
 os.environ.setdefault("NGRAPH_CACHE_DIR", "off")
-# Quantised operators are compiled on every CPU, also where MXNet's own are faster.
-os.environ.setdefault("NGRAPH_INT8", "1")
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile(

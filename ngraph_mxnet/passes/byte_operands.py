@@ -27,11 +27,15 @@ def byte_product(node: Node, rw: Rewriter, data: tuple[Value, Value], weights: t
     reason = _unfit(node, weights[0], data[1])
     axis = 0 if node.op.kind == "convolution" or node.attrs["transpose_b"] else 1
     whole = None if reason else signed(rw, *weights, axis)
-    if whole is None:
+    halves = None if reason or whole is not None or node.attrs.get("groups", 1) > 1 else _halves(*weights, axis)
+    if whole is None and halves is None:
         return reason or "weights less their zero points may not fit i8"
     numbers, point = unsigned(rw, *data)
     if point is None and any((*node.attrs.get("pads_begin", ()), *node.attrs.get("pads_end", ()))):
         return "the padding, which is the data's zero point, may differ with every call"
+    if whole is None:
+        assert halves is not None
+        numbers, whole = _twice(rw, numbers), rw.constant(np.concatenate(halves, 1 - axis))
     channels = whole.shape[axis]
     bias = _correction(rw, whole, axis, *data, point)
     factor = factor or rw.constant(np.ones(channels, np.float32))
@@ -77,14 +81,42 @@ def signed(rw: Rewriter, weights: Value, zero: Value, axis: int) -> Value | None
             return weights
         centred = rw.make("subtract", rw.make("convert", weights, element="i32"), rw.constant(np.int32(middle)))
         return rw.make("convert", centred, element="i8")
-    if array is None:
+    whole = _centred(weights, zero, axis)
+    return None if whole is None or not _fits(whole) else rw.constant(whole.astype(np.int8))
+
+
+def _centred(weights: Value, zero: Value, axis: int) -> np.ndarray | None:
+    """Constant weights less their zero points."""
+    points, array = constant_of(zero), constant_of(weights)
+    if points is None or array is None:
         return None
     if points.ndim:
         points = points.reshape([-1 if at == axis else 1 for at in range(array.ndim)])
-    whole, bounds = array.astype(np.int16) - points, np.iinfo(np.int8)
-    if whole.min(initial=0) < bounds.min or whole.max(initial=0) > bounds.max:
+    return array.astype(np.int16) - points
+
+
+def _fits(whole: np.ndarray) -> bool:
+    bounds = np.iinfo(np.int8)
+    return bool(whole.min(initial=0) >= bounds.min and whole.max(initial=0) <= bounds.max)
+
+
+def _halves(weights: Value, zero: Value, axis: int) -> list[np.ndarray] | None:
+    """Two of i8 whose sum constant weights less their zero points are; None where these are as large as 255."""
+    whole = _centred(weights, zero, axis)
+    if whole is None:
         return None
-    return rw.constant(whole.astype(np.int8))
+    halves = [whole // 2, whole - whole // 2]
+    return [half.astype(np.int8) for half in halves] if all(map(_fits, halves)) else None
+
+
+def _twice(rw: Rewriter, data: Value) -> Value:
+    """Data with their channels, or columns, twice."""
+    moved = rw.producer(data, "reshape") if data.type.rank == 2 else None
+    if moved is not None and moved.inputs[0].shape[-1] == data.shape[-1]:
+        x = moved.inputs[0]  # it stays a reshape of rows, as products of more than two axes have it
+        joined = rw.make("concat", x, x, axis=x.type.rank - 1)
+        return rw.make("reshape", joined, shape=(data.shape[0], 2 * data.shape[1]))
+    return rw.make("concat", data, data, axis=1)
 
 
 def _correction(rw: Rewriter, weights: Value, axis: int, data: Value, zero: Value, point: int | None) -> Value:

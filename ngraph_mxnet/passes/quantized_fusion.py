@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
-from ngraph_mxnet.ir.sizes import are_same_shape
+from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 from ngraph_mxnet.ir.types import f32, i8, i32, u8
 from ngraph_mxnet.passes.algebraic import merge_bounds
 from ngraph_mxnet.passes.byte_operands import folded
@@ -168,6 +168,34 @@ def add_residual(node: Node, rw: Rewriter) -> Answer:
     return rw.make("quantized_convolution_add", *host.inputs, residual, **host.attrs, origin=(host, node))
 
 
+def sum_of_images(node: Node, rw: Rewriter) -> Answer:
+    """quantize(add(dequantize(a), dequantize(b))) -> quantize(quantized_convolution_add), for images a of u8; also with
+    a clamp.
+
+    A depthwise convolution of one tap of weight 1 reads a as bytes, adds b as its residual, and stores bytes.
+    """
+    clamp = rw.producer(node.inputs[0], "clamp")
+    total = rw.producer(clamp.inputs[0] if clamp is not None else node.inputs[0], "add")
+    if total is None or total.output.type.rank not in (3, 4) or is_symbolic(total.output.shape[1]):
+        return None
+    first, second = (rw.producer(value, "dequantize") for value in total.inputs)
+    if first is None or second is None or not first.output.type == second.output.type == total.output.type:
+        return None
+    zero, step = uniform(first.inputs[2]), uniform(first.inputs[1])
+    if first.inputs[0].type.element is not u8 or zero is None or step is None or first.inputs[1].type.rank:
+        return None
+    if not rw.single(total.output) or (clamp is not None and not rw.single(clamp.output)):
+        return f"{total} has other readers"
+    channels, axes = total.output.shape[1], total.output.type.rank - 2
+    vectors = [rw.constant(np.full(channels, number, kind)) for number, kind in
+               ((-zero, np.int32), (step, np.float32), (0, np.float32))]
+    weights = rw.constant(np.ones((channels, 1, *[1] * axes), np.int8))
+    bounds = dict(clamp.attrs) if clamp is not None else {}
+    made = rw.make("quantized_convolution_add", first.inputs[0], weights, *vectors, second.output, groups=channels,
+                   pad_value=zero, **bounds, origin=(total, node))
+    return rw.make("quantize", made, *node.inputs[1:])
+
+
 def bounds_into_product(node: Node, rw: Rewriter) -> Answer:
     """clamp(product) -> product with bounds. Bounds as far as those of i32 are none to sums."""
     host, limits = _host(node.inputs[0], rw), np.iinfo(np.int32)
@@ -202,6 +230,7 @@ def quantized_fusion() -> RewritePass:
         "multiply": [multiply_factor],
         "scale_shift": [scale_shift_into_product],
         "clamp": [bounds_into_product],
+        "quantize": [sum_of_images],
         "round": [round_sums],
         "convert": [convert_sums_and_back],
     })

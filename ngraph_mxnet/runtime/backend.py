@@ -54,8 +54,6 @@ class Backend(ABC):
     """What `compile` takes, with a line of help each."""
     devices: tuple[str, ...] = ()
     """The names of the backends on which this one places nodes; it then takes the option `pins`, devices by node."""
-    computes_int8 = True
-    """Whether it has kernels for products of 8-bit numbers; where not, a bridge may leave int8 to its framework."""
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Refuse what `compile` refuses of its options for every graph.

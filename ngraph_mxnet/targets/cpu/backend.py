@@ -121,7 +121,6 @@ class CPUBackend(Backend):
 
     name = "CPU"
     options = OPTIONS
-    computes_int8 = False
 
     def supports(self, node: Node) -> str | None:
         if node.op.name == "fused":

@@ -16,6 +16,7 @@ from ngraph_mxnet.passes.pipelines import fusing, simplifying
 from ngraph_mxnet.passes.quantize_early import quantize_early
 from ngraph_mxnet.passes.quantized_fusion import quantized_fusion
 from ngraph_mxnet.passes.quantized_products import quantized_products
+from ngraph_mxnet.passes.short_sums import ShortSums
 from ngraph_mxnet.passes.stored_scale import stored_scale
 from ngraph_mxnet.passes.unsigned_data import UnsignedData
 from ngraph_mxnet.quantise.products import QuantizeProducts
@@ -52,6 +53,8 @@ def pipeline() -> list[Pass | FixedPoint]:
         # Last: a product that is quantised at once has all that it will have.
         stored_scale(),
         FixedPoint("tidy", (ConstantFolding(), algebraic(), movement(), Cse(), DeadCode())),
+        # By now it is known which weights are constants.
+        ShortSums(),
     ]
 
 
@@ -60,4 +63,5 @@ def quantizing(recipe: Recipe | None, isa: Isa) -> list[Pass]:
     possible."""
     if recipe is None:
         return []
-    return [QuantizeProducts(recipe.scales, short=isa == "avx2"), quantize_early(), Cse(), DeadCode()]
+    return [QuantizeProducts(recipe.scales, short=isa == "avx2"), quantize_early(), stored_scale(),
+            ConstantFolding(), Cse(), DeadCode()]

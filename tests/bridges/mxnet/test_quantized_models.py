@@ -15,7 +15,6 @@ from mxnet_helpers import backend, forget_graphs, mx, needs_library
 
 from mxnet.contrib import quantization  # isort: skip  # the helpers make it importable
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol  # isort: skip
-from ngraph_mxnet.bridges.mxnet.judging import int8  # isort: skip
 from ngraph_mxnet.bridges.mxnet.judging.partition_log import partitions
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
@@ -97,12 +96,9 @@ def test_a_bound_model(net, fused: bool, mode: str, dtype: str) -> None:
     assert_alike(found, expected)
 
 
-@pytest.mark.parametrize(("value", "vnni", "left"), [
-    ("auto", True, int8.FASTER), ("auto", False, None), ("0", False, "NGRAPH_INT8=0"), ("1", True, None),
-])
-def test_where_mxnets_own_is_faster_int8_stays_with_it(value: str, vnni: bool, left: str | None, monkeypatch) -> None:
+@pytest.mark.parametrize(("value", "left"), [("0", "NGRAPH_INT8=0"), ("1", None)])
+def test_int8_that_is_left_to_mxnet(value: str, left: str | None, monkeypatch) -> None:
     monkeypatch.setenv("NGRAPH_INT8", value)
-    monkeypatch.setattr(int8, "has_vnni", lambda: vnni)
     forget_graphs()
     model = quantised(small_net(), fused=True, mode="naive", dtype="auto")
     expected, found = run(*model, None), run(*model, "NGRAPH")

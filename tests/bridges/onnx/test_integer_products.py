@@ -14,12 +14,15 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import ngraph_mxnet
+from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.onnx.importer import import_model
 from ngraph_mxnet.bridges.onnx.model import read_model
 from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.targets.cpu.machine.isa import supported
 
-BACKENDS = ["CPU", "INTERPRETER"]
+BACKENDS = [("INTERPRETER", {}), *(("CPU", {"isa": isa}) for isa in supported(_core.cpu_features()))]
 TYPES = st.sampled_from([np.uint8, np.int8])
+Options = dict[str, str]
 Arrays = dict[str, np.ndarray]
 
 
@@ -61,12 +64,12 @@ def assert_but_for_ties(found: np.ndarray, wanted: np.ndarray) -> None:
 # ---- operators -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
 @given(dtype=TYPES, weights=st.sampled_from(["i8", "u8", "u8 of any zero point"]), groups=st.sampled_from([1, 2, 8]),
        channels=st.sampled_from([1, 3, 16]), axes=st.integers(1, 2), pads=st.integers(0, 2), per=st.booleans(),
        biased=st.booleans(), seed=st.integers(0, 999))
-def test_convolutions_are_exact(backend: str, dtype: Any, weights: str, groups: int, channels: int, axes: int,
-                                pads: int, per: bool, biased: bool, seed: int) -> None:
+def test_convolutions_are_exact(backend: str, options: Options, dtype: Any, weights: str, groups: int, channels: int,
+                                axes: int, pads: int, per: bool, biased: bool, seed: int) -> None:
     random = np.random.default_rng(seed)
     filters, kernel = groups * 3, (3, 2)[:axes]
     x = whole(random, dtype, 2, groups * channels, *(6, 5)[:axes])
@@ -81,12 +84,12 @@ def test_convolutions_are_exact(backend: str, dtype: Any, weights: str, groups: 
     attrs = {"pads": [pads] * 2 * axes, "strides": [2] * axes, "group": groups}
     held = {name: held[name] for name in names if name != "x"}
     (found,) = ngraph_mxnet.compile(model([helper.make_node("QLinearConv", names, ["y0"], **attrs)], {"x": x}, held),
-                                    backend)(x)
+                                    backend, **options)(x)
     sums_only = model([helper.make_node("ConvInteger", ["x", "w", "xz", "zero"], ["y0"], **attrs)], {"x": x},
                       {"w": held["w"].astype(np.int8) if kind is np.int8 else held["w"], "xz": held["xz"],
                        "zero": np.full((), point, kind)})
     (sums,) = ReferenceEvaluator(sums_only).run(None, {"x": x})
-    (integers,) = ngraph_mxnet.compile(sums_only, backend)(x)
+    (integers,) = ngraph_mxnet.compile(sums_only, backend, **options)(x)
     np.testing.assert_array_equal(integers, sums)
     by_channel = (1, filters, *[1] * axes)
     sums = sums + (held["b"].reshape(by_channel) if biased else 0)
@@ -94,42 +97,42 @@ def test_convolutions_are_exact(backend: str, dtype: Any, weights: str, groups: 
     assert_rounded(found, sums, factor.reshape(by_channel) if per else factor, held["yz"])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
 @given(dtype=TYPES, weights=st.sampled_from(["i8", "u8", "u8 of any zero point"]),
        batch=st.lists(st.integers(1, 3), max_size=2), rows=st.integers(1, 5),
        depth=st.one_of(st.integers(1, 40), st.sampled_from([700, 5000])), columns=st.integers(1, 20),
        stacked=st.booleans(), seed=st.integers(0, 999))
-def test_matrix_products_are_exact(backend: str, dtype: Any, weights: str, batch: list[int], rows: int, depth: int,
-                                   columns: int, stacked: bool, seed: int) -> None:
+def test_matrix_products_are_exact(backend: str, options: Options, dtype: Any, weights: str, batch: list[int],
+                                   rows: int, depth: int, columns: int, stacked: bool, seed: int) -> None:
     """Sums of any size, of one matrix of weights or one for each of the batch."""
     random = np.random.default_rng(seed)
     kind = np.int8 if weights == "i8" else np.uint8
-    zero = kind({"i8": 0, "u8": 128, "u8 of any zero point": 0}[weights])
+    zero = kind({"i8": 0, "u8": 128, "u8 of any zero point": 99}[weights])
     a, c = whole(random, dtype, *batch, rows, depth), whole(random, kind, *(batch if stacked else []), depth, columns)
     held = {"c": c, "az": whole(random, dtype)[()], "cz": zero}
     proto = model([helper.make_node("MatMulInteger", ["a", "c", "az", "cz"], ["y0"])], {"a": a}, held)
     (sums,) = ReferenceEvaluator(proto).run(None, {"a": a})
-    np.testing.assert_array_equal(ngraph_mxnet.compile(proto, backend)(a)[0], sums)
-    if depth > 250 and (stacked or weights == "u8 of any zero point"):
+    np.testing.assert_array_equal(ngraph_mxnet.compile(proto, backend, **options)(a)[0], sums)
+    if depth > 250 and stacked and batch:
         return  # computed in float32
     held |= {"as": np.float32(0.1), "cs": random.uniform(0.001, 0.01, columns).astype(np.float32),
              "ys": np.float32(random.uniform(0.5, 2)), "yz": whole(random, dtype)[()]}
     names = ["a", "as", "az", "c", "cs", "cz", "ys", "yz"]
     proto = model([helper.make_node("QLinearMatMul", names, ["y0"])], {"a": a}, held)
-    (found,) = ngraph_mxnet.compile(proto, backend)(a)
+    (found,) = ngraph_mxnet.compile(proto, backend, **options)(a)
     if backend == "CPU" or depth < 500:
         assert_rounded(found, sums, held["as"] * held["cs"] / held["ys"], held["yz"])
     assert_but_for_ties(found, ReferenceEvaluator(proto).run(None, {"a": a})[0])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_zero_points_of_rows(backend: str) -> None:
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
+def test_zero_points_of_rows(backend: str, options: Options) -> None:
     random = np.random.default_rng(0)
     a, c = whole(random, np.uint8, 4, 9), whole(random, np.int8, 9, 5)
     zeros = whole(random, np.uint8, 4), whole(random, np.int8, 5)
     proto = model([helper.make_node("MatMulInteger", ["a", "c", "az", "cz"], ["y0"])], {"a": a, "c": c},
                   {"az": zeros[0], "cz": zeros[1]})
-    (found,) = ngraph_mxnet.compile(proto, backend)(a, c)
+    (found,) = ngraph_mxnet.compile(proto, backend, **options)(a, c)
     np.testing.assert_array_equal(found, (a.astype(int) - zeros[0][:, None]) @ (c.astype(int) - zeros[1]))
 
 
@@ -181,14 +184,16 @@ class Qdq:
                          self.constant(np.zeros(shape[0], array.dtype)), axis=0) for array, scales in arrays]
 
 
-def residual_block(dtype: Any, channels: int, seed: int) -> tuple[Qdq, Arrays]:
-    """Two convolutions, the sum with what they read, and a projection to classes."""
+def residual_block(dtype: Any, channels: int, seed: int, rounded: bool) -> tuple[Qdq, Arrays]:
+    """Two convolutions, the sum with what they read, and a depthwise convolution. `rounded`: what is added is quantised
+    first."""
     made, size = Qdq(dtype, seed), 6
     middle = -10 if dtype is np.int8 else 118
     x = made.both("x", 0.02, middle)
     y = made.add("Conv", x, *made.weights((channels, channels, 3, 3), 0.001, 0.02), pads=[1] * 4)
     y = made.both(made.add("Relu", y), 0.03, np.iinfo(dtype).min)
     y = made.add("Conv", y, *made.weights((channels, channels, 1, 1), 0.002, 0.03))
+    y = made.both(y, 0.03, middle) if rounded else y
     y = made.both(made.add("Relu", made.add("Add", y, x)), 0.025, np.iinfo(dtype).min)
     y = made.both(made.add("Conv", y, *made.weights((channels, 1, 3, 3), 0.004, 0.025), group=channels), 0.02, middle)
     made.add("Identity", y, name="y0")
@@ -196,19 +201,61 @@ def residual_block(dtype: Any, channels: int, seed: int) -> tuple[Qdq, Arrays]:
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-@given(channels=st.sampled_from([3, 16, 32]), seed=st.integers(0, 99))
-def test_a_residual_block(dtype: Any, channels: int, seed: int) -> None:
-    made, inputs = residual_block(dtype, channels, seed)
+@given(channels=st.sampled_from([3, 16, 32]), rounded=st.booleans(), seed=st.integers(0, 99))
+def test_a_residual_block(dtype: Any, channels: int, rounded: bool, seed: int) -> None:
+    made, inputs = residual_block(dtype, channels, seed, rounded)
     proto = model(made.nodes, inputs, made.held)
     (wanted,) = ReferenceEvaluator(proto).run(None, inputs)
-    for backend in BACKENDS:
-        (found,) = ngraph_mxnet.compile(proto, backend)(inputs["x"])
+    for backend, options in BACKENDS:
+        (found,) = ngraph_mxnet.compile(proto, backend, **options)(inputs["x"])
         assert_but_for_ties(np.rint(found / np.float32(0.02)), np.rint(wanted / np.float32(0.02)))
 
 
+@pytest.mark.parametrize("rounded", [False, True])
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_nothing_is_converted_between_its_convolutions(dtype: Any) -> None:
-    made, inputs = residual_block(dtype, 32, 0)
+def test_nothing_is_converted_between_its_convolutions(dtype: Any, rounded: bool) -> None:
+    """A sum of two images of bytes is one, too."""
+    made, inputs = residual_block(dtype, 32, 0, rounded)
     names = kernels(model(made.nodes, inputs, made.held))
-    assert sum("contraction" in name or "depthwise" in name for name in names) == 3
+    places = [place for place, name in enumerate(names) if name.startswith("contraction")]
+    assert len(places) == 3 + rounded and all(names[place].endswith(("u8", "wide", "short")) for place in places), names
+    assert set(names[places[0] : places[-1]]) <= {names[place] for place in places} | {"fill_halo"}, names
     assert len([name for name in names if name.startswith(("quantize", "dequantize"))]) == 2, names
+
+
+def test_a_range_of_sizes() -> None:
+    made, inputs = residual_block(np.int8, 32, 0, rounded=True)
+    proto = model(made.nodes, inputs, made.held)
+    for place, name in ((0, "N"), (2, "H"), (3, "W")):
+        proto.graph.input[0].type.tensor_type.shape.dim[place].dim_param = name
+    executable = ngraph_mxnet.compile(proto, "CPU", shapes={"x": ("1..4", 32, "H", "W")})
+    for shape in ((1, 32, 6, 6), (2, 32, 9, 7), (3, 32, 12, 13)):
+        x = made.random.normal(0, 1, shape).astype(np.float32)
+        (wanted,) = ReferenceEvaluator(proto).run(None, {"x": x})
+        assert_but_for_ties(*(np.rint(y / np.float32(0.02)) for y in (executable(x)[0], wanted)))
+
+
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
+@given(dtype=TYPES, groups=st.sampled_from([1, 4, 16]), relu=st.booleans(), seed=st.integers(0, 999))
+def test_what_is_quantised_at_once_is_exact(backend: str, options: Options, dtype: Any, groups: int, relu: bool,
+                                            seed: int) -> None:
+    """The same numbers as those of QLinearConv. (The interpreter computes the model's own, in float32.)"""
+    made = Qdq(dtype, seed)
+    random = made.random
+    x, scales = whole(random, dtype, 1, 16, 5, 6), random.uniform(0.01, 0.9, 2).astype(np.float32)
+    zeros = whole(random, dtype, 2)
+    pairs = [(made.constant(scale), made.constant(zero)) for scale, zero in zip(scales, zeros, strict=True)]
+    weights = made.weights((32, 16 // groups, 3, 3), 0.01, scales[0])
+    y = made.add("Conv", made.add("DequantizeLinear", "x", *pairs[0]), *weights, pads=[1] * 4, group=groups)
+    made.add("QuantizeLinear", made.add("Relu", y) if relu else y, *pairs[1], name="y0")
+    proto = model(made.nodes, {"x": x}, made.held)
+    (found,) = ngraph_mxnet.compile(proto, backend, **options)(x)
+    if backend == "INTERPRETER":
+        assert_but_for_ties(found, ReferenceEvaluator(proto).run(None, {"x": x})[0])
+        return
+    w, steps, _, bias, _, _ = (made.held[f"c{place}"] for place in range(4, 10))
+    sums_only = model([helper.make_node("ConvInteger", ["x", "w", "z"], ["y0"], pads=[1] * 4, group=groups)], {"x": x},
+                      {"w": w, "z": zeros[0]})
+    sums = ReferenceEvaluator(sums_only).run(None, {"x": x})[0] + bias.reshape(1, -1, 1, 1)
+    factor = (scales[0] * steps / scales[1]).reshape(1, -1, 1, 1)
+    assert_rounded(found, np.maximum(sums, 0) if relu else sums, factor, zeros[1])

@@ -105,6 +105,14 @@ def test_all(device: str) -> None:
     assert len(found & wanted) >= 0.97 * len(wanted)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_quantised_nodes(device: str) -> None:
+    """All of the quantised operators, but for element types that the IR lacks."""
+    some = [case for case in nodes() if re.search(r"quantize|qlinear|integer", case.name)]
+    left = names(some) - passed(some, device)
+    assert len(some) > 40 and all(re.search(r"_(e4m3fn|e5m2|float4e2m1|u?int[24])", name) for name in left), left
+
+
 def names(cases: list[Case]) -> set[str]:
     return {case.name for case in cases}
 

@@ -127,7 +127,7 @@ def _reason(symbol: SymbolGraph, node: SymbolNode, highest: int, backend: Backen
             mode: Mode) -> str | None:
     """Why the node stays with MXNet. `highest`: the last of its outputs that someone reads."""
     try:
-        if (left := int8.why_left(symbol, node, backend)) is not None:
+        if (left := int8.why_left(symbol, node)) is not None:
             return left
         key = (mode.name, backend.name, settings, node.op, tuple(node.attrs.items()), node.types, highest,
                tuple(type_of(symbol, edge) for edge in node.inputs))
