@@ -20,7 +20,7 @@ from ngraph_mxnet.runtime.backend import canonical_name
 
 ShapeSet = Mapping[str, Sequence[int | str]]
 """Of ints, and of ranges as `ir/range_text.py` reads them."""
-_SYMBOL_FILE, _IR_FILE = "-symbol.json", ".ngraph"
+SYMBOL_FILE, _IR_FILE = "-symbol.json", ".ngraph"
 
 
 def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = None,
@@ -107,7 +107,7 @@ def graphs_of(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mappin
         graph, arrays = _graph(model, weights or {})
         symbols = graph.symbols()
         return [Ranged(lambda: (graph.clone(), arrays), symbols) if symbols else lambda: (graph, arrays)], False
-    if file.endswith(_SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
+    if file.endswith(SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
         return _of_mxnet(model, file, sets, weights, dtypes, backend), True
     if weights or dtypes:
         raise ConfigError("weights and dtypes are for symbols; an ONNX model holds its own")

@@ -56,7 +56,8 @@ def seconds_by_origin(forward: Callable[[], Any], threads: int, rounds: int) -> 
     _require_recorder()
     found: dict[str, float] = defaultdict(float)
     for row in measure(forward, threads, rounds).rows:
-        found[row.origin] += row.ms / 1e3
+        node = row.origin  # op (origin), as nodes are printed
+        found[node.partition(" (")[2].removesuffix(")")] += row.ms / 1e3
     return dict(found)
 
 
