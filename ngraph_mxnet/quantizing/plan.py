@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -94,14 +94,14 @@ def plan(subject: Subject, batches: Batches, wishes: Wishes) -> tuple[Recipe, Re
     if wishes.only_faster:
         recipe = recipe.keeping({
             name: f"not faster: {int8_seconds[name] * 1e3:.3g} ms beside {float_seconds[name] * 1e3:.3g}"
-            for name in recipe.scales if int8_seconds[name] >= float_seconds[name]})
+            for name in recipe.products if int8_seconds[name] >= float_seconds[name]})
     judged = _Judged(_damages(subject, recipe, wishes, *_few(*rated)), float_seconds, int8_seconds)
     recipe, decision, metric = _controlled(subject, recipe, batches, measure, float_metric, judged, wishes)
     recipe, sentence, found = _measured_whole(subject, recipe, real, first, wishes)
     totals = _totals(real, found, first)
     return recipe, Report(
         _rows(subject, every, recipe, judged), errors, measure.name, float_metric,
-        metric if recipe.scales else float_metric, wishes.max_drop, decision.trace if decision else (),
+        metric if recipe.products else float_metric, wishes.max_drop, decision.trace if decision else (),
         f"{decision.reason}; {sentence}" if decision else sentence, totals[0], totals[1],
         len(batches.arrays) * max(batches.size, 1) - batches.missing, subject.threads)
 
@@ -153,9 +153,9 @@ def _with_method(subject: Subject, calibration: Calibration, wishes: Wishes, bat
 def _damages(subject: Subject, recipe: Recipe, wishes: Wishes, batches: Sequence[Any],
              wanted: Sequence[Any]) -> dict[str, float]:
     found = {}
-    with wishes.bar("measuring layers", len(recipe.scales)) as advance:
-        for name, scale in recipe.scales.items():
-            alone = subject.roughly(replace(recipe, scales={name: scale}))
+    with wishes.bar("measuring layers", len(recipe.products)) as advance:
+        for name in recipe.products:
+            alone = subject.roughly(recipe.alone(name))
             found[name] = min(relative_error([alone(arrays) for arrays in batches], wanted), _MOST_DAMAGE)
             advance()
     return found
@@ -169,12 +169,12 @@ def _controlled(subject: Subject, recipe: Recipe, batches: Batches, measure: Mea
         advance()
         return measure.of(batches.results([found(arrays) for arrays in batches.arrays]))
 
-    if not recipe.scales:
+    if not recipe.products:
         return recipe, None, float_metric
     if wishes.max_drop is None:
         return recipe, None, metric_of(frozenset())
     layers = [Layer(name, judged.damages[name], judged.float_seconds[name] - judged.int8_seconds[name])
-              for name in recipe.scales]
+              for name in recipe.products]
     with wishes.bar("evaluating", wishes.evaluations) as advance:
         decision = control(layers, partial(metric_of, advance=advance), float_metric, wishes.max_drop,
                            wishes.evaluations)
@@ -185,8 +185,8 @@ def _controlled(subject: Subject, recipe: Recipe, batches: Batches, measure: Mea
 def _measured_whole(subject: Subject, recipe: Recipe, real: Executable, arrays: Mapping[str, np.ndarray],
                     wishes: Wishes) -> tuple[Recipe, str, Executable]:
     """The recipe if the model is faster by it, else one by which all stays in float; the reason, and the model."""
-    count = f"{len(recipe.scales)} of {len(subject.layers)} layers are in 8 bits"
-    if not recipe.scales:
+    count = f"{len(recipe.products)} of {len(subject.layers)} layers are in 8 bits"
+    if not recipe.products:
         return recipe, f"{count}: the model stays in float", real
     found = subject.compiled(recipe)
     before, after = (seconds * 1e3 for seconds in seconds_of([real, found], arrays))
@@ -194,7 +194,7 @@ def _measured_whole(subject: Subject, recipe: Recipe, real: Executable, arrays: 
     if after < before or not wishes.only_faster:
         return recipe, f"{count}: {beside}", found
     why = f"the model is not faster: {beside}"
-    return recipe.keeping(dict.fromkeys(recipe.scales, why)), f"all stays in float: {why}", real
+    return recipe.keeping(dict.fromkeys(recipe.products, why)), f"all stays in float: {why}", real
 
 
 def _totals(real: Executable, found: Executable, arrays: Mapping[str, np.ndarray]) -> list[Totals]:

@@ -45,7 +45,7 @@ class Options:
     @property
     def computed(self) -> str:
         """The precision of what is compiled with them, on a CPU that has it."""
-        if self.recipe is not None and self.recipe.scales:
+        if self.recipe is not None and self.recipe.products:
             return "int8"
         return "bf16" if self.precision == "bf16" else "f32"
 
