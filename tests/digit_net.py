@@ -37,9 +37,10 @@ def trained() -> nn.HybridSequential:
     mx.random.seed(0)
     np.random.seed(0)  # MXNet's initialisers draw from both
     net = nn.HybridSequential(prefix="")
-    net.add(nn.Conv2D(16, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"),
-            nn.Conv2D(32, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"), nn.MaxPool2D(),
-            nn.Conv2D(32, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"), nn.Flatten(), nn.Dense(10))
+    for number, (channels, last) in enumerate(((16, nn.Activation("relu")), (32, nn.MaxPool2D()), (32, nn.Flatten()))):
+        net.add(nn.Conv2D(channels, 3, padding=1, prefix=f"conv{number}_"), nn.BatchNorm(prefix=f"norm{number}_"),
+                nn.Activation("relu"), last)
+    net.add(nn.Dense(10, prefix="dense0_"))
     net.initialize(mx.init.Xavier())
     trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.003})
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()

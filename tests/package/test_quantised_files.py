@@ -29,8 +29,9 @@ INT8: dict[str, Any] = {"precision": "int8", "recipe": RECIPE}
 def block() -> mx.gluon.HybridBlock:
     mx.random.seed(1)
     net = nn.HybridSequential(prefix="")
-    net.add(nn.Conv2D(64, 3, padding=1), nn.BatchNorm(), nn.Activation("relu"), nn.Conv2D(128, 3, padding=1),
-            nn.Activation("relu"), nn.GlobalAvgPool2D(), nn.Dense(512))
+    net.add(nn.Conv2D(64, 3, padding=1, prefix="conv0_"), nn.BatchNorm(), nn.Activation("relu"),
+            nn.Conv2D(128, 3, padding=1, prefix="conv1_"), nn.Activation("relu"), nn.GlobalAvgPool2D(),
+            nn.Dense(512, prefix="dense0_"))
     net.initialize(mx.init.Xavier())
     return net
 
