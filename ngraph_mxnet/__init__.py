@@ -20,6 +20,7 @@ _LAZY = {
     "Batcher": "ngraph_mxnet.batching",
     "backends": "ngraph_mxnet.runtime.backend",
     "export": "ngraph_mxnet.exporting",
+    "quantize": "ngraph_mxnet.quantizing.quantized",
     "explain": "ngraph_mxnet.bridges.mxnet.explain",
     "explain_shapes": "ngraph_mxnet.bridges.mxnet.explain_shapes",
     "explain_training": "ngraph_mxnet.bridges.mxnet.explain_training",

@@ -228,7 +228,7 @@ _VARIABLES = (
         "path",
         None,
         "a file that can be read",
-        "For NGRAPH_PRECISION=int8: the recipe, or the calibration, that `ngraph_mxnet quantize` wrote "
+        "For NGRAPH_PRECISION=int8: the recipe that `ngraph_mxnet quantize --recipe` wrote, or a calibration "
         "(docs/quantisation.md).",
         FileSetting.of,
         compiles=True,

@@ -20,13 +20,13 @@ from ngraph_mxnet.runtime.backend import canonical_name
 
 ShapeSet = Mapping[str, Sequence[int | str]]
 """Of ints, and of ranges as `ir/range_text.py` reads them."""
-_SYMBOL_FILE, _IR_FILE = "-symbol.json", ".ngraph"
+SYMBOL_FILE, _IR_FILE = "-symbol.json", ".ngraph"
 
 
 def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = None,
            shapes: Mapping[str, Any] | None = None, dtypes: Mapping[str, str] | None = None,
-           isas: Sequence[str] = (), precision: str | None = None, metadata: Mapping[str, str] | None = None,
-           with_references: bool = False, **inputs: Any) -> None:
+           isas: Sequence[str] = (), precision: str | None = None, recipe: Any = None,
+           metadata: Mapping[str, str] | None = None, with_references: bool = False, **inputs: Any) -> None:
     """Compile a model as a whole, for every x86-64 CPU, and write the file that the runtime runs.
 
     Args:
@@ -40,8 +40,9 @@ def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = 
             beside it, in a list, are preferred where they fit.
         shapes: the same as a dict, for names that are no keywords.
         dtypes: of inputs of a symbol or block; float32 where not given.
-        isas: instruction sets, of avx512, avx2 and baseline; all by default.
-        precision: f32 or bf16; by default that of NGRAPH_PRECISION.
+        isas: instruction sets, of avx512, avx2 and baseline; all by default, of int8 those but baseline.
+        precision: f32, bf16, or int8 for what the recipe names; by default that of NGRAPH_PRECISION.
+        recipe: of quantisation, for int8: an object or a file; by default that of NGRAPH_CALIBRATION.
         metadata: texts that the file carries.
         with_references: with random inputs and what this machine computes of them, to verify other machines with.
 
@@ -52,7 +53,8 @@ def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = 
         PackageError, OSError: the file can't be written.
     """
     sets = shape_sets({**(shapes or {}), **inputs})
-    export_sets(model, path, sets, weights=weights, dtypes=dtypes, isas=isas, precision=precision, metadata=metadata,
+    options = {name: value for name, value in (("precision", precision), ("recipe", recipe)) if value is not None}
+    export_sets(model, path, sets, weights=weights, dtypes=dtypes, isas=isas, options=options, metadata=metadata,
                 with_references=with_references)
 
 
@@ -78,22 +80,26 @@ def shape_sets(shapes: Mapping[str, Any]) -> list[dict[str, tuple[int | str, ...
 
 
 def export_sets(model: Any, path: str | Path, sets: Sequence[ShapeSet], *, weights: Any = None,
-                dtypes: Mapping[str, str] | None = None, isas: Sequence[str] = (), precision: str | None = None,
-                metadata: Mapping[str, str] | None = None, with_references: bool = False,
-                on_program: Callable[[], None] = lambda: None) -> Summary:
+                dtypes: Mapping[str, str] | None = None, isas: Sequence[str] = (),
+                options: Mapping[str, Any] | None = None, metadata: Mapping[str, str] | None = None,
+                with_references: bool = False, on_program: Callable[[], None] = lambda: None) -> Summary:
     """As `export`, for these sets of shapes; see there and `compile_to_file`."""
     for number, one in enumerate(sets):
         if one in sets[:number]:  # texts and numbers, as they are written
             raise ConfigError(f"two sets of shapes are the same: {one}")
     backend = canonical_name(config.get("NGRAPH_BACKEND"))
-    graphs, prepares = _graphs(model, sets, weights, dtypes or {}, backend)
-    return compile_to_file(path, graphs, backend, isas=isas, precision=precision, metadata=metadata,
+    graphs, prepares = graphs_of(model, sets, weights, dtypes or {}, backend)
+    return compile_to_file(path, graphs, backend, isas=isas, options=options, metadata=metadata,
                            with_references=with_references, prepares=prepares, on_program=on_program)
 
 
-def _graphs(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
-            backend: str) -> tuple[list[Weighted | Ranged], bool]:
-    """The graphs, and whether their weights are prepared: what compiles them in a process does, of MXNet's alone."""
+def graphs_of(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
+              backend: str) -> tuple[list[Weighted | Ranged], bool]:
+    """The graphs, and whether their weights are prepared: what compiles them in a process does, of MXNet's alone.
+
+    Raises:
+        ModelError, ConfigError: as `export`; of a set's shapes when its graph is made.
+    """
     file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
     if isinstance(model, Graph) or file.endswith(_IR_FILE):
         if any(sets) or dtypes:
@@ -101,7 +107,7 @@ def _graphs(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[
         graph, arrays = _graph(model, weights or {})
         symbols = graph.symbols()
         return [Ranged(lambda: (graph.clone(), arrays), symbols) if symbols else lambda: (graph, arrays)], False
-    if file.endswith(_SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
+    if file.endswith(SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
         return _of_mxnet(model, file, sets, weights, dtypes, backend), True
     if weights or dtypes:
         raise ConfigError("weights and dtypes are for symbols; an ONNX model holds its own")

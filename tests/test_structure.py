@@ -64,9 +64,13 @@ ALLOWED: dict[str, set[str]] = {
     "batching": {"bridges.mxnet", "runtime", *_BASE},
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "runtime", *_BASE},
     "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "package", "runtime", *_BASE},
+    "quantizing": {
+        "bridges.mxnet", "bridges.onnx", "exporting", "ir", "package", "passes", "progress", "quantise", "runtime",
+        *_BASE,
+    },
     "cli": {
         "api", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package", "passes",
-        "placement", "progress", "runtime", *_BASE,
+        "placement", "progress", "quantise", "quantizing", "runtime", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

@@ -11,12 +11,14 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
+from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.exporting import export_sets
 from ngraph_mxnet.package.artefact import ISAS, Summary
 from ngraph_mxnet.progress import progress
+from ngraph_mxnet.runtime.artefact import default_isas
 
 _Sets = list[dict[str, tuple[int | str, ...]]]
 
@@ -64,24 +66,30 @@ def _metadata(context: click.Context, parameter: click.Parameter, values: tuple[
                    "1..32, H or H:8..640: then it is compiled for all sizes within.")
 @options.dtype_option
 @options.precision_option
+@options.recipe_option
 @click.option("--isa", "isas", callback=_isas, metavar="ISA,...",
-              help="Instruction sets, of avx512, avx2 and baseline: all by default, so that every x86-64 CPU runs it.")
+              help="Instruction sets, of avx512, avx2 and baseline: all by default, so that every x86-64 CPU runs it; "
+                   "of int8 those but baseline.")
 @click.option("--meta", "metadata", multiple=True, callback=_metadata, metavar="KEY=VALUE",
               help="A text that the file carries; once for each.")
 @click.option("--with-reference", is_flag=True,
               help="Add random inputs and what this machine computes of them, to verify other machines with.")
 @options.json_option
 def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: dict[str, str], precision: str | None,
-            isas: list[str], metadata: dict[str, str], with_reference: bool, as_json: bool) -> None:
+            recipe: str | None, isas: list[str], metadata: dict[str, str], with_reference: bool,
+            as_json: bool) -> None:
     """Compile a model as a whole into one file, which runs without MXNet, ONNX and Python.
 
     A symbol needs --params and the shapes of its inputs; an ONNX model the shapes that it leaves open.
     """
     if params and not options.is_symbol(model):
         raise ConfigError("--params is for symbols; other models hold their weights")
+    given = (("precision", precision), ("recipe", recipe))
+    settings = {name: value for name, value in given if value is not None}
+    wanted = precision or config.get("NGRAPH_PRECISION")
     try:
-        with progress("compiling", len(sets) * (len(isas) or len(ISAS))) as advance:
-            summary = export_sets(model, output, sets, weights=params, dtypes=dtypes, isas=isas, precision=precision,
+        with progress("compiling", len(sets) * len(isas or default_isas(wanted))) as advance:
+            summary = export_sets(model, output, sets, weights=params, dtypes=dtypes, isas=isas, options=settings,
                                   metadata=metadata, with_references=with_reference, on_program=advance)
         size = output.stat().st_size
     except OSError as error:  # of the output, or of whatever else it names

@@ -108,8 +108,10 @@ params_option = click.option("--params", type=_FILE, metavar="MODEL-0000.params"
                              help="A symbol's weights; an ONNX model holds its own.")
 backend_option = click.option("--backend", help="By default the one of NGRAPH_BACKEND.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="As OMP_NUM_THREADS, which it overrides.")
-precision_option = click.option("--precision", type=click.Choice(["f32", "bf16"]),
-                                help="By default that of NGRAPH_PRECISION.")
+precision_option = click.option("--precision", type=click.Choice(["f32", "bf16", "int8"]),
+                                help="By default that of NGRAPH_PRECISION; int8 takes a recipe of quantisation.")
+recipe_option = click.option("--recipe", type=_FILE, metavar="RECIPE.json",
+                             help="For int8: what `quantize --recipe` wrote. By default that of NGRAPH_CALIBRATION.")
 option_option = click.option("--option", "settings", multiple=True, callback=_option, metavar="NAME=VALUE",
                              help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

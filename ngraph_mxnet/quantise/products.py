@@ -16,7 +16,7 @@ from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.quantise.calibration import Calibration
-from ngraph_mxnet.quantise.recipe import Scale
+from ngraph_mxnet.quantise.recipe import RESIDUAL, Scale
 
 _TINY = np.float32(1e-30)
 """The largest weight of a channel of zeros."""
@@ -24,8 +24,6 @@ _LARGEST = 127
 """What the largest weight of a channel becomes."""
 SHORT = 126
 """What the sum of four weights may be: rounding adds two at most, and 128 times 255 fits 16 bits."""
-RESIDUAL = " residual"
-"""What the name of a product's residual ends in, behind the product's."""
 _RESIDUAL_AT = 3
 _QUANTIZED = {
     "convolution": "quantized_convolution",

@@ -18,6 +18,8 @@ from ngraph_mxnet.quantise.scales import affine
 FORMAT, VERSION = "ngraph_mxnet recipe", 1
 METHOD = "mse"
 """How ranges are chosen where nobody says."""
+RESIDUAL = " residual"
+"""What the name of a product's residual ends in, behind the product's."""
 _ZIP = b"PK"
 
 
@@ -33,7 +35,8 @@ class Scale:
 class Recipe:
     """
     Attributes:
-        scales: of the data of each product that is in 8 bits, by the product's name (`products.products`).
+        scales: of the data of each product that is in 8 bits, by the product's name (`products.products`), and of its
+            residual.
         kept: the products that stay in float, with the reason.
         method: of `METHODS`, by which the scales were chosen.
     """
@@ -52,10 +55,10 @@ class Recipe:
         kept = dict(kept or {})
         scales = {}
         for name in calibration:
-            if name in kept:
-                continue
-            if not calibration[name].is_finite:
-                kept[name] = "nothing finite was seen of its data"
+            if not name.endswith(RESIDUAL) and not calibration[name].is_finite:
+                kept.setdefault(name, "nothing finite was seen of its data")
+        for name in calibration:
+            if name.removesuffix(RESIDUAL) in kept or not calibration[name].is_finite:
                 continue
             scale, zero_point = affine(*calibration.range(name, method), "u8")
             scales[name] = Scale(float(scale), zero_point)
@@ -63,8 +66,18 @@ class Recipe:
 
     def keeping(self, kept: Mapping[str, str]) -> Recipe:
         """This one, with more products that stay in float."""
-        left = {name: scale for name, scale in self.scales.items() if name not in kept}
+        left = {name: scale for name, scale in self.scales.items() if name.removesuffix(RESIDUAL) not in kept}
         return Recipe(left, {**self.kept, **kept}, self.method)
+
+    @property
+    def products(self) -> list[str]:
+        """The names of those in 8 bits."""
+        return [name for name in self.scales if not name.endswith(RESIDUAL)]
+
+    def alone(self, product: str) -> Recipe:
+        """This one with a single product, and its residual, in 8 bits."""
+        scales = {name: scale for name, scale in self.scales.items() if name.removesuffix(RESIDUAL) == product}
+        return Recipe(scales, self.kept, self.method)
 
     def text(self) -> str:
         """As JSON, the same for equal ones."""

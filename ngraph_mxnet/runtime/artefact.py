@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir.dim_terms import Atom
 from ngraph_mxnet.ir.fingerprint import fingerprint
@@ -46,7 +45,7 @@ _SEED = 7
 
 
 def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backend: str, *, isas: Sequence[str] = (),
-                    precision: str | None = None, metadata: Mapping[str, str] | None = None,
+                    options: Mapping[str, Any] | None = None, metadata: Mapping[str, str] | None = None,
                     with_references: bool = False, prepares: bool = False,
                     on_program: Callable[[], None] = lambda: None) -> Summary:
     """Write the model as the runtime runs it. Parameters of a graph that have no weights are its inputs.
@@ -58,7 +57,9 @@ def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backe
         graphs: one for each set of shapes, or range of sizes.
         prepares: its results are, bit for bit, those of a graph whose weights are parameters, as MXNet's are; else of
             one whose weights are constants, which passes may compute with.
-        isas: instruction sets, all if there are none.
+        isas: instruction sets; if there are none all, of int8 without baseline: its weights take 16 bits, more than
+            those of the others together, and few CPUs have nothing better.
+        options: the backend's own, such as `precision` and `recipe`.
         with_references: with random inputs for each set of shapes, and what this machine computes of them; ranges
             have none.
         on_program: called whenever a program is made.
@@ -69,16 +70,21 @@ def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backe
         OSError: it can't be written.
     """
     chosen = get_backend(backend)
-    options = {} if precision is None else {"precision": precision}
+    options = options or {}
     chosen.check_options(options)
-    precision = precision or config.get("NGRAPH_PRECISION")
-    meta = Meta(Path(path).stem, "bf16" if precision == "bf16" else "f32", metadata or {})
+    meta = Meta(Path(path).stem, chosen.precision(options), metadata or {})
+    isas = isas or default_isas(meta.precision)
     sets = [one for one in graphs if not isinstance(one, Ranged)]
     if with_references and not sets:
         raise ConfigError("references are for sets of shapes, and there are ranges alone: give shapes beside them")
-    count = len(graphs) * len(set(isas) or ISAS) + len(sets) * with_references
+    count = len(graphs) * len(set(isas)) + len(sets) * with_references
     items = _items(graphs, chosen, options, isas, with_references, prepares, on_program)
     return write_artefact(path, meta, items, count)
+
+
+def default_isas(precision: str) -> Sequence[str]:
+    """The instruction sets that a file of this precision is for, where nobody says."""
+    return [isa for isa in ISAS if precision != "int8" or isa != "baseline"]
 
 
 def _items(graphs: Sequence[Weighted | Ranged], backend: Backend, options: Mapping[str, Any], isas: Sequence[str],

@@ -63,6 +63,10 @@ class Backend(ABC):
         """
         require_known(self.name, options, self.options)
 
+    def precision(self, options: Mapping[str, Any]) -> str:
+        """In what convolutions and matrix products compute that are compiled with these options: f32, bf16 or int8."""
+        return "f32"
+
     @abstractmethod
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
         """The executable of a verified graph.

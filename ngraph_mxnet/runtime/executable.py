@@ -46,6 +46,21 @@ def ports_of(flow: Flow) -> tuple[list[Port], list[Port]]:
             [Port(name, value.type) for name, value in zip(flow.names, flow.results, strict=True)])
 
 
+@dataclass(frozen=True)
+class Usage:
+    """What a call takes, and what it needs.
+
+    Attributes:
+        seconds: in kernels, by the origin of the node that they are for.
+        weight_bytes: as kernels read them, tables included: those of all calls.
+        arena_bytes: of each call that runs at once.
+    """
+
+    seconds: Mapping[str, float]
+    weight_bytes: int
+    arena_bytes: int
+
+
 class InputError(NGraphError, ValueError):
     """The arrays given to an executable do not fit its inputs; the text names the input."""
 
@@ -79,7 +94,7 @@ class Executable(Submitting, ABC):
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
 
-    A backend implements `run`, `measured` if it has kernels whose time it can tell, and `listing` if it has
+    A backend implements `run`, `measured` and `usage` if it has kernels whose time it can tell, and `listing` if it has
     instructions to show.
     """
 
@@ -145,6 +160,14 @@ class Executable(Submitting, ABC):
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Any:
         """What `profile` returns; `arrays` are as those of `run`."""
         raise ConfigError("profiles tell of kernels, which only the backend CPU has")
+
+    def usage(self, arrays: list[np.ndarray], rounds: int) -> Usage:
+        """The medians of so many calls, after a few that do not count; `arrays` are as those of `run`.
+
+        Raises:
+            ConfigError: the backend has no kernels to tell of, or NGRAPH_PROFILE is set.
+        """
+        raise ConfigError("the usage of kernels is measured of those of the backend CPU alone")
 
     def listing(self) -> str:
         """The instructions as text, for people.

@@ -193,7 +193,7 @@ def artefact(make: Callable[[], Graph], isas: Sequence[str] = (), precision: str
     graph = make()
     with _as_if_larger(make):
         weights = {p.name: HELD[p.name] for p in graph.parameters if p.name in HELD}
-        return _file([lambda: (graph, weights)], isas=isas, precision=precision)
+        return _file([lambda: (graph, weights)], isas=isas, options={"precision": precision})
 
 
 def whole_artefact() -> bytes:

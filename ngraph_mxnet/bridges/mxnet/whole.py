@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet.bridges.mxnet.explain import explain, load_symbol
+from ngraph_mxnet.bridges.mxnet.importer import weights_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import (
     at_hand_shapes,
     check_inputs,
     inferred_shapes,
     shapes_that_change,
 )
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of, read_weights
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir.graph import Graph
@@ -113,6 +115,14 @@ class WholeSymbol:
     def _refused(self, shapes: Shapes, backend: str) -> list[str]:
         found = explain(self.symbol, at_hand_shapes(shapes), self._dtypes, backend=backend).partition
         return [f"{verdict.name} {verdict.op}: {verdict.reason}" for verdict in found.verdicts if not verdict.supported]
+
+
+def data_inputs(symbol: Symbol, weights: Mapping[str, Any]) -> list[str]:
+    """The names of a symbol's inputs that no weights are, in order, without labels, which inference does not read."""
+    graph = parse_symbol(symbol.tojson(remove_amp_cast=False))
+    held = {name.removeprefix("arg:").removeprefix("aux:") for name in weights}
+    held.update(graph.nodes[index].name for index in weights_of(graph))  # one that is missing is an error of its own
+    return [name for name in symbol.list_inputs() if name not in held and not name.endswith("label")]
 
 
 def is_block(model: Any) -> bool:

@@ -191,8 +191,8 @@ class ModelExecutable(Submitting):
         fixed = [{port.name: port.shape for port in self.inputs if not port.is_open}]
         sets: Sequence[Shapes] = shapes or called or fixed
         graphs = [partial(import_whole, self._model, each) for each in sets]
-        precision = self._options.get("precision")
-        compile_to_file(path, graphs, self._backend, isas=isas, precision=precision, metadata=metadata)
+        options = {name: value for name, value in self._options.items() if name in ("precision", "recipe")}
+        compile_to_file(path, graphs, self._backend, isas=isas, options=options, metadata=metadata)
 
     def program(self, inputs: Mapping[str, Any]) -> Executable:
         """What would run for arrays of these shapes, compiled now; of a model in parts, the first.

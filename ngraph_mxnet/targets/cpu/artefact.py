@@ -8,7 +8,7 @@ elements. Nothing else of the Program runs.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,9 @@ from ngraph_mxnet.targets.cpu.program.template import at
 from ngraph_mxnet.targets.cpu.program.template_code import template_code
 from ngraph_mxnet.targets.cpu.program.validate import Validator
 
-_BF16 = ("avx512bf16",)
+_BEYOND = ("avx512bf16", "avx512vnni")
+"""Features beyond those of an instruction set that kernels of avx512 may need: where the CPU lacks them, the runtime
+takes the program for avx2."""
 
 Operand = tuple[int, int, int]
 """Space, index, offset."""
@@ -53,10 +55,14 @@ def chosen_isas(wanted: Sequence[str]) -> list[Isa]:
     return [isa for isa in NEEDS if isa in wanted or not wanted]
 
 
-def artefact_programs(module: Module, isas: Sequence[str], weights: Mapping[str, np.ndarray], *,
+ModuleFor = Callable[[Isa], Module]
+"""The optimised graphs for an instruction set."""
+
+
+def artefact_programs(module_for: ModuleFor, isas: Sequence[str], weights: Mapping[str, np.ndarray], *,
                       threads: int, bf16: bool = False) -> Iterator[ArtefactProgram]:
-    """The Programs of `module`, the optimised graphs, for set 0 of shapes and these instruction sets (`chosen_isas`).
-    `weights`, by the names of inputs, become constants. Algorithms are chosen for so many `threads`, and for this CPU.
+    """The Programs of a model for set 0 of shapes and these instruction sets (`chosen_isas`). `weights`, by the names
+    of inputs, become constants. Algorithms are chosen for so many `threads`, and for this CPU.
 
     `bf16` is for avx512 alone. Beside others, baseline does without Winograd's algorithm: few CPUs have nothing better,
     and transformed weights would more than double the file, while without them it shares those of avx2.
@@ -66,18 +72,19 @@ def artefact_programs(module: Module, isas: Sequence[str], weights: Mapping[str,
         PackageError: there are weights that no constants are, or a kernel is not in the library.
     """
     for settings in _settings(isas, threads, bf16):
-        yield _program(module, settings, weights)
+        yield _program(module_for(settings.isa), settings, weights)
 
 
-def range_templates(module: Module, symbols: Sequence[Atom], isas: Sequence[str], weights: Mapping[str, np.ndarray], *,
-                    threads: int, bf16: bool = False) -> Iterator[tuple[str, Sequence[Guard], RangeTemplate]]:
+def range_templates(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequence[str],
+                    weights: Mapping[str, np.ndarray], *, threads: int,
+                    bf16: bool = False) -> Iterator[tuple[str, Sequence[Guard], RangeTemplate]]:
     """As `artefact_programs`, for all sizes for which the guards hold: those in force, and what is assumed for this
     instruction set. `symbols`: of the inputs' sizes."""
     before = IN_FORCE.get()
     assert isinstance(before, Guards)
     for settings in _settings(isas, threads, bf16, every_algorithm=True):
         with assuming(Guards(before.hint, dict(before.found))) as guards:
-            template = _template(module, symbols, guards, settings, weights)
+            template = _template(module_for(settings.isa), symbols, guards, settings, weights)
         yield settings.isa, list(guards.found.values()), template
 
 
@@ -89,7 +96,7 @@ def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bo
         winograd = config.get("NGRAPH_CPU_WINOGRAD") and (isa != "baseline" or len(chosen) == 1)
         # The runtime's team may have any number of threads, which changes no result. But which algorithm is the fastest
         # depends on it, and on the CPU; what is compiled in a process takes the same.
-        yield Settings(isa, threads, winograd=winograd, bf16=bf16 and isa == "avx512",
+        yield Settings(isa, threads, winograd=winograd, bf16=bf16 and isa == "avx512", vnni=isa == "avx512",
                        halves=halves_avx512(_core.cpu_features()), every_algorithm=every_algorithm)
 
 
@@ -239,7 +246,7 @@ class _Constants:
 
 def _check(name: str, code: ProgramCode, lowered: _Lowered, binding: Mapping[str, int]) -> None:
     """Refuse an instruction that is not such as its kernel declares."""
-    features = dict.fromkeys((*NEEDS["avx512"], *_BF16), True)
+    features = dict.fromkeys((*NEEDS["avx512"], *_BEYOND), True)
     inputs = [value.type.at(binding).bytes for value in lowered.inputs]
     outputs = [value.type.at(binding).bytes for _, value in lowered.outputs]
     try:

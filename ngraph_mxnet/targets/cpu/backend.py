@@ -27,15 +27,15 @@ from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
-from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
+from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Usage, input_ports, output_ports
 from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import recorder, span
-from ngraph_mxnet.targets.cpu.artefact import artefact_programs, chosen_isas, range_templates
+from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chosen_isas, range_templates
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
-from ngraph_mxnet.targets.cpu.machine.isa import choose_isa, halves_avx512
+from ngraph_mxnet.targets.cpu.machine.isa import Isa, choose_isa, halves_avx512
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import OPTIONS, Options, check_options, read_options
@@ -65,7 +65,7 @@ class CPUExecutable(NativeExecutable):
     """
 
     def __init__(self, graph: Graph, module: Module, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
-                 programs: Programs, generated: bool, settings: Settings) -> None:
+                 programs: Programs, generated: bool, settings: Settings, precision: str) -> None:
         super().__init__(input_ports(graph), output_ports(graph), native)
         self.module = module
         self.main = main
@@ -73,7 +73,7 @@ class CPUExecutable(NativeExecutable):
         self._programs = programs
         self._generated = generated
         self.settings = settings
-        self.precision = "bf16" if settings.bf16 else "f32"
+        self.precision = precision
 
     @property
     def memory(self) -> MemoryUse:
@@ -104,7 +104,11 @@ class CPUExecutable(NativeExecutable):
         if self._generated or self.settings.generator is not None:
             raise PackageError("kernels that were generated or added are not in the runtime's library: compile without "
                                "NGRAPH_CODEGEN and the option codegen, and what other distributions add")
-        yield from artefact_programs(self.module, isas, {}, threads=self.settings.threads, bf16=self.settings.bf16)
+        if self.precision == "int8" and list(isas) != [self.settings.isa]:
+            raise PackageError(f"its weights were quantised for {self.settings.isa}: save it for this instruction set "
+                               "alone, or write the file with ngraph_mxnet.export and its recipe")
+        yield from artefact_programs(lambda isa: self.module, isas, {}, threads=self.settings.threads,
+                                     bf16=self.settings.bf16)
 
     def listing(self) -> str:
         return self._programs.listing()
@@ -113,6 +117,13 @@ class CPUExecutable(NativeExecutable):
         from ngraph_mxnet.targets.cpu.report.profile import profiled
 
         return profiled(lambda: self.run(arrays), rounds, self.settings.isa, self.settings.threads, (self.memory,))
+
+    def usage(self, arrays: list[np.ndarray], rounds: int) -> Usage:
+        from ngraph_mxnet.targets.cpu.report.profile import seconds_by_origin
+
+        seconds = seconds_by_origin(lambda: self.run(arrays), self.settings.threads, rounds)
+        constants = sum(array.nbytes for array in self.main.constants)
+        return Usage(seconds, constants + self.prepare.prepared_bytes, self.memory.planned)
 
 
 class CPUBackend(Backend):
@@ -133,11 +144,14 @@ class CPUBackend(Backend):
 
         features = _core.cpu_features()
         notice = precision_notice(config.get("NGRAPH_PRECISION"), choose_isa(features), features,
-                                  config.get("NGRAPH_CALIBRATION") is not None)
+                                  bool(config.get("NGRAPH_CALIBRATION") or config.get("NGRAPH_PACKAGE")))
         return [notice] if notice else []
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         check_options(options)
+
+    def precision(self, options: Mapping[str, Any]) -> str:
+        return read_options(options).computed
 
     def implements(self, op: OpDef) -> bool:
         return op.name in RULES
@@ -191,8 +205,9 @@ class CPUBackend(Backend):
             code = _with_added(code, main.builder, prepare.builder, settings)
             native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
                                    generated=bool(code.addresses))
+        precision = "f32" if wanted.computed == "bf16" and not settings.bf16 else wanted.computed
         return CPUExecutable(graph, module, native, main.builder, prepare.builder, programs, bool(code.addresses),
-                             settings)
+                             settings, precision)
 
     def template(self, graph: Graph, options: Mapping[str, Any]) -> Template | None:
         wanted = read_options(options)
@@ -239,22 +254,33 @@ class CPUBackend(Backend):
                           weights: Mapping[str, np.ndarray]) -> Iterator[ArtefactProgram]:
         wanted = read_options(options)
         chosen_isas(isas)  # refuses before there is work
-        yield from artefact_programs(self._optimised_for_file(graph), isas, weights, threads=wanted.threads,
+        yield from artefact_programs(self._modules_for_file(graph, wanted), isas, weights, threads=wanted.threads,
                                      bf16=wanted.precision == "bf16")
 
     def range_templates(self, graph: Graph, options: Mapping[str, Any], isas: Sequence[str],
                         weights: Mapping[str, np.ndarray]) -> list[tuple[str, Sequence[Guard], RangeTemplate]]:
         wanted = read_options(options)
         chosen_isas(isas)
-        module = self._optimised_for_file(graph)
-        return list(range_templates(module, graph.symbols(), isas, weights, threads=wanted.threads,
+        module_for = self._modules_for_file(graph, wanted)
+        return list(range_templates(module_for, graph.symbols(), isas, weights, threads=wanted.threads,
                                     bf16=wanted.precision == "bf16"))
 
-    def _optimised_for_file(self, graph: Graph) -> Module:
+    def _modules_for_file(self, graph: Graph, wanted: Options) -> ModuleFor:
+        """Those of a recipe differ between instruction sets (`quantizing`)."""
         self.require_support(graph)
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
-        return split_prepare(graph)
+        if wanted.recipe is None:
+            module = split_prepare(graph)
+            return lambda isa: module
+
+        def module_for(isa: Isa) -> Module:
+            copy = graph.clone()
+            PassManager(quantizing(wanted.recipe, isa)).run(copy)
+            self.require_support(copy)
+            return split_prepare(copy)
+
+        return module_for
 
     def load(self, package: Package) -> Executable:
         return load(package)

@@ -42,6 +42,13 @@ class Options:
     chains: bool = False
     recipe: Recipe | None = None
 
+    @property
+    def computed(self) -> str:
+        """The precision of what is compiled with them, on a CPU that has it."""
+        if self.recipe is not None and self.recipe.products:
+            return "int8"
+        return "bf16" if self.precision == "bf16" else "f32"
+
 
 def read_options(given: Mapping[str, Any]) -> Options:
     """Raises:
@@ -93,8 +100,9 @@ def unlike(given: Mapping[str, Any], instruction_set: str, precision: str) -> st
         return "kernels are to be generated (NGRAPH_CODEGEN, or the option codegen)"
     if wanted.threads != config.threads():
         return f"it is to run on {wanted.threads} threads"
-    if (wanted.precision == "bf16") != (precision == "bf16"):
-        return f"it computes in {precision}, and {wanted.precision} is asked for"
+    has_own = wanted.precision == "int8" and wanted.recipe is None and precision == "int8"  # a recipe, in the file
+    if wanted.computed != precision and not has_own:
+        return f"it computes in {precision}, and {wanted.computed} is asked for"
     isa = choose_isa(_core.cpu_features(), wanted.isa)
     return None if isa == instruction_set else f"it has no instructions for {isa}, only for {instruction_set}"
 

@@ -37,18 +37,27 @@ def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.n
     return rng.standard_normal(shape) * (sqrt(2 / prod(shape[1:])) if name.endswith("weight") else 1.0)
 
 
+def read_params(path: Path) -> dict[str, NDArray]:
+    """All of a file, by name.
+
+    Raises:
+        ModelError: it can't be read.
+    """
+    import mxnet as mx
+
+    try:
+        return {name.split(":")[-1]: array for name, array in mx.nd.load(str(path)).items()}
+    except (mx.base.MXNetError, AttributeError) as error:
+        raise ModelError(f"can't read parameters by name from {path}: {error}") from None
+
+
 def read_weights(path: Path, wanted: Mapping[str, Sequence[int]]) -> dict[str, NDArray]:
     """Those of these names and shapes; a label, which inference does not read, may be missing.
 
     Raises:
         ModelError: the file can't be read, or lacks one, or has it in another shape.
     """
-    import mxnet as mx
-
-    try:
-        found = {name.split(":")[-1]: array for name, array in mx.nd.load(str(path)).items()}
-    except (mx.base.MXNetError, AttributeError) as error:
-        raise ModelError(f"can't read parameters by name from {path}: {error}") from None
+    found = read_params(path)
     missing = sorted(name for name in set(wanted) - set(found) if not name.endswith("label"))
     if missing:
         raise ModelError(f"{path} has no {', '.join(missing[:8])}{', ...' if len(missing) > 8 else ''}")

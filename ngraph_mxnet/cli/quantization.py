@@ -1,0 +1,160 @@
+"""`quantize`: which layers of a model are in 8 bits, within a bound on what that costs: a report, a recipe, a file."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ngraph_mxnet.cli import options
+from ngraph_mxnet.cli.models import console
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.quantise.control import MOST_EVALUATIONS
+from ngraph_mxnet.quantise.methods import METHODS
+from ngraph_mxnet.quantizing.quantized import Quantized
+from ngraph_mxnet.quantizing.quantized import quantize as quantize_model
+
+_OUT = click.Path(dir_okay=False, path_type=Path)
+_ENDINGS = (".npy", ".npz")
+
+
+def _metric(context: click.Context, parameter: click.Parameter, value: str | None) -> str | Callable[..., Any] | None:
+    """`top1`, or what `module:callable` names; modules of the current folder are found."""
+    if value is None or ":" not in value:
+        if value not in (None, "top1"):
+            raise click.BadParameter(f"found {value!r}, expected top1 or MODULE:CALLABLE")
+        return value
+    module, _, name = value.partition(":")
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise click.BadParameter(f"{value} can't be imported: {error}") from None
+    finally:
+        sys.path.remove("")
+    if not callable(found):
+        raise click.BadParameter(f"{value} is {type(found).__name__}, expected a function of outputs and labels")
+    metric: Callable[..., Any] = found
+    return metric
+
+
+def _shapes(context: click.Context, parameter: click.Parameter,
+            values: tuple[str, ...]) -> dict[str, tuple[int | str, ...]]:
+    found: dict[str, tuple[int | str, ...]] = {}
+    for value in values:
+        name, shape = options.read_range(value)
+        if name in found:
+            raise click.BadParameter(f"found two shapes of {name}, expected one: a model is measured for one set")
+        found[name] = shape
+    return found
+
+
+@click.command()
+@options.model_argument
+@click.option("--calibration", "samples", type=click.Path(exists=True, path_type=Path), required=True,
+              metavar="DATA.npz|FOLDER",
+              help="Samples: DATA.npz has an array for each input, by name, with the samples along the first axis, and "
+                   "may have `labels`; FOLDER has .npy or .npz files, each of one sample or a batch.")
+@options.params_option
+@click.option("--shape", "shapes", multiple=True, callback=_shapes, metavar="NAME=D,D,...",
+              help="The shape of an input to measure and compile for; once for each. Sizes may be ranges, which OUT is "
+                   "compiled for. By default that of one sample, or of a file in FOLDER.")
+@options.dtype_option
+@click.option("--max-drop", type=click.FloatRange(0), metavar="NUMBER",
+              help="How much less than in float the metric may be: layers stay in float until it holds.")
+@click.option("--metric", callback=_metric, metavar="top1|MODULE:CALLABLE",
+              help="top1 needs labels; a function gets the list of outputs for all samples, and the labels. By default "
+                   "top1 if there are labels, else the share of samples with the same class as in float.")
+@click.option("--method", type=click.Choice(list(METHODS)),
+              help="How ranges are chosen; by default the best of minmax, mse and percentile_99.99 on samples.")
+@click.option("--keep", multiple=True, metavar="LAYER", help="A layer that stays in float; once for each.")
+@click.option("--evaluations", type=click.IntRange(1), default=MOST_EVALUATIONS, show_default=True,
+              help="How often the metric is computed at most, for --max-drop.")
+@click.option("--even-if-slower", is_flag=True,
+              help="Layers, and models, that are not faster in 8 bits on this machine do not stay in float for that.")
+@click.option("-o", "--output", type=_OUT, metavar="OUT",
+              help="The compiled file to write, usually model.ngraph, for ngraph-run and NGRAPH_PACKAGE.")
+@click.option("--recipe", type=_OUT, metavar="RECIPE.json",
+              help="The recipe to write, for NGRAPH_CALIBRATION and `compile --recipe`.")
+@click.option("--report", is_flag=True, help="Print the report beside what is written, too; without -o and --recipe it "
+                                             "is printed anyway.")
+@click.option("--plot", type=_OUT, metavar="FILE", help="Draw damages and times of the layers there, with matplotlib.")
+@options.threads_option
+@options.json_option
+def quantize(model: str, samples: Path, params: str | None, shapes: dict[str, tuple[int | str, ...]],
+             dtypes: dict[str, str], max_drop: float | None, metric: str | Callable[..., Any] | None,
+             method: str | None, keep: tuple[str, ...], evaluations: int, even_if_slower: bool, output: Path | None,
+             recipe: Path | None, report: bool, plot: Path | None, threads: int | None, as_json: bool) -> None:
+    """Choose which layers of a model compute in 8 bits on this CPU, so that it is faster and its metric holds.
+
+    A symbol needs --params. Without -o and --recipe nothing is written.
+    """
+    if params and not options.is_symbol(model):
+        raise ConfigError("--params is for symbols; an ONNX model holds its weights")
+    found = quantize_model(
+        model, read_samples(samples), metric=metric, max_drop=max_drop, method=method, params=params, shapes=shapes,
+        dtypes=dtypes, threads=threads, keep=keep, evaluations=evaluations, only_faster=not even_if_slower)
+    try:
+        _write(found, output, recipe, plot)
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+    written = {str(path): path.stat().st_size for path in (output, recipe, plot) if path is not None}
+    if as_json:
+        click.echo(json.dumps({**found.report.to_dict(), "files": written}, indent=2))
+        return
+    shown = console()
+    if report or (output is None and recipe is None):
+        shown.print(found.report)
+    else:
+        shown.print(found.report.decision, markup=False, highlight=False, soft_wrap=True)
+    for path, size in written.items():
+        shown.print(f"{path}: {size / 1e6:.3f} MB", markup=False, highlight=False, soft_wrap=True)
+
+
+def _write(found: Quantized, output: Path | None, recipe: Path | None, plot: Path | None) -> None:
+    if plot is not None:
+        found.plot(plot)
+    if recipe is not None:
+        found.save_recipe(recipe)
+    if output is not None:
+        found.save(output)
+
+
+def read_samples(path: Path) -> Any:
+    """What `ngraph_mxnet.quantize` takes: a dict of all samples, or an iterator of those of a folder's files.
+
+    Raises:
+        BadParameter: there are none, or a file is not of NumPy's.
+    """
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix in _ENDINGS)
+        if not files:
+            others = ", ".join(sorted({file.suffix or file.name for file in path.iterdir()})[:8]) or "nothing"
+            raise click.BadParameter(f"--calibration: found {others} in {path}, expected .npy or .npz files: "
+                                     "numpy.save writes them")
+        return map(_loaded, files)
+    if path.suffix not in _ENDINGS:
+        raise click.BadParameter(f"--calibration: found {path.name}, expected a .npz file or a folder: numpy.savez "
+                                 "writes one, as numpy.savez('data.npz', data=images, labels=labels)")
+    return _loaded(path)
+
+
+def _loaded(path: Path) -> np.ndarray | Mapping[str, np.ndarray]:
+    try:
+        found = np.load(path, allow_pickle=False)
+        return found if isinstance(found, np.ndarray) else dict(_arrays(found))
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise click.BadParameter(f"--calibration: {path} can't be read as a file of NumPy's: {error}") from None
+
+
+def _arrays(archive: Any) -> Iterator[tuple[str, np.ndarray]]:
+    with archive:
+        for name in archive.files:
+            yield name, archive[name]

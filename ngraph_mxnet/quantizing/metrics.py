@@ -1,0 +1,87 @@
+"""What accuracy control holds on to: a number for the outputs on all samples, of which more is better."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import ConfigError
+
+Outputs = Sequence[np.ndarray]
+Metric = Callable[[list[np.ndarray], Any], float]
+"""From the outputs, each for all samples along its first axis, and the labels, or None."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric with its labels."""
+
+    name: str
+    of: Callable[[list[np.ndarray]], float]
+
+
+def measure_of(metric: str | Metric | None, labels: np.ndarray | None, wanted: list[np.ndarray]) -> Measure:
+    """What to measure outputs by; `wanted` are those in float.
+
+    Raises:
+        ConfigError: there is no such metric, or the labels or outputs are not such as it needs.
+    """
+    if callable(metric):
+        return Measure(getattr(metric, "__name__", "metric"), lambda outputs: _number(metric(outputs, labels)))
+    if metric not in (None, "top1"):
+        raise ConfigError(f"metric: found {metric!r}, expected top1, or a function of outputs and labels")
+    if labels is not None:
+        return Measure("top1", lambda outputs: _share(classes(outputs), labels))
+    if metric == "top1":
+        raise ConfigError("metric: found top1 without labels, expected samples with labels")
+    chosen = classes(wanted)
+    return Measure("agreement with float", lambda outputs: _share(classes(outputs), chosen))
+
+
+def classes(outputs: Outputs) -> np.ndarray:
+    """The index of the largest along axis 1 of the first output.
+
+    Raises:
+        ConfigError: there are no two classes along it.
+    """
+    first = outputs[0]
+    if first.ndim < 2 or first.shape[1] < 2:
+        raise ConfigError(f"metric: found a first output of shape {list(first.shape)}, expected scores of classes "
+                          "along its second axis: give a function of outputs and labels")
+    found: np.ndarray = first.argmax(axis=1)
+    return found
+
+
+def _share(found: np.ndarray, labels: np.ndarray) -> float:
+    flat = labels.reshape(found.shape) if labels.size == found.size else labels
+    if flat.shape != found.shape:
+        raise ConfigError(f"labels: found shape {list(labels.shape)}, expected one class for each of "
+                          f"{list(found.shape)}")
+    return float(np.mean(found == flat))
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"metric: found {type(value).__name__} returned, expected a number") from None
+
+
+def relative_error(outputs: Sequence[Outputs], wanted: Sequence[Outputs]) -> float:
+    """The squared difference of all floats, as a part of the squares of those wanted: 0 where there is none, infinite
+    where one is not finite that should be."""
+    difference = total = 0.0
+    for found, expected in zip(outputs, wanted, strict=True):
+        for one, other in zip(found, expected, strict=True):
+            if other.dtype.kind != "f":
+                continue
+            finite = np.isfinite(other)
+            difference += float(np.sum((one[finite].astype(np.float64) - other[finite]) ** 2))
+            total += float(np.sum(other[finite].astype(np.float64) ** 2))
+    if not math.isfinite(difference):
+        return math.inf
+    return difference / total if total else difference

@@ -1,0 +1,139 @@
+"""What `quantize` decided, layer by layer, and why: as tables, and as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import StringIO
+from typing import Any
+
+from rich.console import Console, Group
+from rich.markup import escape
+from rich.table import Column, Table
+from rich.text import Text
+
+from ngraph_mxnet.quantise.control import Trial
+
+_WIDTH = 160
+"""Of a report as text."""
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer that can be in 8 bits.
+
+    Attributes:
+        range: of its data, that 8 bits stand for; None where nothing finite was seen.
+        scale, zero_point: of its data in 8 bits.
+        method: by which the range was chosen.
+        damage: the squared error of the model's outputs, as a part of their squares, when this layer alone is in 8
+            bits; None where it was not measured, as the layer stays in float anyway.
+        float_ms, int8_ms: in its kernels, when the model is in float, and when all layers are in 8 bits.
+        kept: why it stays in float; None where it is in 8 bits.
+    """
+
+    name: str
+    range: tuple[float, float] | None
+    scale: float | None
+    zero_point: int | None
+    method: str
+    damage: float | None
+    float_ms: float
+    int8_ms: float
+    kept: str | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of a whole model, for one batch: milliseconds of a call, and bytes of weights, as kernels read them, and of the
+    arena of a call."""
+
+    ms: float
+    weight_bytes: int
+    arena_bytes: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """
+    Attributes:
+        layers: in the graph's order.
+        errors: of the outputs on samples that were not calibrated on, by method, with all layers in 8 bits; empty where
+            a method was asked for.
+        metric: what was measured; `float_metric` and `quantised_metric` are its values of both models on all samples.
+        trace: the evaluations of accuracy control; none where no bound was asked for.
+        decision: what became of the model, in a sentence.
+        float_totals, quantised_totals: of both, measured by turns.
+    """
+
+    layers: Sequence[LayerRow]
+    errors: Mapping[str, float]
+    metric: str
+    float_metric: float
+    quantised_metric: float
+    max_drop: float | None
+    trace: Sequence[Trial]
+    decision: str
+    float_totals: Totals
+    quantised_totals: Totals
+    samples: int
+    threads: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]
+        return {**{name: getattr(self, name) for name in (
+            "metric", "float_metric", "quantised_metric", "max_drop", "decision", "samples", "threads")},
+            "errors": dict(self.errors), "layers": [asdict(row) for row in self.layers], "trace": trace,
+            "float": asdict(self.float_totals), "quantised": asdict(self.quantised_totals)}
+
+    def __rich__(self) -> Any:
+        return _tables(self)
+
+    def __str__(self) -> str:
+        text = StringIO()
+        Console(file=text, width=_WIDTH).print(self)
+        return text.getvalue()
+
+
+def _tables(report: Report) -> Any:
+    parts: list[Any] = [_layers(report)]
+    if report.errors:
+        errors = ", ".join(f"{method} {error:.3g}" for method, error in report.errors.items())
+        parts.append(Text(f"Error of the outputs by method: {errors}"))
+    if report.trace:
+        parts.append(_trace(report))
+    parts += [_totals(report), Text(report.decision)]
+    return Group(*parts)
+
+
+def _layers(report: Report) -> Table:
+    layer = Column("layer", no_wrap=True)  # so that it can be copied, to be kept
+    table = Table(layer, "range", "scale", "zero", "method", "damage", "float ms", "int8 ms", "decision")
+    for row in report.layers:
+        table.add_row(escape(row.name), *_numbers(row), row.method, "-" if row.damage is None else f"{row.damage:.2g}",
+                      f"{row.float_ms:.3f}", f"{row.int8_ms:.3f}",
+                      "int8" if row.kept is None else escape(f"float: {row.kept}"))
+    return table
+
+
+def _numbers(row: LayerRow) -> tuple[str, str, str]:
+    if row.range is None or row.scale is None:
+        return "-", "-", "-"
+    return f"{row.range[0]:.4g} to {row.range[1]:.4g}", f"{row.scale:.4g}", str(row.zero_point)
+
+
+def _trace(report: Report) -> Table:
+    table = Table("evaluation", "layers in float", report.metric, "within the bound")
+    for number, trial in enumerate(report.trace, 1):
+        table.add_row(str(number), str(len(trial.kept)), f"{trial.metric:.5g}", "yes" if trial.holds else "no")
+    return table
+
+
+def _totals(report: Report) -> Table:
+    table = Table(f"{report.samples} samples", f"ms, {report.threads} threads", report.metric, "weights MB", "arena MB")
+    for name, totals, metric in (("float", report.float_totals, report.float_metric),
+                                 ("quantised", report.quantised_totals, report.quantised_metric)):
+        table.add_row(name, f"{totals.ms:.3f}", f"{metric:.5g}", f"{totals.weight_bytes / 1e6:.3f}",
+                      f"{totals.arena_bytes / 1e6:.3f}")
+    return table

@@ -1,0 +1,139 @@
+"""The model that is quantised: its inputs, its graph with the weights as constants, and what is compiled of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
+from ngraph_mxnet.exporting import SYMBOL_FILE, graphs_of
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.quantise.products import observed, products
+from ngraph_mxnet.quantise.recipe import Recipe
+from ngraph_mxnet.runtime.artefact import Ranged, Weighted
+from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.compile import bind_weights, compile
+from ngraph_mxnet.runtime.executable import Executable
+
+BACKEND = "CPU"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model as the caller has it. `inputs`: their names; `fixed`: the sizes that it says of each itself."""
+
+    model: Any
+    params: Any
+    dtypes: Mapping[str, str]
+    inputs: Sequence[str]
+    fixed: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(model: Any, params: Any, dtypes: Mapping[str, str] | None, shapes: Mapping[str, Any],
+           example: Any) -> Source:
+        """`example`: an item of the samples, by which the inputs of a Gluon block are counted or named where `shapes`
+        does not.
+
+        Raises:
+            ModelError, ConfigError: the model can't be read, or its weights are missing.
+        """
+        dtypes = dict(dtypes or {})
+        if isinstance(model, Graph):
+            held = {name: np.asarray(array) for name, array in (params or {}).items()}
+            own = {one.name: one.type.shape for one in model.parameters if one.name not in held}
+            return Source(model, held, dtypes, list(own), own)
+        file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
+        if file.endswith(SYMBOL_FILE) or hasattr(model, "tojson"):
+            from ngraph_mxnet.bridges.mxnet.symbols.weights import read_params
+            from ngraph_mxnet.bridges.mxnet.whole import data_inputs, load_symbol
+
+            if params is None:
+                raise ModelError("a symbol needs its weights: params= as an argument, --params MODEL-0000.params on "
+                                 "the command line")
+            symbol = load_symbol(Path(file)) if file else model
+            weights = read_params(Path(params)) if isinstance(params, (str, os.PathLike)) else params
+            return Source(symbol, weights, dtypes, data_inputs(symbol, weights))
+        if hasattr(model, "collect_params"):
+            return Source(model, params, dtypes, list(shapes) or _names(example))
+        if params is not None:
+            raise ConfigError("params= is for symbols and graphs; other models hold their weights")
+        from ngraph_mxnet.bridges.onnx.inputs import input_types
+        from ngraph_mxnet.bridges.onnx.model import read_model
+
+        read = read_model(model)
+        types = input_types(read)
+        return Source(model, None, dtypes, list(types), {name: one.dims for name, one in types.items() if one.dims})
+
+    def graph(self, shapes: Mapping[str, Sequence[int | str]]) -> tuple[Weighted | Ranged, bool]:
+        """What makes the graph for these shapes, and whether its weights are prepared (`exporting.graphs_of`)."""
+        one = {} if isinstance(self.model, Graph) else shapes
+        (found,), prepares = graphs_of(self.model, [one], self.params, self.dtypes, BACKEND)
+        return found, prepares
+
+
+def _names(example: Any) -> list[str]:
+    """Of a block's inputs: those of a mapping, or as Gluon calls them; the last of several arrays is labels."""
+    if isinstance(example, Mapping):
+        return [name for name in example if name not in ("labels", "label")]
+    if hasattr(example, "data") and hasattr(example, "pad"):
+        count = len(example.data)
+    else:
+        count = max(len(example) - 1, 1) if isinstance(example, (tuple, list)) else 1
+    return ["data"] if count == 1 else [f"data{number}" for number in range(count)]
+
+
+class Subject:
+    """A graph whose weights are constants, and what is compiled of it for the CPU."""
+
+    def __init__(self, graph: Graph, weights: Mapping[str, Any], threads: int) -> None:
+        """Raises:
+            UnsupportedError: the CPU does not run a node, or nothing can be in 8 bits.
+        """
+        backend = get_backend(BACKEND)
+        self.graph, self.threads = bind_weights(graph, weights), threads
+        backend.require_support(self.graph)
+        self._optimised = self.graph.clone()
+        PassManager(backend.pipeline()).run(self._optimised)
+        self.layers = {name: node.origin for name, node in products(self._optimised).items()}
+        """The names of the products that can be in 8 bits, and the origins of their nodes."""
+        if not self.layers:
+            raise UnsupportedError(f"graph {graph.name}: no convolution or matrix product of it, with weights that do "
+                                   "not depend on inputs, can be in 8 bits: there is nothing to quantise")
+        self.inputs = {one.name: one.type for one in self.graph.parameters}
+
+    def compiled(self, recipe: Recipe | None = None) -> Executable:
+        """In float32, or as the recipe says."""
+        return self._compile(self.graph, recipe)
+
+    def roughly(self, recipe: Recipe) -> Executable:
+        """As `compiled`, sooner: of the optimised graph."""
+        return self._compile(self._optimised, recipe)
+
+    def observed(self) -> tuple[Executable, list[list[str]]]:
+        """What gives the data of all products, and the names of these (`quantise.products.observed`)."""
+        graph, names = observed(self._optimised)
+        return self._compile(graph, None), names
+
+    def _compile(self, graph: Graph, recipe: Recipe | None) -> Executable:
+        how: dict[str, Any] = {"precision": "f32"} if recipe is None else {"precision": "int8", "recipe": recipe}
+        return compile(graph, BACKEND, threads=self.threads, **how)
+
+    def require_layers(self, names: Sequence[str]) -> None:
+        """Raises:
+            ConfigError: one is no product that can be in 8 bits.
+        """
+        unknown = [name for name in names if name not in self.layers]
+        if unknown:
+            raise ConfigError(f"keep: found {listed(unknown)}, expected some of the layers that can be in 8 bits: "
+                              f"{listed(self.layers, unknown[0])}")
+
+    def by_layer(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Of times by origin those of each layer; layers of one origin share them evenly."""
+        origins = list(self.layers.values())
+        return {name: seconds.get(origin, 0.0) / origins.count(origin) for name, origin in self.layers.items()}

@@ -1,0 +1,140 @@
+"""`python -m ngraph_mxnet quantize`: models of MXNet and ONNX, what is printed and written, and mistakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mxnet as mx
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from mxnet.gluon import nn
+from onnx_models import network
+
+import ngraph_mxnet
+from ngraph_mxnet.cli.commands import main
+from ngraph_mxnet.package.artefact_reader import load
+from ngraph_mxnet.quantise.recipe import Recipe
+
+RNG = np.random.default_rng(5)
+IMAGES = RNG.standard_normal((9, 3, 8, 8)).astype(np.float32)
+LABELS = RNG.integers(0, 4, 9)
+QUICK = ("--even-if-slower", "--threads", "2", "--method", "minmax")
+
+
+def command(*arguments: Any) -> Any:
+    return CliRunner().invoke(main, ["quantize", *map(str, arguments)])
+
+
+def succeeds(*arguments: Any) -> Any:
+    result = command(*arguments)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout) if "--json" in arguments else result.output
+
+
+def fails(*arguments: Any) -> str:
+    result = command(*arguments)
+    assert result.exit_code in (1, 2) and not isinstance(result.exception, AssertionError)
+    return " ".join(result.output.replace("│", "").split())
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a symbol and its weights, an ONNX model, and data for both; the current one."""
+    mx.random.seed(1)
+    np.random.seed(1)
+    net = nn.HybridSequential(prefix="")
+    net.add(nn.Conv2D(16, 3, activation="relu", prefix="conv_"), nn.GlobalAvgPool2D(), nn.Dense(4, prefix="dense_"))
+    net.initialize(mx.init.Xavier())
+    net.hybridize()
+    net(mx.nd.array(IMAGES))
+    net.export(str(tmp_path / "net"), 0)
+    onnx.save(network(1, channels=3), tmp_path / "net.onnx")
+    np.savez(tmp_path / "data.npz", data=IMAGES, labels=LABELS)
+    for number, image in enumerate(IMAGES):
+        (tmp_path / "samples").mkdir(exist_ok=True)
+        np.save(tmp_path / "samples" / f"{number}.npy", image)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+SYMBOL = ("net-symbol.json", "--params", "net-0000.params")
+
+
+def test_a_symbol(folder: Path) -> None:
+    found = succeeds(*SYMBOL, "--calibration", "data.npz", "--max-drop", "0.2", *QUICK, "-o", "out.ngraph",
+                     "--recipe", "out.json", "--json")
+    assert found["metric"] == "top1" and found["quantised_metric"] >= found["float_metric"] - 0.2
+    assert [row["name"] for row in found["layers"]] == ["mx:conv_fwd Convolution", "mx:dense_fwd FullyConnected"]
+    recipe = Recipe.load("out.json")
+    assert {row["name"] for row in found["layers"] if row["kept"] is None} == set(recipe.scales) and recipe.scales
+    assert found["files"] == {name: Path(name).stat().st_size for name in ("out.ngraph", "out.json")}
+    artefact = load("out.ngraph")
+    assert artefact.meta.precision == "int8" and artefact.programs[0].inputs[0][1].shape == (1, 3, 8, 8)
+    again = CliRunner().invoke(main, ["compile", *SYMBOL, "--shape", "data=1,3,8,8", "--precision", "int8", "--recipe",
+                                      "out.json", "-o", "again.ngraph"])
+    assert again.exit_code == 0, again.output
+    assert [one.levels for one in load("again.ngraph").programs] == [one.levels for one in artefact.programs]
+
+
+def test_an_onnx_model_and_a_folder(folder: Path) -> None:
+    type_ = onnx.load("net.onnx").graph.input[0].type.tensor_type
+    shape = [dim.dim_value for dim in type_.shape.dim]
+    for number in range(4):
+        np.save(folder / "samples" / f"{number}.npy", RNG.standard_normal(shape).astype(np.float32))
+    for number in range(4, 9):
+        (folder / "samples" / f"{number}.npy").unlink()
+    text = succeeds("net.onnx", "--calibration", "samples", "--report", *QUICK, "-o", "out.ngraph")
+    assert "agreement with" in text and "layers are in 8 bits" in text and "out.ngraph: 0." in text
+    assert load("out.ngraph").meta.precision == "int8"
+
+
+def test_without_files_there_is_a_report_alone(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    text = succeeds(*SYMBOL, "--calibration", "samples", "--shape", "data=3,3,8,8", "--keep", "mx:conv_fwd Convolution",
+                    *QUICK)
+    assert "float: asked for" in text and "1 of 2 layers are in 8 bits" in text and "9 samples" in text
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_metric_of_ones_own(folder: Path) -> None:
+    (folder / "own_metric.py").write_text("def spread(outputs, labels):\n    return len(labels) - outputs[0].std()\n")
+    found = succeeds(*SYMBOL, "--calibration", "data.npz", "--metric", "own_metric:spread", *QUICK, "--json")
+    assert found["metric"] == "spread" and 8 < found["float_metric"] < 9
+
+
+def test_what_a_recipe_gives(folder: Path) -> None:
+    """The same as `ngraph_mxnet.quantize`."""
+    succeeds(*SYMBOL, "--calibration", "data.npz", *QUICK, "--recipe", "out.json")
+    wanted = ngraph_mxnet.quantize("net-symbol.json", {"data": IMAGES}, params="net-0000.params", method="minmax",
+                                   only_faster=False)
+    assert Recipe.load("out.json") == wanted.recipe
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ("net.onnx --params net-0000.params --calibration data.npz", "--params is for symbols"),
+    ("net-symbol.json --calibration data.npz", "--params MODEL-0000.params on the command line"),
+    ("SYMBOL --calibration nothing.npz", "does not exist"),
+    ("SYMBOL", "Missing option '--calibration'"),
+    ("SYMBOL --calibration net-0000.params", "found net-0000.params, expected a .npz file or a folder"),
+    ("SYMBOL --calibration empty", "found nothing in empty, expected .npy or .npz files"),
+    ("SYMBOL --calibration broken.npz", "broken.npz can't be read as a file of NumPy's"),
+    ("SYMBOL --calibration other.npz", "unknown x, missing data; expected the inputs data, and labels"),
+    ("SYMBOL --calibration data.npz --metric top5", "expected top1 or MODULE:CALLABLE"),
+    ("SYMBOL --calibration data.npz --metric no_such:metric", "no_such:metric can't be imported"),
+    ("SYMBOL --calibration data.npz --metric sys:argv", "sys:argv is list, expected a function"),
+    ("SYMBOL --calibration data.npz --method best", "'best' is not one of"),
+    ("SYMBOL --calibration data.npz --max-drop -1", "-1"),
+    ("SYMBOL --calibration data.npz --keep conv", "keep: found conv, expected some of"),
+    ("SYMBOL --calibration data.npz --shape data=1,3,8,8 --shape data=1,3,8,8", "found two shapes of data"),
+    ("SYMBOL --calibration data.npz --shape data=1,3,9,9", "found shape [9, 3, 8, 8], expected [1, 3, 9, 9]"),
+    ("SYMBOL --calibration data.npz -o no/out.ngraph --method minmax", "No such file or directory"),
+])
+def test_mistakes(arguments: str, message: str, folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "broken.npz").write_bytes(b"PK\3\4" + b"x" * 100)
+    np.savez(folder / "other.npz", x=IMAGES)
+    assert message in fails(*arguments.replace("SYMBOL", " ".join(SYMBOL)).split())
