@@ -17,27 +17,15 @@ import numpy as np
 from mxnet.gluon import nn
 from train_digits import accuracy, digits, network, train
 
-from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
-from ngraph_mxnet.passes.base import PassManager
-from ngraph_mxnet.quantise.calibration import Calibration
-from ngraph_mxnet.quantise.products import calibrate, observed
 from ngraph_mxnet.quantise.recipe import Recipe, Scale
-from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 Array = np.ndarray[Any, Any]
 BATCH = 32
 
 
-def calibrated(net: nn.HybridSequential, samples: Array, coarser: int) -> Recipe:
-    """The scales of the data of each layer, from least to greatest number on these samples, times `coarser`."""
-    shapes = {"data": samples.shape}
-    graph, weights = WholeSymbol.of_block(net, shapes).graph("CPU", shapes)
-    PassManager(pipeline()).run(graph)
-    watched, names = observed(graph)
-    run = ngraph_mxnet.compile(watched, "CPU", weights=weights)
-    calibration = Calibration()
-    calibrate(names, lambda sample: run(*sample), [[samples]], calibration)
-    found = Recipe.of_calibration(calibration, "minmax")
+def coarse(net: nn.HybridSequential, samples: Array, coarser: int) -> Recipe:
+    """All layers in 8 bits, with the scales of their data on these samples times `coarser`."""
+    found = ngraph_mxnet.quantize(net, samples, method="minmax", only_faster=False, progress=False).recipe
     return Recipe({name: Scale(scale.scale * coarser, round(scale.zero_point / coarser))
                    for name, scale in found.scales.items()})
 
@@ -69,7 +57,7 @@ def main() -> None:
     train(net, images, labels, options.epochs, BATCH, 0.02, options.seed)
     train(net, images, labels, options.tuning, BATCH, 0.002, options.seed)
     print(f"accuracy in float32: {accuracy(net, test, wanted):.4f}")
-    recipe = calibrated(net, images[:64], options.coarser)
+    recipe = coarse(net, images[:64], options.coarser)
     print(f"accuracy in int8: {(classes_in_int8(net, recipe, test) == wanted).mean():.4f}")
 
     with ngraph_mxnet.fake_quantize(net, recipe, short_sums=options.short_sums):

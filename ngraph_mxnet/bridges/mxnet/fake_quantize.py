@@ -12,7 +12,7 @@ from mxnet.gluon import HybridBlock, nn
 from mxnet.util import is_np_array
 
 from ngraph_mxnet.errors import CalibrationError, ConfigError, listed
-from ngraph_mxnet.quantise.products import RESIDUAL, SHORT
+from ngraph_mxnet.quantise.products import SHORT
 from ngraph_mxnet.quantise.recipe import Recipe, Scale
 from ngraph_mxnet.quantise.scales import BOUNDS, affine
 
@@ -82,16 +82,15 @@ def fake_quantize(net: HybridBlock, recipe: Recipe | str | Path, *, short_sums: 
     for block in _blocks(net):
         if isinstance(block, _LAYERS):
             layers.setdefault(f"{block.prefix}fwd", []).append(block)
-    scales = {name: scale for name, scale in recipe.scales.items() if not name.endswith(RESIDUAL)}
-    unknown = [name for name in scales if _operator(name) not in layers]
+    unknown = [name for name in recipe.products if _operator(name) not in layers]
     if unknown:
         raise CalibrationError(
             f"found products in the recipe that no Conv1D, Conv2D or Dense of {net.name} computes: {listed(unknown)}; "
             f"it has {listed(layers, unknown[0]) or 'none'}. `recipe.keeping` leaves products in float")
     found: dict[HybridBlock, list[Scale]] = {}
-    for name, scale in scales.items():
+    for name in recipe.products:
         for layer in layers[_operator(name)]:
-            found.setdefault(layer, []).append(scale)
+            found.setdefault(layer, []).append(recipe.scales[name])
     chosen = {layer: _holding(own) for layer, own in found.items()}
     for layer in chosen:
         _check(layer, short_sums)

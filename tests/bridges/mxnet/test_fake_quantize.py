@@ -20,8 +20,8 @@ from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantise.calibration import Calibration
-from ngraph_mxnet.quantise.products import RESIDUAL, calibrate, observed
-from ngraph_mxnet.quantise.recipe import Recipe, Scale
+from ngraph_mxnet.quantise.products import calibrate, observed
+from ngraph_mxnet.quantise.recipe import RESIDUAL, Recipe, Scale
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
