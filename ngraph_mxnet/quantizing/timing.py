@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -11,18 +12,23 @@ import numpy as np
 
 from ngraph_mxnet.runtime.executable import Executable, Usage
 
-_ROUNDS, _SECONDS = 15, 0.005
-"""How often each has its turn, and how long one takes at least."""
+_TURN_SECONDS = 0.005
+"""What a turn takes at least."""
+_FEWEST_ROUNDS, _MOST_ROUNDS, _SECONDS = 5, 25, 8.0
+"""How often each has its turn: of large models less often, so that all take about so long."""
 _PROFILED, _TURNS = 10, 3
 """Calls of a turn whose kernels are timed, and turns."""
 
 
 def seconds_of(executables: Sequence[Executable], arrays: Mapping[str, np.ndarray]) -> list[float]:
-    """What a call of each takes, in the turn that took least: what others run only adds to it."""
-    calls = [max(1, math.ceil(_SECONDS / max(_turn(one, arrays, 2), 1e-9))) for one in executables]
-    rounds = [[_turn(one, arrays, count) for one, count in zip(executables, calls, strict=True)]
-              for _ in range(_ROUNDS)]
-    return [min(found) for found in zip(*rounds, strict=True)]
+    """What a call of each takes, in the median over turns: where others use the cores, too, the few quiet moments would
+    tell of one of them alone."""
+    single = [_turn(one, arrays, 2) for one in executables]
+    calls = [max(1, math.ceil(_TURN_SECONDS / max(seconds, 1e-9))) for seconds in single]
+    rounds = round(_SECONDS / max(sum(map(operator.mul, single, calls)), 1e-9))
+    turns = [[_turn(one, arrays, count) for one, count in zip(executables, calls, strict=True)]
+             for _ in range(max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, rounds)))]
+    return [statistics.median(found) for found in zip(*turns, strict=True)]
 
 
 def _turn(executable: Executable, arrays: Mapping[str, np.ndarray], calls: int) -> float:
