@@ -85,6 +85,13 @@ def move_before_dequantize(node: Node, rw: Rewriter) -> Answer:
     return rw.make("dequantize", rw.make(node.op.name, q, **node.attrs), scale, zero, axis=axis)
 
 
+def known_bytes(node: Node, rw: Rewriter) -> Answer:
+    """quantize of constants -> a constant: so weights are that are kept in float32 and quantised in the model."""
+    if any(constant_of(value) is None for value in node.inputs):
+        return None
+    return folded(rw, "quantize", *node.inputs, **node.attrs)
+
+
 def same_bytes(node: Node, rw: Rewriter) -> Answer:
     """quantize(dequantize(q)) with the same scale and zero point -> q."""
     inner = rw.producer(node.inputs[0], "dequantize")
@@ -130,6 +137,6 @@ def quantized_products() -> RewritePass:
         "convert": [real_sums],
         "reshape": [move_before_dequantize, product_of_rows],
         "transpose": [move_before_dequantize],
-        "quantize": [same_bytes],
+        "quantize": [known_bytes, same_bytes],
         "multiply": [scaled_numbers],
     })

@@ -14,8 +14,10 @@ import pytest
 from mxnet_helpers import backend, forget_graphs, mx, needs_library
 
 from mxnet.contrib import quantization  # isort: skip  # the helpers make it importable
+from ngraph_mxnet import _core  # isort: skip
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol  # isort: skip
 from ngraph_mxnet.bridges.mxnet.judging.partition_log import partitions
+from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
 pytestmark = needs_library
@@ -74,6 +76,25 @@ def run(symbol: mx.sym.Symbol, arguments: Arrays, auxiliary: Arrays, value: str 
         return executor.forward(is_train=False)[0].asnumpy()
 
 
+def imported(symbol: mx.sym.Symbol, arrays: Arrays) -> Graph:
+    return import_symbol(symbol.tojson(), {name: array.shape for name, array in arrays.items()},
+                         {name: np.dtype(array.dtype).name for name, array in arrays.items()})
+
+
+def compiled(symbol: mx.sym.Symbol, arrays: Arrays) -> list[np.ndarray]:
+    """Its results on the CPU."""
+    graph = imported(symbol, arrays)
+    return compile_graph(graph, "CPU")(*(arrays[value.name].asnumpy() for value in graph.parameters))
+
+
+def bound(symbol: mx.sym.Symbol, arrays: Arrays) -> mx.executor.Executor:
+    """To MXNet alone."""
+    states = symbol.list_auxiliary_states()
+    with backend("NONE"):
+        return symbol.bind(mx.cpu(), {name: array for name, array in arrays.items() if name not in states},
+                           grad_req="null", aux_states={name: arrays[name] for name in states})
+
+
 def assert_alike(found: np.ndarray, expected: np.ndarray, tolerance: float = 0.02) -> None:
     np.testing.assert_array_equal(found.argmax(-1), expected.argmax(-1))
     np.testing.assert_allclose(found, expected, atol=tolerance)
@@ -112,15 +133,35 @@ def test_its_products_are_of_bytes(dtype: str) -> None:
     """And what lies between convolutions stays in bytes: what is quantised are the data, a part of the concatenation,
     which has another range, and the pooled mean."""
     symbol, arguments, auxiliary = quantised(small_net(), fused=True, mode="naive", dtype=dtype)
-    arrays = {**arguments, **auxiliary, "data": data()}
-    graph = import_symbol(symbol.tojson(), {name: array.shape for name, array in arrays.items()},
-                          {name: np.dtype(array.dtype).name for name, array in arrays.items()})
-    executable = compile_graph(graph, "CPU")
+    executable = compile_graph(imported(symbol, {**arguments, **auxiliary, "data": data()}), "CPU")
     names = [call.name for level in executable.main.levels() for call in level]  # type: ignore[attr-defined]
     products = [place for place, name in enumerate(names) if name.startswith("contraction")]
     assert [names[place].rpartition("_")[2] in ("u8", "wide", "short") for place in products] == [True] * 4, names
     assert names[products[0] + 1 : products[2]] == [names[products[1]], "max_pool_blocked_u8"]
     assert names.count("quantize_u8") == 3
+
+
+@pytest.mark.skipif(not _core.cpu_features()["avx512vnni"], reason="the CPU has no VNNI")
+@pytest.mark.parametrize("dtype", ["auto", "int8"])
+def test_all_its_numbers_are_mxnets(dtype: str) -> None:
+    """Bytes to the bit, after each operator."""
+    symbol, arguments, auxiliary = quantised(small_net(), fused=True, mode="naive", dtype=dtype)
+    inner = symbol.get_internals()
+    compared = 0
+    for name in inner.list_outputs():
+        part = inner[name]
+        known = {*part.list_arguments(), *part.list_auxiliary_states()}
+        if part.list_arguments() == [name] or not name.endswith("output"):
+            continue
+        arrays = {key: array for key, array in {**arguments, **auxiliary, "data": data()}.items() if key in known}
+        executor, (found,) = bound(part, arrays), compiled(part, arrays)
+        wanted = executor.forward(is_train=False)[0].asnumpy()
+        if wanted.dtype.kind in "iu":
+            np.testing.assert_array_equal(found, wanted, err_msg=name)
+            compared += 1
+        else:
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=name)
+    assert compared >= 5
 
 
 def test_a_module() -> None:

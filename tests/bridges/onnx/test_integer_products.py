@@ -223,6 +223,20 @@ def test_nothing_is_converted_between_its_convolutions(dtype: Any, rounded: bool
     assert len([name for name in names if name.startswith(("quantize", "dequantize"))]) == 2, names
 
 
+def test_weights_that_the_model_quantises() -> None:
+    """They are bytes when it is compiled, however large they are."""
+    made = Qdq(np.int8, 0)
+    w = made.random.normal(0, 0.02, (512, 1024)).astype(np.float32)
+    y = made.both(made.add("MatMul", made.both("x", 0.02, 3), made.both(made.constant(w), 0.001, 0)), 0.05, 1)
+    made.add("Identity", y, name="y0")
+    x = made.random.normal(0, 1, (4, 512)).astype(np.float32)
+    proto = model(made.nodes, {"x": x}, made.held)
+    names = kernels(proto)
+    assert len(names) <= 5 and sum("contraction" in name for name in names) == 1, names
+    (found,), (wanted,) = ngraph_mxnet.compile(proto, "CPU")(x), ReferenceEvaluator(proto).run(None, {"x": x})
+    assert_but_for_ties(*(np.rint(y / np.float32(0.05)) for y in (found, wanted)))
+
+
 def test_a_range_of_sizes() -> None:
     made, inputs = residual_block(np.int8, 32, 0, rounded=True)
     proto = model(made.nodes, inputs, made.held)
