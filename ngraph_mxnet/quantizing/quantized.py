@@ -16,7 +16,7 @@ from ngraph_mxnet.quantise.recipe import Recipe
 from ngraph_mxnet.quantizing.metrics import Metric
 from ngraph_mxnet.quantizing.plan import Wishes, plan
 from ngraph_mxnet.quantizing.report import Report
-from ngraph_mxnet.quantizing.samples import holds_all, in_batches, items, iterated, shapes_at_hand
+from ngraph_mxnet.quantizing.samples import Item, holds_all, in_batches, items, iterated, shapes_at_hand
 from ngraph_mxnet.quantizing.subject import BACKEND, Source, Subject
 from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
 from ngraph_mxnet.runtime.compile import compile
@@ -129,16 +129,22 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
     wishes = Wishes(metric, max_drop, method, tuple(keep), evaluations, only_faster, progress)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: found {threads}, expected at least 1")
-    all_at_once = holds_all(inputs)
+    source, found = _read(model, inputs, params, shapes or {}, dtypes)
+    at_hand = shapes_at_hand(found[0], shapes or {}, source.fixed, holds_all(inputs))
+    graph, weights = source.graph(at_hand)[0]()  # type: ignore[operator]
+    subject = Subject(graph, weights, threads or config.threads())
+    batches = in_batches(found, at_hand, {name: type_.element.numpy for name, type_ in subject.inputs.items()})
+    del found  # the batches may be copies
+    recipe, report = plan(subject, batches, wishes)
+    return Quantized(recipe, report, subject, source.graph({**at_hand, **(shapes or {})}), at_hand)
+
+
+def _read(model: Any, inputs: Any, params: Any, shapes: Mapping[str, Any],
+          dtypes: Mapping[str, str] | None) -> tuple[Source, list[Item]]:
+    """The model and the samples, the first of which may tell how the model's inputs are called."""
     given = iterated(inputs)
     first = list(islice(given, 1))
     if not first:
         raise ConfigError("inputs: found no samples, expected at least one")
-    source = Source.of(model, params, dtypes, shapes or {}, first[0])
-    found = list(items(chain(first, given), source.inputs))
-    at_hand = shapes_at_hand(found[0], shapes or {}, source.fixed, all_at_once)
-    graph, weights = source.graph(at_hand)[0]()  # type: ignore[operator]
-    subject = Subject(graph, weights, threads or config.threads())
-    batches = in_batches(found, at_hand, {name: type_.element.numpy for name, type_ in subject.inputs.items()})
-    recipe, report = plan(subject, batches, wishes)
-    return Quantized(recipe, report, subject, source.graph({**at_hand, **(shapes or {})}), at_hand)
+    source = Source.of(model, params, dtypes, shapes, first[0])
+    return source, list(items(chain(first, given), source.inputs))

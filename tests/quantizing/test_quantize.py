@@ -258,6 +258,35 @@ def test_samples(name: str, net: nn.HybridSequential) -> None:
         assert found.report.float_metric == accuracy(net(mx.nd.array(IMAGES)).asnumpy(), LABELS)
 
 
+def test_a_last_batch_that_is_not_full(net: nn.HybridSequential) -> None:
+    """Rows that no sample has count for nothing."""
+    found = quantized(net, (IMAGES, LABELS), shapes={"data": (5, 3, 10, 10)}, method="minmax")
+    assert found.report.samples == 12
+    assert found.report.float_metric == accuracy(net(mx.nd.array(IMAGES)).asnumpy(), LABELS)
+    graph = ngraph_mxnet.parse_graph("""
+        graph @g(%x: f32[4,32], %w: f32[32,8] weight) -> (f32[8]) {
+          %0: f32[4,8] = matmul(%x, %w)
+          %1: f32[8] = reduce_sum(%0) {axes=[0], keep_dims=false}
+          return %1
+        }""")
+    data = np.ones((6, 32), np.float32)
+    with pytest.raises(ConfigError, match=r"shape \[8\], and 2 samples in the last batch of 4"):
+        quantized(graph, data, params={"w": np.ones((32, 8), np.float32)}, metric=lambda outputs, labels: 0)
+
+
+def test_the_usage_of_an_executable() -> None:
+    graph = ngraph_mxnet.parse_graph("""
+        graph @g(%x: f32[4,32], %w: f32[32,8] weight) -> (f32[4,8]) {
+          %0: f32[4,8] = matmul(%x, %w) # mx:dense FullyConnected
+          return %0
+        }""")
+    weights, data = {"w": np.ones((32, 8), np.float32)}, np.ones((4, 32), np.float32)
+    usage = ngraph_mxnet.compile(graph, "CPU", weights=weights, threads=1).usage([data], 3)  # type: ignore[union-attr]
+    assert usage.seconds["mx:dense FullyConnected"] > 0 and usage.weight_bytes >= 32 * 8 * 4
+    with pytest.raises(ConfigError, match="of the backend CPU alone"):
+        ngraph_mxnet.compile(graph, "INTERPRETER", weights=weights).usage([data], 3)  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(("inputs", "options", "kind", "message"), [
     ([], {}, ConfigError, "found no samples"),
     (7, {}, ConfigError, "found int, expected arrays or an iterator"),
