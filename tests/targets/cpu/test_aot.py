@@ -76,6 +76,8 @@ def test_registers_fit_the_isa() -> None:
     assert "%zmm" in avx512
     bf16 = {name for name, body in _functions().items() if re.search(r"\tv(dpbf16ps|cvtne2?ps2bf16)", body)}
     assert bf16 == {microkernel_symbol(v, "avx512") for v in variants("avx512") if v.bf16}
+    vnni = {name for name, body in _functions().items() if re.search(r"\tvpdp(bu|ws)sds?\b", body)}
+    assert vnni == {microkernel_symbol(v, "avx512") for v in variants("avx512") if v.needs_vnni}
 
 
 @needs["objdump"]

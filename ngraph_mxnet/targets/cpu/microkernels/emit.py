@@ -197,7 +197,9 @@ class Emitter:
         sums = []
         for first in range(0, 16, lanes):
             x, y, z = (self._part(operand, first, lanes) for operand in (a, b, c))
-            products = self.builder.call(callee, [self.builder.bitcast(operand, shorts) for operand in (x, y)])
+            # Of a product and a sum LLVM would make one instruction, of AVX512_VNNI, which this is for the lack of.
+            products = self._pinned(self.builder.call(callee, [self.builder.bitcast(operand, shorts)
+                                                               for operand in (x, y)]))
             sums.append(self._pinned(self.builder.add(products, z)))
         while len(sums) > 1:
             sums = [self.builder.shuffle_vector(low, high, ir.Constant(

@@ -85,7 +85,7 @@ _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
     # Those of bf16 are for CPUs that have AVX512_BF16 too, k16 of u8 for AVX512_VNNI.
     "avx512": (*_AVX512, *(replace(variant, bf16=True) for variant in _AVX512),
                *(replace(variant, u8=True) for variant in _AVX512 if variant.kind != "k1"),
-               Variant("k16", 16, 10, u8=True, wide=True)),
+               Variant("k16", 16, 5, u8=True, wide=True)),
     # 16 registers of 8 floats: 12 accumulators, 1 or 2 weights, 1 or 2 broadcasts. Half blocks are for numbers of
     # output channels that leave one.
     "avx2": (
