@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.config import FileSetting
 from ngraph_mxnet.errors import ConfigError
+
+_LONGEST_PATH = 4096
 
 
 def require_known(backend: str, options: Mapping[str, Any], known: Mapping[str, str]) -> None:
@@ -20,6 +24,12 @@ def require_known(backend: str, options: Mapping[str, Any], known: Mapping[str, 
     if unknown:
         texts = "; ".join(f"{name}: {text}" for name, text in known.items()) or "none"
         raise ConfigError(f"backend {backend} has no option {', '.join(unknown)}; its options: {texts}")
+
+
+def file_digests(options: Mapping[str, Any]) -> dict[str, str]:
+    """Of the options that name files those of their contents, on which what is compiled depends as on the names."""
+    return {name: FileSetting.of(value).digest for name, value in sorted(options.items())
+            if isinstance(value, str) and len(value) < _LONGEST_PATH and os.path.isfile(value)}
 
 
 def read_switch(options: Mapping[str, Any], name: str) -> bool | None:

@@ -369,6 +369,24 @@ def test_an_unmodified_script_gives_the_same_bits(variables: dict[str, str], fil
     np.testing.assert_array_equal(np.load(folder / "out.npy"), found(IMAGES[:1])[0])
 
 
+def test_a_recipe_that_changes_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs on the disk are of the recipe that was in the file then."""
+    monkeypatch.setenv("NGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+    model = network(3, channels=16)
+    shape = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+    data = RNG.standard_normal(shape).astype(np.float32)
+    found = quantized(model, data, shapes={model.graph.input[0].name: shape})
+    results = []
+    for recipe in (found.recipe, found.recipe.keeping(dict.fromkeys(found.recipe.products, "")), found.recipe):
+        recipe.save(tmp_path / "recipe.json")
+        run = ngraph_mxnet.compile(model, precision="int8", recipe=str(tmp_path / "recipe.json"))
+        results.append(run(data)[0])
+    np.testing.assert_array_equal(results[0], found(data)[0])
+    np.testing.assert_array_equal(results[1], ngraph_mxnet.compile(model, precision="f32")(data)[0])
+    np.testing.assert_array_equal(results[2], results[0])
+    assert not np.array_equal(results[0], results[1])
+
+
 def test_what_is_saved(files: tuple[Path, Quantized]) -> None:
     folder, found = files
     assert Recipe.load(folder / "recipe.json") == found.recipe

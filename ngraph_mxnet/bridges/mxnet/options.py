@@ -13,6 +13,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import canonical_name
 from ngraph_mxnet.runtime.backend import check_options as check_backend_options
+from ngraph_mxnet.runtime.options import file_digests
 
 PREFIX = "ngraph_"
 _MXNETS_OPTIONS = frozenset({"dedup_subgraph"})
@@ -24,9 +25,15 @@ DATA = "ngraph_data"
 slot. A region's attribute of that name lists places among its inputs."""
 
 
-def settings_key(structure: str) -> str:
-    """What, beside shapes and types, a compiled region depends on: its structure and the CPU settings."""
-    return f"{structure} {config.compile_settings()}"
+def settings_of(options: Mapping[str, str]) -> str:
+    """What, beside the options, decides how graphs are compiled: the CPU settings, and what is in the files that
+    options name."""
+    return f"{config.compile_settings()} {file_digests(options) or ''}".rstrip()
+
+
+def settings_key(structure: str, options: Mapping[str, str]) -> str:
+    """What, beside shapes, types and options, a compiled region depends on: its structure and `settings_of`."""
+    return f"{structure} {settings_of(options)}"
 
 
 def chosen_backend(options: Mapping[str, str]) -> str:

@@ -31,6 +31,7 @@ from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import load
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.kept_templates import kept_template
+from ngraph_mxnet.runtime.options import file_digests
 from ngraph_mxnet.runtime.ranges import Template
 from ngraph_mxnet.runtime.trace import recorder, span
 
@@ -104,7 +105,7 @@ class CachedPrograms:
         if not is_plain(self._options):
             return None
         build = build_of(self._backend, self._options.get("devices", ""))
-        return repr((self._backend, build, sorted(self._options.items()), cpu_features()))
+        return repr((self._backend, build, sorted(self._options.items()), file_digests(self._options), cpu_features()))
 
     @functools.cached_property
     def _digest(self) -> str | None:

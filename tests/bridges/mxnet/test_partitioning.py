@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -202,9 +203,20 @@ def test_the_record_is_bounded_and_threads_do_not_mix() -> None:
 @pytest.mark.parametrize("name", ["NGRAPH_CODEGEN", "NGRAPH_AUTOTUNE"])
 def test_settings_are_part_of_the_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(name, raising=False)
-    before = options.settings_key("digest")
+    before = options.settings_key("digest", {})
     monkeypatch.setenv(name, "1")
-    assert options.settings_key("digest") != before
+    assert options.settings_key("digest", {}) != before
+
+
+def test_what_is_in_files_that_options_name_is_part_of_the_key(tmp_path: Path) -> None:
+    file = tmp_path / "recipe.json"
+    found = []
+    for content in ("one", "other"):
+        file.write_text(content)
+        found.append(options.settings_key("digest", {"ngraph_recipe": str(file)}))
+    assert found[0] != found[1]
+    file.unlink()
+    assert options.settings_key("digest", {"ngraph_recipe": str(file)}) == options.settings_key("digest", {})
 
 
 def test_names_and_types_do_not_matter_to_the_structure() -> None:

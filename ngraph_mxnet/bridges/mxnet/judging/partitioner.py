@@ -19,7 +19,6 @@ from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 from mxnet.util import is_np_shape
 
-from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet import options
 from ngraph_mxnet.bridges.mxnet.binding import environment, interrupts
 from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partition_log
@@ -64,7 +63,7 @@ def partitioned(symbol: Symbol, text: str, types: Types, given: Mapping[str, Any
     own = options.own_options(given or {})
     own[options.BACKEND] = options.chosen_backend(own)
     data = own.pop(options.DATA, "[]")
-    facts = repr((sorted(own.items()), build_of(own[options.BACKEND]), config.compile_settings(), cpu_features(),
+    facts = repr((sorted(own.items()), build_of(own[options.BACKEND]), options.settings_of(own), cpu_features(),
                   is_np_shape()))
     key = text, facts, data, tuple((name, shape and tuple(shape), dtype and np.dtype(dtype).num)
                              for name, (shape, dtype) in types.items())

@@ -125,7 +125,7 @@ def partitioned_text(nameless: NamelessGraph, found: Partitioned, options: Mappi
     numbers = {id(cut): number for number, cut in enumerate(found.cuts)}
 
     def one_node(cut: Cut) -> SymbolNode:
-        attrs = {**options, STRUCTURE: settings_key(cut.graph.structure)}
+        attrs = {**options, STRUCTURE: settings_key(cut.graph.structure, options)}
         places = _places(nameless, cut, data)
         if places:
             attrs[DATA] = json.dumps(places)
