@@ -34,6 +34,7 @@ LEGITIMATE_SKIPS = {
     # What takes an extra that scripts/test.sh does not install: no wheels everywhere, or large ones.
     "no emulator: install the extra `emulate`": "AVX-512 on CPUs without it; the slow lane installs the emulator",
     "onnxruntime of the extra bench is not installed": "trained ONNX models, operators of com.microsoft",
+    "matplotlib of the extra bench is not installed": "plots of quantisation",
     "could not import 'matplotlib'": "charts of the benchmarks",
     "needs pip install '.[fuzz]'": "a short run of the fuzzers",
     "no models: ": "trained ONNX models, which a package registry has",
