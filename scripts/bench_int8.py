@@ -53,19 +53,13 @@ def export(model: str, batch: int, folder: Path, kinds: tuple[str, ...], nncf: s
     return prefix
 
 
-def _peers(context: click.Context, parameter: click.Parameter, value: str) -> list[spec.PeerSpec]:
-    try:
-        return spec.parse_peers(value, spec.INT8)
-    except spec.SpecError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
     f"Peers: {', '.join(spec.INT8)}; environment variables for one stand in brackets. Ratios have the first of "
     "ngraph's on top."))
 @click.option("--models", default="resnet50_v2,mobilenetv2_1.0", show_default=True,
               callback=bench_peers._parsed(spec.parse_models), help="Models of the zoo, with commas between them.")
-@click.option("--peers", default=DEFAULT, show_default=True, callback=_peers, help="With commas between them.")
+@click.option("--peers", default=DEFAULT, show_default=True, help="With commas between them.",
+              callback=bench_peers._parsed(partial(spec.parse_peers, kinds=spec.INT8)))
 @click.option("--nncf", default=sys.executable, metavar="PATH", help="The Python that has NNCF. Default: this one.")
 @click.option("--threads", default="2", show_default=True, callback=bench_peers._parsed(spec.parse_numbers))
 @click.option("--batches", default="1", show_default=True, callback=bench_peers._parsed(spec.parse_numbers))

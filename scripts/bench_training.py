@@ -118,20 +118,14 @@ def installed(peers: Sequence[spec.PeerSpec], foreign: str) -> list[spec.PeerSpe
     return found
 
 
-def parse_peers(context: click.Context, parameter: click.Parameter, value: str) -> list[spec.PeerSpec]:
-    try:
-        return spec.parse_peers(value, spec.TRAIN)
-    except spec.SpecError as reason:
-        raise click.BadParameter(str(reason)) from None
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
     f"Models: {', '.join(TRAININGS)}. Peers: {', '.join(spec.TRAIN)}; those of MXNet are Gluon blocks with a Trainer, "
     "with -module a Module. Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
     "ratios have the first of ngraph's on top."))
 @click.option("--models", default="all", show_default=True, callback=bench_peers._parsed(parse_models),
               help="Models with commas between them.")
-@click.option("--peers", default=DEFAULT, show_default=True, callback=parse_peers,
+@click.option("--peers", default=DEFAULT, show_default=True,
+              callback=bench_peers._parsed(partial(spec.parse_peers, kinds=spec.TRAIN)),
               help="Peers with commas between them.")
 @click.option("--python", "foreign", default=sys.executable, metavar="PATH",
               help="The Python that has TensorFlow and PyTorch. Default: this one.")
