@@ -14,7 +14,7 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,9 @@ class Calibration(Mapping[str, Histogram]):
     def __len__(self) -> int:
         return len(self._histograms)
 
-    def observe(self, name: str, array: np.ndarray) -> None:
-        """Count the elements of an array, of any shape and real dtype, as numbers of the value `name`.
+    def observe(self, names: str | Iterable[str], array: np.ndarray) -> None:
+        """Count the elements of an array, of any shape and real dtype, as numbers of the value of that name, or of each
+        of these names.
 
         Raises:
             UnsupportedError: its elements are not real numbers.
@@ -69,7 +70,8 @@ class Calibration(Mapping[str, Histogram]):
         part = Histogram()
         part.add(array)
         with self._lock:
-            self._histograms.setdefault(name, Histogram()).merge(part)
+            for name in [names] if isinstance(names, str) else names:
+                self._histograms.setdefault(name, Histogram()).merge(part)
 
     def count_samples(self, samples: int = 1) -> None:
         """The model ran on so many more samples."""

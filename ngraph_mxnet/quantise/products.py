@@ -200,6 +200,5 @@ def calibrate(names: Sequence[Sequence[str]], run: Callable[[Arrays], Arrays], s
     """Observe the data of products for each sample; `run` is the graph of `observed`, `names` what it says of it."""
     for sample in samples:
         for array, readers in zip(run(sample), names, strict=True):
-            for name in readers:
-                calibration.observe(name, array)
+            calibration.observe(readers, array)
         calibration.count_samples()
