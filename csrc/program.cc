@@ -35,11 +35,9 @@ void check_index(const Instruction& instruction, std::size_t position, std::size
 }
 
 template <class Visit>
-void for_each_operand(const Program& program, Visit visit) {
-  for (const Level& level : program.levels()) {
-    for (const Instruction& instruction : level) {
-      for (std::size_t i = 0; i < instruction.operands.size(); ++i) visit(instruction, i);
-    }
+void for_each_operand(const Level& level, Visit visit) {
+  for (const Instruction& instruction : level) {
+    for (std::size_t i = 0; i < instruction.operands.size(); ++i) visit(instruction, i);
   }
 }
 
@@ -51,18 +49,25 @@ Program::Program(std::vector<Level> levels, std::size_t arena_bytes,
       arena_bytes_(arena_bytes),
       constants_(std::move(constants)),
       owner_(std::move(owner)) {
-  for (const Level& level : levels_) {
-    for (const Instruction& instruction : level) {
-      if (instruction.kernel == nullptr) {
-        throw std::invalid_argument("instruction '" + instruction.name + "' has no kernel");
-      }
-      if (instruction.tasks < 0) {
-        throw std::invalid_argument("instruction '" + instruction.name + "' has " +
-                                    std::to_string(instruction.tasks) + " tasks");
-      }
+  for (const Level& level : levels_) check(level);
+}
+
+void Program::set_zeroing(Level zeroing) {
+  check(zeroing);
+  zeroing_ = std::move(zeroing);
+}
+
+void Program::check(const Level& level) const {
+  for (const Instruction& instruction : level) {
+    if (instruction.kernel == nullptr) {
+      throw std::invalid_argument("instruction '" + instruction.name + "' has no kernel");
+    }
+    if (instruction.tasks < 0) {
+      throw std::invalid_argument("instruction '" + instruction.name + "' has " + std::to_string(instruction.tasks) +
+                                  " tasks");
     }
   }
-  for_each_operand(*this, [this](const Instruction& instruction, std::size_t i) {
+  for_each_operand(level, [this](const Instruction& instruction, std::size_t i) {
     const Operand& operand = instruction.operands[i];
     if (operand.space == Space::kArena) {
       check_offset(instruction, i, arena_bytes_, "arena");
@@ -103,7 +108,7 @@ std::string signature(const Program& program) {
 }
 
 void check_operands(const Program& program, const Surroundings& around) {
-  for_each_operand(program, [&](const Instruction& instruction, std::size_t i) {
+  const auto check = [&](const Instruction& instruction, std::size_t i) {
     const Operand& operand = instruction.operands[i];
     switch (operand.space) {
       case Space::kInput:
@@ -121,7 +126,9 @@ void check_operands(const Program& program, const Surroundings& around) {
       case Space::kConstant:
         break;  // checked by the Program itself
     }
-  });
+  };
+  for (const Level& level : program.levels()) for_each_operand(level, check);
+  if (program.zeroing()) for_each_operand(*program.zeroing(), check);
 }
 
 }  // namespace ngraph_mxnet

@@ -42,11 +42,6 @@ struct Constant {
   std::size_t bytes;
 };
 
-// Bytes of the arena.
-struct ArenaSpan {
-  std::size_t offset, bytes;
-};
-
 class Program {
  public:
   // `owner` lives as long as the Program: whatever owns its constants and the code of its kernels.
@@ -57,15 +52,18 @@ class Program {
   const std::vector<Level>& levels() const { return levels_; }
   std::size_t arena_bytes() const { return arena_bytes_; }
 
-  // What must be zero before the first run, if that is known: else all of the arena must be.
-  void set_zeros(std::vector<ArenaSpan> zeros) { zeros_ = std::move(zeros); }
-  const std::optional<std::vector<ArenaSpan>>& zeros() const { return zeros_; }
+  // What writes all that must be zero in an arena before its first run, if that is known: else all of it must be. Throws
+  // as the constructor.
+  void set_zeroing(Level zeroing);
+  const std::optional<Level>& zeroing() const { return zeroing_; }
   const std::vector<Constant>& constants() const { return constants_; }
 
  private:
+  void check(const Level& level) const;
+
   std::vector<Level> levels_;
   std::size_t arena_bytes_;
-  std::optional<std::vector<ArenaSpan>> zeros_;
+  std::optional<Level> zeroing_;
   std::vector<Constant> constants_;
   std::shared_ptr<const void> owner_;
 };

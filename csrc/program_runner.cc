@@ -194,12 +194,14 @@ AlignedBuffer ProgramRunner::new_arena() const {
   if (arena.data() == nullptr) return AlignedBuffer(bytes);
   const std::size_t used = std::min(arena.capacity(), bytes);
   arena.grow(bytes);
-  if (!program_->zeros()) {
+  if (!program_->zeroing()) {
     std::memset(arena.data(), 0, used);
-  } else {
-    for (const ArenaSpan& span : *program_->zeros()) {
-      if (span.offset < used) std::memset(arena.data() + span.offset, 0, std::min(span.bytes, used - span.offset));
-    }
+    return arena;
+  }
+  for (const Instruction& each : *program_->zeroing()) {
+    std::vector<char*> operands;
+    for (const Operand& operand : each.operands) operands.push_back(arena.data() + operand.offset);
+    each.kernel(operands.data(), each.ints.data(), each.floats.data(), 0, each.tasks);
   }
   return arena;
 }

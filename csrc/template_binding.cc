@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
 #include "memory_plan.h"
@@ -33,21 +34,6 @@ struct Made {
   std::vector<std::size_t> waits;
   std::int64_t level = 0;
 };
-
-// Without bytes that are in several.
-std::vector<ArenaSpan> merged(std::vector<ArenaSpan> spans) {
-  std::sort(spans.begin(), spans.end(), [](const ArenaSpan& a, const ArenaSpan& b) { return a.offset < b.offset; });
-  std::vector<ArenaSpan> found;
-  for (const ArenaSpan& span : spans) {
-    if (!found.empty() && span.offset <= found.back().offset + found.back().bytes) {
-      ArenaSpan& last = found.back();
-      last.bytes = std::max(last.offset + last.bytes, span.offset + span.bytes) - last.offset;
-    } else {
-      found.push_back(span);
-    }
-  }
-  return found;
-}
 
 class Binding {
  public:
@@ -221,10 +207,13 @@ class Binding {
         }
       }
     }
+    // Halos are written once, by one of those that share the memory; nothing else has to be zero.
+    std::unordered_set<std::int64_t> written;
     for (std::size_t i = 0; i < lives.size(); ++i) {
-      const TemplateBuffer& buffer = code_.buffers[buffers[i]];
-      if (buffer.region < 0 || (buffer.zeroing >= 0 && !zeroing_.empty())) continue;
-      zeros_.push_back({static_cast<std::size_t>(found.offsets[i]), static_cast<std::size_t>(lives[i].bytes)});
+      const auto [bytes, region, zeroing] = code_.buffers[buffers[i]];
+      zeros_known_ = zeros_known_ && (region < 0 || zeroing >= 0);
+      if (!zeroing_.empty() || zeroing < 0) continue;
+      if (written.insert(found.offsets[i]).second) first_.push_back(make(code_.zeroing[zeroing]));
     }
     arena_bytes_ = found.total;
     offsets_.assign(code_.buffers.size(), 0);
@@ -255,32 +244,35 @@ class Binding {
       places[index] = static_cast<std::int64_t>(constants.size()) - 1;
       return constants.size() - 1;
     };
+    const auto written = [&](const Made& made, Level* level) {
+      Instruction& to = level->emplace_back();
+      to.name = made.of->name;
+      to.kernel = made.of->kernel;
+      for (std::size_t i = 0; i < made.offsets.size(); ++i) {
+        const TemplateOperand& operand = made.of->operands[i];
+        const bool arena = operand.space == Space::kArena;
+        const std::int64_t offset = SizeInts::add(made.offsets[i], arena ? offsets_[operand.index] : 0);
+        const std::size_t index = operand.space == Space::kConstant ? constant(operand.index) : arena ? 0 : operand.index;
+        to.operands.push_back({operand.space, index, static_cast<std::size_t>(counted(offset))});
+      }
+      to.ints = made.ints;
+      to.floats = made.of->floats;
+      to.tasks = made.tasks;
+      to.origin = made.of->origin;
+      to.operations = static_cast<double>(made.operations);
+      to.bytes = static_cast<double>(made.bytes);
+    };
     std::vector<Level> levels;
     for (const std::vector<const Made*>& from : levels_) {
       if (from.empty()) continue;
       Level& level = levels.emplace_back();
-      for (const Made* made : from) {
-        Instruction& to = level.emplace_back();
-        to.name = made->of->name;
-        to.kernel = made->of->kernel;
-        for (std::size_t i = 0; i < made->offsets.size(); ++i) {
-          const TemplateOperand& operand = made->of->operands[i];
-          const bool arena = operand.space == Space::kArena;
-          const std::int64_t offset = SizeInts::add(made->offsets[i], arena ? offsets_[operand.index] : 0);
-          const std::size_t index = operand.space == Space::kConstant ? constant(operand.index) : arena ? 0 : operand.index;
-          to.operands.push_back({operand.space, index, static_cast<std::size_t>(counted(offset))});
-        }
-        to.ints = made->ints;
-        to.floats = made->of->floats;
-        to.tasks = made->tasks;
-        to.origin = made->of->origin;
-        to.operations = static_cast<double>(made->operations);
-        to.bytes = static_cast<double>(made->bytes);
-      }
+      for (const Made* made : from) written(*made, &level);
     }
+    Level first;
+    for (const Made& made : first_) written(made, &first);
     auto program = std::make_shared<Program>(std::move(levels), static_cast<std::size_t>(arena_bytes_),
                                              std::move(constants), owned);
-    program->set_zeros(merged(std::move(zeros_)));
+    if (zeros_known_) program->set_zeroing(std::move(first));
     return program;
   }
 
@@ -289,9 +281,10 @@ class Binding {
   std::vector<Made> made_;
   std::vector<std::vector<std::size_t>> copies_;
   std::vector<std::vector<const Made*>> levels_;
-  std::vector<std::unique_ptr<Made>> zeroing_;
+  std::vector<std::unique_ptr<Made>> zeroing_;  // in each run
+  std::vector<Made> first_;                     // before the first
+  bool zeros_known_ = true;                     // files of older versions do not tell all
   std::vector<std::int64_t> offsets_;  // of the buffers
-  std::vector<ArenaSpan> zeros_;
   std::int64_t arena_bytes_ = 0;
   Budget budget_;
 };

@@ -49,7 +49,12 @@ void check_template(const TemplateCode& code) {
     if (over[loop]) refuse("a loop is interrupted");
     over[loop] = next != loop;
   }
-  for (const TemplateInstruction& each : code.zeroing) instruction(each, 0);
+  for (const TemplateInstruction& each : code.zeroing) {
+    instruction(each, 0);
+    for (const TemplateOperand& operand : each.operands) {
+      if (operand.space != Space::kArena) refuse("what is zeroed is not of the arena");
+    }
+  }
   for (const TemplateLoop& loop : code.loops) {
     slot(loop.count);
     if (loop.index < code.bounds.size() || loop.index >= code.sizes.symbols()) refuse("a loop counts with no symbol of its own");

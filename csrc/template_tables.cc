@@ -66,8 +66,11 @@ AlignedBuffer pixel_table(const Numbers& n) {
     check_offsets({{1, 1, corner}, {images, 0, image}, {height, 0, down_stride}, {width, 0, right_stride}});
     for (std::int64_t i = 0; i < images; ++i) {
       for (std::int64_t h = 0; h < height; ++h) {
-        const std::int64_t begin = corner + i * image + h * down_stride;
-        for (std::int64_t w = 0; w < width; ++w) *entries++ = static_cast<std::int32_t>(begin + w * right_stride);
+        // As check_offsets has found, no sum is beyond 32 bits.
+        const auto begin = static_cast<std::int32_t>(corner + i * image + h * down_stride);
+        const auto step = static_cast<std::int32_t>(right_stride);
+        for (std::int32_t w = 0; w < width; ++w) entries[w] = begin + w * step;
+        entries += width;
       }
     }
   }

@@ -148,6 +148,19 @@ def test_branches_and_zeroed_halos(branches: int, monkeypatch: pytest.MonkeyPatc
         check_native(template, bound.native, dict(zip("NHW", (shape[0], *shape[2:]), strict=True)))
 
 
+@pytest.mark.parametrize("net", [direct, winograd, depthwise])
+def test_memory_that_another_shape_has_used(net: Any) -> None:
+    """Of large images: a new shape takes the arena of the one before, in which no border is zero."""
+    template = template_of(lambda: of_images(net, (N, 3, H, W)), {"N": 1, "H": 200, "W": 210})
+    shapes = ((1, 3, 200, 210), (1, 3, 193, 215), (2, 3, 150, 120), (1, 3, 230, 222))
+    kept = [template.bind([shape]) for shape in shapes]
+    for shape, bound in zip(shapes, kept, strict=True):
+        x = rng.standard_normal(shape, np.float32)
+        expected = compile_graph(of_images(net, shape), "CPU")(x)
+        for found, wanted in zip(bound(x), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru", "tanh"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_recurrent_steps_are_a_loop(cell: str, reverse: bool) -> None:
@@ -293,6 +306,7 @@ def test_damaged_code_is_refused() -> None:
         {"constants": [("pixels", [0, 1])]},
         {"constants": [("stars", [])]},
         {"buffers": code["buffers"][:1]},
+        {"zeroing": [(*code["zeroing"][0][:2], [(1, 0, 0)], *code["zeroing"][0][3:])]},
         {"guards": [(10**6, 1)]},
     ]
     for damage in damages:

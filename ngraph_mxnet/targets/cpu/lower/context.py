@@ -15,6 +15,7 @@ from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.sizes import least
 from ngraph_mxnet.ir.types import ElementType, TensorType, f32
 from ngraph_mxnet.targets.cpu.codegen.generator import Generator
+from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros, write_fill
 from ngraph_mxnet.targets.cpu.lower.layouts import (
     block_parts,
     blocked_dims,
@@ -25,7 +26,7 @@ from ngraph_mxnet.targets.cpu.lower.layouts import (
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
-from ngraph_mxnet.targets.cpu.params.layout import FILL_HALO, FROM_BLOCKED, TO_BLOCKED, ZERO_HALO
+from ngraph_mxnet.targets.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.params.strided import strided, strided_parts
 from ngraph_mxnet.targets.cpu.planning.layout import LayoutPlan, plan_gates, plan_layout, read_as_images
@@ -271,15 +272,12 @@ class Lowering:
         """The same for anything, with a border of zeros, or of the u8 `fill`."""
         region = ("halo", str(type_), halo) if halo and not fill else None
         view = blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
-        sizes = {"planes": view.images * view.blocks, "height": view.height, "width": view.width, "top": halo.top,
-                 "bottom": halo.bottom, "left": halo.left, "right": halo.right,
+        sizes = {"planes": view.images * view.blocks, "height": view.height, "width": view.width,
                  "words": BLOCK * type_.element.size // 4}
         if halo and fill:
-            word = int(np.full(4, fill, np.uint8).view(np.int32)[0])
-            border = replace(view, offset=0)  # writes all but the image: readers wait for both writers
-            self.emit("fill_halo", FILL_HALO(**sizes, word=word), images=border)
+            write_fill(self.emit, view, halo, fill, **sizes)
         elif halo:
-            self.builder.zero_halo(view.buffer, self.settings.symbol("zero_halo"), ZERO_HALO(**sizes))
+            keep_zeros(self.settings.symbol("zero_halo"), view, halo, **sizes)
         return view
 
     def blocked_destination(self, value: Value) -> BlockedView:

@@ -22,6 +22,7 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     gate_of,
     zeros,
 )
+from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.microkernels.variants import variants
@@ -132,6 +133,8 @@ def _plain_input(ctx: Lowering, data: Value, geometry: Geometry) -> Input:
         shape = (images * channels * depth, height, width)
         type_ = TensorType(f32, (shape[0] * plane_size,))
         border = plain_view(type_, ctx.builder.arena(type_.bytes, ("border", shape, halo)))
+        keep_zeros(ctx.settings.symbol("zero_halo"), border, halo, planes=shape[0], height=height, width=width,
+                   words=1)
         strides = (plane_size, pitch, 1)
         inside = PlainView(TensorType(f32, shape), border.buffer, (halo.top * pitch + halo.left) * 4, strides=strides)
         ctx.strided("copy_4", shape, [(source, contiguous_strides(shape))], (inside, strides))

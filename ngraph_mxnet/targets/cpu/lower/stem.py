@@ -6,14 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
-import numpy as np
-
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, u8
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.contraction import Geometry, Input, Packing
+from ngraph_mxnet.targets.cpu.lower.halo import write_fill
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
-from ngraph_mxnet.targets.cpu.params.layout import FILL_HALO
 from ngraph_mxnet.targets.cpu.planning.quantized import FOUR, Affine
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo, PlainView, View, plain_view
 
@@ -26,9 +24,7 @@ def quantize(ctx: Lowering, data: Value, target: Value, affine: Affine) -> None:
     memory = plain_view(TensorType(u8, (batch * rows * pitch * FOUR,)), ctx.builder.arena(
         batch * rows * pitch * FOUR))
     if halo:
-        word = int(np.full(FOUR, fill, np.uint8).view(np.int32)[0])
-        ctx.emit("fill_halo", FILL_HALO(planes=batch, height=height, width=width, top=halo.top, bottom=halo.bottom,
-                                        left=halo.left, right=halo.right, words=1, word=word), images=memory)
+        write_fill(ctx.emit, memory, halo, fill, planes=batch, height=height, width=width, words=1)
     strides = (rows * pitch * FOUR, 1, pitch * FOUR, FOUR)
     first = (halo.top * pitch + halo.left) * FOUR
     inside = PlainView(target.type, memory.buffer, first, memory.writers, strides)

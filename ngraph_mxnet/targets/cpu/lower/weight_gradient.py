@@ -10,6 +10,7 @@ from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower import winograd_gradient
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
+from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params import Params
@@ -160,6 +161,8 @@ def _packed_pixels(ctx: Lowering, node: Node) -> _Source:
     image = (height + halo.top + halo.bottom) * pitch * channels
     type_ = TensorType(f32, (images * image,))
     border = plain_view(type_, ctx.builder.arena(type_.bytes, ("pixels", value.shape, halo)))
+    keep_zeros(ctx.settings.symbol("zero_halo"), border, halo, planes=images, height=height, width=width,
+               words=channels)
     shape, strides = (images, height, width, channels), (image, pitch * channels, channels, 1)
     inside = PlainView(TensorType(f32, shape), border.buffer, (halo.top * pitch + halo.left) * channels * 4,
                        border.writers, strides)

@@ -23,7 +23,8 @@ class Space(IntEnum):
 class Buffer:
     """A piece of memory. `index` numbers inputs, outputs and constants; `offset` is planned for the others.
 
-    `zeroing` writes the zeros of its halo, where memory is shared across regions (see `memory.Lifetime`).
+    `zeroing` writes the zeros of its halo, which its region keeps (see `memory.Lifetime`): before the first run, or in
+    each where memory is shared across regions.
     """
 
     space: Space

@@ -12,7 +12,6 @@ import numpy as np
 from ngraph_mxnet.ir.sizes import both, greatest, is_symbolic, number, symbol, where
 from ngraph_mxnet.package import content_key
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
-from ngraph_mxnet.targets.cpu.params import Params
 from ngraph_mxnet.targets.cpu.planning.memory import Lifetime, align, peak, plan
 from ngraph_mxnet.targets.cpu.planning.schedule import assign_branches, assign_earliest, wait_for_readers
 from ngraph_mxnet.targets.cpu.planning.view import View
@@ -72,10 +71,6 @@ class ProgramBuilder:
         buffer = Buffer(Space.ARENA, greatest(size, 1), region=region)
         self._arena.append(buffer)
         return buffer
-
-    def zero_halo(self, buffer: Buffer, kernel: str, params: Params) -> None:
-        """What writes the zeros of the buffer's halo, if its memory is not its region's alone."""
-        buffer.zeroing = Instruction(kernel, [(buffer, 0)], params.ints(), [], params.tasks, [], bytes=buffer.bytes)
 
     def prepared(self, size: int) -> Buffer:
         """A new buffer in the memory that is kept with the weights."""
