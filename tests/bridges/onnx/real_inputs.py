@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import json
+import os
 import sys
 import unicodedata
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 from skimage import data
 
@@ -34,6 +36,20 @@ def load_script(folder: str, name: str) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+fetch_models = load_script("scripts", "fetch_models")
+
+
+def fetched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the models: that of ONNX_MODELS, or one that they are downloaded to. Skips where they can't be."""
+    given = os.environ.get("ONNX_MODELS")
+    found = Path(given) if given else tmp_path_factory.mktemp("models")
+    try:
+        fetch_models.fetch(found)
+    except fetch_models.FetchError as error:
+        pytest.skip(f"no models: {error}")
+    return found
 
 
 def photo(name: str) -> Image.Image:

@@ -6,7 +6,6 @@ ONNX_MODELS names a folder that `scripts/fetch_models.py` has filled; without it
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,11 +17,10 @@ onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime of the extr
 pytest.importorskip("skimage", reason="scikit-image of the extra examples is not installed")
 pytest.importorskip("PIL", reason="Pillow of the extra examples is not installed")
 
-from real_inputs import ROOT, files, inputs_of, load_script, sentences, voice_chunks  # noqa: E402
+from real_inputs import ROOT, fetch_models, fetched, files, inputs_of, sentences, voice_chunks  # noqa: E402
 
 import ngraph_mxnet  # noqa: E402
 
-fetch_models = load_script("scripts", "fetch_models")
 VOICE, DIACRITICS = "voice_detector.onnx", "diacritics.onnx"
 MODELS = [name for names in fetch_models.PACKAGES.values() for name in names
           if name.endswith(".onnx") and name not in (VOICE, DIACRITICS)]
@@ -33,13 +31,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    given = os.environ.get("ONNX_MODELS")
-    found = Path(given) if given else tmp_path_factory.mktemp("models")
-    try:
-        fetch_models.fetch(found)
-    except fetch_models.FetchError as error:
-        pytest.skip(f"no models: {error}")
-    return found
+    return fetched(tmp_path_factory)
 
 
 @pytest.mark.parametrize("name", MODELS)
