@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
 from ngraph_mxnet.ir.dims import Dim
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.op_table import get_op
 from ngraph_mxnet.ir.roles import Role
@@ -89,3 +89,15 @@ def make_node(op_name: str, inputs: Sequence[Value], attrs: dict[str, Any], orig
     node = Node(op, list(inputs), checked, origin=origin)
     node.outputs = [Value(type_, node, index) for index, type_ in enumerate(types)]
     return node
+
+
+def make_folded(op_name: str, inputs: Sequence[Value], attrs: dict[str, Any], origin: str = "") -> Node:
+    """As `make_node`, of an op with one output; where all its operands are constants, the constant that it gives. So
+    passes that ask for numbers find them at once."""
+    node = make_node(op_name, inputs, attrs, origin)
+    arrays = [array for array in map(constant_of, inputs) if array is not None]
+    if not inputs or len(arrays) < len(inputs):
+        return node
+    with np.errstate(all="ignore"):
+        (value,) = node.op.evaluate(arrays, node.attrs)
+    return make_node("constant", [], {"value": value}, origin)

@@ -10,10 +10,10 @@ from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.printer import print_graph
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.sizes import evaluate
-from ngraph_mxnet.ir.structure import Node, Structure, Value, count_ops
+from ngraph_mxnet.ir.structure import Node, Structure, Value, constant_of, count_ops
 from ngraph_mxnet.ir.types import TensorType
 
-__all__ = ["Graph", "Node", "Value", "count_ops"]
+__all__ = ["Graph", "Node", "Value", "constant_of", "count_ops"]
 
 
 class Graph(Structure):

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.opdef import OpDef
 from ngraph_mxnet.ir.roles import Role
@@ -57,6 +59,11 @@ class Node:
 
     def __str__(self) -> str:
         return f"{self.op.name}" + (f" ({self.origin})" if self.origin else "")
+
+
+def constant_of(value: Value) -> np.ndarray | None:
+    """The array, if `value` is a constant."""
+    return value.node.attrs["value"] if value.node is not None and value.node.op.name == "constant" else None
 
 
 class Structure:

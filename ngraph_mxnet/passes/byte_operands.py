@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Node, Value, constant_of
 from ngraph_mxnet.ir.types import i8, u8
-from ngraph_mxnet.passes.pattern import Rewriter, constant_of, uniform
+from ngraph_mxnet.passes.pattern import Rewriter, uniform
 
 HALF = 128
 """What is added to i8 to make it u8."""
@@ -124,20 +122,10 @@ def _correction(rw: Rewriter, weights: Value, axis: int, data: Value, zero: Valu
     if point == 0:
         return rw.constant(np.zeros(weights.shape[axis], np.int32))
     others = tuple(at for at in range(weights.type.rank) if at != axis)
-    sums = folded(rw, "reduce_sum", folded(rw, "convert", weights, element="i32"), axes=others)
+    sums = rw.folded("reduce_sum", rw.folded("convert", weights, element="i32"), axes=others)
     if point is not None:
-        return folded(rw, "multiply", sums, rw.constant(np.int32(-point)))
+        return rw.folded("multiply", sums, rw.constant(np.int32(-point)))
     shifted = rw.make("convert", zero, element="i32")
     if data.type.element is i8:
         shifted = rw.make("add", shifted, rw.constant(np.int32(HALF)))
     return rw.make("multiply", sums, rw.make("negative", shifted))
-
-
-def folded(rw: Rewriter, op: str, *inputs: Value, **attrs: Any) -> Value:
-    """A node, or the constant that it is where all its operands are such: later rewrites ask for the numbers."""
-    made = rw.make(op, *inputs, **attrs)
-    arrays = [array for array in map(constant_of, inputs) if array is not None]
-    if len(arrays) < len(inputs) or made.node is None:
-        return made
-    with np.errstate(all="ignore"):
-        return rw.constant(made.node.op.evaluate(arrays, made.node.attrs)[0])

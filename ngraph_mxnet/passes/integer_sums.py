@@ -13,7 +13,7 @@ import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
-from ngraph_mxnet.passes.byte_operands import byte_product, folded, signed
+from ngraph_mxnet.passes.byte_operands import byte_product, signed
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 from ngraph_mxnet.passes.quantized_products import QuantizedPass
 
@@ -74,22 +74,22 @@ def _digits(rw: Rewriter, numbers: Value, bits: int) -> list[Value]:
         return [numbers]
     element, left = numbers.type.element.name, numbers
     if element != "f32":
-        left = folded(rw, "convert", numbers, element="f32")
+        left = rw.folded("convert", numbers, element="f32")
     digits = []
     for _ in range(_BITS // bits - 1):
-        higher = folded(rw, "floor", folded(rw, "multiply", left, rw.constant(np.float32(1 / (1 << bits)))))
-        digits.append(folded(rw, "subtract", left, folded(rw, "multiply", higher, rw.constant(np.float32(1 << bits)))))
+        higher = rw.folded("floor", rw.folded("multiply", left, rw.constant(np.float32(1 / (1 << bits)))))
+        digits.append(rw.folded("subtract", left, rw.folded("multiply", higher, rw.constant(np.float32(1 << bits)))))
         left = higher
     digits.append(left)
-    return digits if element == "f32" else [folded(rw, "convert", digit, element=element) for digit in digits]
+    return digits if element == "f32" else [rw.folded("convert", digit, element=element) for digit in digits]
 
 
 def _centred(rw: Rewriter, numbers: Value, zero: Value, axis: int) -> Value:
     """Numbers less their zero points, in float32."""
     if zero.type.rank:
         zero = rw.reshape(zero, [zero.shape[0] if at == axis else 1 for at in range(numbers.type.rank)])
-    wide = (folded(rw, "convert", value, element="f32") for value in (numbers, zero))
-    return folded(rw, "subtract", *wide)
+    wide = (rw.folded("convert", value, element="f32") for value in (numbers, zero))
+    return rw.folded("subtract", *wide)
 
 
 def integer_sums() -> RewritePass:

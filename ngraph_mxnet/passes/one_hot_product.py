@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Node, Value, constant_of
 from ngraph_mxnet.ir.types import i64
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, constant_of
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 
 
 def embedding(node: Node, rw: Rewriter) -> Answer:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.builder import make_node
+from ngraph_mxnet.ir.builder import make_folded, make_node
 from ngraph_mxnet.ir.derived import Changes, Derivation
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same_shape
 from ngraph_mxnet.passes.base import Miss
 
@@ -107,8 +107,16 @@ class Rewriter:
 
     def make(self, op: str, *inputs: Value, origin: Sequence[Node] = (), **attrs: Any) -> Value:
         """A new node's output. `origin` names the nodes it stands for; by default the rewritten one."""
+        return self._keep(make_node, op, inputs, attrs, origin)
+
+    def folded(self, op: str, *inputs: Value, **attrs: Any) -> Value:
+        """As `make`, or the constant that it is where all its operands are such: later rewrites ask for the numbers."""
+        return self._keep(make_folded, op, inputs, attrs)
+
+    def _keep(self, maker: Callable[..., Node], op: str, inputs: Sequence[Value], attrs: dict[str, Any],
+              origin: Sequence[Node] = ()) -> Value:
         assert self._root is not None
-        node = make_node(op, [self.resolve(v) for v in inputs], attrs, join_origins(origin or (self._root,)))
+        node = maker(op, [self.resolve(v) for v in inputs], attrs, join_origins(origin or (self._root,)))
         self._made.append(node)
         return node.outputs[0]
 
@@ -223,11 +231,6 @@ def join_origins(nodes: Sequence[Node]) -> str:
     """The framework names of all nodes that one node stands for, each once."""
     parts = [part for node in nodes if node.origin for part in node.origin.split(" + ")]
     return " + ".join(dict.fromkeys(parts))
-
-
-def constant_of(value: Value) -> np.ndarray | None:
-    """The array, if `value` is a constant."""
-    return value.node.attrs["value"] if value.node is not None and value.node.op.name == "constant" else None
 
 
 def uniform(value: Value) -> Any:

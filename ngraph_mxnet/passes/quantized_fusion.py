@@ -10,13 +10,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.graph import Node, Value, constant_of
 from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 from ngraph_mxnet.ir.types import f32, i8, i32, u8
 from ngraph_mxnet.passes.algebraic import merge_bounds
-from ngraph_mxnet.passes.byte_operands import folded
 from ngraph_mxnet.passes.contraction import channel_axis, channel_vector, closed, varies_by_channel_only
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, constant_of, uniform
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.quantized_products import QuantizedPass
 
 _INTEGERS = (i8, u8, i32)
@@ -69,12 +68,12 @@ def add_bias(node: Node, rw: Rewriter) -> Answer:
         axis = channel_axis(host)
         if whole is not None:
             vector = _vector(whole, x, axis, rw)
-            bias = vector if uniform(host.inputs[2]) == 0 else folded(rw, "add", host.inputs[2], vector)
+            bias = vector if uniform(host.inputs[2]) == 0 else rw.folded("add", host.inputs[2], vector)
             return _anew(host, node, rw, bias=bias)
         addend = channel_vector(other, x, axis, rw)
         assert addend is not None
         return _anew(host, node, rw, addend=addend if uniform(host.inputs[4]) == 0 else
-                     folded(rw, "add", host.inputs[4], addend))
+                     rw.folded("add", host.inputs[4], addend))
     return None
 
 
@@ -82,7 +81,7 @@ def _vector(value: Value, x: Value, axis: int, rw: Rewriter) -> Value:
     """An i32 of one number, or one for each channel, as i32[C]."""
     channels = x.shape[axis]
     if value.type.size == 1 and channels != 1:
-        return folded(rw, "broadcast", rw.reshape(value, ()), shape=(channels,))
+        return rw.folded("broadcast", rw.reshape(value, ()), shape=(channels,))
     return rw.reshape(value, (channels,))
 
 
@@ -128,10 +127,10 @@ def _scaled(host: Node, node: Node, scale: Value, shift: Value | None, rw: Rewri
             bounds: Mapping[str, float] | None = None) -> Value:
     """The host times `scale`, plus `shift`."""
     _, _, _, factor, addend = host.inputs
-    factor = scale if uniform(factor) == 1 else folded(rw, "multiply", factor, scale)
+    factor = scale if uniform(factor) == 1 else rw.folded("multiply", factor, scale)
     if uniform(addend) != 0:
-        addend = folded(rw, "multiply", addend, scale)
-        addend = addend if shift is None else folded(rw, "add", addend, shift)
+        addend = rw.folded("multiply", addend, scale)
+        addend = addend if shift is None else rw.folded("add", addend, shift)
     elif shift is not None:
         addend = shift
     return _anew(host, node, rw, bounds, factor=factor, addend=addend)

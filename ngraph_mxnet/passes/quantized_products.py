@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.graph import Graph, Node
+from ngraph_mxnet.ir.graph import Graph, Node, constant_of
 from ngraph_mxnet.ir.sizes import are_same_shape
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.passes.byte_operands import byte_product, folded
+from ngraph_mxnet.passes.byte_operands import byte_product
 from ngraph_mxnet.passes.contraction import channel_axis, varies_by_channel_only
-from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, constant_of, uniform
+from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
 _SUMS = ("integer_convolution", "integer_matmul")
 _MODERATE = (1e-30, 1e30)
@@ -45,9 +45,9 @@ def product_of_bytes(node: Node, rw: Rewriter) -> Answer:
     scale = weights.inputs[1]
     if data.inputs[1].type.rank or (scale.type.rank and weights.attrs["axis"] % weights.output.type.rank != axis):
         return "scales along the axis that is summed over"
-    factor = folded(rw, "multiply", data.inputs[1], scale)
+    factor = rw.folded("multiply", data.inputs[1], scale)
     if not factor.type.rank:
-        factor = folded(rw, "broadcast", factor, shape=(weights.output.shape[axis],))
+        factor = rw.folded("broadcast", factor, shape=(weights.output.shape[axis],))
     return byte_product(node, rw, (data.inputs[0], data.inputs[2]), (weights.inputs[0], weights.inputs[2]), factor)
 
 
@@ -89,7 +89,7 @@ def known_bytes(node: Node, rw: Rewriter) -> Answer:
     """quantize of constants -> a constant: so weights are that are kept in float32 and quantised in the model."""
     if any(constant_of(value) is None for value in node.inputs):
         return None
-    return folded(rw, "quantize", *node.inputs, **node.attrs)
+    return rw.folded("quantize", *node.inputs, **node.attrs)
 
 
 def same_bytes(node: Node, rw: Rewriter) -> Answer:

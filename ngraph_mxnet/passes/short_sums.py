@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.ir.graph import Graph, Node
-from ngraph_mxnet.passes.pattern import constant_of
+from ngraph_mxnet.ir.graph import Graph, Node, constant_of
 
 _BOUND = 128
 _EIGHT = 8

@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.passes.byte_operands import folded
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 from ngraph_mxnet.passes.quantized_products import QuantizedPass
 
@@ -24,8 +23,8 @@ def scale_into_product(node: Node, rw: Rewriter) -> Answer:
     if not rw.single(host.output):
         return f"{host} has other readers"
     step = node.inputs[1]
-    factor = folded(rw, "divide", host.inputs[3], step)
-    addend = host.inputs[4] if uniform(host.inputs[4]) == 0 else folded(rw, "divide", host.inputs[4], step)
+    factor = rw.folded("divide", host.inputs[3], step)
+    addend = host.inputs[4] if uniform(host.inputs[4]) == 0 else rw.folded("divide", host.inputs[4], step)
     bounds = {key: host.attrs[key] / scale for key in ("lower", "upper")}
     product = rw.make(host.op.name, *host.inputs[:3], factor, addend, **{**host.attrs, **bounds}, origin=(host,))
     return rw.make("quantize", product, rw.constant(np.float32(1)), node.inputs[2])

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ngraph_mxnet.ir.builder import make_node
-from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.graph import Graph, Node, Value, constant_of
 from ngraph_mxnet.ir.types import i8
 from ngraph_mxnet.passes.byte_operands import HALF
-from ngraph_mxnet.passes.pattern import constant_of
 
 
 class UnsignedData:

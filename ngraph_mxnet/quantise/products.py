@@ -16,6 +16,7 @@ from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.quantise.calibration import Calibration
+from ngraph_mxnet.quantise.maker import Maker
 from ngraph_mxnet.quantise.recipe import RESIDUAL, Scale
 
 _TINY = np.float32(1e-30)
@@ -76,20 +77,20 @@ class QuantizeProducts:
         nodes: list[Node] = []
         replaced: dict[Value, Value] = {}
 
-        def bytes_of(made: _Maker, value: Value, scale: Scale) -> Value:
+        def bytes_of(made: Maker, value: Value, scale: Scale) -> Value:
             if (value, scale) not in quantized:
-                quantized[value, scale] = made("quantize", value, *made.affine(scale))
+                quantized[value, scale] = made("quantize", value, *_affine(made, scale))
             return quantized[value, scale]
 
         for node in graph.nodes:
             if node not in chosen:
                 nodes.append(node)
                 continue
-            made, scale = _Maker(node, nodes), chosen[node]
+            made, scale = Maker(node, nodes), chosen[node]
             data, others = bytes_of(made, node.inputs[0], scale), node.inputs[_RESIDUAL_AT:]
             if others and others[0] in residuals:
                 kept = residuals[others[0]]
-                others[0] = made("dequantize", bytes_of(made, others[0], kept), *made.affine(kept))
+                others[0] = made("dequantize", bytes_of(made, others[0], kept), *_affine(made, kept))
             result = self._product(made, node, data, scale, others)
             replaced.update(zip(node.outputs, result, strict=True))
         graph.nodes = nodes
@@ -109,7 +110,7 @@ class QuantizeProducts:
                     found[value] = scale
         return found
 
-    def _product(self, made: _Maker, node: Node, data: Value, scale: Scale, more: Sequence[Value]) -> list[Value]:
+    def _product(self, made: Maker, node: Node, data: Value, scale: Scale, more: Sequence[Value]) -> list[Value]:
         weights = node.inputs[1]
         axis, inner = (0, 1) if node.op.kind == "convolution" or node.attrs["transpose_b"] else (1, 0)
         others = tuple(at for at in range(weights.type.rank) if at != axis)
@@ -135,7 +136,12 @@ class QuantizeProducts:
         return product.node.outputs
 
 
-def _short_steps(made: _Maker, weights: Value, axis: int, inner: int) -> Value:
+def _affine(made: Maker, scale: Scale) -> tuple[Value, Value]:
+    """Scale and zero point."""
+    return made.constant(np.float32(scale.scale)), made.constant(np.uint8(scale.zero_point))
+
+
+def _short_steps(made: Maker, weights: Value, axis: int, inner: int) -> Value:
     """For each index of `axis` the least step by which the sums of `short_sums` along `inner` stay within bounds."""
     shape = weights.shape
     fours = (*shape[:inner], shape[inner] // 8, 2, 2, 2, *shape[inner + 1:])  # [eights][four][pair][channel]
@@ -144,28 +150,6 @@ def _short_steps(made: _Maker, weights: Value, axis: int, inner: int) -> Value:
             for one in (weights, made("negative", weights))]
     most = [made("reduce_max", each, axes=tuple(at for at in range(each.type.rank) if at != kept)) for each in sums]
     return made("multiply", made("maximum", *most), made.constant(np.float32(1 / SHORT)))
-
-
-class _Maker:
-    """Makes nodes that stand for `node`, at the end of `nodes`; what is known is computed at once."""
-
-    def __init__(self, node: Node, nodes: list[Node]) -> None:
-        self._node, self._nodes = node, nodes
-
-    def __call__(self, op: str, *inputs: Value, **attrs: object) -> Value:
-        made = make_node(op, list(inputs), attrs, self._node.origin)
-        if inputs and all(value.node is not None and value.node.op.name == "constant" for value in inputs):
-            arrays = [value.node.attrs["value"] for value in inputs if value.node is not None]
-            return self.constant(made.op.evaluate(arrays, made.attrs)[0])
-        self._nodes.append(made)
-        return made.outputs[0]
-
-    def affine(self, scale: Scale) -> tuple[Value, Value]:
-        """Scale and zero point."""
-        return self.constant(np.float32(scale.scale)), self.constant(np.uint8(scale.zero_point))
-
-    def constant(self, array: np.ndarray | np.generic) -> Value:
-        return self("constant", value=np.asarray(array))
 
 
 Arrays = Sequence[np.ndarray]
