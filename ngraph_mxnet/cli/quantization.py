@@ -17,6 +17,7 @@ from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.quantise.control import MOST_EVALUATIONS
+from ngraph_mxnet.quantise.corrections import CORRECTIONS
 from ngraph_mxnet.quantise.methods import METHODS
 from ngraph_mxnet.quantizing.quantized import Quantized
 from ngraph_mxnet.quantizing.quantized import quantize as quantize_model
@@ -43,6 +44,13 @@ def _metric(context: click.Context, parameter: click.Parameter, value: str | Non
         raise click.BadParameter(f"{value} is {type(found).__name__}, expected a function of outputs and labels")
     metric: Callable[..., Any] = found
     return metric
+
+
+def _corrections(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """Which there are, `quantize` checks."""
+    if value is None:
+        return None
+    return [] if value == "none" else value.split(",")
 
 
 def _shapes(context: click.Context, parameter: click.Parameter,
@@ -74,6 +82,9 @@ def _shapes(context: click.Context, parameter: click.Parameter,
                    "top1 if there are labels, else the share of samples with the same class as in float.")
 @click.option("--method", type=click.Choice(list(METHODS)),
               help="How ranges are chosen; by default the best of minmax, mse and percentile_99.99 on samples.")
+@click.option("--corrections", callback=_corrections, metavar="NAME,NAME,...|none",
+              help=f"Of {', '.join(CORRECTIONS)} those that are made wherever they can be; by default each with which "
+                   "the outputs' error is less.")
 @click.option("--keep", multiple=True, metavar="LAYER", help="A layer that stays in float; once for each.")
 @click.option("--evaluations", type=click.IntRange(1), default=MOST_EVALUATIONS, show_default=True,
               help="How often the metric is computed at most, for --max-drop.")
@@ -90,8 +101,9 @@ def _shapes(context: click.Context, parameter: click.Parameter,
 @options.json_option
 def quantize(model: str, samples: Path, params: str | None, shapes: dict[str, tuple[int | str, ...]],
              dtypes: dict[str, str], max_drop: float | None, metric: str | Callable[..., Any] | None,
-             method: str | None, keep: tuple[str, ...], evaluations: int, even_if_slower: bool, output: Path | None,
-             recipe: Path | None, report: bool, plot: Path | None, threads: int | None, as_json: bool) -> None:
+             method: str | None, corrections: list[str] | None, keep: tuple[str, ...], evaluations: int,
+             even_if_slower: bool, output: Path | None, recipe: Path | None, report: bool, plot: Path | None,
+             threads: int | None, as_json: bool) -> None:
     """Choose which layers of a model compute in 8 bits on this CPU, so that it is faster and its metric holds.
 
     A symbol needs --params. Without -o and --recipe nothing is written.
@@ -99,8 +111,9 @@ def quantize(model: str, samples: Path, params: str | None, shapes: dict[str, tu
     if params and not options.is_symbol(model):
         raise ConfigError("--params is for symbols; an ONNX model holds its weights")
     found = quantize_model(
-        model, read_samples(samples), metric=metric, max_drop=max_drop, method=method, params=params, shapes=shapes,
-        dtypes=dtypes, threads=threads, keep=keep, evaluations=evaluations, only_faster=not even_if_slower)
+        model, read_samples(samples), metric=metric, max_drop=max_drop, method=method, corrections=corrections,
+        params=params, shapes=shapes, dtypes=dtypes, threads=threads, keep=keep, evaluations=evaluations,
+        only_faster=not even_if_slower)
     try:
         _write(found, output, recipe, plot)
     except OSError as error:

@@ -1,4 +1,5 @@
-"""What is done to weights and biases so that quantising costs less: functions of arrays, no graphs.
+"""What is done to biases, weights and data so that quantising costs less. Which layers are scaled by what is chosen in
+`factors.py`, and applied in `division.py`.
 
 * Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction", arXiv:1906.04721.
 * Xiao et al. 2022, "SmoothQuant: accurate and efficient post-training quantization for large language models",
@@ -9,60 +10,80 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.errors import CalibrationError, ConfigError
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.quantise.maker import Maker
+from ngraph_mxnet.quantise.operands import by_input, weight_axes
 
+BIAS, EQUALISATION, SMOOTHING = "bias", "equalisation", "smoothing"
+DIVIDING = (SMOOTHING, EQUALISATION)
+"""Those that divide data by factors."""
+CORRECTIONS = (*DIVIDING, BIAS)
+"""In the order in which they are tried."""
 _LEAST, _MOST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+_PARTS = 1 << 10
+"""Of a step: errors of rounding are counted in these, half of them at most."""
+_MOST_SUM = 2 ** 31 // (_PARTS // 2) - 1
+"""Of means: times the largest error it fits i32."""
 
 
-def bias_correction(
-    weights: np.ndarray, dequantised: np.ndarray, means: np.ndarray, *, groups: int = 1
-) -> np.ndarray:
-    """float32[O], what is added to the bias so that results have the mean that they have with float weights.
+def bias_correction(made: Maker, node: Node, whole: Value, steps: Value, means: np.ndarray) -> Value:
+    """f32[O], what is added to the bias so that results have the mean that they have with float weights: nodes that
+    depend on the weights, or the constant that they give.
 
     Nagel et al., section 4.2: with weights W and W' = W + e the results' means differ by e E[x], which is taken off
     again. Of a convolution e is summed over the kernel; so pixels of padding count as if they had the mean, too.
 
+    Sums are of integers, and so the same in any order: e in 1/1024 of a step, means in parts of what the largest sum
+    allows.
+
     Args:
-        weights: float [O, I / groups, ...], output channels first: of a convolution with its kernel, of a matrix
-            product [O, I].
-        dequantised: of the same shape, what the integers stand for.
-        means: float [I], of each input channel over samples, and pixels.
+        node: the product, whose operand 1 is W.
+        whole: i8, as W, what they are rounded to.
+        steps: f32[O], of each output channel: W' is whole * steps.
+        means: float [I], of each input channel over samples, and pixels: finite.
 
     Raises:
-        ConfigError: the shapes don't fit each other, or a mean or weight is not finite.
+        CalibrationError: the number of means is another.
     """
-    if weights.ndim < 2 or weights.shape != dequantised.shape:
-        raise ConfigError(f"found weights of shape {list(weights.shape)} and dequantised ones of shape "
-                          f"{list(dequantised.shape)}, expected the same shape of rank 2 or more")
-    outputs, inputs = weights.shape[:2]
-    if groups < 1 or outputs % groups or means.shape != (groups * inputs,):
-        raise ConfigError(f"found means of shape {list(means.shape)} for weights of shape {list(weights.shape)} in "
-                          f"{groups} groups, expected [{groups * inputs}] and channels that the groups divide")
-    with np.errstate(invalid="ignore"):  # inf - inf is found below
-        errors = (dequantised.astype(np.float64) - weights).reshape(groups, outputs // groups, inputs, -1).sum(axis=3)
-        addend = -(errors @ means.astype(np.float64).reshape(groups, inputs, 1)).reshape(outputs)
-    if not np.isfinite(addend).all():
-        raise ConfigError("found weights or means that are not finite, expected finite ones")
-    return addend.astype(np.float32)
+    weights, axes = node.inputs[1], weight_axes(node)
+    channels = weights.shape[axes[1]] * node.attrs.get("groups", 1)
+    if means.shape != (channels,):
+        raise CalibrationError(f"recipe: found {means.size} means of the data of {node}, expected {channels}: it is of "
+                               "another model")
+    others = tuple(at for at in range(weights.type.rank) if at != axes[0])
+    each = by_input(node, means.astype(np.float64))
+    kernel = weights.type.size // (weights.shape[axes[0]] * weights.shape[axes[1]])
+    largest = np.abs(each).sum(axis=others).max(initial=0) * kernel
+    unit = max(largest / _MOST_SUM, _LEAST)
+    rows = made("reshape", steps, shape=tuple(size if at == axes[0] else 1 for at, size in enumerate(weights.shape)))
+    rest = made("subtract", made("convert", whole, element="f32"), made("divide", weights, rows))
+    parts = made("convert", made("round", made("multiply", rest, made.constant(np.float32(_PARTS)))), element="i32")
+    weighted = made("multiply", parts, made.constant(np.trunc(each / unit).astype(np.int32)))
+    sums = made("convert", made("reduce_sum", weighted, axes=others), element="f32")
+    return made("multiply", made("multiply", sums, made.constant(np.float32(-unit / _PARTS))), steps)
 
 
 def equalisation_scales(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """float32[C], the scales s by which two layers, one behind the other, have equal ranges of weights per channel.
+    """float32[C], the scales s by which two layers, one behind the other, have equal ranges per channel.
 
     Nagel et al., section 4.1: s = sqrt(r1 r2) / r2. The first layer's output channels, weights and bias, are divided by
     s, the second layer's input channels multiplied, which changes no result where what is between the two commutes with
     a positive factor (ReLU, PReLU, max and mean pooling, nothing). Both ranges are sqrt(r1 r2) then.
 
+    Where the first layer's weights have one scale for all channels, r1 is their range, as in the paper. Where they have
+    a scale for each, which takes s up, r1 is the range of its results, which have one scale for all.
+
     A channel is dead where either range is 0: no weights make it, or none read it. Its scale is 1.
 
     Args:
-        first: float [C], r1, the largest magnitude of the first layer's weights by output channel.
+        first: float [C], r1, the largest magnitude of the first layer's weights, or results, by output channel.
         second: float [C], r2, that of the second layer's weights by input channel.
 
     Raises:
         ConfigError: the shapes differ, or a range is negative or not finite.
     """
-    _check("ranges of weights", first, second)
+    _check("ranges", first, second)
     r1, r2 = first.astype(np.float64), second.astype(np.float64)
     alive = (r1 > 0) & (r2 > 0)
     return _positive(np.sqrt(r1, where=alive, out=np.ones_like(r1)) / np.sqrt(r2, where=alive, out=np.ones_like(r2)))

@@ -1,9 +1,9 @@
 """The pass that computes convolutions and matrix products in 8 bits, with ranges from a calibration.
 
-Data is u8 with one scale and zero point, weights are i8 with a scale for each output channel, which is made of the
-weights themselves: so they may change. A node of the optimised graph, with bias, residual, clamp and all, becomes one
-node over integers; what stands around it stays in float32, and `quantize` nodes stand between. A residual that only
-such nodes read is kept in 8 bits, too.
+Data is u8 with one scale and zero point, weights are i8 with a scale for each output channel. These scales, and what is
+added to the bias for the error of rounding, are made of the weights themselves: so they may change. A node of the
+optimised graph, with bias, residual, clamp and all, becomes one node over integers; what stands around it stays in
+float32, and `quantize` nodes stand between. A residual that only such nodes read is kept in 8 bits, too.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.derived import Changes, Derivation
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.quantise.calibration import Calibration
+from ngraph_mxnet.quantise.channels import Channels
+from ngraph_mxnet.quantise.corrections import bias_correction
 from ngraph_mxnet.quantise.maker import Maker
+from ngraph_mxnet.quantise.operands import weight_axes
 from ngraph_mxnet.quantise.recipe import RESIDUAL, Scale
 
 _TINY = np.float32(1e-30)
@@ -60,19 +63,27 @@ def products(graph: Graph) -> dict[str, Node]:
 
 
 class QuantizeProducts:
-    """The pass. `scales`: for each product that is to be in 8 bits the scale of its data; `short`: weights become so
-    small that sums fit 16 bits, where they can (`ops.quantization`)."""
+    """The pass.
+
+    Args:
+        scales: for each product that is to be in 8 bits the scale of its data, and of its residual.
+        means: for each product whose bias is corrected the means of its data's channels.
+        short: weights become so small that sums fit 16 bits, where they can (`ops.quantization`).
+    """
 
     name = "quantize_products"
 
-    def __init__(self, scales: Mapping[str, Scale], short: bool = False) -> None:
+    def __init__(self, scales: Mapping[str, Scale], means: Mapping[str, Sequence[float]] | None = None,
+                 short: bool = False) -> None:
         self.scales = scales
+        self.means = means or {}
         self.short = short
 
     def run(self, graph: Graph) -> bool:
         found = products(graph)
         chosen = {node: self.scales[name] for name, node in found.items() if name in self.scales}
-        residuals = self._residuals(graph, {node: name for name, node in found.items()}, chosen)
+        names = {node: name for name, node in found.items()}
+        residuals = self._residuals(graph, names, chosen)
         quantized: dict[tuple[Value, Scale], Value] = {}
         nodes: list[Node] = []
         replaced: dict[Value, Value] = {}
@@ -91,7 +102,7 @@ class QuantizeProducts:
             if others and others[0] in residuals:
                 kept = residuals[others[0]]
                 others[0] = made("dequantize", bytes_of(made, others[0], kept), *_affine(made, kept))
-            result = self._product(made, node, data, scale, others)
+            result = self._product(made, node, data, scale, others, self.means.get(names[node]))
             replaced.update(zip(node.outputs, result, strict=True))
         graph.nodes = nodes
         graph.replace(replaced)
@@ -110,9 +121,10 @@ class QuantizeProducts:
                     found[value] = scale
         return found
 
-    def _product(self, made: Maker, node: Node, data: Value, scale: Scale, more: Sequence[Value]) -> list[Value]:
+    def _product(self, made: Maker, node: Node, data: Value, scale: Scale, more: Sequence[Value],
+                 means: Sequence[float] | None) -> list[Value]:
         weights = node.inputs[1]
-        axis, inner = (0, 1) if node.op.kind == "convolution" or node.attrs["transpose_b"] else (1, 0)
+        axis, inner = weight_axes(node)
         others = tuple(at for at in range(weights.type.rank) if at != axis)
         channels = weights.shape[axis]
         largest = made("maximum", made("reduce_max", made("abs", weights), axes=others), made.constant(_TINY))
@@ -128,6 +140,8 @@ class QuantizeProducts:
             bias = made.constant(np.zeros(channels, np.int32))
         factor = made("multiply", steps, made.constant(np.float32(scale.scale)))
         addend = node.inputs[2] if len(node.inputs) > 2 else made.constant(np.zeros(channels, np.float32))
+        if means is not None:
+            addend = made("add", addend, bias_correction(made, node, whole, steps, np.asarray(means)))
         attrs = {**node.attrs, "short_sums": short}
         if node.op.kind == "convolution":
             attrs["pad_value"] = scale.zero_point
@@ -180,9 +194,11 @@ def _as_made(graph: Graph, parameter: Value) -> Value:
 
 
 def calibrate(names: Sequence[Sequence[str]], run: Callable[[Arrays], Arrays], samples: Iterable[Arrays],
-              calibration: Calibration) -> None:
+              calibration: Calibration, channels: Channels | None = None) -> None:
     """Observe the data of products for each sample; `run` is the graph of `observed`, `names` what it says of it."""
     for sample in samples:
         for array, readers in zip(run(sample), names, strict=True):
             calibration.observe(readers, array)
+            if channels is not None:
+                channels.observe(readers, array)
         calibration.count_samples()

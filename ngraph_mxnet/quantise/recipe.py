@@ -5,22 +5,31 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ngraph_mxnet.errors import CalibrationError
 from ngraph_mxnet.package.files import new_file
 from ngraph_mxnet.quantise.calibration import Calibration
+from ngraph_mxnet.quantise.corrections import BIAS, CORRECTIONS, DIVIDING
 from ngraph_mxnet.quantise.scales import affine
 
-FORMAT, VERSION = "ngraph_mxnet recipe", 1
+FORMAT, VERSION = "ngraph_mxnet recipe", 2
+"""Version 1 has no corrections."""
 METHOD = "mse"
 """How ranges are chosen where nobody says."""
 RESIDUAL = " residual"
 """What the name of a product's residual ends in, behind the product's."""
 _ZIP = b"PK"
+
+
+Numbers = tuple[float, ...]
+"""Of float32, one for each input channel of a product."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +48,15 @@ class Recipe:
             residual.
         kept: the products that stay in float, with the reason.
         method: of `METHODS`, by which the scales were chosen.
+        corrections: of `CORRECTIONS`, what was gathered for them: for each product that they change, numbers by input
+            channel. Of SMOOTHING and EQUALISATION the data is divided by them before it becomes bytes, and weights are
+            multiplied (`scales` are of divided data); of BIAS they are the means of the data, divided.
     """
 
     scales: Mapping[str, Scale]
     kept: Mapping[str, str] = field(default_factory=dict)
     method: str = METHOD
+    corrections: Mapping[str, Mapping[str, Numbers]] = field(default_factory=dict)
 
     @staticmethod
     def of_calibration(calibration: Calibration, method: str = METHOD, kept: Mapping[str, str] | None = None) -> Recipe:
@@ -60,14 +73,12 @@ class Recipe:
         for name in calibration:
             if name.removesuffix(RESIDUAL) in kept or not calibration[name].is_finite:
                 continue
-            scale, zero_point = affine(*calibration.range(name, method), "u8")
-            scales[name] = Scale(float(scale), zero_point)
+            scales[name] = _scale_of(calibration, name, method)
         return Recipe(scales, kept, method)
 
     def keeping(self, kept: Mapping[str, str]) -> Recipe:
         """This one, with more products that stay in float."""
-        left = {name: scale for name, scale in self.scales.items() if name.removesuffix(RESIDUAL) not in kept}
-        return Recipe(left, {**self.kept, **kept}, self.method)
+        return replace(self._of(lambda product: product not in kept), kept={**self.kept, **kept})
 
     @property
     def products(self) -> list[str]:
@@ -76,14 +87,49 @@ class Recipe:
 
     def alone(self, product: str) -> Recipe:
         """This one with a single product, and its residual, in 8 bits."""
-        scales = {name: scale for name, scale in self.scales.items() if name.removesuffix(RESIDUAL) == product}
-        return Recipe(scales, self.kept, self.method)
+        return self._of(lambda name: name == product)
+
+    @property
+    def factors(self) -> dict[str, Numbers]:
+        """By which the data of products is divided."""
+        return {name: numbers for kind in DIVIDING for name, numbers in self.corrections.get(kind, {}).items()}
+
+    @property
+    def means(self) -> Mapping[str, Numbers]:
+        """Of the data of products whose bias is corrected."""
+        return self.corrections.get(BIAS, {})
+
+    def dividing(self, correction: str, factors: Mapping[str, Numbers], divided: Calibration) -> Recipe:
+        """This one, where the data of these products is divided, too; `divided` has seen it so.
+
+        Raises:
+            CalibrationError: nothing was seen of it.
+        """
+        scales = {name: _scale_of(divided, name, self.method) for name in factors}
+        return replace(self, scales={**self.scales, **scales}, corrections={**self.corrections, correction: factors})
+
+    def correcting(self, means: Mapping[str, np.ndarray]) -> Recipe:
+        """This one, where biases are corrected, too. The means are of data that is not divided."""
+        factors = self.factors
+        divided = {name: numbers / np.array(factors.get(name, 1.0)) for name, numbers in means.items()}
+        return replace(self, corrections={**self.corrections, BIAS: {
+            name: tuple(numbers.astype(np.float32).tolist()) for name, numbers in divided.items()}})
+
+    def _of(self, wanted: Callable[[str], bool]) -> Recipe:
+        """This one with these products alone."""
+        corrections = {kind: {name: numbers for name, numbers in table.items() if wanted(name)}
+                       for kind, table in self.corrections.items()}
+        return replace(
+            self, scales={name: scale for name, scale in self.scales.items() if wanted(name.removesuffix(RESIDUAL))},
+            corrections={kind: table for kind, table in corrections.items() if table})
 
     def text(self) -> str:
         """As JSON, the same for equal ones."""
         scales = {name: [scale.scale, scale.zero_point] for name, scale in self.scales.items()}
+        corrections = {kind: {name: _written(numbers) for name, numbers in table.items()}
+                       for kind, table in self.corrections.items()}
         return json.dumps({"format": FORMAT, "version": VERSION, "method": self.method, "scales": scales,
-                           "kept": dict(self.kept)}, indent=1)
+                           "kept": dict(self.kept), "corrections": corrections}, indent=1)
 
     def save(self, path: str | Path) -> None:
         """Write it as one file, which appears whole or not at all. Raises OSError where it can't be written."""
@@ -99,13 +145,17 @@ class Recipe:
             raise CalibrationError(f"{where}: found no JSON, expected a recipe: {error}") from None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise CalibrationError(f"{where}: found something else than a recipe")
-        if found.get("version") != VERSION:
-            raise CalibrationError(f"{where}: found version {found.get('version')!r} of recipes, expected {VERSION}")
+        if found.get("version") not in (1, VERSION):
+            raise CalibrationError(f"{where}: found version {found.get('version')!r} of recipes, expected {VERSION} "
+                                   "or 1: quantise anew, or read it with the package that wrote it")
         scales, kept, method = found.get("scales"), found.get("kept"), found.get("method")
+        corrections = found.get("corrections", {})
         if not (isinstance(scales, dict) and all(map(_is_scale, scales.values())) and isinstance(method, str)
-                and isinstance(kept, dict) and all(isinstance(reason, str) for reason in kept.values())):
-            raise CalibrationError(f"{where}: found a recipe whose scales, kept or method are none")
-        return Recipe({name: Scale(*pair) for name, pair in scales.items()}, kept, method)
+                and isinstance(kept, dict) and all(isinstance(reason, str) for reason in kept.values())
+                and isinstance(corrections, dict) and corrections.keys() <= {*CORRECTIONS}):
+            raise CalibrationError(f"{where}: found a recipe whose scales, kept, method or corrections are none")
+        read = {kind: _read(where, kind, table, scales) for kind, table in corrections.items()}
+        return Recipe({name: Scale(*pair) for name, pair in scales.items()}, kept, method, read)
 
     @staticmethod
     def load(path: str | Path) -> Recipe:
@@ -119,6 +169,32 @@ class Recipe:
         if content.startswith(_ZIP):
             return Recipe.of_calibration(Calibration.load(path))
         return Recipe.of_text(content.decode(errors="replace"), str(path))
+
+
+def _scale_of(calibration: Calibration, name: str, method: str) -> Scale:
+    scale, zero_point = affine(*calibration.range(name, method), "u8")
+    return Scale(float(scale), zero_point)
+
+
+def _written(numbers: Numbers) -> str:
+    """float32, little-endian, in base64."""
+    return b64encode(np.asarray(numbers, "<f4").tobytes()).decode()
+
+
+def _read(where: str, kind: str, table: Any, scales: Mapping[str, Any]) -> dict[str, Numbers]:
+    """What `_written` gave for each product."""
+    found = {}
+    for name, text in table.items() if isinstance(table, dict) else [("every product", None)]:
+        try:
+            numbers = np.frombuffer(b64decode(str(text), validate=True), "<f4")
+        except ValueError:  # no base64, or no whole numbers
+            numbers = np.empty(0, np.float32)
+        if (name not in scales or not numbers.size or not np.isfinite(numbers).all()
+                or (kind in DIVIDING and numbers.min() <= 0)):
+            raise CalibrationError(f"{where}: found numbers of the correction {kind} for {name} that are none, "
+                                   "expected finite ones, positive to divide by, of a product that has a scale")
+        found[name] = tuple(numbers.tolist())
+    return found
 
 
 def _is_scale(pair: Any) -> bool:

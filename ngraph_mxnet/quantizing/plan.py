@@ -1,4 +1,4 @@
-"""From samples to a recipe: which method chooses the ranges, which layers stay in float, and the report of it.
+"""From samples to a recipe: ranges and corrections (`ranges.py`), which layers stay in float, and the report of it.
 
 Samples are dealt: three quarters are calibrated on, errors and damages are measured on the others, and the metric on
 all. A layer's damage is what it does to the model's outputs when it alone is in 8 bits: so it counts what later layers
@@ -7,60 +7,28 @@ make of its error, and one at the model's ends is judged as any other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, listed
-from ngraph_mxnet.progress import progress
-from ngraph_mxnet.quantise.calibration import Calibration
 from ngraph_mxnet.quantise.control import Decision, Layer, control
-from ngraph_mxnet.quantise.methods import METHODS
-from ngraph_mxnet.quantise.products import calibrate
 from ngraph_mxnet.quantise.recipe import Recipe
-from ngraph_mxnet.quantizing.metrics import Measure, Metric, measure_of, relative_error
+from ngraph_mxnet.quantizing.metrics import Measure, measure_of, relative_error
+from ngraph_mxnet.quantizing.ranges import Wishes, with_ranges
 from ngraph_mxnet.quantizing.report import LayerRow, Report, Totals
 from ngraph_mxnet.quantizing.samples import Batches
 from ngraph_mxnet.quantizing.subject import Subject
 from ngraph_mxnet.quantizing.timing import seconds_of, usages_of
 from ngraph_mxnet.runtime.executable import Executable
 
-TRIED = ("minmax", "mse", "percentile_99.99")
-"""The methods of which the best is taken where none is asked for."""
 _DEALT = 4
 _MOST_BATCHES, _MOST_ROWS = 16, 64
 """Of those on which damages are measured."""
 _MOST_DAMAGE = 1e30
 """Of a layer whose error is not finite."""
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the caller of `quantize` asks for; see there."""
-
-    metric: str | Metric | None
-    max_drop: float | None
-    method: str | None
-    keep: Sequence[str]
-    evaluations: int
-    only_faster: bool
-    bars: bool
-
-    def __post_init__(self) -> None:
-        if self.method is not None and self.method not in METHODS:
-            raise ConfigError(f"method: found {self.method!r}, expected one of {listed(METHODS, self.method)}")
-        if self.max_drop is not None and not (math.isfinite(self.max_drop) and self.max_drop >= 0):
-            raise ConfigError(f"max_drop: found {self.max_drop}, expected a number from 0 on")
-        if self.evaluations < 1:
-            raise ConfigError(f"evaluations: found {self.evaluations}, expected at least 1")
-
-    def bar(self, what: str, total: int) -> Any:
-        return progress(what, total) if self.bars else nullcontext(lambda: None)
 
 
 @dataclass(frozen=True)
@@ -84,9 +52,8 @@ def plan(subject: Subject, batches: Batches, wishes: Wishes) -> tuple[Recipe, Re
     measure = measure_of(wishes.metric, batches.labels, batches.results(wanted))
     float_metric = measure.of(batches.results(wanted))
     seen, held = dealt(len(batches.arrays))
-    calibration = _calibrated(subject, [batches.arrays[at] for at in seen], wishes)
     rated = [batches.arrays[at] for at in held], [wanted[at] for at in held]
-    recipe, errors = _with_method(subject, calibration, wishes, *rated)
+    recipe, errors, trials = with_ranges(subject, [batches.arrays[at] for at in seen], wishes, *rated)
 
     every, first = recipe, batches.arrays[0]
     seconds = [subject.by_layer(usage.seconds) for usage in usages_of([real, subject.compiled(recipe)], first)]
@@ -96,7 +63,7 @@ def plan(subject: Subject, batches: Batches, wishes: Wishes) -> tuple[Recipe, Re
     recipe, decision, metric = _controlled(subject, recipe, batches, measure, float_metric, judged, wishes)
     recipe, sentence, totals = _measured_whole(subject, recipe, real, first, wishes)
     return recipe, Report(
-        _rows(subject, every, recipe, judged), errors, measure.name, float_metric,
+        _rows(subject, every, recipe, judged), errors, trials, measure.name, float_metric,
         metric if recipe.products else float_metric, wishes.max_drop, decision.trace if decision else (),
         f"{decision.reason}; {sentence}" if decision else sentence, *totals,
         len(batches.arrays) * max(batches.size, 1) - batches.missing, subject.threads)
@@ -115,35 +82,6 @@ def _few(batches: Sequence[Mapping[str, np.ndarray]], wanted: Sequence[Any]) -> 
     rows = max((array.shape[0] if array.ndim else 1 for array in batches[0].values()), default=1)
     count = max(1, min(_MOST_BATCHES, _MOST_ROWS // max(rows, 1)))
     return batches[:count], wanted[:count]
-
-
-def _calibrated(subject: Subject, samples: Sequence[Mapping[str, np.ndarray]], wishes: Wishes) -> Calibration:
-    observing, names = subject.observed()
-    calibration = Calibration()
-    with wishes.bar("calibrating", len(samples)) as advance:
-        for arrays in samples:
-            calibrate(names, lambda found: observing(*found), [[arrays[one.name] for one in observing.inputs]],
-                      calibration)
-            advance()
-    return calibration
-
-
-def _with_method(subject: Subject, calibration: Calibration, wishes: Wishes, batches: Sequence[Any],
-                 wanted: Sequence[Any]) -> tuple[Recipe, dict[str, float]]:
-    """The recipe with the ranges of the method that was asked for, else of that with the least error of the outputs
-    when all layers are in 8 bits; the errors."""
-    kept = dict.fromkeys(wishes.keep, "asked for")
-    methods = [wishes.method] if wishes.method is not None else TRIED
-    recipes = {method: Recipe.of_calibration(calibration, method, kept) for method in methods}
-    if len(recipes) == 1:
-        return next(iter(recipes.values())), {}
-    errors = {}
-    with wishes.bar("choosing the ranges", len(recipes)) as advance:
-        for method, recipe in recipes.items():
-            found = subject.compiled(recipe)
-            errors[method] = relative_error([found(arrays) for arrays in batches], wanted)
-            advance()
-    return recipes[min(errors, key=lambda method: errors[method])], errors
 
 
 def _fastest(subject: Subject, recipe: Recipe, float_seconds: Mapping[str, float], int8_seconds: Mapping[str, float],
@@ -219,6 +157,7 @@ def _rows(subject: Subject, every: Recipe, chosen: Recipe, judged: _Judged) -> l
         ends = (-scale.zero_point * scale.scale, (255 - scale.zero_point) * scale.scale) if scale else None
         rows.append(LayerRow(
             name, ends, scale.scale if scale else None, scale.zero_point if scale else None, every.method,
-            judged.damages.get(name), judged.float_seconds[name] * 1e3, judged.int8_seconds[name] * 1e3,
+            tuple(kind for kind, table in every.corrections.items() if name in table), judged.damages.get(name),
+            judged.float_seconds[name] * 1e3, judged.int8_seconds[name] * 1e3,
             chosen.kept.get(name)))
     return rows

@@ -14,7 +14,8 @@ from ngraph_mxnet.package.artefact import Summary
 from ngraph_mxnet.quantise.control import MOST_EVALUATIONS
 from ngraph_mxnet.quantise.recipe import Recipe
 from ngraph_mxnet.quantizing.metrics import Metric
-from ngraph_mxnet.quantizing.plan import Wishes, plan
+from ngraph_mxnet.quantizing.plan import plan
+from ngraph_mxnet.quantizing.ranges import Wishes
 from ngraph_mxnet.quantizing.report import Report
 from ngraph_mxnet.quantizing.samples import Item, holds_all, in_batches, items, iterated, shapes_at_hand
 from ngraph_mxnet.quantizing.subject import BACKEND, Source, Subject
@@ -91,9 +92,10 @@ class Quantized:
 
 
 def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max_drop: float | None = None,
-             method: str | None = None, params: Any = None, shapes: Mapping[str, Sequence[int | str]] | None = None,
-             dtypes: Mapping[str, str] | None = None, threads: int | None = None, keep: Sequence[str] = (),
-             evaluations: int = MOST_EVALUATIONS, only_faster: bool = True, progress: bool = True) -> Quantized:
+             method: str | None = None, corrections: Sequence[str] | None = None, params: Any = None,
+             shapes: Mapping[str, Sequence[int | str]] | None = None, dtypes: Mapping[str, str] | None = None,
+             threads: int | None = None, keep: Sequence[str] = (), evaluations: int = MOST_EVALUATIONS,
+             only_faster: bool = True, progress: bool = True) -> Quantized:
     """Choose which convolutions and matrix products of a model compute in 8 bits on this CPU, and with which scales.
 
     Args:
@@ -110,6 +112,8 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
             for accuracy.
         method: of `quantise.methods.METHODS`, by which ranges are chosen; by default the one of minmax, mse and
             percentile_99.99 by which the outputs' error is the least on samples that were not calibrated on.
+        corrections: of `smoothing`, `equalisation` and `bias` (docs/quantisation.md) those that are made, wherever they
+            can be; none where it is empty. By default each with which the outputs' error is less, measured so.
         params: a symbol's or graph's weights, by name, or a symbol's `.params` file.
         shapes: of the inputs, by name, to compile for; sizes may be ranges (docs/shapes.md), which `save` compiles for.
             By default those of the model, or of the first sample; a batch of 1 where one array holds all samples.
@@ -126,7 +130,7 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
         UnsupportedError: it can't be compiled as a whole, or nothing of it can be in 8 bits.
         ConfigError: an argument's value is not allowed, or the labels or outputs do not fit the metric.
     """
-    wishes = Wishes(metric, max_drop, method, tuple(keep), evaluations, only_faster, progress)
+    wishes = Wishes(metric, max_drop, method, corrections, tuple(keep), evaluations, only_faster, progress)
     if threads is not None and threads < 1:
         raise ConfigError(f"threads: found {threads}, expected at least 1")
     source, found = _read(model, inputs, params, shapes or {}, dtypes)

@@ -26,6 +26,7 @@ class LayerRow:
         range: of its data, that 8 bits stand for; None where nothing finite was seen.
         scale, zero_point: of its data in 8 bits.
         method: by which the range was chosen.
+        corrections: that change the layer when it is in 8 bits.
         damage: the squared error of the model's outputs, as a part of their squares, when this layer alone is in 8
             bits; None where it was not measured, as the layer stays in float anyway.
         float_ms, int8_ms: in its kernels, when the model is in float, and when all layers are in 8 bits.
@@ -37,10 +38,28 @@ class LayerRow:
     scale: float | None
     zero_point: int | None
     method: str
+    corrections: tuple[str, ...]
     damage: float | None
     float_ms: float
     int8_ms: float
     kept: str | None
+
+
+@dataclass(frozen=True)
+class CorrectionRow:
+    """A correction that was tried, in the order in which they were.
+
+    Attributes:
+        layers: how many it changes.
+        error_without, error_with: of the outputs, as of methods, with the corrections before it that are used.
+        used: whether it is; where none was asked for, whether the error is less with it.
+    """
+
+    name: str
+    layers: int
+    error_without: float
+    error_with: float
+    used: bool
 
 
 @dataclass(frozen=True)
@@ -60,6 +79,7 @@ class Report:
         layers: in the graph's order.
         errors: of the outputs on samples that were not calibrated on, by method, with all layers in 8 bits; empty where
             a method was asked for.
+        corrections: what was tried of them.
         metric: what was measured; `float_metric` and `quantised_metric` are its values of both models on all samples.
         trace: the evaluations of accuracy control; none where no bound was asked for.
         decision: what became of the model, in a sentence.
@@ -68,6 +88,7 @@ class Report:
 
     layers: Sequence[LayerRow]
     errors: Mapping[str, float]
+    corrections: Sequence[CorrectionRow]
     metric: str
     float_metric: float
     quantised_metric: float
@@ -84,7 +105,8 @@ class Report:
         trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]
         return {**{name: getattr(self, name) for name in (
             "metric", "float_metric", "quantised_metric", "max_drop", "decision", "samples", "threads")},
-            "errors": dict(self.errors), "layers": [asdict(row) for row in self.layers], "trace": trace,
+            "errors": dict(self.errors), "corrections": [asdict(row) for row in self.corrections],
+            "layers": [asdict(row) for row in self.layers], "trace": trace,
             "float": asdict(self.float_totals), "quantised": asdict(self.quantised_totals)}
 
     def __rich__(self) -> Any:
@@ -101,6 +123,8 @@ def _tables(report: Report) -> Any:
     if report.errors:
         errors = ", ".join(f"{method} {error:.3g}" for method, error in report.errors.items())
         parts.append(Text(f"Error of the outputs by method: {errors}"))
+    if report.corrections:
+        parts.append(_corrections(report))
     if report.trace:
         parts.append(_trace(report))
     parts += [_totals(report), Text(report.decision)]
@@ -109,10 +133,10 @@ def _tables(report: Report) -> Any:
 
 def _layers(report: Report) -> Table:
     layer = Column("layer", no_wrap=True)  # so that it can be copied, to be kept
-    table = Table(layer, "range", "scale", "zero", "method", "damage", "float ms", "int8 ms", "decision")
+    table = Table(layer, "range", "scale", "zero", "method", "corrections", "damage", "float ms", "int8 ms", "decision")
     for row in report.layers:
-        table.add_row(escape(row.name), *_numbers(row), row.method, "-" if row.damage is None else f"{row.damage:.2g}",
-                      f"{row.float_ms:.3f}", f"{row.int8_ms:.3f}",
+        table.add_row(escape(row.name), *_numbers(row), row.method, ", ".join(row.corrections) or "-",
+                      "-" if row.damage is None else f"{row.damage:.2g}", f"{row.float_ms:.3f}", f"{row.int8_ms:.3f}",
                       "int8" if row.kept is None else escape(f"float: {row.kept}"))
     return table
 
@@ -121,6 +145,14 @@ def _numbers(row: LayerRow) -> tuple[str, str, str]:
     if row.range is None or row.scale is None:
         return "-", "-", "-"
     return f"{row.range[0]:.4g} to {row.range[1]:.4g}", f"{row.scale:.4g}", str(row.zero_point)
+
+
+def _corrections(report: Report) -> Table:
+    table = Table("correction", "layers", "error without", "error with", "used")
+    for row in report.corrections:
+        table.add_row(row.name, str(row.layers), f"{row.error_without:.3g}", f"{row.error_with:.3g}",
+                      "yes" if row.used else "no")
+    return table
 
 
 def _trace(report: Report) -> Table:

@@ -14,8 +14,12 @@ from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, liste
 from ngraph_mxnet.exporting import SYMBOL_FILE, graphs_of
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.passes.base import PassManager
+from ngraph_mxnet.quantise.channels import Channels
+from ngraph_mxnet.quantise.division import DivideData
+from ngraph_mxnet.quantise.factors import factors_of
+from ngraph_mxnet.quantise.operands import data_axis
 from ngraph_mxnet.quantise.products import observed, products
-from ngraph_mxnet.quantise.recipe import Recipe
+from ngraph_mxnet.quantise.recipe import Numbers, Recipe
 from ngraph_mxnet.runtime.artefact import Ranged, Weighted
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import bind_weights, compile
@@ -115,10 +119,21 @@ class Subject:
         """As `compiled`, sooner: of the optimised graph."""
         return self._compile(self._optimised, recipe)
 
-    def observed(self) -> tuple[Executable, list[list[str]]]:
-        """What gives the data of all products, and the names of these (`quantise.products.observed`)."""
-        graph, names = observed(self._optimised)
+    def observed(self, factors: Mapping[str, Numbers] | None = None) -> tuple[Executable, list[list[str]]]:
+        """What gives the data of all products, of some divided by these factors, and the names of these products
+        (`quantise.products.observed`)."""
+        divided = self._optimised.clone()
+        DivideData(factors or {}, {}).run(divided)
+        graph, names = observed(divided)
         return self._compile(graph, None), names
+
+    def channels(self) -> Channels:
+        """For the channels of all products' data, of which nothing was seen yet."""
+        return Channels({name: data_axis(node) for name, node in products(self._optimised).items()})
+
+    def factors(self, channels: Channels) -> dict[str, dict[str, Numbers]]:
+        """By which data may be divided (`quantise.factors.factors_of`)."""
+        return factors_of(self._optimised, channels)
 
     def _compile(self, graph: Graph, recipe: Recipe | None) -> Executable:
         how: dict[str, Any] = {"precision": "f32"} if recipe is None else {"precision": "int8", "recipe": recipe}

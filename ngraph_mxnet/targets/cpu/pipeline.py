@@ -19,6 +19,7 @@ from ngraph_mxnet.passes.quantized_products import quantized_products
 from ngraph_mxnet.passes.short_sums import ShortSums
 from ngraph_mxnet.passes.stored_scale import stored_scale
 from ngraph_mxnet.passes.unsigned_data import UnsignedData
+from ngraph_mxnet.quantise.division import DivideData
 from ngraph_mxnet.quantise.products import QuantizeProducts
 from ngraph_mxnet.quantise.recipe import Recipe
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
@@ -63,5 +64,6 @@ def quantizing(recipe: Recipe | None, isa: Isa) -> list[Pass]:
     possible."""
     if recipe is None:
         return []
-    return [QuantizeProducts(recipe.scales, short=isa == "avx2"), quantize_early(), stored_scale(),
+    return [DivideData(recipe.factors, recipe.scales),
+            QuantizeProducts(recipe.scales, recipe.means, short=isa == "avx2"), quantize_early(), stored_scale(),
             ConstantFolding(), Cse(), DeadCode()]
