@@ -23,7 +23,7 @@ from ngraph_mxnet.cli.writing import write_whole
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import get_backend
 
-_WIDTH = 140
+_WIDTH = 180
 _PICTURE = click.Path(dir_okay=False, path_type=Path)
 
 

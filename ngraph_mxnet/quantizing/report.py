@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ngraph_mxnet.quantise.control import Trial
 
-_WIDTH = 160
+_WIDTH = 180
 """Of a report as text."""
 
 

@@ -7,65 +7,68 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngraph_mxnet.errors import ConfigError
-from ngraph_mxnet.ir import all_ops
+from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir.builder import Builder
+from ngraph_mxnet.ir.graph import Node, constant_of
 from ngraph_mxnet.quantise.corrections import bias_correction, equalisation_scales, smoothing_factors
+from ngraph_mxnet.quantise.maker import Maker
 from ngraph_mxnet.quantise.scales import weight_scales
 
 MAGNITUDES = st.lists(st.one_of(st.just(0.0), st.floats(0, 2.0**127, width=32), st.floats(0.125, 100, width=32)))
 
 
-def rounded(weights: np.ndarray) -> np.ndarray:
-    """What the integers of a coarse scale stand for."""
-    scales = weight_scales(weights, 0, 7).reshape(-1, *[1] * (weights.ndim - 1))
-    return np.rint(weights / scales) * scales
-
-
-def convolved(x: np.ndarray, weights: np.ndarray, groups: int) -> np.ndarray:
+def product(weights: np.ndarray, groups: int | None = None, transposed: bool = False) -> tuple[Node, list[Node]]:
+    """A convolution or matrix product of these weights, and room for nodes."""
     b = Builder()
-    b.results(b.convolution(b.parameter("x", x.shape), b.parameter("w", weights.shape), groups=groups))
-    (node,) = b.graph.nodes
-    return all_ops()["convolution"].evaluate([x, weights], node.attrs)[0]
+    if groups is None:
+        depth = weights.shape[1 if transposed else 0]
+        b.matmul(b.parameter("x", (3, depth)), b.constant(weights), transpose_b=transposed)
+    else:
+        x = b.parameter("x", (1, weights.shape[1] * groups, 9, 9))
+        b.convolution(x, b.constant(weights), groups=groups)
+    return b.graph.nodes[-1], []
+
+
+def corrected(node: Node, nodes: list[Node], whole: np.ndarray, steps: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """What `bias_correction` gives for constants is one."""
+    made = Maker(node, nodes)
+    found = constant_of(bias_correction(made, node, made.constant(whole), made.constant(steps), means))
+    assert found is not None and found.dtype == np.float32
+    return found
 
 
 @settings(deadline=None)
-@given(st.integers(0, 99), st.sampled_from([1, 2, 4]))
-def test_corrected_convolutions_have_the_mean_of_float(seed, groups) -> None:
+@given(st.integers(0, 99), st.sampled_from([1, 2, 4]), st.sampled_from([1e-3, 1.0, 1e4]))
+def test_what_rounded_weights_do_to_the_mean_is_taken_off(seed: int, groups: int, size: float) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.normal(size=(8, 4 // groups, 3, 3)).astype(np.float32)
-    pixels = rng.normal(1, 1, (16, 4, 1, 1)) + np.zeros((1, 1, 5, 5))  # so that each place has the mean
-    x = pixels.astype(np.float32)
-    addend = bias_correction(weights, rounded(weights), x.mean(axis=(0, 2, 3)), groups=groups)
-    assert addend.dtype == np.float32 and addend.shape == (8,)
-    exact, found = (convolved(x, w, groups).mean(axis=(0, 2, 3)) for w in (weights, rounded(weights)))
-    np.testing.assert_allclose(found + addend, exact, atol=1e-4)
-    assert np.abs(found - exact).max() > 0.01
+    steps = weight_scales(weights, 0, 7)
+    whole = np.rint(weights / steps.reshape(-1, 1, 1, 1)).astype(np.int8)
+    means = rng.normal(1, 1, 4) * size
+    errors = (whole * steps.reshape(-1, 1, 1, 1).astype(np.float64) - weights).sum(axis=(2, 3))
+    each = means.reshape(groups, 1, -1).repeat(8 // groups, axis=1).reshape(8, -1)
+    found = corrected(*product(weights, groups), whole, steps, means)
+    wanted = -(errors * each).sum(axis=1)
+    np.testing.assert_allclose(found, wanted, atol=2e-3 * np.abs(wanted).max())
 
 
-def test_corrected_products_have_the_mean_of_float() -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_corrections_of_matrix_products(transposed: bool) -> None:
     rng = np.random.default_rng(0)
-    weights, x = rng.normal(size=(5, 7)), rng.normal(2, 1, (100, 7))
-    addend = bias_correction(weights, rounded(weights), x.mean(axis=0))
-    np.testing.assert_allclose((x @ rounded(weights).T + addend).mean(axis=0), (x @ weights.T).mean(axis=0), atol=1e-5)
+    weights, means = rng.normal(size=(5, 700)).astype(np.float32), rng.normal(2, 1, 700)
+    steps = weight_scales(weights, 0, 7)
+    whole = np.rint(weights / steps[:, None]).astype(np.int8)
+    wanted = -((whole * steps[:, None].astype(np.float64) - weights) @ means)
+    given_weights, given_whole = (array if transposed else array.T.copy() for array in (weights, whole))
+    found = corrected(*product(given_weights, transposed=transposed), given_whole, steps, means)
+    np.testing.assert_allclose(found, wanted, atol=2e-3 * np.abs(wanted).max())
+    assert not corrected(*product(given_weights, transposed=transposed), given_whole, steps, np.zeros(700)).any()
 
 
-@pytest.mark.parametrize(("weights", "dequantised", "means", "groups", "text"), [
-    ((4, 3), (4, 2), (3,), 1, r"found weights of shape \[4, 3\] and dequantised ones of shape \[4, 2\]"),
-    ((4,), (4,), (3,), 1, "rank 2 or more"),
-    ((4, 3), (4, 3), (4,), 1, r"found means of shape \[4\] for weights of shape \[4, 3\] in 1 groups, expected \[3\]"),
-    ((4, 3), (4, 3), (9,), 3, "channels that the groups divide"),
-    ((4, 3), (4, 3), (0,), 0, "in 0 groups"),
-])
-def test_shapes_that_do_not_fit(weights, dequantised, means, groups, text) -> None:
-    with pytest.raises(ConfigError, match=text):
-        bias_correction(np.zeros(weights), np.zeros(dequantised), np.zeros(means), groups=groups)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_corrections_of_what_is_not_finite(bad) -> None:
-    with pytest.raises(ConfigError, match="found weights or means that are not finite"):
-        bias_correction(np.ones((2, 2)), np.zeros((2, 2)), np.array([1, bad]))
+def test_means_of_another_model() -> None:
+    node, nodes = product(np.ones((4, 2, 1, 1), np.float32), 2)
+    with pytest.raises(CalibrationError, match="found 3 means of the data of convolution, expected 4: it is of another"):
+        corrected(node, nodes, np.ones((4, 2, 1, 1), np.int8), np.ones(4, np.float32), np.zeros(3))
 
 
 @settings(deadline=None)

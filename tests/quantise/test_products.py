@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -163,6 +165,38 @@ class TestRecipes:
         assert Recipe.load(tmp_path / "recipe.json") == recipe
         assert recipe.keeping({"a": "slow"}) == Recipe({}, {"b": "too much damage", "a": "slow"}, "minmax")
 
+    def test_corrections_are_in_the_file(self, tmp_path) -> None:
+        """Bit by bit, and they follow the products that they are for."""
+        numbers = tuple(np.float32([0.1, 1e-30, 3e7]).tolist())
+        corrections = {"smoothing": {"a": numbers}, "bias": {"a": numbers, "b": (-1.0,)}}
+        recipe = Recipe({"a": Scale(0.5, 3), "b": Scale(1.0, 0), "b" + RESIDUAL: Scale(1.0, 0)}, {}, "mse", corrections)
+        recipe.save(tmp_path / "recipe.json")
+        assert Recipe.load(tmp_path / "recipe.json") == recipe
+        assert recipe.factors == {"a": numbers} and recipe.means == corrections["bias"]
+        assert recipe.keeping({"a": "slow"}).corrections == {"bias": {"b": (-1.0,)}}
+        assert recipe.alone("a").corrections == {"smoothing": {"a": numbers}, "bias": {"a": numbers}}
+
+    def test_recipes_of_version_1_have_no_corrections(self) -> None:
+        text = """{"format": "ngraph_mxnet recipe", "version": 1, "method": "mse", "scales": {"a": [0.5, 3]},
+                   "kept": {"b": "why"}}"""
+        assert Recipe.of_text(text) == Recipe({"a": Scale(0.5, 3)}, {"b": "why"}, "mse")
+
+    @pytest.mark.parametrize(("corrections", "message"), [
+        ([], "scales, kept, method or corrections are none"),
+        ({"smooth": {}}, "scales, kept, method or corrections are none"),
+        ({"bias": []}, "correction bias for every product that are none"),
+        ({"bias": {"b": "AACAPw=="}}, "correction bias for b that are none.* of a product that has a scale"),
+        ({"bias": {"a": "AACAPw"}}, "correction bias for a that are none"),
+        ({"bias": {"a": ""}}, "correction bias for a that are none"),
+        ({"bias": {"a": "AADAfw=="}}, "correction bias for a that are none, expected finite ones"),
+        ({"smoothing": {"a": "AACAvw=="}}, "correction smoothing for a that are none, .*positive to divide by"),
+    ])  # fmt: skip
+    def test_corrections_that_are_none(self, corrections, message) -> None:
+        found = json.loads(Recipe({"a": Scale(0.5, 3)}, corrections={"bias": {"a": (1.0,)}}).text())
+        assert found["corrections"] == {"bias": {"a": "AACAPw=="}}
+        with pytest.raises(CalibrationError, match=message):
+            Recipe.of_text(json.dumps({**found, "corrections": corrections}))
+
     def test_a_calibration_is_a_recipe_of_the_usual_method(self, tmp_path) -> None:
         calibration = Calibration()
         calibration.observe("a", np.linspace(-1, 3, 50, dtype=np.float32))
@@ -173,7 +207,7 @@ class TestRecipes:
         assert recipe.scales["a"].zero_point == round(1 / recipe.scales["a"].scale)
         assert list(recipe.kept) == ["b"]
 
-    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "ngraph_mxnet recipe", "version": 2}', *(
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "ngraph_mxnet recipe", "version": 3}', *(
         '{"format": "ngraph_mxnet recipe", "version": 1, "method": "mse", "kept": {}, "scales": {"a": ' + pair + "}}"
         for pair in ("[0, 1]", "[-1, 1]", "[1, 256]", "[1, 1.5]", "[1]", "1", "[1e999, 1]"))])
     def test_what_is_none_is_refused(self, tmp_path, text: str) -> None:
