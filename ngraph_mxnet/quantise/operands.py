@@ -34,13 +34,15 @@ def by_input(node: Node, vector: np.ndarray) -> np.ndarray:
     """Numbers [I], one for each input channel, in a shape that broadcasts against the weights: each weight meets that
     of its channel."""
     outer, inner = weight_axes(node)
+    rows = by_group(vector, node.inputs[1].shape[outer], node.attrs.get("groups", 1))
     shape = [1] * node.inputs[1].type.rank
-    groups = node.attrs.get("groups", 1)
-    shape[inner] = len(vector) // groups
-    if groups == 1:
-        return vector.reshape(shape)
-    shape[outer] = node.inputs[1].shape[outer]
-    return np.repeat(vector.reshape(groups, -1), shape[outer] // groups, axis=0).reshape(shape)
+    shape[outer], shape[inner] = rows.shape
+    return rows.reshape(shape)
+
+
+def by_group(vector: np.ndarray, outputs: int, groups: int) -> np.ndarray:
+    """Numbers [I], one for each input channel, as [O, I / groups], or [1, I] where there is one group."""
+    return vector[None] if groups == 1 else np.repeat(vector.reshape(groups, -1), outputs // groups, axis=0)
 
 
 def input_ranges(node: Node, weights: np.ndarray) -> np.ndarray:

@@ -32,7 +32,9 @@ def depthwise_net(bound: float | None = None) -> nn.HybridSequential:
     net = nn.HybridSequential(prefix="")
 
     def clamped() -> HybridBlock:
-        return nn.Activation("relu") if bound is None else nn.HybridLambda(lambda F, x: F.clip(x, 0, bound))
+        if bound is None:
+            return nn.Activation("relu")
+        return nn.HybridLambda(lambda operators, x: operators.clip(x, 0, bound))
 
     net.add(nn.Conv2D(16, 3, use_bias=False, prefix="first_"), nn.BatchNorm(prefix="norm0_"), clamped(),
             nn.Conv2D(16, 3, groups=16, use_bias=False, prefix="depthwise_"), nn.BatchNorm(prefix="norm1_"), clamped(),
@@ -47,8 +49,8 @@ def depthwise_net(bound: float | None = None) -> nn.HybridSequential:
 
 
 class Encoder(HybridBlock):
-    """A transformer's layer of 32 units, whose layer norms make few channels much larger than the others: in front of the
-    products (`first`), or behind the sums, which are then read by the next sum, too."""
+    """A transformer's layer of 32 units, whose layer norms make few channels much larger than the others: in front of
+    the products (`first`), or behind the sums, where the next sum reads them, too."""
 
     def __init__(self, first: bool) -> None:
         super().__init__(prefix="")
@@ -61,14 +63,14 @@ class Encoder(HybridBlock):
                 setattr(self, name, nn.Dense(units, flatten=False, prefix=f"{name}_",
                                              in_units=64 if name == "narrow" else 32))
 
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
+    def hybrid_forward(self, operators: Any, x: Any) -> Any:
         x = x if self._first else self.norm0(x)
         seen = self.norm0(x) if self._first else x
-        weights = F.softmax(F.batch_dot(self.query(seen), self.key(seen), transpose_b=True) / 6)
-        x = x + self.output(F.batch_dot(weights, self.value(seen)))
+        weights = operators.softmax(operators.batch_dot(self.query(seen), self.key(seen), transpose_b=True) / 6)
+        x = x + self.output(operators.batch_dot(weights, self.value(seen)))
         x = x if self._first else self.norm1(x)
         seen = self.norm1(x) if self._first else x
-        return x + self.narrow(F.LeakyReLU(self.wide(seen), act_type="gelu"))
+        return x + self.narrow(operators.LeakyReLU(self.wide(seen), act_type="gelu"))
 
 
 def encoder(first: bool = True) -> Encoder:
@@ -184,8 +186,8 @@ np.save("second.npy", net(data).asnumpy())
 
 @pytest.mark.parametrize("kind", ["depthwise", "depthwise, ReLU6", "norm first", "norm last"])
 def test_the_same_bits_everywhere_also_of_other_weights(kind: str, tmp_path: Path) -> None:
-    """By a compiled call, a compiled file, and an unmodified script, which changes its weights between two calls: what is
-    made of weights is made anew."""
+    """By a compiled call, a compiled file, and an unmodified script, which changes its weights between two calls: what
+    is made of weights is made anew."""
     net, data = {
         "depthwise": lambda: (depthwise_net(), IMAGES), "depthwise, ReLU6": lambda: (depthwise_net(6.0), IMAGES),
         "norm first": lambda: (encoder(), TOKENS), "norm last": lambda: (encoder(first=False), TOKENS)}[kind]()

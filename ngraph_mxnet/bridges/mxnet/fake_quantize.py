@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 from mxnet.gluon import HybridBlock, nn
 from mxnet.util import is_np_array
 
 from ngraph_mxnet.errors import CalibrationError, ConfigError, listed
+from ngraph_mxnet.quantise.operands import by_group
 from ngraph_mxnet.quantise.products import SHORT
 from ngraph_mxnet.quantise.recipe import Recipe, Scale
 from ngraph_mxnet.quantise.scales import BOUNDS, affine
@@ -30,17 +33,18 @@ class FakeQuantization:
         scales: of the layers' data, by the layers' names.
     """
 
-    def __init__(self, net: HybridBlock, layers: Mapping[HybridBlock, Scale], short_sums: bool) -> None:
-        self.scales = {layer.name: scale for layer, scale in layers.items()}
+    def __init__(self, net: HybridBlock, layers: Mapping[HybridBlock, _Wanted], short_sums: bool) -> None:
+        self.scales = {layer.name: wanted.scale for layer, wanted in layers.items()}
         self._net, self._layers = net, list(layers)
-        for layer, scale in layers.items():
-            layer.hybrid_forward = _FakeQuantized(layer, scale, short_sums)
+        for layer, wanted in layers.items():
+            layer.hybrid_forward = _FakeQuantized(layer, wanted, short_sums)
         _forget_traces(net)
 
     def remove(self) -> None:
         """The net computes in float again, with the weights that it has now. A second call does nothing."""
         layers, self._layers = self._layers, []
         for layer in layers:
+            layer.hybrid_forward.forget()
             del layer.hybrid_forward
         _forget_traces(self._net)
 
@@ -55,13 +59,16 @@ def fake_quantize(net: HybridBlock, recipe: Recipe | str | Path, *, short_sums: 
     """Let the layers of a recipe compute as their products in 8 bits will, so that training takes that into account.
 
     Data of any shape, f32, is rounded to the recipe's 256 multiples of its scale, and saturates; weights are rounded to
-    multiples of a scale for each output channel, of which 127 is the largest weight. Gradients go straight through the
-    rounding: 1 within the range of the data and 0 outside, 1 for weights. All is done by MXNet's operators, so the net
-    trains with MXNet alone and compiled. Its parameters stay as they are; so what is saved fits the net as it was.
+    multiples of a scale for each output channel, of which 127 is the largest weight. Where the recipe divides data, it
+    is divided before, and weights are multiplied; where it corrects biases, so do the layers, for the weights that they
+    have at the time. Gradients go straight through the rounding: 1 within the range of the data and 0 outside, 1 for
+    weights. All is done by MXNet's operators, so the net trains with MXNet alone and compiled. Its parameters stay as
+    they are; so what is saved fits the net as it was. (Meanwhile `collect_params` has constants beside them, the
+    numbers of corrections.)
 
-    Where a layer is called several times, its data has the range that holds all of the recipe's for it. Nothing else
-    may call the net meanwhile. A block around `net` that was hybridized and called before goes on with what it traced:
-    give the outermost one.
+    Where a layer is called several times, its data has the range that holds all of the recipe's for it, and the mean
+    of its means. Nothing else may call the net meanwhile. A block around `net` that was hybridized and called before
+    goes on with what it traced: give the outermost one.
 
     Args:
         net: initialised, hybridized or not; of both interfaces, mx.nd's and mx.np's.
@@ -70,9 +77,10 @@ def fake_quantize(net: HybridBlock, recipe: Recipe | str | Path, *, short_sums: 
             multiple of 8, to larger multiples by which sums of products fit 16 bits.
 
     Raises:
-        CalibrationError: it has products that no Conv1D, Conv2D or Dense of the net computes; or it can't be read.
+        CalibrationError: it has products that no Conv1D, Conv2D or Dense of the net computes, or corrections for other
+            shapes, or divides the data of a layer that is called several times in several ways; or it can't be read.
         ConfigError: the net is no HybridBlock, a layer is not of float32, has a `hybrid_forward` set on it, as one
-            that is fake-quantised already, or, with `short_sums`, has not been given its shape yet.
+            that is fake-quantised already, or, with `short_sums` or corrections, has not been given its shape yet.
         OSError: the file can't be read.
     """
     if not isinstance(net, HybridBlock):
@@ -87,25 +95,60 @@ def fake_quantize(net: HybridBlock, recipe: Recipe | str | Path, *, short_sums: 
         raise CalibrationError(
             f"found products in the recipe that no Conv1D, Conv2D or Dense of {net.name} computes: {listed(unknown)}; "
             f"it has {listed(layers, unknown[0]) or 'none'}. `recipe.keeping` leaves products in float")
-    found: dict[HybridBlock, list[Scale]] = {}
+    found: dict[HybridBlock, list[str]] = {}
     for name in recipe.products:
         for layer in layers[_operator(name)]:
-            found.setdefault(layer, []).append(recipe.scales[name])
-    chosen = {layer: _holding(own) for layer, own in found.items()}
-    for layer in chosen:
-        _check(layer, short_sums)
+            found.setdefault(layer, []).append(name)
+    chosen = {layer: _Wanted.of(layer, names, recipe) for layer, names in found.items()}
+    for layer, wanted in chosen.items():
+        _check(layer, wanted, short_sums)
     return FakeQuantization(net, chosen, short_sums)
 
 
-def _check(layer: HybridBlock, short_sums: bool) -> None:
+@dataclass(frozen=True)
+class _Wanted:
+    """Of a layer: the scale of its data; what divides the data before, or None; the means by which its bias is
+    corrected, or None."""
+
+    scale: Scale
+    factors: np.ndarray | None
+    means: np.ndarray | None
+
+    @staticmethod
+    def of(layer: HybridBlock, names: Sequence[str], recipe: Recipe) -> _Wanted:
+        """`names`: of its products. Raises CalibrationError where they divide in several ways."""
+        factors = {recipe.factors.get(name) for name in names}
+        if len(factors) > 1:
+            raise CalibrationError(
+                f"layer {layer.name}: found data that is divided by several factors in {listed(names)}, expected the "
+                "same ones: quantise with corrections=[], or without smoothing and equalisation")
+        means = [recipe.means[name] for name in names if name in recipe.means]
+        (divided,) = factors
+        return _Wanted(_holding([recipe.scales[name] for name in names]),
+                       None if divided is None else np.asarray(divided, np.float32),
+                       np.mean(means, axis=0, dtype=np.float32) if means else None)
+
+    @property
+    def corrections(self) -> list[np.ndarray]:
+        return [each for each in (self.factors, self.means) if each is not None]
+
+
+def _check(layer: HybridBlock, wanted: _Wanted, short_sums: bool) -> None:
     if np.dtype(layer.weight.dtype) != np.float32:
         raise ConfigError(f"layer {layer.name}: found weights of {np.dtype(layer.weight.dtype)}, expected float32")
     if "hybrid_forward" in layer.__dict__:
         raise ConfigError(f"layer {layer.name}: found a hybrid_forward set on it, expected its class's; if it is "
                           "fake-quantised already, `remove` that first")
-    if short_sums and not all(size > 0 for size in layer.weight.shape):
+    if not (short_sums or wanted.corrections):
+        return
+    if not all(size > 0 for size in layer.weight.shape):
         raise ConfigError(f"layer {layer.name}: found weights of the shape {layer.weight.shape}, expected a known one: "
                           "call the net once before")
+    channels = layer.weight.shape[1] * _groups(layer)
+    for numbers in wanted.corrections:
+        if len(numbers) != channels:
+            raise CalibrationError(f"layer {layer.name}: found corrections for {len(numbers)} input channels in the "
+                                   f"recipe, expected {channels}")
 
 
 def _blocks(net: HybridBlock) -> list[HybridBlock]:
@@ -135,21 +178,77 @@ def _holding(scales: list[Scale]) -> Scale:
     return Scale(float(scale), zero_point)
 
 
+def _groups(layer: HybridBlock) -> int:
+    return 1 if isinstance(layer, nn.Dense) else int(layer._kwargs["num_group"])
+
+
 class _FakeQuantized:
     """Stands for a layer's `hybrid_forward`. `operators` is what Gluon calls F: mx.nd or mx.sym."""
 
-    def __init__(self, layer: HybridBlock, scale: Scale, short_sums: bool) -> None:
-        self._layer, self._scale = layer, scale
+    def __init__(self, layer: HybridBlock, wanted: _Wanted, short_sums: bool) -> None:
+        self._layer, self._scale = layer, wanted.scale
         self._fours = _fours(layer.weight.shape) if short_sums else None
+        self._constants: dict[str, Any] = {}
+        self._had_no_bias = False
+        if wanted.factors is not None:
+            self._add("factors_of_data", wanted.factors.reshape(1, -1, *self._taps()))
+            self._add("factors", self._by_weight(wanted.factors))
+        if wanted.means is not None:
+            self._add("means", self._by_weight(wanted.means))
+            if not isinstance(layer, nn.Dense):  # which looks at the bias itself
+                self._had_no_bias, layer._kwargs["no_bias"] = layer._kwargs["no_bias"], False
+
+    def forget(self) -> None:
+        """The layer is as before."""
+        for constant in self._constants.values():
+            del self._layer.params._params[constant.name]
+        if self._had_no_bias:
+            self._layer._kwargs["no_bias"] = True
 
     def __call__(self, operators: Any, x: Any, weight: Any, **others: Any) -> Any:
         numpy_like = is_np_array()
         if numpy_like:  # mx.np has no rounding with a gradient
             x, weight = x.as_nd_ndarray(), weight.as_nd_ndarray()
-        x, weight = self._rounded_data(operators, x), self._rounded_weights(operators, weight)
+        constants = {name: _as_operand(constant, operators, x) for name, constant in self._constants.items()}
+        if "factors" in constants:
+            x = self._divided(operators, x, constants["factors_of_data"])
+            weight = operators.broadcast_mul(weight, constants["factors"])
+        x, rounded = self._rounded_data(operators, x), self._rounded_weights(operators, weight)
+        if "means" in constants:
+            bias = self._corrected_bias(operators, rounded - weight, constants["means"], others.get("bias"))
+            others["bias"] = bias.as_np_ndarray() if numpy_like else bias
         if numpy_like:
-            x, weight = x.as_np_ndarray(), weight.as_np_ndarray()
-        return type(self._layer).hybrid_forward(self._layer, operators, x, weight, **others)
+            x, rounded = x.as_np_ndarray(), rounded.as_np_ndarray()
+        return type(self._layer).hybrid_forward(self._layer, operators, x, rounded, **others)
+
+    def _taps(self) -> list[int]:
+        """A 1 for each axis of the kernel."""
+        return [1] * (len(self._layer.weight.shape) - 2)
+
+    def _by_weight(self, numbers: np.ndarray) -> np.ndarray:
+        """Of each input channel, in a shape that broadcasts against the weights."""
+        rows = by_group(numbers, self._layer.weight.shape[0], _groups(self._layer))
+        return rows.reshape(*rows.shape, *self._taps())
+
+    def _add(self, name: str, array: np.ndarray) -> None:
+        """Numbers that traced nets read as well: MXNet's graphs have no arrays in them but parameters."""
+        constant = self._layer.params.get_constant(name, (mx.np if is_np_array() else mx.nd).array(array))
+        constant.initialize(ctx=self._layer.weight.list_ctx())
+        self._constants[name] = constant
+
+    def _divided(self, operators: Any, x: Any, factors: Any) -> Any:
+        if not isinstance(self._layer, nn.Dense):
+            return operators.broadcast_div(x, factors)
+        rows = operators.reshape(x, shape=(-1, self._layer.weight.shape[1]))
+        return operators.reshape_like(operators.broadcast_div(rows, factors), x)
+
+    def _corrected_bias(self, operators: Any, errors: Any, means: Any, bias: Any) -> Any:
+        """As `quantise.corrections.bias_correction`; what it adds has no gradient."""
+        mean = operators.sum(operators.broadcast_mul(errors, means), axis=0, exclude=True)
+        correction = operators.BlockGrad(-mean)
+        if bias is None:
+            return correction
+        return (bias.as_nd_ndarray() if is_np_array() else bias) + correction
 
     def _rounded_data(self, operators: Any, x: Any) -> Any:
         scale, zero_point = self._scale.scale, self._scale.zero_point
@@ -172,6 +271,12 @@ class _FakeQuantized:
                 for one in (weight, -weight)]
         most = operators.max(operators.maximum(*sums), axis=0, exclude=True)
         return operators.reshape(most, shape=(-1, *[1] * (len(self._layer.weight.shape) - 1))) * (1 / SHORT)
+
+
+def _as_operand(constant: Any, operators: Any, beside: Any) -> Any:
+    """For mx.nd or mx.sym."""
+    found = constant.var() if operators is mx.sym else constant.data(beside.context)
+    return found.as_nd_ndarray() if is_np_array() else found
 
 
 def _fours(shape: Sequence[int]) -> tuple[int, ...] | None:

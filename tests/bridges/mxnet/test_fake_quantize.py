@@ -20,7 +20,8 @@ from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantise.calibration import Calibration
-from ngraph_mxnet.quantise.products import calibrate, observed
+from ngraph_mxnet.quantise.division import DivideData
+from ngraph_mxnet.quantise.products import calibrate, observed, products
 from ngraph_mxnet.quantise.recipe import RESIDUAL, Recipe, Scale
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
@@ -291,3 +292,82 @@ def test_it_trains_compiled_as_a_whole_with_the_losses_of_mxnet(monkeypatch: pyt
     # A number in the middle between two multiples may be rounded to the other one.
     np.testing.assert_allclose(found["1"], found["0"], rtol=1e-3, atol=1e-4)
     assert found["1"][-1] < 0.5 * found["1"][0]
+
+
+def corrected(net: Any, x: np.ndarray, recipe: Recipe) -> Recipe:
+    """With means and factors of any kind, which a calibration might give."""
+    rng = np.random.default_rng(4)
+    graph, weights = graph_of(net, x)
+    PassManager(pipeline()).run(graph)
+    factors = {name: tuple(np.float32(4.0 ** rng.uniform(-1, 1, node.inputs[0].shape[1])).tolist())
+               for name, node in products(graph).items()}
+    divided = graph.clone()
+    DivideData(factors, {}).run(divided)
+    watched, names = observed(divided)
+    executable, calibration = compile_graph(watched, "CPU", weights), Calibration()
+    calibrate(names, lambda sample: executable(*sample), [[x]], calibration)
+    means = {name: rng.uniform(-5, 5, len(numbers)) for name, numbers in factors.items()}
+    return recipe.dividing("equalisation", factors, calibration).correcting(means)
+
+
+def grouped_net() -> nn.HybridSequential:
+    """Of groups, without a bias, and for rows."""
+    mx.random.seed(3)
+    net = nn.HybridSequential(prefix="net_")
+    with net.name_scope():
+        net.add(nn.Conv2D(8, 3, groups=2, use_bias=False, in_channels=4), nn.Activation("relu"),
+                nn.Conv2D(8, 3, groups=8, in_channels=8), nn.GlobalAvgPool2D(), nn.Dense(5, in_units=8),
+                nn.Dense(3, in_units=5, flatten=False, use_bias=False))
+    net.initialize(mx.init.Xavier())
+    return net
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_corrections_are_those_of_int8(hybridize: bool, tmp_path: Path) -> None:
+    """And parameters stay."""
+    net, x = grouped_net(), images(2, (4, 4, 8, 8))
+    net.hybridize(hybridize)
+    before, names = net(mx.nd.array(x)).asnumpy(), list(net.collect_params())
+    recipe = corrected(net, x, recipe_of(net, x))
+    assert len(recipe.factors) == len(recipe.means) == 4
+    expected = in_int8(net, recipe, x, isa="baseline")
+    with ngraph_mxnet.fake_quantize(net, recipe):
+        found = net(mx.nd.array(x)).asnumpy()
+        net.save_parameters(str(tmp_path / "net.params"))
+    np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
+    assert np.abs(found - before).max() > 0.1 * np.abs(expected).max()  # for the means are far off
+    np.testing.assert_array_equal(net(mx.nd.array(x)).asnumpy(), before)
+    assert list(net.collect_params()) == names
+    net.load_parameters(str(tmp_path / "net.params"))
+
+
+def test_corrections_in_the_numpy_interface() -> None:
+    x = images(2, (4, 4, 8, 8))
+    plain = grouped_net()
+    recipe = corrected(plain, x, recipe_of(plain, x))
+    with ngraph_mxnet.fake_quantize(plain, recipe):
+        expected = plain(mx.nd.array(x)).asnumpy()
+    mx.npx.set_np()
+    try:
+        net = grouped_net()
+        for layer, other in zip(net.collect_params().values(), plain.collect_params().values(), strict=True):
+            layer.set_data(mx.np.array(other.data().asnumpy()))
+        ngraph_mxnet.fake_quantize(net, recipe)
+        for hybridize in (False, True):
+            net.hybridize(hybridize)
+            np.testing.assert_allclose(net(mx.np.array(x)).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    finally:
+        mx.npx.reset_np()
+
+
+def test_corrections_that_do_not_fit_a_layer() -> None:
+    net = nn.Dense(4, in_units=6, prefix="net_")
+    net.initialize()
+    name = "mx:net_fwd FullyConnected"
+    scales = {name: Scale(1.0, 0), f"{name}#2": Scale(1.0, 0)}
+    corrections: dict[str, dict[str, dict[str, tuple[float, ...]]]] = {
+        "layer net: found corrections for 1 input channels in the recipe, expected 6": {"bias": {name: (1.0,)}},
+        "layer net: found data that is divided by several factors": {"smoothing": {name: (1.0,) * 6}}}
+    for text, given in corrections.items():
+        with pytest.raises(CalibrationError, match=text):
+            ngraph_mxnet.fake_quantize(net, Recipe(scales, corrections=given))
