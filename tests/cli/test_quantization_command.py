@@ -100,6 +100,13 @@ def test_without_files_there_is_a_report_alone(folder: Path) -> None:
     assert sorted(folder.iterdir()) == before
 
 
+def test_corrections_that_are_asked_for(folder: Path) -> None:
+    found = [succeeds(*SYMBOL, "--calibration", "data.npz", "--corrections", names, *QUICK, "--json")["corrections"]
+             for names in ("bias,equalisation", "none")]
+    assert [row["name"] for row in found[0]] == ["equalisation", "bias"] and all(row["used"] for row in found[0])
+    assert found[1] == []
+
+
 def test_a_metric_of_ones_own(folder: Path) -> None:
     (folder / "own_metric.py").write_text("def spread(outputs, labels):\n    return len(labels) - outputs[0].std()\n")
     found = succeeds(*SYMBOL, "--calibration", "data.npz", "--metric", "own_metric:spread", *QUICK, "--json")
@@ -127,6 +134,7 @@ def test_what_a_recipe_gives(folder: Path) -> None:
     ("SYMBOL --calibration data.npz --metric no_such:metric", "no_such:metric can't be imported"),
     ("SYMBOL --calibration data.npz --metric sys:argv", "sys:argv is list, expected a function"),
     ("SYMBOL --calibration data.npz --method best", "'best' is not one of"),
+    ("SYMBOL --calibration data.npz --corrections bias,", "corrections: found , expected some of smoothing,"),
     ("SYMBOL --calibration data.npz --max-drop -1", "-1"),
     ("SYMBOL --calibration data.npz --keep conv", "keep: found conv, expected some of"),
     ("SYMBOL --calibration data.npz --shape data=1,3,8,8 --shape data=1,3,8,8", "found two shapes of data"),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngraph_mxnet import compile
+from ngraph_mxnet import _core, compile
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir import Builder, Graph, Value, verify
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantise.calibration import Calibration
 from ngraph_mxnet.quantise.products import QuantizeProducts, calibrate, observed, products
 from ngraph_mxnet.quantise.recipe import RESIDUAL, Recipe, Scale
+from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
 
 SHAPE = (2, 3, 20, 20)
@@ -123,6 +125,23 @@ def test_weights_may_change() -> None:
     found = executable(image, *weights[:-1], 3 * weights[-1])[0]
     np.testing.assert_allclose(found, 3 * first, 1e-4, 1e-4 * np.abs(found).max())
     np.testing.assert_array_equal(executable(image, *weights)[0], first)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
+def test_corrections_of_weights_that_may_change_are_the_bits_of_constant_ones(isa: str) -> None:
+    if isa not in supported(_core.cpu_features()):
+        pytest.skip(f"this CPU has no {isa}")
+    graph = network()
+    weights, rng = weights_of(graph), np.random.default_rng(6)
+    recipe = Recipe.of_calibration(calibrated(graph, weights), "minmax").correcting({
+        name: rng.uniform(-2, 3, node.inputs[0].shape[1]) for name, node in products(graph).items()})
+    image, names = images(3, 1)[0], [p.name for p in graph.parameters[1:]]
+    how = {"precision": "int8", "recipe": recipe, "isa": isa}
+    found = compile(graph, "CPU", **how)(image, *weights)[0]
+    known = compile(graph, "CPU", weights=dict(zip(names, weights, strict=True)), **how)(image)[0]
+    np.testing.assert_array_equal(found, known)
+    plain = compile(graph, "CPU", **{**how, "recipe": replace(recipe, corrections={})})(image, *weights)[0]
+    assert np.abs(found - plain).max() > 1e-3 * np.abs(plain).max()
 
 
 @given(st.sampled_from([8, 16, 24]), st.booleans(), st.integers(0, 99), st.sampled_from([0.1, 1.0, 30.0]))
