@@ -80,9 +80,10 @@ def is_private(value: Value, host: Host, data_of: set[Node], readers: Readers, r
 
 @dataclass(frozen=True)
 class _Division:
-    """Of a value that products read: what it goes into, or None for a node of its own."""
+    """Of a value that products read, along an axis: what it goes into, or None for a node of its own."""
 
     value: Value
+    axis: int
     factors: Numbers
     host: Host | None
 
@@ -130,20 +131,21 @@ class DivideData:
 
     def _divisions(self, graph: Graph, divided: Mapping[Node, str]) -> dict[Node, _Division]:
         readers, results, derivation = graph.readers(), set(graph.results), Derivation()
-        alike: dict[tuple[Value, Numbers], set[Node]] = {}
+        alike: dict[tuple[Value, int, Numbers], set[Node]] = {}
         for node, name in divided.items():
-            if len(self.factors[name]) != node.inputs[0].shape[data_axis(node)]:
-                raise CalibrationError(f"recipe: found {len(self.factors[name])} factors of the data of {name}, "
-                                       f"expected {node.inputs[0].shape[data_axis(node)]}: it is of another model")
-            alike.setdefault((node.inputs[0], self.factors[name]), set()).add(node)
+            value, axis, factors = node.inputs[0], data_axis(node), self.factors[name]
+            if len(factors) != value.shape[axis]:
+                raise CalibrationError(f"recipe: found {len(factors)} factors of the data of {name}, expected "
+                                       f"{value.shape[axis]}: it is of another model")
+            alike.setdefault((value, axis, factors), set()).add(node)
         found = {}
-        for (value, factors), nodes in alike.items():
-            host = host_of(value, data_axis(next(iter(nodes))))
+        for (value, axis, factors), nodes in alike.items():
+            host = host_of(value, axis)
             scales = {self.scales.get(divided[node]) for node in nodes}
             fits = (host is not None and is_private(value, host, nodes, readers, results)
                     and all(derivation.of(one) is not Changes.WITH_CALLS for one in _vectors(host))
                     and _saturates_first(host, factors, scales))
-            found.update(dict.fromkeys(nodes, _Division(value, factors, host if fits else None)))
+            found.update(dict.fromkeys(nodes, _Division(value, axis, factors, host if fits else None)))
         return found
 
 
@@ -159,8 +161,7 @@ def _saturates_first(host: Host, factors: Numbers, scales: set[Scale | None]) ->
 
 def _quotient(made: Maker, node: Node, division: _Division) -> Value:
     """The value divided, which only the products with these factors read. Of images by an op that can store bytes."""
-    value = division.value
-    inverse = 1 / division.array
+    value, inverse = division.value, 1 / division.array
     if node.op.kind == "convolution":
         return made("scale_shift", value, made.constant(inverse), made.constant(np.zeros_like(inverse)))
     return made("multiply", value, made.constant(inverse))

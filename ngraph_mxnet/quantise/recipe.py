@@ -17,7 +17,7 @@ from ngraph_mxnet.errors import CalibrationError
 from ngraph_mxnet.package.files import new_file
 from ngraph_mxnet.quantise.calibration import Calibration
 from ngraph_mxnet.quantise.corrections import BIAS, CORRECTIONS, DIVIDING
-from ngraph_mxnet.quantise.scales import affine
+from ngraph_mxnet.quantise.scales import LEAST_SCALE, affine
 
 FORMAT, VERSION = "ngraph_mxnet recipe", 2
 """Version 1 has no corrections."""
@@ -190,7 +190,7 @@ def _read(where: str, kind: str, table: Any, scales: Mapping[str, Any]) -> dict[
         except ValueError:  # no base64, or no whole numbers
             numbers = np.empty(0, np.float32)
         if (name not in scales or not numbers.size or not np.isfinite(numbers).all()
-                or (kind in DIVIDING and numbers.min() <= 0)):
+                or (kind in DIVIDING and numbers.min() < LEAST_SCALE)):
             raise CalibrationError(f"{where}: found numbers of the correction {kind} for {name} that are none, "
                                    "expected finite ones, positive to divide by, of a product that has a scale")
         found[name] = tuple(numbers.tolist())
