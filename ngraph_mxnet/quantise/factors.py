@@ -16,7 +16,8 @@ from ngraph_mxnet.quantise.products import products
 from ngraph_mxnet.quantise.recipe import Numbers
 
 _ALPHA = 0.5
-"""Of smoothing: data and weights are as hard then."""
+"""Of smoothing: data and weights are as hard then. Of data in front of depthwise convolutions: the square root leaves
+small channels room for more than was seen of them."""
 _LEAST_PART = 1 / 1024
 """Of the largest magnitude: a channel counts as so large at least. Samples are few, and what they hardly move may move
 more elsewhere."""
@@ -61,10 +62,11 @@ def _ranges(nodes: Mapping[Node, str]) -> np.ndarray:
 
 
 def _equalising(node: Node, largest: np.ndarray) -> np.ndarray:
-    """A depthwise convolution has a scale of weights for each channel, which takes any factor up: all of the difference
-    goes there. Elsewhere weights of many channels share a scale, and data and weights share the difference."""
-    ranges = _ranges({node: ""})
-    return smoothing_factors(largest, ranges, 1) if is_depthwise(node) else equalisation_scales(largest, ranges)
+    """A depthwise convolution has a scale of weights for each channel, which takes any factor up: only data counts.
+    Elsewhere weights of many channels share a scale, and data and weights share the difference."""
+    if is_depthwise(node):
+        return smoothing_factors(largest, np.ones_like(largest), _ALPHA)
+    return equalisation_scales(largest, _ranges({node: ""}))
 
 
 def _may_be_bounded(host: Host) -> bool:

@@ -106,14 +106,15 @@ class Recipe:
             CalibrationError: nothing was seen of it.
         """
         scales = {name: _scale_of(divided, name, self.method) for name in factors}
-        return replace(self, scales={**self.scales, **scales}, corrections={**self.corrections, correction: factors})
+        return replace(self, scales={**self.scales, **scales}, corrections={
+            **self.corrections, correction: {**self.corrections.get(correction, {}), **factors}})
 
     def correcting(self, means: Mapping[str, np.ndarray]) -> Recipe:
         """This one, where biases are corrected, too. The means are of data that is not divided."""
         factors = self.factors
         divided = {name: numbers / np.array(factors.get(name, 1.0)) for name, numbers in means.items()}
-        return replace(self, corrections={**self.corrections, BIAS: {
-            name: tuple(numbers.astype(np.float32).tolist()) for name, numbers in divided.items()}})
+        added = {name: tuple(numbers.astype(np.float32).tolist()) for name, numbers in divided.items()}
+        return replace(self, corrections={**self.corrections, BIAS: {**self.means, **added}})
 
     def _of(self, wanted: Callable[[str], bool]) -> Recipe:
         """This one with these products alone."""

@@ -4,9 +4,11 @@ outputs with all layers in 8 bits, on samples that were not calibrated on."""
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,8 @@ from ngraph_mxnet.quantizing.subject import Subject
 
 TRIED = ("minmax", "mse", "percentile_99.99")
 """The methods of which the best is taken where none is asked for."""
+MOST_TRIALS = 8
+"""Of a correction: each costs a compilation and a run over the samples to measure with."""
 Samples = Sequence[Mapping[str, np.ndarray]]
 
 
@@ -82,30 +86,61 @@ def with_ranges(subject: Subject, samples: Samples, wishes: Wishes, batches: Sam
             errors[method] = error_of(recipe)
             advance()
     best = min(errors, key=lambda method: errors[method])
-    recipe, error, trials = recipes[best], errors[best], []
+    recipe, error, rows = recipes[best], errors[best], []
     corrections = _corrections(subject, samples, wishes, channels, recipe)
-    with wishes.bar("choosing corrections", len(corrections)) as advance:
-        for correction in corrections:
-            corrected = correction.of(recipe)
-            found = error_of(corrected)
-            is_used = wishes.corrections is not None or found < error
-            trials.append(CorrectionRow(correction.name, correction.layers, error, found, is_used))
-            recipe, error = (corrected, found) if is_used else (recipe, error)
+    with wishes.bar("choosing corrections", MOST_TRIALS * len(corrections)) as advance:
+        def tried(recipe: Recipe) -> float:
             advance()
-    return recipe, errors if wishes.method is None else {}, trials
+            return error_of(recipe)
+
+        for correction in corrections:
+            chosen = _everywhere if wishes.corrections is not None else where_less
+            recipe, row = chosen(correction, recipe, error, tried)
+            error = row.error_with if row.used else error
+            rows.append(row)
+    return recipe, errors if wishes.method is None else {}, rows
 
 
 @dataclass(frozen=True)
-class _Correction:
-    """How many layers it corrects, and what it makes of a recipe."""
+class Correction:
+    """The layers that it may change, in groups of which it changes all or none; what changing some of them makes of a
+    recipe."""
 
     name: str
-    layers: int
-    of: Callable[[Recipe], Recipe]
+    groups: Sequence[Sequence[str]]
+    of: Callable[[Recipe, Sequence[str]], Recipe]
+
+    def row(self, used: int, error_without: float, error_with: float) -> CorrectionRow:
+        return CorrectionRow(self.name, sum(map(len, self.groups)), used, error_without, error_with)
+
+
+def _everywhere(correction: Correction, recipe: Recipe, error: float,
+                error_of: Callable[[Recipe], float]) -> tuple[Recipe, CorrectionRow]:
+    names = list(chain(*correction.groups))
+    recipe = correction.of(recipe, names)
+    return recipe, correction.row(len(names), error, error_of(recipe))
+
+
+def where_less(correction: Correction, recipe: Recipe, error: float,
+                error_of: Callable[[Recipe], float]) -> tuple[Recipe, CorrectionRow]:
+    """For all layers, or if the error is not less so, for halves of them, and halves of those that it is not less with,
+    as long as there are trials left: large parts first."""
+    before, found, used = error, list[float](), 0
+    parts = deque([correction.groups])
+    while parts and len(found) < MOST_TRIALS:
+        part = parts.popleft()
+        names = list(chain(*part))
+        candidate = correction.of(recipe, names)
+        found.append(error_of(candidate))
+        if found[-1] < error:
+            recipe, error, used = candidate, found[-1], used + len(names)
+        elif len(part) > 1:
+            parts.extend((part[:len(part) // 2], part[len(part) // 2:]))
+    return recipe, correction.row(used, before, error if used else found[0])
 
 
 def _corrections(subject: Subject, samples: Samples, wishes: Wishes, channels: Channels,
-                 recipe: Recipe) -> list[_Correction]:
+                 recipe: Recipe) -> list[Correction]:
     """Those that were asked for, or else all, in the order in which they are tried; without such as correct nothing."""
     wanted = [name for name in CORRECTIONS if wishes.corrections is None or name in wishes.corrections]
     factors = {kind: {name: numbers for name, numbers in found.items() if name in recipe.scales}
@@ -114,12 +149,17 @@ def _corrections(subject: Subject, samples: Samples, wishes: Wishes, channels: C
     calibration = _calibrated(subject, samples, wishes, factors=every) if every else Calibration()
     means = {name: channels.means(name) for name in recipe.products if channels.is_finite(name)}
 
-    def one(kind: str) -> _Correction:
+    def one(kind: str) -> Correction:
         if kind == BIAS:
-            return _Correction(kind, len(means), lambda before: before.correcting(means))
-        return _Correction(kind, len(factors[kind]), lambda before: before.dividing(kind, factors[kind], calibration))
+            return Correction(kind, [[name] for name in means], lambda before, names: before.correcting(
+                {name: means[name] for name in names}))
+        alike: dict[Numbers, list[str]] = {}
+        for name, numbers in factors[kind].items():
+            alike.setdefault(numbers, []).append(name)
+        return Correction(kind, list(alike.values()), lambda before, names: before.dividing(
+            kind, {name: factors[kind][name] for name in names}, calibration))
 
-    return [found for found in map(one, wanted) if found.layers]
+    return [found for found in map(one, wanted) if found.groups]
 
 
 def _calibrated(subject: Subject, samples: Samples, wishes: Wishes, channels: Channels | None = None,

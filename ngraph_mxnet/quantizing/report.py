@@ -50,16 +50,17 @@ class CorrectionRow:
     """A correction that was tried, in the order in which they were.
 
     Attributes:
-        layers: how many it changes.
-        error_without, error_with: of the outputs, as of methods, with the corrections before it that are used.
-        used: whether it is; where none was asked for, whether the error is less with it.
+        layers: that it may change.
+        used: how many of them it is used for; where it was not asked for, those with which the error is less.
+        error_without, error_with: of the outputs, as of methods, with the corrections before it; the second one as it
+            is used, or if it is not, for all layers.
     """
 
     name: str
     layers: int
+    used: int
     error_without: float
     error_with: float
-    used: bool
 
 
 @dataclass(frozen=True)
@@ -148,10 +149,9 @@ def _numbers(row: LayerRow) -> tuple[str, str, str]:
 
 
 def _corrections(report: Report) -> Table:
-    table = Table("correction", "layers", "error without", "error with", "used")
+    table = Table("correction", "layers", "used for", "error without", "error with")
     for row in report.corrections:
-        table.add_row(row.name, str(row.layers), f"{row.error_without:.3g}", f"{row.error_with:.3g}",
-                      "yes" if row.used else "no")
+        table.add_row(row.name, str(row.layers), str(row.used), f"{row.error_without:.3g}", f"{row.error_with:.3g}")
     return table
 
 

@@ -17,6 +17,7 @@ from mxnet.gluon import HybridBlock, nn
 import ngraph_mxnet
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.quantise.recipe import Recipe
+from ngraph_mxnet.quantizing import ranges
 from ngraph_mxnet.quantizing.quantized import Quantized
 
 RNG = np.random.default_rng(5)
@@ -105,7 +106,7 @@ def test_a_depthwise_net_with_badly_scaled_channels(bound: float | None) -> None
     assert "mx:depthwise_fwd Convolution" in with_it.recipe.corrections["equalisation"]
     chosen = quantized(net, IMAGES)
     (row,) = [row for row in chosen.report.corrections if row.name == "equalisation"]
-    assert row.used and row.layers == len(chosen.recipe.corrections["equalisation"]) >= 2
+    assert row.layers >= row.used == len(chosen.recipe.corrections["equalisation"]) >= 2
     assert row.error_with < 0.2 * row.error_without
 
 
@@ -144,13 +145,30 @@ def test_what_is_reported() -> None:
     found = quantized(net, IMAGES)
     rows, report = found.report.corrections, found.report
     assert [row.name for row in rows] == ["equalisation", "bias"]  # nothing is there to be smoothed
-    assert all(row.used == (row.error_with < row.error_without) for row in rows)
+    assert all((row.used > 0) == (row.error_with < row.error_without) and row.used <= row.layers for row in rows)
     for row in report.layers:
         used = {name for name, table in found.recipe.corrections.items() if row.name in table}
         assert set(row.corrections) == used and all(name in str(report) for name in used)
     assert report.to_dict()["corrections"][0] == {
-        "name": "equalisation", "layers": rows[0].layers, "error_without": rows[0].error_without,
-        "error_with": rows[0].error_with, "used": True}
+        "name": "equalisation", "layers": 3, "used": rows[0].used, "error_without": rows[0].error_without,
+        "error_with": rows[0].error_with}
+
+
+@pytest.mark.parametrize(("bad", "used"), [("", 8), ("h", 7), ("ab", 6), ("acfh", 0)])
+def test_halves_of_the_layers_and_halves_of_these(bad: str, used: int) -> None:
+    """Each is kept where it makes the error less, as long as there are trials left."""
+    trials: list[set[str]] = []
+
+    def error_of(recipe: Recipe) -> float:
+        trials.append(set(recipe.means))
+        return 10 - len(trials[-1] - {*bad}) + 5 * len(trials[-1] & {*bad})
+
+    correction = ranges.Correction("bias", [*"abcdefgh"], lambda recipe, names: recipe.correcting(
+        {name: np.ones(1) for name in names}))
+    recipe, row = ranges.where_less(correction, Recipe({}), 10.0, error_of)
+    assert len(recipe.means) == row.used == used and not {*recipe.means} & {*bad}
+    assert trials[0] == {*"abcdefgh"} and len(trials) <= ranges.MOST_TRIALS and row.layers == 8
+    assert row.error_without == 10 and row.error_with == (10 - used if used else 10 - 4 + 20)
 
 
 def test_what_is_asked_for_is_made_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
