@@ -122,9 +122,9 @@ def _everywhere(correction: Correction, recipe: Recipe, error: float,
 
 
 def where_less(correction: Correction, recipe: Recipe, error: float,
-                error_of: Callable[[Recipe], float]) -> tuple[Recipe, CorrectionRow]:
-    """For all layers, or if the error is not less so, for halves of them, and halves of those that it is not less with,
-    as long as there are trials left: large parts first."""
+               error_of: Callable[[Recipe], float]) -> tuple[Recipe, CorrectionRow]:
+    """The recipe with a correction where the error is less with it: tried for all layers, then for halves of what was
+    not better, and so on, large parts first, as long as there are trials left. `error` is the recipe's own."""
     before, found, used = error, list[float](), 0
     parts = deque([correction.groups])
     while parts and len(found) < MOST_TRIALS:

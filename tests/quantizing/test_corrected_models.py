@@ -161,14 +161,14 @@ def test_halves_of_the_layers_and_halves_of_these(bad: str, used: int) -> None:
 
     def error_of(recipe: Recipe) -> float:
         trials.append(set(recipe.means))
-        return 10 - len(trials[-1] - {*bad}) + 5 * len(trials[-1] & {*bad})
+        return 10 - len(trials[-1] - {*bad}) + 50 * len(trials[-1] & {*bad})
 
     correction = ranges.Correction("bias", [*"abcdefgh"], lambda recipe, names: recipe.correcting(
         {name: np.ones(1) for name in names}))
     recipe, row = ranges.where_less(correction, Recipe({}), 10.0, error_of)
     assert len(recipe.means) == row.used == used and not {*recipe.means} & {*bad}
     assert trials[0] == {*"abcdefgh"} and len(trials) <= ranges.MOST_TRIALS and row.layers == 8
-    assert row.error_without == 10 and row.error_with == (10 - used if used else 10 - 4 + 20)
+    assert row.error_without == 10 and row.error_with == (10 - used if used else 10 - 4 + 200)
 
 
 def test_what_is_asked_for_is_made_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
