@@ -25,7 +25,8 @@ BATCH = 32
 
 def coarse(net: nn.HybridSequential, samples: Array, coarser: int) -> Recipe:
     """All layers in 8 bits, with the scales of their data on these samples times `coarser`."""
-    found = ngraph_mxnet.quantize(net, samples, method="minmax", only_faster=False, progress=False).recipe
+    found = ngraph_mxnet.quantize(net, samples, method="minmax", corrections=[], only_faster=False,
+                                  progress=False).recipe
     return Recipe({name: Scale(scale.scale * coarser, round(scale.zero_point / coarser))
                    for name, scale in found.scales.items()})
 
