@@ -60,7 +60,7 @@ def test_the_likelihood_of_the_right_classes_holds(efficientnet: Any) -> None:
     found = ngraph_mxnet.quantize(symbol, (images, labels), params=params, metric=log_likelihood, only_faster=False)
     assert abs(found.report.quantised_metric - found.report.float_metric) < 0.03
     bound = ngraph_mxnet.quantize(symbol, (images, labels), params=params, metric=log_likelihood, max_drop=0.001,
-                                  method="entropy", only_faster=False)
+                                  method="entropy", corrections=[], only_faster=False)
     assert bound.report.quantised_metric >= bound.report.float_metric - 0.001
     assert bound.report.trace and not bound.report.trace[0].holds
 
