@@ -14,7 +14,14 @@ from ngraph_mxnet import _core, compile
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, element_type
 from ngraph_mxnet.targets.cpu.backend import CPUExecutable
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_isa, supported
+from ngraph_mxnet.targets.cpu.machine.isa import (
+    NEEDS,
+    available,
+    choose_instruction_set,
+    choose_isa,
+    has_vnni,
+    supported,
+)
 from ngraph_mxnet.targets.cpu.microkernels import target
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 
@@ -267,13 +274,26 @@ def test_a_forced_instruction_set_that_is_missing_is_an_error(monkeypatch: pytes
     monkeypatch.setenv("NGRAPH_CPU_ISA", "auto")
     assert choose_isa({}) == "baseline"
     assert choose_isa(dict.fromkeys(NEEDS["avx512"], True)) == "avx512"
+    both = dict.fromkeys((*NEEDS["avx512"], *NEEDS["avx_vnni"]), True)
+    assert available(both) == ["avx512", "avx_vnni", "avx2", "baseline"]
+    assert supported(both) == ["avx512", "avx2", "baseline"]
 
 
-@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_avx_vnni_is_avx2_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = dict.fromkeys(NEEDS["avx_vnni"], True)
+    assert choose_instruction_set(features) == "avx_vnni" and choose_isa(features) == "avx2"
+    assert has_vnni("avx_vnni", features) and not has_vnni("avx2", features)
+    monkeypatch.setenv("NGRAPH_CPU_ISA", "avx_vnni")
+    assert choose_instruction_set(features, "avx2") == "avx2"
+    with pytest.raises(ConfigError, match="NGRAPH_CPU_ISA=avx_vnni: this CPU does not have it; it runs avx2, baseline"):
+        choose_isa(dict.fromkeys(NEEDS["avx2"], True))
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx_vnni", "avx2"])
 def test_a_cpu_that_lacks_one_feature_lacks_the_instruction_set(isa: str) -> None:
     for missing in NEEDS[isa]:
-        features = {name: name != missing for name in NEEDS["avx512"]}
-        assert isa not in supported(features), missing
+        features = {name: name != missing for name in (*NEEDS["avx512"], *NEEDS["avx_vnni"])}
+        assert isa not in available(features), missing
 
 
 # A function of LLVM's, and whether it compiles to the instruction: by the features that the compiler is told of.

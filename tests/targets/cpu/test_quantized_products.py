@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.targets.cpu.machine.isa import supported
+from ngraph_mxnet.targets.cpu.machine.isa import available, kernels_of
 from ngraph_mxnet.targets.cpu.planning.layout import plan_gates
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_stores
 
-ISAS = supported(_core.cpu_features())
+ISAS = available(_core.cpu_features())
 SCALE, ZERO_POINT = 0.7, 30
 
 
@@ -164,8 +164,10 @@ def test_which_kernel_multiplies() -> None:
             x = b.parameter("x", (1, 16, 4, 4), "u8")
             graph = b.results(b.quantized_convolution(x, *product_operands(b, (16, 16, 1, 1), 16), short_sums=short))
             (kernel,) = [name for name in check(graph, isa, largest=32) if "contraction" in name]
-            vnni = isa == "avx512" and features["avx512vnni"]
+            vnni = isa == "avx_vnni" or (isa == "avx512" and features["avx512vnni"])
             assert kernel.endswith("u8" if vnni else "short" if short and isa == "avx2" else "wide"), (isa, kernel)
+            assert {i.kernel.rpartition("__")[2] for i in compile(graph, "CPU", isa=isa).main.instructions} == {
+                kernels_of(isa)}
 
 
 def chain(read_twice: bool = False) -> Graph:

@@ -23,7 +23,7 @@ from ngraph_mxnet.targets.cpu.lower.layouts import (
     layout_params,
     moving_kernel,
 )
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.machine.isa import InstructionSet, Isa
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 from ngraph_mxnet.targets.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED
@@ -65,11 +65,16 @@ class Settings:
     bf16: bool = False
     """Contractions of the main graph in bf16."""
     vnni: bool = False
-    """The CPU has AVX512_VNNI."""
+    """Contractions of u8 may be those that need VNNI."""
     halves: bool = False
     """Whether the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
     every_algorithm: bool = False
     """Whether a Program for a range of sizes has each algorithm that is the best for some of them, and not most."""
+
+    @property
+    def instruction_set(self) -> InstructionSet:
+        """By its name for callers and files."""
+        return "avx_vnni" if self.isa == "avx2" and self.vnni else self.isa
 
     def symbol(self, kernel: str) -> str:
         return f"ng_{kernel}__{self.isa}"
