@@ -252,6 +252,17 @@ def test_nan_passes_through_activations_and_batch_edges() -> None:
     assert np.count_nonzero(np.isnan(found)) == 16
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_convolution_of_means_has_its_border(isa: str) -> None:
+    b = Builder()
+    x, w = b.parameter("x", (2, 16, 5, 4)), b.weight("w", (16, 16, 3, 3))
+    mean = b.reduce_mean(b.max_pool(x, kernel=(2, 2)), axes=(2, 3), keep_dims=True)
+    graph = b.results(b.convolution(mean, w, pads_begin=(1, 1), pads_end=(1, 1)))
+    arrays = arrays_for(graph)
+    (wanted,) = compile(graph.clone(), "INTERPRETER")(*arrays)
+    np.testing.assert_allclose(compile(graph, "CPU", isa=isa)(*arrays)[0], wanted, 1e-4, 1e-4)
+
+
 def test_an_empty_batch() -> None:
     b = Builder()
     x, w = b.parameter("x", (0, 16, 3, 3)), b.weight("w", (16, 16, 3, 3))
