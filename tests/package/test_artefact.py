@@ -309,7 +309,7 @@ def test_mutants_with_the_right_checks(changes: list[tuple[int, int]]) -> None:
     (HEADER.size, b"\1\1", "section 0 .of kind 257. is not known"),
     (HEADER.size + 8, b"\1", "section 0 .META. begins at .*not aligned"),
     (HEADER.size + SECTION.size, b"\2", "not aligned|2 sections DATA"),
-    (HEADER.size + SECTION.size + 40, b"\4", "section 1 .PROGRAM.: instruction set 4 is not known"),
+    (HEADER.size + SECTION.size + 40, b"\5", "section 1 .PROGRAM.: instruction set 5 is not known"),
     (HEADER.size + SECTION.size + 40, b"\2", "two programs are for the same"),
     (HEADER.size + SECTION.size + 44, b"\2", "numbered .0, 2., expected 0 to 1"),
 ])
