@@ -51,6 +51,7 @@ std::vector<std::pair<std::string, bool>> cpu_features() {
       {"fma", ymm && bit(basic.c, 12)},
       {"f16c", ymm && bit(basic.c, 29)},
       {"avx2", ymm && bit(more.b, 5)},
+      {"avxvnni", ymm && more.a >= 1 && bit(cpuid(7, 1).a, 4)},
       {"avx512f", zmm},
       {"avx512dq", zmm && bit(more.b, 17)},
       {"avx512cd", zmm && bit(more.b, 28)},

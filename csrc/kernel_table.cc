@@ -35,7 +35,7 @@ bool ends_with(std::string_view name, std::string_view end) {
 bool runs_here(std::string_view name, std::string_view set) {
   if (ends_with(name, "_bf16")) return has("avx512bf16");
   const bool of_bytes = name.substr(0, 15) == "contraction_k16" && ends_with(name, "_u8");
-  return !of_bytes || set != "avx512" || has("avx512vnni");
+  return !of_bytes || has(set == "avx512" ? "avx512vnni" : "avxvnni");
 }
 
 }  // namespace

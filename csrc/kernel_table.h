@@ -16,7 +16,7 @@ struct InstructionSet {
   const char* needs;     // features by LLVM's names, with spaces between
 };
 
-constexpr std::size_t kInstructionSetCount = 3;
+constexpr std::size_t kInstructionSetCount = 4;
 extern const InstructionSet kInstructionSets[kInstructionSetCount];  // the best first
 
 // What the calls of a kernel are held against, from its record.
@@ -32,7 +32,8 @@ enum class Step : std::uint8_t {
   kTasks, kMore, kAligned, kSpan, kRefuseIf, kRefuseUnless, kSkipUnless
 };
 
-// A kernel, for each of kInstructionSets. Its name's first letter is kKernelNames[name].
+// A kernel, for each of kInstructionSets, of which avx_vnni has none of its own: its programs call those of avx2. Its
+// name's first letter is kKernelNames[name].
 struct NamedKernel {
   Kernel kernels[kInstructionSetCount];
   std::uint16_t name;

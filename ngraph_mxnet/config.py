@@ -170,8 +170,9 @@ _VARIABLES = (
     _choice(
         "NGRAPH_CPU_ISA",
         "auto",
-        ("auto", "avx512", "avx2", "baseline"),
-        "The instruction set of the CPU kernels; auto takes the best that the machine has.",
+        ("auto", "avx512", "avx_vnni", "avx2", "baseline"),
+        "The instruction set of the CPU kernels; auto takes the best that the machine has. avx_vnni is avx2 with the "
+        "products of bytes of AVX-VNNI.",
         str.lower,
         compiles=True,
     ),

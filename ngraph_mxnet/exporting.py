@@ -40,7 +40,8 @@ def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = 
             beside it, in a list, are preferred where they fit.
         shapes: the same as a dict, for names that are no keywords.
         dtypes: of inputs of a symbol or block; float32 where not given.
-        isas: instruction sets, of avx512, avx2 and baseline; all by default, of int8 those but baseline.
+        isas: instruction sets, of avx512, avx_vnni, avx2 and baseline; by default all but avx_vnni, of int8 without
+            baseline.
         precision: f32, bf16, or int8 for what the recipe names; by default that of NGRAPH_PRECISION.
         recipe: of quantisation, for int8: an object or a file; by default that of NGRAPH_CALIBRATION.
         metadata: texts that the file carries.

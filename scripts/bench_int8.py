@@ -9,30 +9,23 @@ Exit status: 0; 1 when a model failed or its outputs are off; 2 for a wrong comm
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
-import shlex
 import subprocess
 import sys
-import tempfile
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import bench_peers
 import click
-from peers import driver, machine, spec
+from peers import command, driver, spec
 from peers.process import PeerError
 from peers.report import print_report
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from workers import SCRIPTS, absolute_path
 
 WIDTH = 132
 DEFAULT = "none,openvino,openvino-int8,onnxruntime-int8,ngraph-int8,ngraph"
-MADE_BY = {"openvino-int8": "openvino", "onnxruntime-int8": "onnxruntime", "ngraph-int8": "ngraph"}
+MADE_BY = {"openvino-int8": ("openvino", "-int8.xml"), "onnxruntime-int8": ("onnxruntime", "-int8.onnx"),
+           "ngraph-int8": ("ngraph", None)}
+"""What `peers.quantize` is told, and the end of the file that is not made again; our recipe depends on our code."""
 
 
 def export(model: str, batch: int, folder: Path, kinds: tuple[str, ...], nncf: str) -> str:
@@ -43,10 +36,13 @@ def export(model: str, batch: int, folder: Path, kinds: tuple[str, ...], nncf: s
     """
     prefix = driver.export(model, batch, folder)
     for kind in kinds:
+        maker, ending = MADE_BY[kind]
+        if ending is not None and Path(f"{prefix}-b{batch}{ending}").exists():
+            continue
         python = nncf if kind == "openvino-int8" else sys.executable
-        command = [python, "-m", "peers.quantize", MADE_BY[kind], prefix, str(batch)]
+        quantizing = [python, "-m", "peers.quantize", maker, prefix, str(batch)]
         environment = {**os.environ, **absolute_path(), "MXNET_SUBGRAPH_BACKEND": "NONE"}
-        done = subprocess.run(command, cwd=SCRIPTS, env=environment, capture_output=True, text=True)
+        done = subprocess.run(quantizing, cwd=SCRIPTS, env=environment, capture_output=True, text=True)
         if done.returncode:
             why = (done.stderr.strip() or "no message").splitlines()[-1]
             raise PeerError(f"{model} can't be quantised for {kind}: {why}")
@@ -57,41 +53,26 @@ def export(model: str, batch: int, folder: Path, kinds: tuple[str, ...], nncf: s
     f"Peers: {', '.join(spec.INT8)}; environment variables for one stand in brackets. Ratios have the first of "
     "ngraph's on top."))
 @click.option("--models", default="resnet50_v2,mobilenetv2_1.0", show_default=True,
-              callback=bench_peers._parsed(spec.parse_models), help="Models of the zoo, with commas between them.")
+              callback=command.parsed(spec.parse_models), help="Models of the zoo, with commas between them.")
 @click.option("--peers", default=DEFAULT, show_default=True, help="With commas between them.",
-              callback=bench_peers._parsed(partial(spec.parse_peers, kinds=spec.INT8)))
+              callback=command.parsed(partial(spec.parse_peers, kinds=spec.INT8)))
 @click.option("--nncf", default=sys.executable, metavar="PATH", help="The Python that has NNCF. Default: this one.")
-@click.option("--threads", default="2", show_default=True, callback=bench_peers._parsed(spec.parse_numbers))
-@click.option("--batches", default="1", show_default=True, callback=bench_peers._parsed(spec.parse_numbers))
+@click.option("--threads", default="2", show_default=True, callback=command.parsed(spec.parse_numbers))
+@click.option("--batches", default="1", show_default=True, callback=command.parsed(spec.parse_numbers))
 @click.option("--rounds", default=8, show_default=True, type=click.IntRange(1), help="Turns of each peer.")
 @click.option("--burst", default=3, show_default=True, type=click.IntRange(1), help="Forward passes a turn.")
-@click.option("--work", type=click.Path(file_okay=False, path_type=Path), help="A folder that keeps the models.")
+@click.option("--work", type=click.Path(file_okay=False, path_type=Path),
+              help="A folder that keeps the models for the next run, also those in 8 bits but ours.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
 def main(models: list[str], peers: list[spec.PeerSpec], nncf: str, threads: list[int], batches: list[int], rounds: int,
          burst: int, work: Path | None, as_json: bool, save: Path | None) -> None:
     """Measure models in 8 bits beside their peers."""
-    cases = bench_peers._cases(models, batches, threads, sorted(os.sched_getaffinity(0)))
+    cases = command.cases(models, batches, threads, sorted(os.sched_getaffinity(0)))
     quantized = tuple(peer.kind for peer in peers if peer.kind in MADE_BY)
     plan = driver.Plan(tuple(peers), rounds, burst, 1, 900.0, export=partial(export, kinds=quantized, nncf=nncf))
-    report: dict[str, Any] = {
-        "machine": machine.describe(), "date": datetime.date.today().isoformat(),
-        "command": shlex.join(["python", "scripts/bench_int8.py", *sys.argv[1:]]),
-        "rounds": rounds, "burst": burst, "cases": [], "failures": [],
-    }
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with ExitStack() as stack:
-        folder = work.resolve() if work else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder.mkdir(parents=True, exist_ok=True)
-        progress = stack.enter_context(Progress(*columns, console=Console(stderr=True), auto_refresh=False))
-        bench_peers._measure(cases, plan, folder, save, progress, report)
-    if as_json:
-        click.echo(json.dumps(report))
-    else:
-        console = Console()
-        if not console.is_terminal:
-            console.width = WIDTH
-        print_report(report, console)
+    report = command.measured("bench_int8.py", cases, plan, work, save)
+    command.show(report, as_json, WIDTH, print_report)
     sys.exit(1 if report["failures"] else 0)
 
 

@@ -7,42 +7,21 @@ Exit status: 0; 1 when a model failed or its outputs are off; 2 for a wrong comm
 
 from __future__ import annotations
 
-import datetime
 import importlib.util
 import json
-import os
-import shlex
 import sys
-import tempfile
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
-from peers import driver, machine, spec
-from peers.process import PeerError
+from peers import command, driver, spec
 from peers.report import print_report
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-T = TypeVar("T")
 WIDTH = 132
-
-
-def _parsed(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str], T]:
-    def callback(context: click.Context, parameter: click.Parameter, value: str) -> T:
-        try:
-            return parse(value)
-        except spec.SpecError as error:
-            raise click.BadParameter(str(error)) from None
-
-    return callback
 
 
 def _peers(context: click.Context, parameter: click.Parameter, value: str | None) -> list[spec.PeerSpec]:
     """Empty where none are named."""
-    return [] if value is None else _parsed(spec.parse_peers)(context, parameter, value)
+    return [] if value is None else command.parsed(spec.parse_peers)(context, parameter, value)
 
 
 def _fitting(peers: list[spec.PeerSpec], models: list[str]) -> list[spec.PeerSpec]:
@@ -57,22 +36,6 @@ def _fitting(peers: list[spec.PeerSpec], models: list[str]) -> list[spec.PeerSpe
     return peers
 
 
-def _cpus(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
-    """CPU numbers, such as 0,2,4-7; all that this process may use when not given."""
-    allowed = os.sched_getaffinity(0)
-    if value is None:
-        return sorted(allowed)
-    cpus: list[int] = []
-    for part in value.split(","):
-        first, _, last = part.partition("-")
-        if not (first.isdecimal() and (last or first).isdecimal()):
-            raise click.BadParameter(f"found {value!r}, expected CPU numbers such as 0,2,4-7")
-        cpus.extend(range(int(first), int(last or first) + 1))
-    if not set(cpus) <= allowed:
-        raise click.BadParameter(f"found {value!r}, expected some of {sorted(allowed)}")
-    return cpus
-
-
 def _check_modules(peers: list[spec.PeerSpec]) -> None:
     missing = sorted({peer.module for peer in peers if importlib.util.find_spec(peer.module) is None})
     if missing:
@@ -80,61 +43,20 @@ def _check_modules(peers: list[spec.PeerSpec]) -> None:
                                "or leave that peer out with --peers")
 
 
-def _cases(models: list[str], batches: list[int], threads: list[int], cpus: list[int]) -> list[driver.Case]:
-    try:
-        chosen = {count: tuple(machine.choose_cpus(count, cpus)) for count in threads}
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    return [driver.Case(model, batch, count, chosen[count])
-            for model in models for batch in batches for count in threads]
-
-
-def _measure(cases: list[driver.Case], plan: driver.Plan, work: Path | None, save: Path | None,
-             progress: Progress, report: dict[str, Any]) -> None:
-    """Measure case by case into the report; a case that fails is noted, and the next one comes.
-
-    What was measured so far is saved after each case, so that an interrupted run leaves its results.
-    """
-    task = progress.add_task("", total=len(cases) * plan.steps())
-
-    def advance(what: str) -> None:
-        progress.update(task, description=what)
-        progress.refresh()  # only now: nothing else may run while a peer does
-        progress.advance(task)
-
-    with ExitStack() as stack:
-        models, model = work, ""
-        for index, case in enumerate(cases):
-            if work is None and case.model != model:  # one model's files at a time: the zoo's are 3 GB
-                stack.close()
-                model, models = case.model, Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            assert models is not None
-            with tempfile.TemporaryDirectory() as scratch:
-                try:
-                    report["cases"].append(driver.measure(case, plan, models, Path(scratch), advance))
-                except PeerError as error:
-                    report["failures"].append({"model": str(case), "reason": str(error)})
-                    progress.console.print(f"failed: {case}: {error}", markup=False)
-            if save is not None:
-                save.write_text(json.dumps(report, indent=1) + "\n")
-            progress.update(task, completed=(index + 1) * plan.steps())
-        progress.refresh()
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
     f"Peers: {', '.join(spec.INFER)}; those of {', '.join(spec.READS_ONNX)} take ONNX files. "
     f"Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
     "ratios have the first of ngraph's on top."))
-@click.option("--models", default="resnet50_v2", show_default=True, callback=_parsed(spec.parse_models),
+@click.option("--models", default="resnet50_v2", show_default=True, callback=command.parsed(spec.parse_models),
               help="Names of the vision zoo, or zoo for all; bert12_LENGTH for BERT base; FILE.onnx[3x224x224] for a "
                    "file with one input of that shape, the batch in front; commas between them.")
 @click.option("--peers", callback=_peers, help="Peers with commas between them. "
               f"Default: {','.join(spec.DEFAULT_PEERS)}; of ONNX files {','.join(spec.DEFAULT_FILE_PEERS)}.")
-@click.option("--batch", "batches", default="1", show_default=True, callback=_parsed(spec.parse_numbers),
+@click.option("--batch", "batches", default="1", show_default=True, callback=command.parsed(spec.parse_numbers),
               help="Batch sizes with commas between them.")
-@click.option("--threads", default="1", show_default=True, callback=_parsed(spec.parse_numbers),
+@click.option("--threads", default="1", show_default=True, callback=command.parsed(spec.parse_numbers),
               help="Numbers of threads with commas between them.")
-@click.option("--cpus", callback=_cpus, metavar="0,2,4-7",
+@click.option("--cpus", callback=command.parse_cpus, metavar="0,2,4-7",
               help="The CPUs to choose from, one for each thread, physical cores first. Default: all allowed.")
 @click.option("--rounds", default=15, show_default=True, type=click.IntRange(1), help="Turns of each peer.")
 @click.option("--burst", default=10, show_default=True, type=click.IntRange(1), help="Forward passes a turn.")
@@ -161,30 +83,9 @@ def main(models: list[str], peers: list[spec.PeerSpec], batches: list[int], thre
     else:
         peers = _fitting(peers, models)
         _check_modules(peers)
-        cases = _cases(models, batches, threads, cpus)
         plan = driver.Plan(tuple(peers), rounds, burst, compile_runs, timeout)
-        report = {
-            "machine": machine.describe(),
-            "date": datetime.date.today().isoformat(),
-            "command": shlex.join(["python", "scripts/bench_peers.py", *sys.argv[1:]]),
-            "rounds": rounds,
-            "burst": burst,
-            "cases": [],
-            "failures": [],
-        }
-        if work is not None:
-            work = work.resolve()
-            work.mkdir(parents=True, exist_ok=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-            _measure(cases, plan, work, save, progress, report)
-    if as_json:
-        click.echo(json.dumps(report))
-    else:
-        console = Console()
-        if not console.is_terminal:
-            console.width = WIDTH
-        print_report(report, console)
+        report = command.measured("bench_peers.py", command.cases(models, batches, threads, cpus), plan, work, save)
+    command.show(report, as_json, WIDTH, print_report)
     if plot is not None:
         from peers.plot import write_plot
 

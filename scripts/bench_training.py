@@ -9,25 +9,19 @@ Exit status: 0; 1 when a model failed or its losses or gradients are off; 2 for 
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
-import bench_peers
 import click
 import numpy as np
-from peers import driver, machine, spec, stats
+from peers import command, driver, spec, stats
 from peers.process import PeerError
 from peers.report import COMPARED, Result, print_report
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from training_peers.spec import TRAININGS, parse_models
 from training_peers.worker import COMPARED as LOSSES
 from workers import SCRIPTS, absolute_path
@@ -80,8 +74,8 @@ def export(model: str, batch: int, folder: Path) -> str:
     """
     if not (folder / f"{model}-batches.npz").exists():
         environment = {**os.environ, **absolute_path(), "MXNET_SUBGRAPH_BACKEND": "NONE"}
-        command = [sys.executable, "-m", "training_peers.export", model, str(folder)]
-        done = subprocess.run(command, cwd=SCRIPTS, env=environment, capture_output=True, text=True)
+        exporting = [sys.executable, "-m", "training_peers.export", model, str(folder)]
+        done = subprocess.run(exporting, cwd=SCRIPTS, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise PeerError(f"{model} can't be exported: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
     return str(folder / model)
@@ -118,20 +112,30 @@ def installed(peers: Sequence[spec.PeerSpec], foreign: str) -> list[spec.PeerSpe
     return found
 
 
+def _print(report: command.Report, console: Console) -> None:
+    """Tables, and what MXNet was left of our peers' models."""
+    print_report(report, console, "steps", NOTES, compared(COMPARED))
+    for case in report["cases"]:
+        for result in case["results"]:
+            if result["peer"].startswith("ngraph") and result["detail"]:
+                what = f"{case['model']}, {result['label']}"
+                console.print(f"{what}, left to MXNet: {result['detail']}", markup=False)
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, epilog=(
     f"Models: {', '.join(TRAININGS)}. Peers: {', '.join(spec.TRAIN)}; those of MXNet are Gluon blocks with a Trainer, "
     "with -module a Module. Environment variables for one peer stand in brackets: ngraph[VAR=VALUE,...]; "
     "ratios have the first of ngraph's on top."))
-@click.option("--models", default="all", show_default=True, callback=bench_peers._parsed(parse_models),
+@click.option("--models", default="all", show_default=True, callback=command.parsed(parse_models),
               help="Models with commas between them.")
 @click.option("--peers", default=DEFAULT, show_default=True,
-              callback=bench_peers._parsed(partial(spec.parse_peers, kinds=spec.TRAIN)),
+              callback=command.parsed(partial(spec.parse_peers, kinds=spec.TRAIN)),
               help="Peers with commas between them.")
 @click.option("--python", "foreign", default=sys.executable, metavar="PATH",
               help="The Python that has TensorFlow and PyTorch. Default: this one.")
-@click.option("--threads", default="1", show_default=True, callback=bench_peers._parsed(spec.parse_numbers),
+@click.option("--threads", default="1", show_default=True, callback=command.parsed(spec.parse_numbers),
               help="Numbers of threads with commas between them.")
-@click.option("--cpus", callback=bench_peers._cpus, metavar="0,2,4-7",
+@click.option("--cpus", callback=command.parse_cpus, metavar="0,2,4-7",
               help="The CPUs to choose from, one for each thread, physical cores first. Default: all allowed.")
 @click.option("--rounds", default=7, show_default=True, type=click.IntRange(1), help="Turns of each peer.")
 @click.option("--burst", default=2, show_default=True, type=click.IntRange(1), help="Steps a turn.")
@@ -146,31 +150,10 @@ def main(models: list[str], peers: list[spec.PeerSpec], foreign: str, threads: l
     """Measure NGRAPH's training steps beside its peers'."""
     peers = installed(peers, foreign)
     cases = [driver.Case(case.model, TRAININGS[case.model].samples, case.threads, case.cpus)
-             for case in bench_peers._cases(models, [1], threads, cpus)]
+             for case in command.cases(models, [1], threads, cpus)]
     plan = driver.Plan(tuple(peers), rounds, burst, 1, timeout, 1, export, partial(program, foreign=foreign), error)
-    report: dict[str, Any] = {
-        "machine": machine.describe(), "date": datetime.date.today().isoformat(),
-        "command": shlex.join(["python", "scripts/bench_training.py", *sys.argv[1:]]),
-        "rounds": rounds, "burst": burst, "cases": [], "failures": [],
-    }
-    if work is not None:
-        work = work.resolve()
-        work.mkdir(parents=True, exist_ok=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-        bench_peers._measure(cases, plan, work, save, progress, report)
-    if as_json:
-        click.echo(json.dumps(report))
-    else:
-        console = Console()
-        if not console.is_terminal:
-            console.width = WIDTH
-        print_report(report, console, "steps", NOTES, compared(COMPARED))
-        for case in report["cases"]:
-            for result in case["results"]:
-                if result["peer"].startswith("ngraph") and result["detail"]:
-                    what = f"{case['model']}, {result['label']}"
-                    console.print(f"{what}, left to MXNet: {result['detail']}", markup=False)
+    report = command.measured("bench_training.py", cases, plan, work, save)
+    command.show(report, as_json, WIDTH, _print)
     sys.exit(1 if report["failures"] else 0)
 
 

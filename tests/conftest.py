@@ -23,6 +23,7 @@ SITE_PACKAGES = Path(sysconfig.get_paths()["purelib"])
 LEGITIMATE_SKIPS = {
     # What the CPU or the system has, which no installation changes.
     "the CPU has no AVX2": "kernels of AVX2",
+    "the CPU has no AVX-VNNI": "which program of a file such a CPU takes",
     "the CPU has AVX-512": "the message where there is none",
     "the CPU has no VNNI": "int8 to the bit: sums of MXNet's saturate without it",
     "only AVX2 has half blocks": "blocks of 8 channels",

@@ -68,8 +68,8 @@ def _metadata(context: click.Context, parameter: click.Parameter, values: tuple[
 @options.precision_option
 @options.recipe_option
 @click.option("--isa", "isas", callback=_isas, metavar="ISA,...",
-              help="Instruction sets, of avx512, avx2 and baseline: all by default, so that every x86-64 CPU runs it; "
-                   "of int8 those but baseline.")
+              help="Instruction sets, of avx512, avx_vnni, avx2 and baseline: by default all but avx_vnni, so that "
+                   "every x86-64 CPU runs it; of int8 without baseline.")
 @click.option("--meta", "metadata", multiple=True, callback=_metadata, metavar="KEY=VALUE",
               help="A text that the file carries; once for each.")
 @click.option("--with-reference", is_flag=True,

@@ -4,7 +4,8 @@ A real number x is stored as q = round(x / scale) + zero point, and means (q - z
 
 `short_sums` of a product promises that some of its sums fit 16 bits, which is twice as fast without VNNI instructions:
 for each tap, and each eight input channels from a multiple of 8 on, the positive weights of channels 0, 1, 4 and 5 add
-up to 128 at most, the negative ones to -128 at least, and so those of 2, 3, 6 and 7.
+up to 128 at most, the negative ones to -128 at least, and so those of 2, 3, 6 and 7. Of data that are smaller than 255
+the sums times the largest number are within 32,767: up to 127 weights may add up to 258.
 """
 
 from __future__ import annotations

@@ -19,8 +19,10 @@ from ngraph_mxnet.version import __version__
 FORMAT = 1
 MAGIC = b"ngraph artefact\n"
 MOST_SECTIONS = 4096
-ISAS = ("baseline", "avx2", "avx512")
+ISAS = ("baseline", "avx2", "avx512", "avx_vnni")
 """The instruction sets; see `isa_number`."""
+DEFAULT_ISAS = ISAS[:3]
+"""Those that a file is for where nobody says: CPUs with AVX-VNNI run what is for avx2."""
 HEADER = struct.Struct("<16sIIQ16s16x")
 SECTION = struct.Struct("<IIQQ16sII16x")
 REQUIRED = 1

@@ -19,7 +19,7 @@ from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ir.verify import verify
-from ngraph_mxnet.package.artefact import ISAS, ArtefactProgram, Meta, Origin, Reference, Summary, check
+from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta, Origin, Reference, Summary, check
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.package.artefact_writer import Item, write_artefact
 from ngraph_mxnet.runtime.backend import Backend, get_backend
@@ -57,8 +57,8 @@ def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backe
         graphs: one for each set of shapes, or range of sizes.
         prepares: its results are, bit for bit, those of a graph whose weights are parameters, as MXNet's are; else of
             one whose weights are constants, which passes may compute with.
-        isas: instruction sets; if there are none all, of int8 without baseline: its weights take 16 bits, more than
-            those of the others together, and few CPUs have nothing better.
+        isas: instruction sets; if there are none all but avx_vnni, of int8 without baseline: its weights take 16 bits,
+            more than those of the others together, and few CPUs have nothing better.
         options: the backend's own, such as `precision` and `recipe`.
         with_references: with random inputs for each set of shapes, and what this machine computes of them; ranges
             have none.
@@ -84,7 +84,7 @@ def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backe
 
 def default_isas(precision: str) -> Sequence[str]:
     """The instruction sets that a file of this precision is for, where nobody says."""
-    return [isa for isa in ISAS if precision != "int8" or isa != "baseline"]
+    return [isa for isa in DEFAULT_ISAS if precision != "int8" or isa != "baseline"]
 
 
 def _items(graphs: Sequence[Weighted | Ranged], backend: Backend, options: Mapping[str, Any], isas: Sequence[str],

@@ -17,7 +17,7 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import Flow, result_names
 from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import Package
-from ngraph_mxnet.package.artefact import ISAS, ArtefactProgram, Meta
+from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta
 from ngraph_mxnet.package.artefact_writer import write_artefact
 
 
@@ -120,7 +120,7 @@ class Executable(Submitting, ABC):
                            "and not what was loaded")
 
     def save(self, path: str | Path, *, isas: Sequence[str] = (), metadata: Mapping[str, str] | None = None) -> None:
-        """Write the file that the runtime runs, for these instruction sets; for all if there are none.
+        """Write the file that the runtime runs, for these instruction sets; for all but avx_vnni if there are none.
 
         Raises:
             PackageError: weights are still inputs (give `compile` their content), or it can't be saved at all.
@@ -128,7 +128,7 @@ class Executable(Submitting, ABC):
             OSError: it can't be written.
         """
         meta = Meta(Path(path).stem, self.precision, metadata or {})
-        write_artefact(path, meta, self.artefact_programs(isas), len(set(isas) or ISAS))
+        write_artefact(path, meta, self.artefact_programs(isas), len(set(isas) or DEFAULT_ISAS))
 
     precision = "f32"
 

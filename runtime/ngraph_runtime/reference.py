@@ -10,7 +10,7 @@ from ngraph_runtime.model import Model
 
 TOLERANCES = {"f32": 1e-3, "bf16": 5e-2, "int8": 1e-1}
 """By a model's precision: the largest difference of an output's elements, as a part of the largest expected one. CPUs
-round differently, and in int8 those without AVX512_VNNI have weights of coarser steps; what a wrong kernel computes is
+round differently, and in int8 those without VNNI have weights of coarser steps; what a wrong kernel computes is
 far away."""
 
 

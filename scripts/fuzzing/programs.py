@@ -74,7 +74,10 @@ def quantized() -> Graph:
                   {**padded, "short_sums": True})
     scaled = b.quantize(b.scale_shift(node.outputs[0], *vectors), scale, zero_point)
     last = b.quantized_convolution(b.max_pool(scaled, kernel=(2, 2)), *operands(16, 48, 1, 1))
-    return b.results(node.outputs[0], b.quantize(node.outputs[1], scale, zero_point), last)
+    means = [b.avg_pool(b.dequantize(scaled, scale, zero_point), kernel=(2, 2)),
+             b.quantize(b.avg_pool(b.dequantize(scaled, scale, zero_point), kernel=(3, 2)), scale, zero_point),
+             b.quantize(b.avg_pool(b.relu(last), kernel=(2, 2)), scale, zero_point)]
+    return b.results(node.outputs[0], b.quantize(node.outputs[1], scale, zero_point), last, *means)
 
 
 def winograd() -> Graph:

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 PACKAGES = ("mxnet", "ngraph-mxnet-backend", "numpy", "onnx", "onnxruntime", "openvino")
-FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
+FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
 TOPOLOGY = Path("/sys/devices/system/cpu")
 
 

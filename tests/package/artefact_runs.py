@@ -40,7 +40,7 @@ def of(artefact: Artefact, isa: str, shapes: int = 0) -> ArtefactProgram:
 
 
 def isas_here() -> list[str]:
-    """The instruction sets that this CPU runs, best first."""
+    """The instruction sets with kernels of their own that this CPU runs, best first."""
     return list(supported(_core.cpu_features()))
 
 

@@ -18,6 +18,7 @@ from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.package.artefact_reader import load
 from ngraph_mxnet.quantise.recipe import Recipe, Scale
 from ngraph_mxnet.runtime.backend import unlike
+from ngraph_mxnet.targets.cpu.machine.isa import available
 
 SHAPE = (2, 8, 12, 12)
 RECIPE = Recipe({f"mx:{name}_fwd {op}": Scale(0.04, 0 if name == "conv1" else 128)
@@ -42,17 +43,18 @@ def data() -> np.ndarray:
 
 def test_each_instruction_set_gives_what_it_gives_compiled(block: mx.gluon.HybridBlock, tmp_path: Path) -> None:
     path = tmp_path / "net.ngraph"
-    every = ["avx512", "avx2", "baseline"]
+    every = ["avx512", "avx_vnni", "avx2", "baseline"]
     ngraph_mxnet.export(block, path, data=SHAPE, isas=every, **INT8)
     found = load(path)
     assert found.meta.precision == "int8"
     names = {program.isa: {kernel for level in program.levels for kernel, *_ in level} for program in found.programs}
-    for isa, ending in (("avx512", "_u8"), ("avx2", "_u8_short"), ("baseline", "_u8_wide")):
+    endings = ("_u8__avx512", "_u8__avx2", "_u8_short__avx2", "_u8_wide__baseline")
+    for isa, ending in zip(every, endings, strict=True):
         products = {name for name in names[isa] if "contraction" in name}
-        assert products and all(name.removesuffix(f"__{isa}").endswith(ending) for name in products)
+        assert products and all(name.endswith(ending) for name in products)
     graph, weights = WholeSymbol.of_block(block, {"data": SHAPE}).graph("CPU", {"data": SHAPE})
     wanted = ngraph_mxnet.compile(graph, "CPU", weights=weights)(data())[0]
-    for isa in isas_here():
+    for isa in available(_core.cpu_features()):
         result = run(of(found, isa), [data()])[0]
         compiled = ngraph_mxnet.compile(graph, "CPU", weights=weights, isa=isa, **INT8)(data())[0]
         np.testing.assert_array_equal(result, compiled)
@@ -94,9 +96,10 @@ def test_an_executable_is_for_its_instruction_set(block: mx.gluon.HybridBlock, t
     """Others have other weights, which are no longer there."""
     graph, weights = WholeSymbol.of_block(block, {"data": SHAPE}).graph("CPU", {"data": SHAPE})
     compiled = ngraph_mxnet.compile(graph, "CPU", weights=weights, **INT8)
-    with pytest.raises(PackageError, match=f"quantised for {isas_here()[0]}: save it for this instruction set alone"):
+    best = available(_core.cpu_features())[0]
+    with pytest.raises(PackageError, match=f"quantised for {best}: save it for this instruction set alone"):
         compiled.save(tmp_path / "net.ngraph")
-    compiled.save(tmp_path / "net.ngraph", isas=isas_here()[:1])
+    compiled.save(tmp_path / "net.ngraph", isas=[best])
     (program,) = load(tmp_path / "net.ngraph").programs
     np.testing.assert_array_equal(run(program, [data()])[0], compiled(data())[0])
 
@@ -106,6 +109,19 @@ def test_a_cpu_without_vnni_takes_the_program_for_avx2(block: mx.gluon.HybridBlo
     has_vnni = _core.cpu_features()["avx512vnni"]
     assert _core.Artefact(str(tmp_path / "net.ngraph")).instruction_set == (
         isas_here()[0] if has_vnni or isas_here()[0] != "avx512" else "avx2")
+
+
+@pytest.mark.skipif("avx_vnni" not in available(_core.cpu_features()), reason="the CPU has no AVX-VNNI")
+def test_which_program_a_cpu_with_avx_vnni_takes(block: mx.gluon.HybridBlock, tmp_path: Path,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one for it, if there is one, else that for avx2."""
+    for isas, wanted, taken in ((["avx_vnni", "avx2"], "avx_vnni", "avx_vnni"), (["avx2"], "avx_vnni", "avx2"),
+                                (["avx_vnni", "avx2"], "avx2", "avx2")):
+        ngraph_mxnet.export(block, tmp_path / "net.ngraph", data=SHAPE, isas=isas, **INT8)
+        monkeypatch.setenv("NGRAPH_CPU_ISA", wanted)
+        assert _core.Artefact(str(tmp_path / "net.ngraph")).instruction_set == taken
+        assert unlike("CPU", INT8, taken, "int8") is None
+    assert "no instructions for avx2" in str(unlike("CPU", INT8, "avx_vnni", "int8"))
 
 
 @pytest.mark.parametrize(("options", "precision", "reason"), [

@@ -528,7 +528,8 @@ def test_python_executable_gives_read_only_views_and_takes_scalars():
 def test_cpu_features_agree_with_the_kernel():
     flags = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")).split()
     linux = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "sahf": "lahf_lm", "lzcnt": "abm", "bmi": "bmi1",
-             "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16", "avx512vp2intersect": "avx512_vp2intersect"}
+             "avxvnni": "avx_vnni", "avx512vnni": "avx512_vnni", "avx512bf16": "avx512_bf16",
+             "avx512vp2intersect": "avx512_vp2intersect"}
     features = _core.cpu_features()
     assert features == {name: linux.get(name, name) in flags for name in features}
     assert set(NEEDS["avx512"]) <= set(features)

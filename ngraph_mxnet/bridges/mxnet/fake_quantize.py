@@ -73,7 +73,7 @@ def fake_quantize(net: HybridBlock, recipe: Recipe | str | Path, *, short_sums: 
     Args:
         net: initialised, hybridized or not; of both interfaces, mx.nd's and mx.np's.
         recipe: the object, or the path of its file.
-        short_sums: weights are rounded as for CPUs with AVX2 and without AVX-512: where the input channels are a
+        short_sums: weights are rounded as for CPUs with AVX2 and without VNNI: where the input channels are a
             multiple of 8, to larger multiples by which sums of products fit 16 bits.
 
     Raises:

@@ -21,13 +21,14 @@ from ngraph_mxnet.ir.guards import Guard, Guards, assuming
 from ngraph_mxnet.ir.module import Module, Shared
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.sizes import is_symbolic
-from ngraph_mxnet.package.artefact import AFTER, ArtefactProgram
+from ngraph_mxnet.package.artefact import AFTER, DEFAULT_ISAS, ArtefactProgram
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.package.fields import ALIGNMENT
 from ngraph_mxnet.passes.prepare import MAIN
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, Isa, halves_avx512, supported
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, InstructionSet, Isa, halves_avx512, kernels_of, supported
+from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
@@ -35,7 +36,7 @@ from ngraph_mxnet.targets.cpu.program.template import at
 from ngraph_mxnet.targets.cpu.program.template_code import template_code
 from ngraph_mxnet.targets.cpu.program.validate import Validator
 
-_BEYOND = ("avx512bf16", "avx512vnni")
+_BEYOND = ("avx512bf16", *VNNI.values())
 """Features beyond those of an instruction set that kernels of avx512 may need: where the CPU lacks them, the runtime
 takes the program for avx2."""
 
@@ -43,8 +44,8 @@ Operand = tuple[int, int, int]
 """Space, index, offset."""
 
 
-def chosen_isas(wanted: Sequence[str]) -> list[Isa]:
-    """The instruction sets of these names, best first; all if there are none.
+def chosen_isas(wanted: Sequence[str]) -> list[InstructionSet]:
+    """The instruction sets of these names, best first; all but avx_vnni if there are none.
 
     Raises:
         ConfigError: there is no such instruction set.
@@ -52,10 +53,10 @@ def chosen_isas(wanted: Sequence[str]) -> list[Isa]:
     unknown = [name for name in wanted if name not in NEEDS]
     if unknown:
         raise ConfigError(f"no instruction set {listed(unknown)}; there are {', '.join(NEEDS)}")
-    return [isa for isa in NEEDS if isa in wanted or not wanted]
+    return [isa for isa in NEEDS if isa in (wanted or DEFAULT_ISAS)]
 
 
-ModuleFor = Callable[[Isa], Module]
+ModuleFor = Callable[[InstructionSet], Module]
 """The optimised graphs for an instruction set."""
 
 
@@ -72,7 +73,7 @@ def artefact_programs(module_for: ModuleFor, isas: Sequence[str], weights: Mappi
         PackageError: there are weights that no constants are, or a kernel is not in the library.
     """
     for settings in _settings(isas, threads, bf16):
-        yield _program(module_for(settings.isa), settings, weights)
+        yield _program(module_for(settings.instruction_set), settings, weights)
 
 
 def range_templates(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequence[str],
@@ -84,8 +85,8 @@ def range_templates(module_for: ModuleFor, symbols: Sequence[Atom], isas: Sequen
     assert isinstance(before, Guards)
     for settings in _settings(isas, threads, bf16, every_algorithm=True):
         with assuming(Guards(before.hint, dict(before.found))) as guards:
-            template = _template(module_for(settings.isa), symbols, guards, settings, weights)
-        yield settings.isa, list(guards.found.values()), template
+            template = _template(module_for(settings.instruction_set), symbols, guards, settings, weights)
+        yield settings.instruction_set, list(guards.found.values()), template
 
 
 def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bool = False) -> Iterator[Settings]:
@@ -96,14 +97,15 @@ def _settings(isas: Sequence[str], threads: int, bf16: bool, every_algorithm: bo
         winograd = config.get("NGRAPH_CPU_WINOGRAD") and (isa != "baseline" or len(chosen) == 1)
         # The runtime's team may have any number of threads, which changes no result. But which algorithm is the fastest
         # depends on it, and on the CPU; what is compiled in a process takes the same.
-        yield Settings(isa, threads, winograd=winograd, bf16=bf16 and isa == "avx512", vnni=isa == "avx512",
-                       halves=halves_avx512(_core.cpu_features()), every_algorithm=every_algorithm)
+        yield Settings(kernels_of(isa), threads, winograd=winograd, bf16=bf16 and isa == "avx512",
+                       vnni=isa in ("avx512", "avx_vnni"), halves=halves_avx512(_core.cpu_features()),
+                       every_algorithm=every_algorithm)
 
 
 def _program(module: Module, settings: Settings, weights: Mapping[str, np.ndarray]) -> ArtefactProgram:
     lowered = _lowered(module, settings, weights)
     code = lowered.builder.code()
-    program = ArtefactProgram(settings.isa, 0, tuple((value.name, value.type) for value in lowered.inputs),
+    program = ArtefactProgram(settings.instruction_set, 0, tuple((value.name, value.type) for value in lowered.inputs),
                               tuple((name, value.type) for name, value in lowered.outputs),
                               code.arena_bytes, code.constants, code.levels)
     _check(module.name, code, lowered, {})

@@ -35,7 +35,14 @@ from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.module import lower_module
-from ngraph_mxnet.targets.cpu.machine.isa import Isa, choose_isa, halves_avx512
+from ngraph_mxnet.targets.cpu.machine.isa import (
+    InstructionSet,
+    choose_instruction_set,
+    choose_isa,
+    halves_avx512,
+    has_vnni,
+    kernels_of,
+)
 from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import OPTIONS, Options, check_options, read_options
@@ -104,9 +111,10 @@ class CPUExecutable(NativeExecutable):
         if self._generated or self.settings.generator is not None:
             raise PackageError("kernels that were generated or added are not in the runtime's library: compile without "
                                "NGRAPH_CODEGEN and the option codegen, and what other distributions add")
-        if self.precision == "int8" and list(isas) != [self.settings.isa]:
-            raise PackageError(f"its weights were quantised for {self.settings.isa}: save it for this instruction set "
-                               "alone, or write the file with ngraph_mxnet.export and its recipe")
+        own = self.settings.instruction_set
+        if self.precision == "int8" and list(isas) != [own]:
+            raise PackageError(f"its weights were quantised for {own}: save it for this instruction set alone, or "
+                               "write the file with ngraph_mxnet.export and its recipe")
         yield from artefact_programs(lambda isa: self.module, isas, {}, threads=self.settings.threads,
                                      bf16=self.settings.bf16)
 
@@ -222,23 +230,24 @@ class CPUBackend(Backend):
         """What a graph is compiled for, and what was asked for and this CPU lacks, which is told."""
         from ngraph_mxnet import _core
 
-        isa = choose_isa(_core.cpu_features(), wanted.isa)
-        notice = precision_notice(wanted.precision, isa, _core.cpu_features(), wanted.recipe is not None)
+        features = _core.cpu_features()
+        instruction_set = choose_instruction_set(features, wanted.isa)
+        isa = kernels_of(instruction_set)
+        notice = precision_notice(wanted.precision, isa, features, wanted.recipe is not None)
         if notice:
             warn_once(notice)
         trace_executor()
         warn_of_ignored(os.environ)
-        features = _core.cpu_features()
         return Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
-                        vnni=bool(features.get("avx512vnni")), halves=halves_avx512(features)), notice
+                        vnni=has_vnni(instruction_set, features), halves=halves_avx512(features)), notice
 
     def _lowered(self, graph: Graph, wanted: Options,
                  settings: Settings) -> tuple[Module, Lowering, Lowering]:
         """The graph after the passes, and its graphs MAIN and PREPARE lowered."""
         self.require_support(graph)
         with span("passes", "compile"):
-            passes = [*self.pipeline(), *quantizing(wanted.recipe, settings.isa)]
+            passes = [*self.pipeline(), *quantizing(wanted.recipe, settings.instruction_set)]
             PassManager(passes, observer=_record_pass if recorder() else None).run(graph)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
         module = split_prepare(graph)
@@ -274,9 +283,9 @@ class CPUBackend(Backend):
             module = split_prepare(graph)
             return lambda isa: module
 
-        def module_for(isa: Isa) -> Module:
+        def module_for(instruction_set: InstructionSet) -> Module:
             copy = graph.clone()
-            PassManager(quantizing(wanted.recipe, isa)).run(copy)
+            PassManager(quantizing(wanted.recipe, instruction_set)).run(copy)
             self.require_support(copy)
             return split_prepare(copy)
 

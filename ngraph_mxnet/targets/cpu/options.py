@@ -10,7 +10,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.quantise.recipe import Recipe
 from ngraph_mxnet.runtime.options import read_count, read_switch, require_known
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_isa
+from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_instruction_set, kernels_of
 
 OPTIONS = {
     "threads": "threads that run the graph (default: OMP_NUM_THREADS and so on, see `env`)",
@@ -20,7 +20,7 @@ OPTIONS = {
                  "(default: NGRAPH_PRECISION)",
     "recipe": "for int8: a recipe of quantisation, as an object or a file (default: NGRAPH_CALIBRATION)",
     "autotune": "1: measure how to cut the contractions' work on this machine (default: NGRAPH_AUTOTUNE)",
-    "isa": "avx512, avx2 or baseline: the kernels' instruction set (default: NGRAPH_CPU_ISA)",
+    "isa": "avx512, avx_vnni, avx2 or baseline: the kernels' instruction set (default: NGRAPH_CPU_ISA)",
     "costs": "for HYBRID: modelled, or measured by running the graph on random inputs (default: modelled)",
 }
 PRECISIONS = ("f32", "bf16", "int8")
@@ -103,8 +103,10 @@ def unlike(given: Mapping[str, Any], instruction_set: str, precision: str) -> st
     has_own = wanted.precision == "int8" and wanted.recipe is None and precision == "int8"  # a recipe, in the file
     if wanted.computed != precision and not has_own:
         return f"it computes in {precision}, and {wanted.computed} is asked for"
-    isa = choose_isa(_core.cpu_features(), wanted.isa)
-    return None if isa == instruction_set else f"it has no instructions for {isa}, only for {instruction_set}"
+    isa = choose_instruction_set(_core.cpu_features(), wanted.isa)
+    if instruction_set in (isa, kernels_of(isa)):
+        return None
+    return f"it has no instructions for {isa}, only for {instruction_set}"
 
 
 def check_options(given: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ from ngraph_mxnet.passes.unsigned_data import UnsignedData
 from ngraph_mxnet.quantise.division import DivideData
 from ngraph_mxnet.quantise.products import QuantizeProducts
 from ngraph_mxnet.quantise.recipe import Recipe
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.machine.isa import InstructionSet
 from ngraph_mxnet.targets.cpu.planning.gradients import gradients
 from ngraph_mxnet.targets.cpu.planning.widening import widening
 
@@ -59,11 +59,11 @@ def pipeline() -> list[Pass | FixedPoint]:
     ]
 
 
-def quantizing(recipe: Recipe | None, isa: Isa) -> list[Pass]:
-    """Behind these: what computes the products of a recipe in 8 bits. Without AVX-512 sums are in 16 bits where that is
+def quantizing(recipe: Recipe | None, instruction_set: InstructionSet) -> list[Pass]:
+    """Behind these: what computes the products of a recipe in 8 bits. With AVX2 alone sums are in 16 bits where that is
     possible."""
     if recipe is None:
         return []
     return [DivideData(recipe.factors, recipe.scales),
-            QuantizeProducts(recipe.scales, recipe.means, short=isa == "avx2"), quantize_early(), stored_scale(),
-            ConstantFolding(), Cse(), DeadCode()]
+            QuantizeProducts(recipe.scales, recipe.means, short=instruction_set == "avx2"),
+            quantize_early(), stored_scale(), ConstantFolding(), Cse(), DeadCode()]

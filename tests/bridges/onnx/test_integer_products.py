@@ -18,9 +18,9 @@ from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.onnx.importer import import_model
 from ngraph_mxnet.bridges.onnx.model import read_model
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.targets.cpu.machine.isa import supported
+from ngraph_mxnet.targets.cpu.machine.isa import available
 
-BACKENDS = [("INTERPRETER", {}), *(("CPU", {"isa": isa}) for isa in supported(_core.cpu_features()))]
+BACKENDS = [("INTERPRETER", {}), *(("CPU", {"isa": isa}) for isa in available(_core.cpu_features()))]
 TYPES = st.sampled_from([np.uint8, np.int8])
 Options = dict[str, str]
 Arrays = dict[str, np.ndarray]

@@ -25,7 +25,7 @@ from ngraph_mxnet import _core
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, QUANTIZED_CONTRACTION, Offsets
-from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.record import MOST, Span
 from ngraph_mxnet.targets.cpu.params.spatial import ROI_ALIGN
@@ -180,7 +180,7 @@ def _kernels() -> Iterator[tuple[str, str, Kernels, Any]]:
                 yield name, f"ng_{name}__{isa}", record, element
         for variant in variants(isa):
             lacks = (variant.bf16 and precision.bf16_missing(isa, features)) or (
-                variant.needs_vnni and isa == "avx512" and not features["avx512vnni"])
+                variant.needs_vnni and not features[VNNI[isa]])
             if not lacks:
                 name = f"contraction_{variant.name}"
                 yield name, symbol(variant, isa), KERNELS[name], variant

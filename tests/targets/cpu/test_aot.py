@@ -76,8 +76,11 @@ def test_registers_fit_the_isa() -> None:
     assert "%zmm" in avx512
     bf16 = {name for name, body in _functions().items() if re.search(r"\tv(dpbf16ps|cvtne2?ps2bf16)", body)}
     assert bf16 == {microkernel_symbol(v, "avx512") for v in variants("avx512") if v.bf16}
-    vnni = {name for name, body in _functions().items() if re.search(r"\tvpdp(bu|ws)sds?\b", body)}
-    assert vnni == {microkernel_symbol(v, "avx512") for v in variants("avx512") if v.needs_vnni}
+    vnni = {name: found for name, body in _functions().items()
+            if (found := re.findall(r"\t((?:\{\w+\} )?)vpdp\w+\s.*%([xyz])mm", body))}
+    assert vnni.keys() == {microkernel_symbol(v, isa) for isa in ISAS for v in variants(isa) if v.needs_vnni}
+    for name, found in vnni.items():  # of AVX-VNNI the encoding is another one
+        assert set(found) == {("", "z") if name.endswith("__avx512") else ("{vex} ", "y")}, name
 
 
 @needs["objdump"]

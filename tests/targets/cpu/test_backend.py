@@ -14,7 +14,14 @@ from ngraph_mxnet import _core, compile
 from ngraph_mxnet.errors import ConfigError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, element_type
 from ngraph_mxnet.targets.cpu.backend import CPUExecutable
-from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, choose_isa, supported
+from ngraph_mxnet.targets.cpu.machine.isa import (
+    NEEDS,
+    available,
+    choose_instruction_set,
+    choose_isa,
+    has_vnni,
+    supported,
+)
 from ngraph_mxnet.targets.cpu.microkernels import target
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 
@@ -245,6 +252,17 @@ def test_nan_passes_through_activations_and_batch_edges() -> None:
     assert np.count_nonzero(np.isnan(found)) == 16
 
 
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_convolution_of_means_has_its_border(isa: str) -> None:
+    b = Builder()
+    x, w = b.parameter("x", (2, 16, 5, 4)), b.weight("w", (16, 16, 3, 3))
+    mean = b.reduce_mean(b.max_pool(x, kernel=(2, 2)), axes=(2, 3), keep_dims=True)
+    graph = b.results(b.convolution(mean, w, pads_begin=(1, 1), pads_end=(1, 1)))
+    arrays = arrays_for(graph)
+    (wanted,) = compile(graph.clone(), "INTERPRETER")(*arrays)
+    np.testing.assert_allclose(compile(graph, "CPU", isa=isa)(*arrays)[0], wanted, 1e-4, 1e-4)
+
+
 def test_an_empty_batch() -> None:
     b = Builder()
     x, w = b.parameter("x", (0, 16, 3, 3)), b.weight("w", (16, 16, 3, 3))
@@ -267,13 +285,26 @@ def test_a_forced_instruction_set_that_is_missing_is_an_error(monkeypatch: pytes
     monkeypatch.setenv("NGRAPH_CPU_ISA", "auto")
     assert choose_isa({}) == "baseline"
     assert choose_isa(dict.fromkeys(NEEDS["avx512"], True)) == "avx512"
+    both = dict.fromkeys((*NEEDS["avx512"], *NEEDS["avx_vnni"]), True)
+    assert available(both) == ["avx512", "avx_vnni", "avx2", "baseline"]
+    assert supported(both) == ["avx512", "avx2", "baseline"]
 
 
-@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_avx_vnni_is_avx2_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = dict.fromkeys(NEEDS["avx_vnni"], True)
+    assert choose_instruction_set(features) == "avx_vnni" and choose_isa(features) == "avx2"
+    assert has_vnni("avx_vnni", features) and not has_vnni("avx2", features)
+    monkeypatch.setenv("NGRAPH_CPU_ISA", "avx_vnni")
+    assert choose_instruction_set(features, "avx2") == "avx2"
+    with pytest.raises(ConfigError, match="NGRAPH_CPU_ISA=avx_vnni: this CPU does not have it; it runs avx2, baseline"):
+        choose_isa(dict.fromkeys(NEEDS["avx2"], True))
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx_vnni", "avx2"])
 def test_a_cpu_that_lacks_one_feature_lacks_the_instruction_set(isa: str) -> None:
     for missing in NEEDS[isa]:
-        features = {name: name != missing for name in NEEDS["avx512"]}
-        assert isa not in supported(features), missing
+        features = {name: name != missing for name in (*NEEDS["avx512"], *NEEDS["avx_vnni"])}
+        assert isa not in available(features), missing
 
 
 # A function of LLVM's, and whether it compiles to the instruction: by the features that the compiler is told of.

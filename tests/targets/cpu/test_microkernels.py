@@ -427,5 +427,5 @@ def test_no_vector_spills_in_loops(isa: Isa) -> None:
     for block in re.split(r"^(?=\.LBB)", target.emit_assembly(isa), flags=re.M):
         label = block.split(":")[0]
         loop = re.match(rf"(?s).*\tj\w+\t{re.escape(label)}\n", block)
-        if label.startswith(".LBB") and loop and re.search("vfmadd|vdpbf16ps", loop[0]):
+        if label.startswith(".LBB") and loop and re.search("vfmadd|vdpbf16ps|vpdpbusd", loop[0]):
             assert not re.search(r"mm\d+, -?\d*\(%rsp|\(%rsp\), %[yz]mm", loop[0])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from ngraph_mxnet import _core, compile
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.targets.cpu.machine.isa import supported
+from ngraph_mxnet.targets.cpu.machine.isa import available, kernels_of
 from ngraph_mxnet.targets.cpu.planning.layout import plan_gates
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, plan_stores
 
-ISAS = supported(_core.cpu_features())
+ISAS = available(_core.cpu_features())
 SCALE, ZERO_POINT = 0.7, 30
 
 
@@ -155,6 +155,57 @@ def test_short_sums_are_exact_up_to_their_bound(isa: str) -> None:
     assert found[0, :, 0, 0].tolist() == [255 * 128] * 8 + [0] * 8
 
 
+def bounded(most: float, between: str = "nothing") -> tuple[Graph, list[np.ndarray], np.ndarray]:
+    """A product of data that are as large as `most` allows, by weights of which four add up to 258, its arrays and its
+    sums. 258 * 127 is the largest that 16 bits hold."""
+    b = Builder()
+    x = b.parameter("x", (1, 8, 2, 2), "u8")
+    one, zero = b.constant(np.float32(1)), b.constant(np.uint8(0))
+    first = b.quantized_convolution(x, *product_operands(b, (16, 8, 1, 1), 16), lower=0.0, upper=most)
+    q = b.quantize(first, one, zero)
+    if between == "max_pool":
+        q = b.max_pool(q, kernel=(2, 2), pads_end=(1, 1))
+    elif between == "concat":
+        q = b.concat(q, q, axis=1)
+    elif between == "mean":
+        q = b.quantize(b.avg_pool(b.dequantize(q, one, zero), kernel=(2, 2)), one, zero)
+    weights = np.zeros((16, q.shape[1], 1, 1), np.int8)
+    weights[:8, [0, 1, 4]] = np.array([127, 127, 4]).reshape(3, 1, 1)
+    weights[8:, [2, 3, 6]] = np.array([-127, -127, -4]).reshape(3, 1, 1)
+    bias, ones, zeros = (b.constant(np.full(16, fill, kind)) for fill, kind in ((0, "i4"), (1, "f4"), (0, "f4")))
+    pad = {"pads_begin": (1, 1), "pads_end": (1, 1), "pad_value": 200} if between == "border" else {}
+    last = b.quantized_convolution(q, b.constant(weights), bias, ones, zeros, **pad)
+    arrays = [np.full(p.shape, {"u8": 255, "i8": 9, "i32": 0, "f32": 1}[p.type.element.name], p.type.element.numpy)
+              for p in b.graph.parameters]
+    wanted = np.full(last.shape, 258 * np.rint(most))
+    wanted[:, 8:] *= -1
+    return b.results(last), arrays, wanted
+
+
+def kernels_of_convolutions(graph: Graph, arrays: list[np.ndarray], wanted: np.ndarray | None, isa: str) -> list[str]:
+    executable = compile(graph, "CPU", threads=1, isa=isa)
+    (found,) = executable(*arrays)
+    if wanted is not None:
+        np.testing.assert_array_equal(found, wanted)
+    names = (i.name for level in executable.main.levels() for i in level)  # type: ignore[attr-defined]
+    return [name for name in names if "contraction" in name]
+
+
+@pytest.mark.skipif("avx2" not in ISAS, reason="the CPU has no AVX2")
+@pytest.mark.parametrize("between", ["nothing", "max_pool", "concat", "mean"])
+def test_sums_of_smaller_data_are_short(between: str) -> None:
+    """Where nothing is known of the weights but their numbers, and of the data that they are 127 at most."""
+    for most, kernel in ((127.0, "short"), (127.25, "short"), (127.5, "wide"), (128.0, "wide")):
+        names = kernels_of_convolutions(*bounded(most, between), "avx2")
+        assert names[-1].endswith(kernel), (most, names)
+
+
+@pytest.mark.skipif("avx2" not in ISAS, reason="the CPU has no AVX2")
+def test_a_larger_border_counts_as_data() -> None:
+    graph, arrays, _ = bounded(127.0, "border")
+    assert kernels_of_convolutions(graph, arrays, None, "avx2")[-1].endswith("wide")
+
+
 def test_which_kernel_multiplies() -> None:
     """Of the fastest instructions that there are: short sums only where they are promised."""
     features = _core.cpu_features()
@@ -164,8 +215,10 @@ def test_which_kernel_multiplies() -> None:
             x = b.parameter("x", (1, 16, 4, 4), "u8")
             graph = b.results(b.quantized_convolution(x, *product_operands(b, (16, 16, 1, 1), 16), short_sums=short))
             (kernel,) = [name for name in check(graph, isa, largest=32) if "contraction" in name]
-            vnni = isa == "avx512" and features["avx512vnni"]
+            vnni = isa == "avx_vnni" or (isa == "avx512" and features["avx512vnni"])
             assert kernel.endswith("u8" if vnni else "short" if short and isa == "avx2" else "wide"), (isa, kernel)
+            assert {i.kernel.rpartition("__")[2] for i in compile(graph, "CPU", isa=isa).main.instructions} == {
+                kernels_of(isa)}
 
 
 def chain(read_twice: bool = False) -> Graph:

@@ -45,17 +45,16 @@ def store_u8_lanes(typingctx, base, index, value):
 
 
 @intrinsic
-def rounded_u8_lanes(typingctx, value, inverse, zero_point):
-    """value * inverse to the nearest whole number, ties to even, plus the zero point, within 0 and 255; NaN becomes 0.
-    The contractions of u8 store so, too."""
+def rounded_u8_lanes(typingctx, value, zero_point):
+    """The nearest whole number, ties to even, plus the zero point, within 0 and 255; NaN becomes 0. The contractions of
+    u8 store so, too."""
 
     def generate(context, builder, signature, arguments):
-        number, factor, zero = arguments
-        scaled = builder.fmul(number, factor)
+        number, zero = arguments
         lower, upper = builder.fsub(_all_lanes(0.0), zero), builder.fsub(_all_lanes(255.0), zero)
-        bounded = builder.select(builder.fcmp_ordered(">", scaled, lower), scaled, lower)
+        bounded = builder.select(builder.fcmp_ordered(">", number, lower), number, lower)
         bounded = builder.select(builder.fcmp_ordered("<", bounded, upper), bounded, upper)
         nearest = builder.fsub(builder.fadd(bounded, _all_lanes(_ROUNDING)), _all_lanes(_ROUNDING))
         return builder.fadd(nearest, zero)
 
-    return F32(F32, F32, F32), generate
+    return F32(F32, F32), generate

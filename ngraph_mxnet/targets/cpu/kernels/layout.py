@@ -5,8 +5,10 @@ All strides are in elements. Packed layouts are those of `tests/targets/cpu/pack
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from numba import float32, int8, int16, int32, uint16
+from numba import float32, int8, int16, int32, types, uint16
 
 from ngraph_mxnet.targets.cpu.kernels.lanes import (
     load_lanes,
@@ -24,7 +26,6 @@ from ngraph_mxnet.targets.cpu.params.layout import (
     PACK_CHANNELS,
     PACK_CONTRACTION,
     PACK_DEPTHWISE,
-    PACK_FOURS,
     TO_BLOCKED,
     ZERO_HALO,
 )
@@ -33,7 +34,6 @@ read_fill_halo = reader(FILL_HALO)
 read_from_blocked = reader(FROM_BLOCKED)
 read_pack_channels = reader(PACK_CHANNELS)
 read_pack_contraction = reader(PACK_CONTRACTION)
-read_pack_fours = reader(PACK_FOURS)
 read_pack_depthwise = reader(PACK_DEPTHWISE)
 read_to_blocked = reader(TO_BLOCKED)
 read_zero_halo = reader(ZERO_HALO)
@@ -138,107 +138,19 @@ def from_blocked(tensors, ints, floats, begin, end):
                 target[w * out_w + lane * out_c] = pixel[lane]
 
 
-@kernel("pack_contraction")
-def pack_contraction(tensors, ints, floats, begin, end):
-    """Weights `[OC][IC / groups][KH][KW]` with any strides to a contraction's packed layout.
-
-    tensors: weights, packed. ints: `PACK_CONTRACTION_INTS`; a matrix operand is KH = KW = 1 with its strides
-    of output column and of K. Packed: `[supers][oc groups][ic blocks][KH][KW][lanes][oc_tile]`, zeros where a
-    super-group's blocks have no weight. Tasks: (super, oc group, ic block).
-    """
-    p = read_pack_contraction(ints, floats)
-    merged, ocg, icg, kernel_h, kernel_w, oc_tile, lanes = (
-        p.merged, p.oc_per_group, p.ic_per_group, p.kernel_h, p.kernel_w, p.oc_tile, p.lanes,
-    )
-    oc_groups = (merged * ocg + oc_tile - 1) // oc_tile
-    blocks = (merged * icg + lanes - 1) // lanes
-    for task in range(begin, end):
-        block, rest = task % blocks, task // blocks
-        oc_group, super_group = rest % oc_groups, rest // oc_groups
-        weights = shift(pointer(tensors, 0, float32), super_group * p.super_stride)
-        packed = shift(pointer(tensors, 1, float32), task * kernel_h * kernel_w * lanes * oc_tile)
-        for tap in range(kernel_h * kernel_w):
-            at = tap // kernel_w * p.kh_stride + tap % kernel_w * p.kw_stride
-            whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * oc_tile <= ocg
-            if whole and lanes == 16 and oc_tile % 16 == 0:
-                inside = shift(weights, at + block * 16 * p.ic_stride)
-                if p.oc_stride == 1:
-                    for k in range(16):
-                        for j in range(0, oc_tile, 16):
-                            values = load_lanes(inside, k * p.ic_stride + oc_group * oc_tile + j)
-                            store_lanes(packed, (tap * 16 + k) * oc_tile + j, values)
-                    continue
-                if p.ic_stride == 1:
-                    for j in range(0, oc_tile, 16):
-                        rows = shift(inside, (oc_group * oc_tile + j) * p.oc_stride)
-                        transpose_lanes(rows, p.oc_stride, shift(packed, tap * 16 * oc_tile + j), oc_tile)
-                    continue
-            for k in range(lanes):
-                ic = block * lanes + k
-                group = ic // icg
-                first, last = group * ocg, group * ocg + ocg
-                if group >= merged:
-                    first, last = 0, 0
-                source = shift(weights, at + (ic - group * icg) * p.ic_stride)
-                target = shift(packed, (tap * lanes + k) * oc_tile)
-                for j in range(oc_tile):
-                    oc = oc_group * oc_tile + j
-                    if first <= oc < last:
-                        target[j] = source[oc * p.oc_stride]
-                    else:
-                        target[j] = np.float32(0)
-
-
-@kernel("pack_contraction_bf16")
-def pack_contraction_bf16(tensors, ints, floats, begin, end):
-    """As `pack_contraction` with 16 lanes, rounded to bf16 in pairs: `[.. lanes / 2][oc_tile][2]`."""
-    p = read_pack_contraction(ints, floats)
-    merged, ocg, icg = p.merged, p.oc_per_group, p.ic_per_group
-    taps = p.kernel_h * p.kernel_w
-    oc_groups = (merged * ocg + p.oc_tile - 1) // p.oc_tile
-    blocks = (merged * icg + 15) // 16
-    for task in range(begin, end):
-        block, rest = task % blocks, task // blocks
-        oc_group, super_group = rest % oc_groups, rest // oc_groups
-        weights = shift(pointer(tensors, 0, float32), super_group * p.super_stride)
-        whole = merged == 1 and block * 16 + 16 <= icg and (oc_group + 1) * p.oc_tile <= ocg
-        for tap in range(taps):
-            at = tap // p.kernel_w * p.kh_stride + tap % p.kernel_w * p.kw_stride
-            packed = shift(pointer(tensors, 1, uint16), (task * taps + tap) * 16 * p.oc_tile)
-            inside = shift(weights, at + block * 16 * p.ic_stride + oc_group * p.oc_tile * p.oc_stride)
-            if whole and p.oc_stride == 1:
-                for k in range(0, 16, 2):
-                    for j in range(0, p.oc_tile, 16):
-                        first = load_lanes(inside, k * p.ic_stride + j)
-                        second = load_lanes(inside, (k + 1) * p.ic_stride + j)
-                        store_pairs(packed, k * p.oc_tile + 2 * j, first, second)
-                continue
-            if whole and p.ic_stride == 1:
-                for j in range(0, p.oc_tile, 16):
-                    transpose_pairs(shift(inside, j * p.oc_stride), p.oc_stride, shift(packed, 2 * j), 2 * p.oc_tile)
-                continue
-            for k in range(16):
-                ic = block * 16 + k
-                group = ic // icg
-                first, last = group * ocg, group * ocg + ocg
-                if group >= merged:
-                    first, last = 0, 0
-                source = shift(weights, at + (ic - group * icg) * p.ic_stride)
-                target = shift(packed, k // 2 * 2 * p.oc_tile + k % 2)
-                for j in range(p.oc_tile):
-                    oc = oc_group * p.oc_tile + j
-                    if first <= oc < last:
-                        target[2 * j] = round_bf16(source[oc * p.oc_stride])
-                    else:
-                        target[2 * j] = np.uint16(0)
-
-
-def _pack_fours(element):
-    """Weights of i8 in fours of input channels, as `element`: `[.. lanes / 4][oc_tile][4]`, zeros in the padding
-    lanes."""
+def _pack_contraction(source_type: types.Number, target_type: types.Number, together: int, stored: Callable,
+                      pack_whole: Callable) -> Callable:
+    """`together`: input channels that stand side by side; `stored(value)` is a weight as it is packed, and
+    `pack_whole(p, weights, packed)` packs a tile without zeros, unless it returns False."""
 
     def pack(tensors, ints, floats, begin, end):
-        p = read_pack_fours(ints, floats)
+        """Weights `[OC][IC / groups][KH][KW]` with any strides to a contraction's packed layout.
+
+        tensors: weights, packed. A matrix operand is KH = KW = 1 with its strides of output column and of K. Packed:
+        `[supers][oc groups][ic blocks][KH][KW][lanes / together][oc_tile][together]`, zeros where a super-group's
+        blocks have no weight. Tasks: (super, oc group, ic block).
+        """
+        p = read_pack_contraction(ints, floats)
         merged, ocg, icg, lanes = p.merged, p.oc_per_group, p.ic_per_group, p.lanes
         taps = p.kernel_h * p.kernel_w
         oc_groups = (merged * ocg + p.oc_tile - 1) // p.oc_tile
@@ -246,10 +158,14 @@ def _pack_fours(element):
         for task in range(begin, end):
             block, rest = task % blocks, task // blocks
             oc_group, super_group = rest % oc_groups, rest // oc_groups
-            weights = shift(pointer(tensors, 0, int8), super_group * p.super_stride)
+            weights = shift(pointer(tensors, 0, source_type), super_group * p.super_stride)
+            whole = merged == 1 and (block + 1) * lanes <= icg and (oc_group + 1) * p.oc_tile <= ocg
             for tap in range(taps):
                 at = tap // p.kernel_w * p.kh_stride + tap % p.kernel_w * p.kw_stride
-                packed = shift(pointer(tensors, 1, element), (task * taps + tap) * lanes * p.oc_tile)
+                packed = shift(pointer(tensors, 1, target_type), (task * taps + tap) * lanes * p.oc_tile)
+                inside = shift(weights, at + block * lanes * p.ic_stride + oc_group * p.oc_tile * p.oc_stride)
+                if whole and pack_whole(p, inside, packed):
+                    continue
                 for k in range(lanes):
                     ic = block * lanes + k
                     group = ic // icg
@@ -257,19 +173,62 @@ def _pack_fours(element):
                     if group >= merged:
                         first, last = 0, 0
                     source = shift(weights, at + (ic - group * icg) * p.ic_stride)
-                    target = shift(packed, k // 4 * 4 * p.oc_tile + k % 4)
+                    target = shift(packed, k // together * together * p.oc_tile + k % together)
                     for j in range(p.oc_tile):
                         oc = oc_group * p.oc_tile + j
                         if first <= oc < last:
-                            target[4 * j] = source[oc * p.oc_stride]
+                            target[together * j] = stored(source[oc * p.oc_stride])
                         else:
-                            target[4 * j] = element(0)
+                            target[together * j] = target_type(0)
 
     return pack
 
 
-kernel("pack_contraction_i8")(_pack_fours(int8))
-kernel("pack_contraction_i16")(_pack_fours(int16))
+@inline
+def _as_it_is(value):
+    return value
+
+
+@inline
+def _pack_floats(p, weights, packed):
+    if p.lanes != 16 or p.oc_tile % 16 != 0:
+        return False
+    if p.oc_stride == 1:
+        for k in range(16):
+            for j in range(0, p.oc_tile, 16):
+                store_lanes(packed, k * p.oc_tile + j, load_lanes(weights, k * p.ic_stride + j))
+        return True
+    if p.ic_stride == 1:
+        for j in range(0, p.oc_tile, 16):
+            transpose_lanes(shift(weights, j * p.oc_stride), p.oc_stride, shift(packed, j), p.oc_tile)
+        return True
+    return False
+
+
+@inline
+def _pack_pairs(p, weights, packed):
+    if p.oc_stride == 1:
+        for k in range(0, 16, 2):
+            for j in range(0, p.oc_tile, 16):
+                first = load_lanes(weights, k * p.ic_stride + j)
+                store_pairs(packed, k * p.oc_tile + 2 * j, first, load_lanes(weights, (k + 1) * p.ic_stride + j))
+        return True
+    if p.ic_stride == 1:
+        for j in range(0, p.oc_tile, 16):
+            transpose_pairs(shift(weights, j * p.oc_stride), p.oc_stride, shift(packed, 2 * j), 2 * p.oc_tile)
+        return True
+    return False
+
+
+@inline
+def _pack_none(p, weights, packed):
+    return False
+
+
+kernel("pack_contraction")(_pack_contraction(float32, float32, 1, _as_it_is, _pack_floats))
+kernel("pack_contraction_bf16")(_pack_contraction(float32, uint16, 2, round_bf16, _pack_pairs))
+kernel("pack_contraction_i8")(_pack_contraction(int8, int8, 4, _as_it_is, _pack_none))
+kernel("pack_contraction_i16")(_pack_contraction(int8, int16, 4, _as_it_is, _pack_none))
 
 
 @kernel("pack_depthwise")

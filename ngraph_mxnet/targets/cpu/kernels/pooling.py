@@ -25,9 +25,16 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT, SCALE_SHIFT_U8
+from ngraph_mxnet.targets.cpu.params.pooling import (
+    MAX_POOL_GRADIENT,
+    MEANS_OF_BYTES,
+    POOLS,
+    SCALE_SHIFT,
+    SCALE_SHIFT_U8,
+)
 
 read_pool = reader(POOLS[""])
+read_mean_of_bytes = reader(MEANS_OF_BYTES["_u8"])
 read_scale_shift = reader(SCALE_SHIFT)
 read_scale_shift_u8 = reader(SCALE_SHIFT_U8)
 read_max_pool_gradient = reader(MAX_POOL_GRADIENT)
@@ -104,7 +111,26 @@ def _max_pool(source_type: types.Number, target_type: types.Number) -> Callable:
     return max_pool_blocked
 
 
-def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
+@inline
+def _mean(p, total, inside, count):
+    return total / splat(np.float32(count))
+
+
+@inline
+def _scaled_mean(p, total, inside, count):
+    """Of bytes, whose sum is exact: where the scale is 1, halves are halves."""
+    whole = total - splat(np.float32(p.zero_point * inside))
+    return whole / splat(np.float32(count)) * splat(np.float32(p.scale))
+
+
+@inline
+def _stored_mean(p, total, inside, count):
+    return rounded_u8_lanes(_scaled_mean(p, total, inside, count), splat(np.float32(p.out_zero_point)))
+
+
+def _avg_pool(source_type: types.Number, target_type: types.Number, read: Callable = read_pool,
+              mean: Callable = _mean) -> Callable:
+    """`mean(p, total, inside, count)`: what a window's sum becomes, of so many pixels, divided by `count`."""
     load, store = _LOAD[source_type], _STORE[target_type]
 
     def avg_pool_blocked(tensors, ints, floats, begin, end):
@@ -112,10 +138,11 @@ def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
 
         tensors: input, output. With include_pad 1 the divisor counts the window's taps within
         the image and its pads (not what lies beyond, where the output size was rounded up); with 0 only those
-        in the image. 0 for an empty window. Only pixels of the image are read.
+        in the image. 0 for an empty window. Only pixels of the image are read. Of u8 up to 65,793 pixels are summed
+        exactly.
         Tasks: (n, output slice, output row, c16): a thread's rows are those of the convolutions before and behind.
         """
-        p = read_pool(ints, floats)
+        p = read(ints, floats)
         for task in range(begin, end):
             start, place, front, kd0, kd1, top, kh0, kh1 = _row_of_windows(p, task)
             source = shift(pointer(tensors, 0, source_type), start)
@@ -134,27 +161,39 @@ def _avg_pool(source_type: types.Number, target_type: types.Number) -> Callable:
                         step = p.dilation_w * p.in_pixel
                         for kw in range(kw0, kw1):
                             total = total + load(row, kw * step)
-                count = max(kd1 - kd0, 0) * max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
+                inside = max(kd1 - kd0, 0) * max(kh1 - kh0, 0) * max(kw1 - kw0, 0)
+                count = inside
                 if p.include_pad != 0 and kw1 - kw0 == p.kernel_w:
                     count = padded * p.kernel_w
                 elif p.include_pad != 0:
                     w0, w1 = _taps(left + p.pad_left, p.kernel_w, p.dilation_w, p.w + p.pad_left + p.pad_right)
                     count = padded * (w1 - w0)
-                store(target, ow * p.out_pixel, total / splat(np.float32(max(count, 1))))
+                store(target, ow * p.out_pixel, mean(p, total, inside, max(count, 1)))
 
     return avg_pool_blocked
 
 
-def _scale_shift(source_type: types.Number, target_type: types.Number) -> Callable:
+@inline
+def _as_it_is(p, value):
+    return value
+
+
+@inline
+def _rounded(p, value):
+    return rounded_u8_lanes(value, splat(np.float32(p.zero_point)))
+
+
+def _scale_shift(source_type: types.Number, target_type: types.Number, read: Callable = read_scale_shift,
+                 stored: Callable = _as_it_is) -> Callable:
     load, store = _LOAD[source_type], _STORE[target_type]
 
     def scale_shift_blocked(tensors, ints, floats, begin, end):
-        """out = clamp(x * scale[c] + shift[c]); the clamp keeps NaN.
+        """out = clamp(x * scale[c] + shift[c]); the clamp keeps NaN. As u8 it is rounded, and the zero point added.
 
         tensors: x, scale, shift (each `c16 * 16` contiguous), out (may be x).
         floats: lower, upper. Tasks: (n, c16, row).
         """
-        p = read_scale_shift(ints, floats)
+        p = read(ints, floats)
         lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
         height, width, in_pixel, out_pixel = p.h, p.w, p.in_pixel, p.out_pixel
         for task in range(begin, end):
@@ -167,7 +206,7 @@ def _scale_shift(source_type: types.Number, target_type: types.Number) -> Callab
             for w in range(width):
                 value = load(source, w * in_pixel) * scale + offset
                 value = minimum_lanes(maximum_lanes(value, lower), upper)
-                store(target, w * out_pixel, value)
+                store(target, w * out_pixel, stored(p, value))
 
     return scale_shift_blocked
 
@@ -177,25 +216,12 @@ for _name, _factory in (("max_pool", _max_pool), ("avg_pool", _avg_pool), ("scal
     kernel(f"{_name}_blocked_bf16")(_factory(uint16, uint16))
 kernel("avg_pool_blocked_bf16_f32")(_avg_pool(uint16, float32))
 kernel("max_pool_blocked_u8")(_max_pool(uint8, uint8))
+kernel("avg_pool_blocked_u8")(_avg_pool(uint8, uint8, read_mean_of_bytes, _stored_mean))
+kernel("avg_pool_blocked_u8_f32")(_avg_pool(uint8, float32, read_mean_of_bytes, _scaled_mean))
+kernel("avg_pool_blocked_f32_u8")(_avg_pool(float32, uint8, read_mean_of_bytes, _stored_mean))
 
 
-@kernel("scale_shift_blocked_f32_u8")
-def scale_shift_blocked_f32_u8(tensors, ints, floats, begin, end):
-    """As `scale_shift_blocked`; the result is stored as round(value * inverse) + zero point."""
-    p = read_scale_shift_u8(ints, floats)
-    lower, upper = splat(np.float32(p.lower)), splat(np.float32(p.upper))
-    inverse, zero_point = splat(np.float32(p.inverse)), splat(np.float32(p.zero_point))
-    for task in range(begin, end):
-        plane, row = task // p.h, task % p.h
-        image, block = plane // p.c16, plane % p.c16
-        source = shift(pointer(tensors, 0, float32), image * p.in_n + block * p.in_c16 + row * p.in_row)
-        target = shift(pointer(tensors, 3, uint8), image * p.out_n + block * p.out_c16 + row * p.out_row)
-        scale = load_lanes(pointer(tensors, 1, float32), block * 16)
-        offset = load_lanes(pointer(tensors, 2, float32), block * 16)
-        for w in range(p.w):
-            value = load_lanes(source, w * p.in_pixel) * scale + offset
-            value = minimum_lanes(maximum_lanes(value, lower), upper)
-            store_u8_lanes(target, w * p.out_pixel, rounded_u8_lanes(value, inverse, zero_point))
+kernel("scale_shift_blocked_f32_u8")(_scale_shift(float32, uint8, read_scale_shift_u8, _rounded))
 
 
 @kernel("max_pool_gradient_blocked")

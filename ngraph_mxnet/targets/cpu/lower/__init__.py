@@ -20,6 +20,7 @@ from ngraph_mxnet.targets.cpu.lower import (  # noqa: F401
     spatial,
     weight_gradient,
 )
-from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering, Settings
+from ngraph_mxnet.targets.cpu.lower.context import RULES, Lowering
+from ngraph_mxnet.targets.cpu.lower.settings import Settings
 
 __all__ = ["RULES", "Lowering", "Settings"]

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 
-from ngraph_mxnet.ir.graph import Node
-from ngraph_mxnet.ir.types import TensorType, f32, u8
+from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.types import f32, u8
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import channel_blocks, check_depth, check_rank
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides, named_strides
 from ngraph_mxnet.targets.cpu.lower.movement import plain_concat
-from ngraph_mxnet.targets.cpu.params import Params
-from ngraph_mxnet.targets.cpu.params.pooling import MAX_POOL_GRADIENT, POOLS, SCALE_SHIFT, SCALE_SHIFT_U8
+from ngraph_mxnet.targets.cpu.lower.storing import Linear
+from ngraph_mxnet.targets.cpu.params import Kernels
+from ngraph_mxnet.targets.cpu.params.pooling import (
+    MAX_POOL_GRADIENT,
+    MEANS_OF_BYTES,
+    POOLS,
+    SCALE_SHIFT,
+    SCALE_SHIFT_U8,
+)
 from ngraph_mxnet.targets.cpu.params.record import by_name
 from ngraph_mxnet.targets.cpu.planning.gradients import pool_gradient_without_kernel
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
-from ngraph_mxnet.targets.cpu.planning.view import (
-    BF16,
-    BLOCK,
-    BlockedView,
-    Halo,
-    View,
-    blocked_bytes,
-    blocked_view,
-    sub_blocks,
-)
+from ngraph_mxnet.targets.cpu.planning.quantized import Affine
+from ngraph_mxnet.targets.cpu.planning.view import BF16, BLOCK, BlockedView, View, sub_blocks
 
 
 def _check_pool(node: Node) -> str | None:
@@ -39,27 +38,60 @@ def _check_pool(node: Node) -> str | None:
 @lowers("max_pool", "avg_pool", check=_check_pool)
 def pool(ctx: Lowering, node: Node) -> None:
     """1-D to 3-D. Windows are clipped to the image, so the halo is not read."""
-    out = ctx.new_blocked(node.output)
-    source = ctx.narrow(node.inputs[0]) if out.type.element is BF16 else ctx.stored(node.inputs[0])
+    value, affine = ctx.stores.get(node.output, (node.output, None))
+    out = ctx.new_blocked(value)
     fills = {"kernel": 1, "strides": 1, "pads_begin": 0, "pads_end": 0}
-    axes = {name: (fill, fill, *node.attrs[name])[-3:] for name, fill in fills.items()}
-    params = _pool_params(source, out, **axes, include_pad=node.attrs.get("include_pad", False))
-    ctx.emit(f"{node.op.name}_blocked" + _suffix(source, out), params, input=source, output=out)
-    ctx.set_blocked(node.output, out)
+    window = _Window(**{name: (fill, fill, *node.attrs[name])[-3:] for name, fill in fills.items()},
+                     include_pad=node.attrs.get("include_pad", False))
+    if node.op.name == "avg_pool":
+        _average(ctx, node.inputs[0], out, affine, window)
+    else:
+        source = ctx.narrow(node.inputs[0]) if out.type.element is BF16 else ctx.stored(node.inputs[0])
+        _emit_pool(ctx, "max_pool_blocked", POOLS, source, out, window)
+    ctx.set_blocked(value, out)
 
 
-def _pool_params(source: BlockedView, out: BlockedView, *, kernel: Sequence[int], strides: Sequence[int],
-                 pads_begin: Sequence[int], pads_end: Sequence[int], include_pad: bool = False) -> Params:
-    """Every list has three entries, for D, H and W."""
+@dataclass(frozen=True)
+class _Window:
+    """A pool's; three numbers each, for D, H and W."""
+
+    kernel: Sequence[int]
+    strides: Sequence[int] = (1, 1, 1)
+    pads_begin: Sequence[int] = (0, 0, 0)
+    pads_end: Sequence[int] = (0, 0, 0)
+    include_pad: bool = False
+
+
+def _average(ctx: Lowering, data: Value, out: BlockedView, affine: Affine | None, window: _Window) -> None:
+    """Means of `data` as it is stored. `affine`: how `out` is stored as u8."""
+    numbers: dict[str, float] = {}
+    if data in ctx.quantized and out.type.element is not BF16:
+        bytes_, read = ctx.quantized[data]
+        source = ctx.blocked(bytes_)
+        numbers = {"scale": read.scale, "zero_point": float(read.zero_point), "out_zero_point": 0.0}
+    elif affine is not None:
+        source, numbers = ctx.blocked(data), {"scale": 1.0, "zero_point": 0.0}
+    else:
+        source = ctx.narrow(data) if out.type.element is BF16 else ctx.stored(data)
+    if affine is not None:
+        numbers |= {"scale": numbers["scale"] / affine.scale, "out_zero_point": float(affine.zero_point)}
+    _emit_pool(ctx, "avg_pool_blocked", MEANS_OF_BYTES if numbers else POOLS, source, out, window, **numbers)
+
+
+def _emit_pool(ctx: Lowering, kernel: str, records: Mapping[str, Kernels], source: BlockedView, out: BlockedView,
+               window: _Window, **floats: float) -> None:
+    """`records` and the kernels by their names' ends."""
+    suffix = _suffix(source, out)
     depth, out_depth = (view.type.shape[2] if view.type.rank == 5 else 1 for view in (source, out))
-    return POOLS[_suffix(source, out)](
+    params = records[suffix](
         n=source.type.shape[0], c16=source.blocks, h=source.height, w=source.width, out_h=out.height, out_w=out.width,
-        **by_name("kernel_d kernel_h kernel_w", kernel), **by_name("stride_d stride_h stride_w", strides),
-        dilation_h=1, dilation_w=1, **by_name("pad_front pad_top pad_left", pads_begin),
-        **by_name("pad_back pad_bottom pad_right", pads_end), include_pad=include_pad,
+        **by_name("kernel_d kernel_h kernel_w", window.kernel), **by_name("stride_d stride_h stride_w", window.strides),
+        dilation_h=1, dilation_w=1, **by_name("pad_front pad_top pad_left", window.pads_begin),
+        **by_name("pad_back pad_bottom pad_right", window.pads_end), include_pad=window.include_pad,
         in_n=source.image * depth, **by_name("in_c16 in_row in_pixel", blocked_strides(source)[1:4]),
         out_n=out.image * out_depth, **by_name("out_c16 out_row out_pixel", blocked_strides(out)[1:4]),
-        d=depth, out_d=out_depth, in_slice=source.image, out_slice=out.image)
+        d=depth, out_d=out_depth, in_slice=source.image, out_slice=out.image, **floats)
+    ctx.emit(kernel + suffix, params, input=source, output=out)
 
 
 @lowers("max_pool_gradient", check=pool_gradient_without_kernel)
@@ -80,11 +112,10 @@ def max_pool_gradient(ctx: Lowering, node: Node) -> None:
 
 def _suffix(source: View, out: View) -> str:
     """The end of the kernel's name, which tells how its operands are stored."""
-    if source.type.element is u8:
-        return "_u8"
-    if source.type.element is not BF16:
-        return ""
-    return "_bf16" if out.type.element is BF16 else "_bf16_f32"
+    read, stored = source.type.element, out.type.element
+    if read is stored:
+        return "" if read is f32 else f"_{read}"
+    return f"_{read}_{stored}"
 
 
 @lowers("scale_shift", check=check_rank)
@@ -97,17 +128,17 @@ def scale_shift(ctx: Lowering, node: Node) -> None:
     value, affine = ctx.stores.get(node.output, (node.output, None))
     out = ctx.new_blocked(value)
     source = ctx.narrow(data) if out.type.element is BF16 else ctx.blocked(data)
-    record, suffix, more = SCALE_SHIFT, _suffix(source, out), {}
+    record, unit, more = SCALE_SHIFT, 1.0, {}
     if affine is not None:
-        record, suffix = SCALE_SHIFT_U8, "_f32_u8"
-        more = {"inverse": 1 / affine.scale, "zero_point": float(affine.zero_point)}
+        record, unit, more = SCALE_SHIFT_U8, affine.scale, {"zero_point": float(affine.zero_point)}
     params = record(
         n=source.images, c16=source.blocks, h=source.height, w=source.width,
         **by_name("in_n in_c16 in_row in_pixel", blocked_strides(source)[:4]),
         **by_name("out_n out_c16 out_row out_pixel", blocked_strides(out)[:4]),
-        lower=node.attrs["lower"], upper=node.attrs["upper"], **more)
-    ctx.emit("scale_shift_blocked" + suffix, params, x=source, scale=channel_blocks(ctx, scale),
-             shift=channel_blocks(ctx, shift), output=out)
+        lower=node.attrs["lower"] / unit, upper=node.attrs["upper"] / unit, **more)
+    becomes = Linear(1 / unit)
+    ctx.emit("scale_shift_blocked" + _suffix(source, out), params, x=source, scale=channel_blocks(ctx, scale, becomes),
+             shift=channel_blocks(ctx, shift, becomes), output=out)
     ctx.set_blocked(value, out)
 
 
@@ -127,15 +158,12 @@ def _plain_scale_shift(ctx: Lowering, node: Node) -> None:
 
 def global_mean(ctx: Lowering, node: Node) -> None:
     """reduce_mean over all spatial axes of a blocked tensor: an average pool of one window."""
-    source = ctx.stored(node.inputs[0])
-    depth = source.images // source.type.shape[0]
-    shape = (*source.type.shape[:2], *(1,) * max(2, node.inputs[0].type.rank - 2))
-    type_ = TensorType(f32, shape)
-    out = blocked_view(type_, ctx.builder.arena(blocked_bytes(type_, Halo())), Halo())
-    window, nothing = (depth, source.height, source.width), (0, 0, 0)
-    params = _pool_params(source, out, kernel=window, strides=(1, 1, 1), pads_begin=nothing, pads_end=nothing)
-    ctx.emit("avg_pool_blocked" + _suffix(source, out), params, input=source, output=out)
-    ctx.set_blocked(node.output, replace(out, type=node.output.type))
+    value, affine = ctx.stores.get(node.output, (node.output, None))
+    data = node.inputs[0]
+    out = ctx.new_blocked(value)
+    size = (1, 1, *data.shape[2:])[-3:]
+    _average(ctx, data, out, affine, _Window(size))
+    ctx.set_blocked(value, out)
 
 
 @lowers("concat")

@@ -14,7 +14,6 @@ from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.sizes import least
 from ngraph_mxnet.ir.types import ElementType, TensorType, f32
-from ngraph_mxnet.targets.cpu.codegen.generator import Generator
 from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros, write_fill
 from ngraph_mxnet.targets.cpu.lower.layouts import (
     block_parts,
@@ -23,7 +22,7 @@ from ngraph_mxnet.targets.cpu.lower.layouts import (
     layout_params,
     moving_kernel,
 )
-from ngraph_mxnet.targets.cpu.machine.isa import Isa
+from ngraph_mxnet.targets.cpu.lower.settings import Settings
 from ngraph_mxnet.targets.cpu.microkernels.tables import TableRecipe
 from ngraph_mxnet.targets.cpu.params import KERNELS, Params
 from ngraph_mxnet.targets.cpu.params.layout import FROM_BLOCKED, TO_BLOCKED
@@ -51,28 +50,6 @@ from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 
 Strides = Sequence[int]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What a graph is compiled for. With a `generator`, `fused` nodes get kernels of their own."""
-
-    isa: Isa
-    threads: int
-    generator: Generator | None = None
-    winograd: bool = True
-    """Whether 3x3 convolutions may be computed by Winograd's algorithm."""
-    bf16: bool = False
-    """Contractions of the main graph in bf16."""
-    vnni: bool = False
-    """The CPU has AVX512_VNNI."""
-    halves: bool = False
-    """Whether the CPU computes AVX-512 in halves: see `machine.isa.halves_avx512`."""
-    every_algorithm: bool = False
-    """Whether a Program for a range of sizes has each algorithm that is the best for some of them, and not most."""
-
-    def symbol(self, kernel: str) -> str:
-        return f"ng_{kernel}__{self.isa}"
 
 
 class Lowering:

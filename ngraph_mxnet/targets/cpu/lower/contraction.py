@@ -253,9 +253,9 @@ def channel_vector(ctx: Lowering, value: Value | None, channels: int, source: In
     return None if value is None else _in_tiles(ctx, value, params, becomes, real=source.kind == "depthwise")
 
 
-def channel_blocks(ctx: Lowering, value: Value) -> View:
+def channel_blocks(ctx: Lowering, value: Value, becomes: Linear = AS_IT_IS) -> View:
     """A vector [C], padded with zeros to whole blocks."""
-    return _in_tiles(ctx, value, packed_channels(value.shape[0], groups=1, oc_tile=BLOCK))
+    return _in_tiles(ctx, value, packed_channels(value.shape[0], groups=1, oc_tile=BLOCK), becomes)
 
 
 def _in_tiles(ctx: Lowering, value: Value, params: Params, becomes: Linear = AS_IT_IS, real: bool = False) -> View:

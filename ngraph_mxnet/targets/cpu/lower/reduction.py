@@ -8,6 +8,7 @@ from ngraph_mxnet.targets.cpu.lower import wide
 from ngraph_mxnet.targets.cpu.lower.blocked import global_mean
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.params.reduction import REDUCE, reduced
+from ngraph_mxnet.targets.cpu.planning.layout import is_global_mean
 from ngraph_mxnet.targets.cpu.planning.view import contiguous_strides
 
 
@@ -19,7 +20,7 @@ def reduce(ctx: Lowering, node: Node) -> None:
     if node.inputs[0].type.element is not f32:
         wide.reduction(ctx, node, axes)
         return
-    if node.op.name == "reduce_mean" and rank > 2 and axes == list(range(2, rank)) and ctx.has_blocked(node.inputs[0]):
+    if is_global_mean(node) and (ctx.has_blocked(node.inputs[0]) or node.inputs[0] in ctx.quantized):
         global_mean(ctx, node)
         return
     source = ctx.plain(node.inputs[0])

@@ -9,19 +9,38 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 
 Isa = Literal["avx512", "avx2", "baseline"]
+"""Of kernels."""
+InstructionSet = Literal["avx512", "avx_vnni", "avx2", "baseline"]
+"""Of programs; see `kernels_of`."""
 
 _V2 = ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
 
-NEEDS: dict[Isa, tuple[str, ...]] = {"avx512": _V4, "avx2": _V3, "baseline": ()}
+NEEDS: dict[InstructionSet, tuple[str, ...]] = {
+    "avx512": _V4, "avx_vnni": (*_V3, "avxvnni"), "avx2": _V3, "baseline": ()}
 """CPU features of each instruction set, best first: all that its kernels' compiler is told of, see
 `microkernels.target`. It may use any of them, and a virtual machine may lack any."""
 
 
-def supported(features: Mapping[str, bool]) -> list[Isa]:
+def available(features: Mapping[str, bool]) -> list[InstructionSet]:
     """The instruction sets that a CPU with `features` runs, best first."""
-    return [isa for isa, needs in NEEDS.items() if all(features.get(need) for need in needs)]
+    return [name for name, needs in NEEDS.items() if all(features.get(need) for need in needs)]
+
+
+def supported(features: Mapping[str, bool]) -> list[Isa]:
+    """Those of them that have kernels of their own."""
+    return list(dict.fromkeys(map(kernels_of, available(features))))
+
+
+def kernels_of(instruction_set: InstructionSet) -> Isa:
+    """Whose kernels programs for it call: those for avx_vnni call avx2's, some of which need AVX-VNNI."""
+    return "avx2" if instruction_set == "avx_vnni" else instruction_set
+
+
+def has_vnni(instruction_set: InstructionSet, features: Mapping[str, bool]) -> bool:
+    """Whether programs for it may call the kernels that need VNNI (`microkernels.variants.VNNI`)."""
+    return instruction_set == "avx_vnni" or (instruction_set == "avx512" and bool(features.get("avx512vnni")))
 
 
 def halves_avx512(features: Mapping[str, bool]) -> bool:
@@ -31,17 +50,22 @@ def halves_avx512(features: Mapping[str, bool]) -> bool:
 
 
 def choose_isa(features: Mapping[str, bool], option: str | None = None) -> Isa:
+    """The kernels of what `choose_instruction_set` chooses."""
+    return kernels_of(choose_instruction_set(features, option))
+
+
+def choose_instruction_set(features: Mapping[str, bool], option: str | None = None) -> InstructionSet:
     """What the option `isa` asks for, else NGRAPH_CPU_ISA; `auto` is the best that the CPU runs.
 
     Raises:
         ConfigError: the CPU lacks the instruction set that is asked for.
     """
-    wanted, available = option or config.get("NGRAPH_CPU_ISA"), supported(features)
+    wanted, runs = option or config.get("NGRAPH_CPU_ISA"), available(features)
     if wanted == "auto":
-        return available[0]
-    if wanted not in available:
+        return runs[0]
+    if wanted not in runs:
         name = "option isa" if option else "NGRAPH_CPU_ISA"
         raise ConfigError(
-            f"{name}={wanted}: this CPU does not have it; it runs {', '.join(available)}. Set one of these, or auto."
+            f"{name}={wanted}: this CPU does not have it; it runs {', '.join(runs)}. Set one of these, or auto."
         )
     return wanted

@@ -40,11 +40,12 @@ _VECTORS_PER_BLOCK: dict[Isa, int] = {"avx512": 1, "avx2": 2, "baseline": 4}
 _MULTIPLY_ADD: dict[Isa, str] = {"avx512": "llvm.fma", "avx2": "llvm.fma", "baseline": "llvm.fmuladd"}
 
 
-def build_module(isa: Isa, compiled_for: Isa) -> ir.Module:
-    """All kernels of an ISA, of the instructions of another one perhaps."""
+def build_module(isa: Isa, compiled_for: Isa, vnni: str) -> ir.Module:
+    """All kernels of an ISA, of the instructions of another one perhaps. `vnni`: the compiler's features for those that
+    need VNNI, unless they are of another ISA."""
     module = ir.Module(name=f"contraction_{isa}")
     for variant in variants(isa):
-        _build_kernel(module, variant, isa, compiled_for)
+        _build_kernel(module, variant, isa, compiled_for, vnni if isa == compiled_for else "")
     build_depthwise(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
     build_weight_gradients(module, isa, _VECTORS_PER_BLOCK[isa], _MULTIPLY_ADD[isa])
     build_peak(module, isa, _MULTIPLY_ADD[isa])
@@ -72,11 +73,25 @@ class _Task:
     chunk: ir.Value
 
 
-def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: Isa) -> None:
+class _Featured(ir.values.FunctionAttributes):
+    """With features of its own for the compiler, in place of the module's; llvmlite has no such attribute."""
+
+    def __init__(self, features: str) -> None:
+        super().__init__()
+        self._features = features
+
+    def _to_list(self, ret_type: ir.Type) -> list[str]:
+        return [*super()._to_list(ret_type), f'"target-features"="{self._features}"']
+
+
+def _build_kernel(module: ir.Module, variant: Variant, isa: Isa, compiled_for: Isa, vnni: str) -> None:
     signature = ir.FunctionType(ir.VoidType(), [PTR, PTR, PTR, I64, I64])
     function = ir.Function(module, signature, name=symbol(variant, isa))
+    has_vnni = variant.needs_vnni and bool(vnni)
+    if has_vnni:
+        function.attributes = _Featured(vnni)
     function.attributes.add("nounwind")
-    e = Emitter(function, _MULTIPLY_ADD[isa], compiled_for, lanes=8 if variant.half else 16)
+    e = Emitter(function, _MULTIPLY_ADD[isa], compiled_for, lanes=8 if variant.half else 16, vnni=has_vnni)
     b = e.builder
     begin, end = function.args[3:]
     p = _load_scalars(e, variant)

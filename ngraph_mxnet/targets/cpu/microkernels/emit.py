@@ -44,13 +44,16 @@ class Emitter:
     """A builder at the end of a function's current block. `fma` names the multiply-add intrinsic.
 
     `vector` has `lanes` floats, 16 or 8; bf16 and u8 have 16. `target` is the instruction set of what compiles it:
-    that of avx512 has AVX512_BF16 and AVX512_VNNI; others make the same of other instructions, for tests.
+    that of avx512 has AVX512_BF16, and those with `vnni` have AVX512_VNNI or AVX-VNNI; others make the same of other
+    instructions, for tests.
     """
 
-    def __init__(self, function: ir.Function, fma: str, target: Isa = "baseline", *, lanes: int = 16) -> None:
+    def __init__(self, function: ir.Function, fma: str, target: Isa = "baseline", *, lanes: int = 16,
+                 vnni: bool = False) -> None:
         self.function = function
         self.builder = ir.IRBuilder(function.append_basic_block("entry"))
         self._target = target
+        self._vnni = vnni
         self._lanes = lanes
         self.vector = ir.VectorType(F32, lanes)
         self._fma = self._intrinsic(f"{fma}.v{lanes}f32", self.vector, [self.vector] * 3)
@@ -130,9 +133,12 @@ class Emitter:
 
     def dot_bytes(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         """c plus, lane by lane, the products of the four u8 of a and the four i8 of b."""
-        if self._target == "avx512":
-            callee = self._intrinsic("llvm.x86.avx512.vpdpbusd.512", WORDS, [WORDS] * 3)
-            return self.builder.call(callee, [c, a, b])
+        if self._vnni:
+            lanes = 16 if self._target == "avx512" else 8
+            words = ir.VectorType(I32, lanes)
+            callee = self._intrinsic(f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", words, [words] * 3)
+            return self._joined([self.builder.call(callee, [self._part(operand, first, lanes) for operand in (c, a, b)])
+                                 for first in range(0, 16, lanes)])
         for lane in range(4):
             x = self.builder.and_(self.builder.lshr(a, self._words(8 * lane)), self._words(0xFF))
             y = self.builder.ashr(self.builder.shl(b, self._words(24 - 8 * lane)), self._words(24))
@@ -197,15 +203,17 @@ class Emitter:
         sums = []
         for first in range(0, 16, lanes):
             x, y, z = (self._part(operand, first, lanes) for operand in (a, b, c))
-            # Of a product and a sum LLVM would make one instruction, of AVX512_VNNI, which this is for the lack of.
-            products = self._pinned(self.builder.call(callee, [self.builder.bitcast(operand, shorts)
-                                                               for operand in (x, y)]))
+            products = self.builder.call(callee, [self.builder.bitcast(operand, shorts) for operand in (x, y)])
             sums.append(self._pinned(self.builder.add(products, z)))
-        while len(sums) > 1:
-            sums = [self.builder.shuffle_vector(low, high, ir.Constant(
+        return self._joined(sums)
+
+    def _joined(self, parts: list[ir.Value]) -> ir.Value:
+        """Vectors of i32 as one, of 1, 2 or 4."""
+        while len(parts) > 1:
+            parts = [self.builder.shuffle_vector(low, high, ir.Constant(
                 ir.VectorType(I32, 2 * low.type.count), list(range(2 * low.type.count))))
-                for low, high in zip(sums[::2], sums[1::2], strict=True)]
-        return sums[0]
+                for low, high in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
 
     def load_u8(self, pointer: ir.Value) -> ir.Value:
         """Sixteen u8 as floats."""

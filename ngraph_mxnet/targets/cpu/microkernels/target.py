@@ -7,18 +7,17 @@ import functools
 import llvmlite.binding as llvm
 
 from ngraph_mxnet.targets.cpu.microkernels.contraction import build_module
-from ngraph_mxnet.targets.cpu.microkernels.variants import Isa, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Isa, symbol, variants
 
 __all__ = ["emit_assembly", "emit_object", "load", "target_machine"]
 
 _TRIPLE = "x86_64-unknown-linux-gnu"
 
 # Generic CPU names keep LLVM's scheduling models of single products out: the one of znver4 hoists
-# broadcasts until accumulators spill. Of AVX512_BF16 and AVX512_VNNI, which not all CPUs with AVX-512 have, LLVM uses
-# nothing but what the kernels named for them ask for.
+# broadcasts until accumulators spill. Of AVX512_BF16, which not all CPUs with AVX-512 have, LLVM uses nothing but what
+# the kernels named for it ask for.
 _CPU: dict[Isa, tuple[str, str]] = {
-    "avx512": ("x86-64-v4",
-               "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16,+avx512vnni,+avx2,+fma,-prefer-256-bit"),
+    "avx512": ("x86-64-v4", "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512bf16,+avx2,+fma,-prefer-256-bit"),
     "avx2": ("x86-64-v3", "+avx2,+fma,-avx512f"),
     "baseline": ("x86-64", "+sse2,-sse3,-avx"),
 }
@@ -42,7 +41,9 @@ def target_machine(isa: Isa, *, jit: bool = False) -> llvm.TargetMachine:
 
 @functools.cache
 def _module_text(isa: Isa, compiled_for: Isa) -> str:
-    return str(build_module(isa, compiled_for))
+    # For the kernels that need it alone: of other products and sums LLVM would make its instructions, too.
+    vnni = f"{_CPU[isa][1]},+{VNNI[isa]}" if isa in VNNI else ""
+    return str(build_module(isa, compiled_for, vnni))
 
 
 def _module(isa: Isa, compiled_for: Isa) -> llvm.ModuleRef:

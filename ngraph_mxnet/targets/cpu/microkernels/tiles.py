@@ -109,8 +109,8 @@ def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 
                  vnni: bool = False, short: bool = False, splits: bool = True) -> TileChoice:
     """Tiles for a contraction of this size.
 
-    `bf16` and `u8` want a variant of these. `vnni`: the CPU has AVX512_VNNI; `short`: sums may be in 16 bits. `splits`
-    allows to split the steps (not with a bf16 output, nor in u8).
+    `bf16` and `u8` want a variant of these. `vnni`: the CPU has what `VNNI` says; `short`: sums may be in 16 bits.
+    `splits` allows to split the steps (not with a bf16 output, nor in u8).
     """
     best: tuple[float, Variant] | None = None
     known = size.at_hand()
@@ -127,7 +127,7 @@ def choose_tiles(isa: Isa, kind: Kind, size: ContractionSize, *, threads: int = 
 
 
 def of_bytes(fits: Sequence[Variant], *, vnni: bool, short: bool) -> list[Variant]:
-    """The fastest of these variants of u8: with AVX512_VNNI those that need it, else those of short sums where such are
+    """The fastest of these variants of u8: with VNNI those that need it, else those of short sums where such are
     allowed, else those of wide weights."""
     for wanted, allowed in (((False, False), vnni), ((True, False), short), ((False, True), True)):
         found = [variant for variant in fits if allowed and (variant.short, variant.wide) == wanted]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-__all__ = ["ISAS", "Isa", "Kind", "Variant", "symbol", "variants"]
+__all__ = ["ISAS", "VNNI", "Isa", "Kind", "Variant", "symbol", "variants"]
 
 Isa = Literal["avx512", "avx2", "baseline"]
 Kind = Literal["k16", "k1", "depthwise"]
 
 ISAS: tuple[Isa, ...] = ("avx512", "avx2", "baseline")
+VNNI: dict[Isa, str] = {"avx512": "avx512vnni", "avx2": "avxvnni"}
+"""By LLVM's names the features with which a CPU multiplies u8 by i8 and adds up fours of products in 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Variant:
     `rows`: the pixels of a tile lie at a constant input stride, which costs one address register in place
     of one per pixel, so that tiles can be larger.
     `bf16`: inputs of k16 and depthwise are bf16, and so are the weights of k16; outputs and residuals may be.
-    `u8`: inputs are u8 and weights i8 in fours of input channels; depthwise has float32 weights. Without AVX512_VNNI
+    `u8`: inputs are u8 and weights i8 in fours of input channels; depthwise has float32 weights. Without VNNI
     certain sums of products must fit 16 bits (`short`, see `ops.quantization`), or the weights are i16 (`wide`).
     """
 
@@ -61,7 +63,7 @@ class Variant:
 
     @property
     def needs_vnni(self) -> bool:
-        """Only with AVX512_VNNI does it run."""
+        """Only with what `VNNI` says does it run."""
         return self.whole and not (self.short or self.wide)
 
     @property
@@ -82,7 +84,7 @@ _AVX512 = (
 )
 
 _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
-    # Those of bf16 are for CPUs that have AVX512_BF16 too, k16 of u8 for AVX512_VNNI.
+    # Those of bf16 are for CPUs that have AVX512_BF16 too, k16 of u8 for VNNI.
     "avx512": (*_AVX512, *(replace(variant, bf16=True) for variant in _AVX512),
                *(replace(variant, u8=True) for variant in _AVX512 if variant.kind != "k1"),
                Variant("k16", 16, 5, u8=True, wide=True)),
@@ -93,6 +95,7 @@ _VARIANTS: dict[Isa, tuple[Variant, ...]] = {
         Variant("k1", 16, 6),
         Variant("k1", 8, 12, rows=True),
         Variant("depthwise", 16, 6),
+        Variant("k16", 16, 6, u8=True),
         # Products of bytes take more registers than the sums; of i16 a channel has two sums.
         Variant("k16", 16, 5, u8=True, short=True),
         Variant("k16", 16, 2, u8=True, wide=True),

@@ -79,7 +79,7 @@ PACK_FOURS = Kernels(
     {"pack_contraction_i8": 1, "pack_contraction_i16": 2}, tensors="weights >packed",
     ints=" ".join(PACK_CONTRACTION.ints), sizes=8, reach=_fours_reach, tasks=PACK_CONTRACTION.tasks,
 )
-"""i8, or i8 to i16; `lanes` is 16 (for k16)."""
+"""i8, or i8 to i16, with the numbers of `PACK_CONTRACTION`; `lanes` is 16 (for k16)."""
 
 PACK_DEPTHWISE = Kernels(
     "pack_depthwise", tensors="weights >packed", ints="channels kernel_h kernel_w channel_stride kh_stride kw_stride",

@@ -17,13 +17,13 @@ def _pool_reach(out_size: int, p: Any, size: int) -> list[Span]:
             blocked_span("output", out_size, *zip((p.n, p.c16, *p[5:8]), p[28:], strict=True))]
 
 
-def _pools(kernels: str, size: int, out_size: int) -> Kernels:
+def _pools(kernels: str, size: int, out_size: int, floats: str = "") -> Kernels:
     return Kernels(
         dict.fromkeys(kernels.split(), size), tensors="input >output",
         ints="n c16 d h w out_d out_h out_w kernel_d kernel_h kernel_w stride_d stride_h stride_w dilation_h "
              "dilation_w pad_front pad_top pad_left pad_back pad_bottom pad_right include_pad "
              "in_n in_c16 in_slice in_row in_pixel out_n out_c16 out_slice out_row out_pixel",
-        sizes=16, tasks=lambda p: p.n * p.out_d * p.c16 * p.out_h, reach=partial(_pool_reach, out_size),
+        sizes=16, floats=floats, tasks=lambda p: p.n * p.out_d * p.c16 * p.out_h, reach=partial(_pool_reach, out_size),
     )
 
 
@@ -37,6 +37,15 @@ POOLS = {
 
 `out_d`, `out_h` and `out_w` are sizes, all other `in_*` and `out_*` are strides. Depth has no dilation; in two
 dimensions the sizes of the depth are 1."""
+
+_BYTES = "scale zero_point out_zero_point"
+MEANS_OF_BYTES = {
+    "_u8": _pools("avg_pool_blocked_u8", 1, 1, _BYTES),
+    "_u8_f32": _pools("avg_pool_blocked_u8_f32", 1, 4, _BYTES),
+    "_f32_u8": _pools("avg_pool_blocked_f32_u8", 4, 1, _BYTES),
+}
+"""Average pools that read u8 or store it: the mean of what is read, less `zero_point`, times `scale`; what is stored as
+u8 is rounded, and `out_zero_point` added."""
 
 
 def _reach(p: Any, size: int) -> list[Span]:
@@ -58,9 +67,9 @@ SCALE_SHIFT = Kernels(
 
 SCALE_SHIFT_U8 = Kernels(
     "scale_shift_blocked_f32_u8", tensors="x scale shift >output", ints=" ".join(SCALE_SHIFT.ints), sizes=4,
-    floats="lower upper inverse zero_point", tasks=SCALE_SHIFT.tasks, reach=partial(_scaled_reach, 1),
+    floats="lower upper zero_point", tasks=SCALE_SHIFT.tasks, reach=partial(_scaled_reach, 1),
 )
-"""The result is stored as u8."""
+"""The result is stored as u8, rounded, with `zero_point` added."""
 
 
 def _gradient_reach(p: Any, size: int) -> list[Span]:

@@ -110,6 +110,12 @@ def read_as_images(graph: Graph) -> frozenset[Value]:
     return frozenset((*images, *(v for node in graph.nodes if is_blocked_concat(node) for v in node.inputs)))
 
 
+def is_global_mean(node: Node) -> bool:
+    """A mean over all axes but images and channels."""
+    rank = node.inputs[0].type.rank if node.op.name == "reduce_mean" else 0
+    return rank > 2 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(2, rank))
+
+
 def is_blocked_concat(node: Node) -> bool:
     """A concat of whole channel blocks of images."""
     if node.op.name != "concat" or node.attrs["axis"] != 1 or node.output.type.rank not in (3, 4, 5):

@@ -14,7 +14,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.options import OF_THE_NNP
-from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
+from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat, is_global_mean
 
 
 def precision_notice(wanted: str, isa: Isa, features: Mapping[str, bool], has_recipe: bool = False) -> str | None:
@@ -70,7 +70,4 @@ def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
         return at in (0, 3)  # data and residual
     if node.op.kind == "pool" or node.op.name == "scale_shift":
         return at == 0
-    if node.op.name == "reduce_mean":
-        rank = node.inputs[0].type.rank
-        return rank > 2 and sorted(axis % rank for axis in node.attrs["axes"]) == list(range(2, rank))
-    return is_blocked_concat(node) and node.output in narrow
+    return is_global_mean(node) or (is_blocked_concat(node) and node.output in narrow)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import u8
+from ngraph_mxnet.targets.cpu.planning.layout import is_global_mean
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK
 
 FOUR = 4
@@ -36,15 +37,17 @@ def affine_of(node: Node) -> Affine | None:
 
 
 def _may_store(node: Node) -> bool:
-    """Whether the node has a kernel that stores its result as u8."""
+    """Whether the node has a kernel that stores its result as u8; a mean only where its data are blocked."""
+    if node.op.name == "avg_pool" or is_global_mean(node):
+        return True
     if node.op.name == "scale_shift":
         return node.output.type.rank > 2 and node.inputs[0].shape[1] >= BLOCK
     return node.op.multiplies_bytes
 
 
 def plan_stores(graph: Graph, gates: Mapping[Node, Node]) -> dict[Value, tuple[Value, Affine]]:
-    """For results of quantised products (or of the hard swish that they compute too) the u8 value in whose place
-    they are stored, and how: their only reader quantises them."""
+    """For results of quantised products (or of the hard swish that they compute too), of means, and of scale and shift
+    the u8 value in whose place they are stored, and how: their only reader quantises them."""
     readers, results = graph.readers(), set(graph.results)
     gated = {gate.output for gate in gates.values()}
     stores: dict[Value, tuple[Value, Affine]] = {}

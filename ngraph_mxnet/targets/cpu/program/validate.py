@@ -17,7 +17,7 @@ import numpy as np
 
 from ngraph_mxnet.targets.cpu.machine.isa import supported
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets, Table
-from ngraph_mxnet.targets.cpu.microkernels.variants import Variant, symbol, variants
+from ngraph_mxnet.targets.cpu.microkernels.variants import VNNI, Variant, symbol, variants
 from ngraph_mxnet.targets.cpu.params import KERNELS, Kernels
 from ngraph_mxnet.targets.cpu.params.record import ALIGNMENT, MOST, SLACK
 from ngraph_mxnet.targets.cpu.program.instruction import Space
@@ -138,8 +138,8 @@ class Validator:
         variant = next((v for v in variants(isa) if symbol(v, isa) == kernel), None)  # type: ignore[arg-type]
         if name in CONTRACTIONS and variant is None:
             raise ValueError("no such kernel")
-        if variant is not None and variant.needs_vnni and isa == "avx512" and not self._features.get("avx512vnni"):
-            raise ValueError("this CPU lacks AVX512_VNNI")
+        if variant is not None and variant.needs_vnni and not self._features.get(VNNI[isa]):  # type: ignore[index]
+            raise ValueError("this CPU lacks VNNI")
         if variant is not None and variant.bf16:
             from ngraph_mxnet.targets.cpu.planning import precision
 
