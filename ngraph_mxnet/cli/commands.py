@@ -12,8 +12,8 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import NGraphError
 
 _COMMANDS = {
-    "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models", "compile": "artefact",
-    "quantize": "quantization",
+    "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models",
+    "verify": "verification", "compile": "artefact", "quantize": "quantization",
     "ops": "inspection", "env": "inspection", "cache": "inspection",
 }
 """The module of each, in the order of the help."""

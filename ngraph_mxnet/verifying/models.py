@@ -1,0 +1,255 @@
+"""What is verified: graphs, MXNet symbols and ONNX models, each with what it can be compared with."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet.errors import ConfigError, ModelError, listed
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.module import result_names
+from ngraph_mxnet.ir.types import f16
+from ngraph_mxnet.runtime.executable import Port, as_array, checked_array
+from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
+from ngraph_mxnet.verifying.traced import Point, Runner, Traced
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
+
+Arrays = Mapping[str, np.ndarray]
+Shapes = Mapping[str, Sequence[int]]
+INTERPRETER = "interpreter"
+
+
+class Model(ABC):
+    """A model with weights for our run, weights for the reference's, and inputs for both.
+
+    Attributes:
+        framework: the reference beside the interpreter, None if there is none.
+        output_names: in order.
+        drawn: the inputs that were drawn at random.
+        weights: where they are from, as text.
+    """
+
+    framework: str | None = None
+    output_names: Sequence[str]
+    inputs: Arrays
+    drawn: Sequence[str] = ()
+    weights = "the model's own"
+
+    @abstractmethod
+    def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
+        """Of our run of the whole model."""
+
+    @abstractmethod
+    def expected(self, against: str) -> list[np.ndarray]:
+        """Of the reference's run of the whole model."""
+
+    @abstractmethod
+    def traced(self, against: str) -> Traced:
+        """The graph, with the points that this reference knows.
+
+        Raises:
+            UnsupportedError: there is no single graph of the model.
+        """
+
+    @abstractmethod
+    def expected_values(self, against: str, traced: Traced) -> list[Any]:
+        """The reference's arrays for all points; other objects where its value is no tensor."""
+
+    @abstractmethod
+    def runner(self, backend: str, options: Mapping[str, Any]) -> Runner:
+        """What runs parts of the graph with our weights."""
+
+    @property
+    @abstractmethod
+    def has_halves(self) -> bool:
+        """Whether the model stores values in float16."""
+
+    def default_reference(self) -> str:
+        return self.framework or INTERPRETER
+
+    def reference_title(self, against: str) -> str:
+        """What the reference is called, with its version."""
+        return "the interpreter of the IR"
+
+    def differing_weights(self, names: Sequence[str]) -> list[str]:
+        """Those of these parameters whose content for our run is not the reference's."""
+        return []
+
+
+def _read_params(params: Any) -> dict[str, np.ndarray]:
+    """By name, of a file or of arrays by name."""
+    if params is None:
+        return {}
+    from ngraph_mxnet.bridges.mxnet.symbols.weights import read_params
+
+    found = read_params(Path(params)) if isinstance(params, (str, os.PathLike)) else params
+    return {name.removeprefix("arg:").removeprefix("aux:"): as_array(array, f"weight {name!r}")
+            for name, array in found.items()}
+
+
+def _named(arrays: Arrays, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The arrays, those given by place called as the inputs."""
+    found = {}
+    for name, array in arrays.items():
+        place = int(name[1:]) if name.startswith("#") else -1
+        if place >= len(names):
+            raise ModelError(f"found {len(arrays)} inputs, expected {len(names)}: {listed(names)}")
+        found[names[place] if place >= 0 else name] = array
+    return found
+
+
+def drawn(found: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    """The names of the arrays that are not among those given."""
+    return [name for name, array in found.items() if not any(array is one for one in given.values())]
+
+
+class GraphModel(Model):
+    """A graph; it can be compared with what the interpreter makes of it."""
+
+    def __init__(self, graph: Graph, weights: Arrays, reference_weights: Arrays, arrays: Arrays, seed: int, *,
+                 constant: bool = True) -> None:
+        """`constant`: whether the compiler is given the content of weights.
+
+        Raises:
+            ModelError: an input is missing, or one that is given belongs to none.
+            InputError: one does not fit.
+        """
+        if graph.symbols():
+            raise ConfigError("the sizes of the graph's inputs are ranges: give a graph of one set of shapes")
+        by_name = {parameter.name: Port(parameter.name, parameter.type) for parameter in graph.parameters}
+        self.graph, self._constant = graph, constant
+        self._weights = {name: checked_array(by_name[name], array, what="weight") for name, array in weights.items()
+                         if name in by_name}
+        self._reference_weights = {
+            name: checked_array(by_name[name], reference_weights[name], what="weight of the reference")
+            for name in self._weights if name in reference_weights}
+        ports = [port for name, port in by_name.items() if name not in self._weights]
+        found = fitting_inputs(ports, arrays, {}, seed)
+        self.inputs = {port.name: checked_array(port, found[port.name]) for port in ports}
+        self.drawn = drawn(found, arrays)
+        self.output_names = result_names(graph)
+
+    @property
+    def has_halves(self) -> bool:
+        return any(value.type.element is f16 for value in self.graph.values())
+
+    def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
+        return self._whole(self.runner(backend, options))
+
+    def expected(self, against: str) -> list[np.ndarray]:
+        return self._whole(self._interpreter())
+
+    def traced(self, against: str) -> Traced:
+        return Traced.everywhere(self.graph)
+
+    def expected_values(self, against: str, traced: Traced) -> list[Any]:
+        return self._interpreter().run(traced.part([point.value for point in traced.points]), {})
+
+    def runner(self, backend: str, options: Mapping[str, Any]) -> Runner:
+        constant = frozenset(self._weights) if self._constant else frozenset[str]()
+        return Runner(backend, options, {**self._weights, **self.inputs}, constant)
+
+    def _interpreter(self) -> Runner:
+        return self.runner("INTERPRETER", {}).with_arrays(self._reference_weights)
+
+    def _whole(self, runner: Runner) -> list[np.ndarray]:
+        return runner.run(Traced.of(self.graph, [], []).part(self.graph.results), {})
+
+    def differing_weights(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if name in self._reference_weights
+                and not np.array_equal(self._weights[name], self._reference_weights[name], equal_nan=True)]
+
+
+class SymbolModel(GraphModel):
+    """An MXNet symbol, which is compiled as a whole; MXNet's own operators are a reference, too."""
+
+    framework = "mxnet"
+
+    def __init__(self, whole: WholeSymbol, reference_weights: Arrays, shapes: Shapes, dtypes: Mapping[str, str],
+                 arrays: Arrays, seed: int, backend: str) -> None:
+        """`shapes`: of the inputs that are no weights.
+
+        Raises:
+            ModelError, UnsupportedError: as `WholeSymbol.graph`.
+        """
+        self._symbol, self._shapes, self._dtypes = whole.symbol, shapes, dtypes
+        graph, weights = whole.graph(backend, shapes)
+        super().__init__(graph, weights, reference_weights, arrays, seed, constant=False)
+        self._natives = {**{name: as_array(array, name) for name, array in whole.weights.items()},
+                         **reference_weights, **self.inputs}
+        self.output_names = whole.symbol.list_outputs()
+
+    @staticmethod
+    def of(model: Any, file: str, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],
+           arrays: Arrays, seed: int, backend: str) -> SymbolModel:
+        """Of a symbol, its file or a Gluon block; arguments as those of `verify`.
+
+        Raises:
+            ModelError, UnsupportedError, ConfigError: as `verify`.
+        """
+        from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
+        from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
+        from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, data_inputs, is_block, load_symbol
+
+        if is_block(model):
+            if params is not None:
+                raise ConfigError("params: a Gluon block holds its own weights")
+            names = list(shapes) or [name for name in arrays if not name.startswith("#")] or ["data"]
+            arrays = _named(arrays, names)
+            shapes = {**named_shapes(arrays), **shapes}
+            whole = WholeSymbol.of_block(model, shapes, dtypes)
+        else:
+            symbol = load_symbol(Path(file)) if file else model
+            given = _read_params(params)
+            arrays = _named(arrays, data_inputs(symbol, given))
+            shapes = {**named_shapes(arrays), **shapes}
+            check_inputs(symbol, shapes, dtypes)
+            wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
+            whole = WholeSymbol(symbol, given if params is not None else random_weights(wanted), dtypes)
+        found = SymbolModel(whole, _read_params(reference_params), shapes, dtypes, arrays, seed, backend)
+        found.weights = ("the block's own" if is_block(model) else "given" if params is not None else
+                         "random, the same in every run")
+        return found
+
+    def expected(self, against: str) -> list[np.ndarray]:
+        if against == INTERPRETER:
+            return super().expected(against)
+        from ngraph_mxnet.bridges.mxnet.native import native_results
+
+        return native_results(self._symbol, self._natives)
+
+    def traced(self, against: str) -> Traced:
+        if against == INTERPRETER:
+            return super().traced(against)
+        from ngraph_mxnet.bridges.mxnet.native import operator_outputs
+        from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of
+
+        every = operator_outputs(self._symbol)
+        graph, _ = graph_of(every, self._shapes, self._dtypes, self._weights)
+        names = every.list_outputs()
+        points = [Point(name, value) for name, value in zip(names, graph.results, strict=True)]
+        values = {point.name: point.value for point in points}
+        return Traced.of(graph, points, [values.get(name) for name in self.output_names])
+
+    def expected_values(self, against: str, traced: Traced) -> list[Any]:
+        if against == INTERPRETER:
+            return super().expected_values(against, traced)
+        from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs
+
+        every = operator_outputs(self._symbol)
+        found = dict(zip(every.list_outputs(), native_results(every, self._natives), strict=True))
+        return [found[point.name] for point in traced.points]
+
+    def reference_title(self, against: str) -> str:
+        if against == INTERPRETER:
+            return super().reference_title(against)
+        from ngraph_mxnet.bridges.mxnet.native import title
+
+        return title()
