@@ -68,7 +68,7 @@ class Diverging:
         if self.differing:
             return ("of the reference's operands it computes another value, with other weights: "
                     f"{listed(self.differing)}")
-        return "of the reference's operands it computes a wrong value: the fault is here"
+        return "of the reference's operands it computes another value: the difference begins here"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -86,7 +86,7 @@ class Diverging:
         whole = ("agrees, so that the difference is one of how the part is fused" if self.whole.agrees
                  else f"differs, too, by {_share(self.whole)}")
         return Group(title.append(f" of {self.origin or 'a node without a name'}"),
-                     Text(self.text, no_wrap=True, overflow="ignore"), _statistics(self.difference),
+                     Text(self.text), _statistics(self.difference),
                      Text(_most(self.difference)), self._operands(), Text(f"Verdict: {self.verdict()}.", style="bold"),
                      Text(f"In the whole model, as a further output, the value {whole}. {_PARTS}"))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.errors import ModelError
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ def native_results(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> list[np.
 
     from ngraph_mxnet.bridges.mxnet.binding import environment
     from ngraph_mxnet.bridges.mxnet.binding.compiled_bind import stock_bind
-    from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 
     names = {*symbol.list_arguments(), *symbol.list_auxiliary_states()}
     states = set(symbol.list_auxiliary_states())
