@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.ir.graph import Graph, Node, Value
-from ngraph_mxnet.ir.printer import format_node, value_names
 from ngraph_mxnet.verifying.comparison import Difference, Tolerance, compare
 from ngraph_mxnet.verifying.report import Diverging, Operand
-from ngraph_mxnet.verifying.traced import Point, Runner, Traced
-
-_MOST_LINES = 24
+from ngraph_mxnet.verifying.traced import Arrays, Point, Traced
 
 
 class Bisection:
-    """Of a model, the arrays of a reference at its points, and what runs parts of the model."""
+    """Of a model whose parts can be run, and the arrays of a reference at its points."""
 
-    def __init__(self, traced: Traced, expected: list[Any], runner: Runner, tolerance: Tolerance,
+    def __init__(self, traced: Traced, expected: Sequence[Any], tolerance: Tolerance,
                  on_part: Callable[[], None] = lambda: None) -> None:
         """`expected`: for each point; what is no array is not compared. `on_part`: called after each part."""
-        self._traced, self._runner, self._tolerance, self._on_part = traced, runner, tolerance, on_part
+        self._traced, self._tolerance, self._on_part = traced, tolerance, on_part
         self._expected = {point: array for point, array in zip(traced.points, expected, strict=True)
                           if isinstance(array, np.ndarray) and array.dtype.kind in "biuf"}
         self._found: dict[Point, Difference] = {}
@@ -32,7 +28,7 @@ class Bisection:
     def difference(self, point: Point) -> Difference:
         """Of the model cut behind this value."""
         if point not in self._found:
-            self._found[point] = self._compared(point, self._run([point.value], {})[0])
+            self._found[point] = self._compared([point], {})
         return self._found[point]
 
     def first(self) -> Point | None:
@@ -56,56 +52,25 @@ class Bisection:
                     left = [point for point in left if point not in before]
                 else:
                     found, left = middle, [point for point in left if point in before and point != middle]
-            suspect = next((point for point in self._operands(found) if not self.difference(point).agrees), None)
+            operands = self._traced.operands(found, self._expected)
+            suspect = next((point for point in operands if not self.difference(point).agrees), None)
             if suspect is None:
                 return found
             found = suspect
 
     def described(self, point: Point) -> Diverging:
         """What there is to tell of the first value that differs."""
-        operands = self._operands(point)
-        given = {operand.value: self._expected[operand] for operand in operands}
-        alone = self._compared(point, self._run([point.value], given)[0])
-        outputs = [output.value for output in self._traced.outputs if output is not None]
-        whole = self._compared(point, self._run([*outputs, point.value], {})[-1])
-        part = self._traced.part([point.value], given)
-        parameters = [value.name for value in part.inputs if value.is_parameter]
-        return Diverging(point.name, point.origin, self._text(point.value, set(given)), self.difference(point), alone,
-                         whole, [Operand(one.name, one.origin, self.difference(one)) for one in operands], parameters,
-                         self.parts)
+        operands = self._traced.operands(point, self._expected)
+        given = {operand: self._expected[operand] for operand in operands}
+        outputs = [output for output in self._traced.outputs if output is not None]
+        alone, whole = self._compared([point], given), self._compared([*outputs, point], {})
+        return Diverging(point.name, point.origin, self._traced.text(point, given), self.difference(point), alone,
+                         whole, [Operand(one.name, one.origin, self.difference(one)) for one in operands],
+                         self._traced.parameters(point, given), self.parts)
 
-    def _operands(self, point: Point) -> list[Point]:
-        return self._traced.operands(point, self._expected)
-
-    def _compared(self, point: Point, ours: np.ndarray) -> Difference:
-        return compare(ours, self._expected[point], self._tolerance)
-
-    def _run(self, results: list[Value], given: dict[Value, np.ndarray]) -> list[np.ndarray]:
-        found = self._runner.run(self._traced.part(results, given), given)
+    def _compared(self, results: Sequence[Point], given: Arrays) -> Difference:
+        """Of the last of these points, in the part of the model that has them as results."""
+        found = self._traced.run(results, given)[-1]
         self.parts += 1
         self._on_part()
-        return found
-
-    def _text(self, value: Value, given: set[Value]) -> str:
-        """The lines of the graph that compute the value, marked, and those of its operands before them."""
-        own = _needed(value, given)
-        producers = {operand.node for node in own for operand in node.inputs if operand.node is not None}
-        return _lines(self._traced.graph, own, producers - own)
-
-
-def _needed(value: Value, given: set[Value]) -> set[Node]:
-    """The nodes that compute the value, back to those given."""
-    found, stack = set[Node](), [value]
-    while stack:
-        top = stack.pop()
-        if top.node is not None and top not in given and top.node not in found:
-            found.add(top.node)
-            stack.extend(top.node.inputs)
-    return found
-
-
-def _lines(graph: Graph, marked: set[Node], others: set[Node]) -> str:
-    names = value_names(graph)
-    lines = [("> " if node in marked else "  ") + format_node(node, names, elide=True).strip()
-             for node in graph.nodes if node in marked or node in others]
-    return "\n".join(lines if len(lines) <= _MOST_LINES else ["  ...", *lines[-_MOST_LINES:]])
+        return compare(found, self._expected[results[-1]], self._tolerance)

@@ -16,7 +16,8 @@ from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.types import f16
 from ngraph_mxnet.runtime.executable import Port, as_array, checked_array
 from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
-from ngraph_mxnet.verifying.traced import Point, Runner, Traced
+from ngraph_mxnet.verifying.traced import Traced
+from ngraph_mxnet.verifying.traced_graph import Runner, TracedGraph
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
@@ -51,20 +52,13 @@ class Model(ABC):
         """Of the reference's run of the whole model."""
 
     @abstractmethod
-    def traced(self, against: str) -> Traced:
-        """The graph, with the points that this reference knows.
+    def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
+        """The points that this reference knows, of what our run compiles, and the reference's arrays for these; other
+        objects where its value is no tensor.
 
         Raises:
-            UnsupportedError: there is no single graph of the model.
+            UnsupportedError, ModelError: the model can't be cut into parts.
         """
-
-    @abstractmethod
-    def expected_values(self, against: str, traced: Traced) -> list[Any]:
-        """The reference's arrays for all points; other objects where its value is no tensor."""
-
-    @abstractmethod
-    def runner(self, backend: str, options: Mapping[str, Any]) -> Runner:
-        """What runs parts of the graph with our weights."""
 
     @property
     @abstractmethod
@@ -141,26 +135,21 @@ class GraphModel(Model):
         return any(value.type.element is f16 for value in self.graph.values())
 
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
-        return self._whole(self.runner(backend, options))
+        return self._runner(backend, options).run_whole(self.graph)
 
     def expected(self, against: str) -> list[np.ndarray]:
-        return self._whole(self._interpreter())
+        return self._interpreter().run_whole(self.graph)
 
-    def traced(self, against: str) -> Traced:
-        return Traced.everywhere(self.graph)
+    def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
+        found = TracedGraph.everywhere(self.graph, self._runner(backend, options))
+        return found, found.run_on(self._interpreter(), found.points, {})
 
-    def expected_values(self, against: str, traced: Traced) -> list[Any]:
-        return self._interpreter().run(traced.part([point.value for point in traced.points]), {})
-
-    def runner(self, backend: str, options: Mapping[str, Any]) -> Runner:
+    def _runner(self, backend: str, options: Mapping[str, Any]) -> Runner:
         constant = frozenset(self._weights) if self._constant else frozenset[str]()
         return Runner(backend, options, {**self._weights, **self.inputs}, constant)
 
     def _interpreter(self) -> Runner:
-        return self.runner("INTERPRETER", {}).with_arrays(self._reference_weights)
-
-    def _whole(self, runner: Runner) -> list[np.ndarray]:
-        return runner.run(Traced.of(self.graph, [], []).part(self.graph.results), {})
+        return self._runner("INTERPRETER", {}).with_arrays(self._reference_weights)
 
     def differing_weights(self, names: Sequence[str]) -> list[str]:
         return [name for name in names if name in self._reference_weights
@@ -225,27 +214,19 @@ class SymbolModel(GraphModel):
 
         return native_results(self._symbol, self._natives)
 
-    def traced(self, against: str) -> Traced:
+    def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
         if against == INTERPRETER:
-            return super().traced(against)
-        from ngraph_mxnet.bridges.mxnet.native import operator_outputs
+            return super().traced(against, backend, options)
+        from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs
         from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of
 
         every = operator_outputs(self._symbol)
         graph, _ = graph_of(every, self._shapes, self._dtypes, self._weights)
-        names = every.list_outputs()
-        points = [Point(name, value) for name, value in zip(names, graph.results, strict=True)]
-        values = {point.name: point.value for point in points}
-        return Traced.of(graph, points, [values.get(name) for name in self.output_names])
-
-    def expected_values(self, against: str, traced: Traced) -> list[Any]:
-        if against == INTERPRETER:
-            return super().expected_values(against, traced)
-        from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs
-
-        every = operator_outputs(self._symbol)
-        found = dict(zip(every.list_outputs(), native_results(every, self._natives), strict=True))
-        return [found[point.name] for point in traced.points]
+        named = dict(zip(every.list_outputs(), graph.results, strict=True))
+        found = TracedGraph(graph, named.items(), [named.get(name) for name in self.output_names],
+                            self._runner(backend, options))
+        expected = dict(zip(every.list_outputs(), native_results(every, self._natives), strict=True))
+        return found, [expected[point.name] for point in found.points]
 
     def reference_title(self, against: str) -> str:
         if against == INTERPRETER:

@@ -20,11 +20,14 @@ from ngraph_mxnet.bridges.onnx.reference import (
     with_all_outputs,
     with_weights_of,
 )
-from ngraph_mxnet.errors import ModelError
+from ngraph_mxnet.bridges.onnx.tensors import to_array
+from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.runtime.feeds import fitting_inputs
 from ngraph_mxnet.verifying.models import INTERPRETER, Model, drawn
-from ngraph_mxnet.verifying.traced import Point, Runner, Traced
+from ngraph_mxnet.verifying.onnx_parts import TracedModel
+from ngraph_mxnet.verifying.traced import Traced
+from ngraph_mxnet.verifying.traced_graph import Runner, TracedGraph
 
 
 class OnnxModel(Model):
@@ -52,29 +55,40 @@ class OnnxModel(Model):
             return ModelExecutable(self._reference, "INTERPRETER", None, {})(self.inputs)
         return runtime_results(self._reference, self.inputs, self.output_names)
 
-    def traced(self, against: str) -> Traced:
+    def traced(self, against: str, backend: str, options: Mapping[str, Any]) -> tuple[Traced, list[Any]]:
+        try:
+            graph = self._imported.graph
+        except UnsupportedError:  # its shapes depend on data, or loops are run between programs
+            found = TracedModel(self._model, self.inputs, backend, options)
+            return found, self._expected_values(against, found)
+        runner = self._runner(backend, options, self._imported)
         if against == INTERPRETER:
-            return Traced.everywhere(import_for_inputs(self._model, self.inputs).graph)
-        imported = self._imported
-        values = {value.name: value for value in imported.graph.results}
+            whole = TracedGraph.everywhere(import_for_inputs(self._model, self.inputs).graph, runner)
+            return whole, self._interpreted(whole)
+        values = {value.name: value for value in graph.results}
         named = {name for node in self._model.proto.graph.node for name in node.output}
-        points = [Point(name, value) for name, value in values.items() if name in named]
-        return Traced.of(imported.graph, points, [values.get(name) for name in self.output_names])
+        outputs = [values.get(name) for name in self.output_names]
+        known = TracedGraph(graph, [(name, values[name]) for name in values if name in named], outputs, runner)
+        return known, self._expected_values(against, known)
 
-    def expected_values(self, against: str, traced: Traced) -> list[Any]:
+    def _expected_values(self, against: str, traced: Traced) -> list[Any]:
+        """Of points that are called as the model's values."""
+        names, every = [point.name for point in traced.points], with_all_outputs(self._reference)
         if against != INTERPRETER:
-            return runtime_results(with_all_outputs(self._reference), self.inputs,
-                                   [point.name for point in traced.points])
+            return runtime_results(every, self.inputs, names)
+        found = ModelExecutable(every, "INTERPRETER", None, {})
+        values = dict(zip((port.name for port in found.outputs), found(self.inputs), strict=True))
+        return [values[name] for name in names]
+
+    def _interpreted(self, traced: TracedGraph) -> list[np.ndarray]:
+        """Of points that are values of the graph."""
         imported = import_for_inputs(self._reference, self.inputs)
         if _ops(imported.graph) != _ops(traced.graph):
             raise ModelError("with the reference's weights the model has another graph, since numbers among them are "
                              "shapes, axes or conditions")
-        reference = Traced.everywhere(imported.graph)
-        return self._runner("INTERPRETER", {}, imported).run(
-            reference.part([point.value for point in reference.points]), {})
-
-    def runner(self, backend: str, options: Mapping[str, Any]) -> Runner:
-        return self._runner(backend, options, self._imported)
+        runner = self._runner("INTERPRETER", {}, imported)
+        reference = TracedGraph.everywhere(imported.graph, runner)
+        return reference.run(reference.points, {})
 
     def _runner(self, backend: str, options: Mapping[str, Any], imported: Imported) -> Runner:
         return Runner(backend, options, {**imported.weights, **flat_arrays(self.inputs)}, frozenset(imported.weights))
@@ -99,9 +113,11 @@ class OnnxModel(Model):
         return super().reference_title(against) if against == INTERPRETER else f"ONNX Runtime {runtime_version()}"
 
     def differing_weights(self, names: Sequence[str]) -> list[str]:
-        ours, theirs = self._imported.weights, import_for_inputs(self._reference, self.inputs).weights
-        return [name for name in names if name in ours and name in theirs
-                and not np.array_equal(ours[name], theirs[name], equal_nan=True)]
+        if self._reference is self._model:
+            return []
+        ours, theirs = ({tensor.name: to_array(tensor, model.folder) for tensor in model.proto.graph.initializer
+                         if tensor.name in names} for model in (self._model, self._reference))
+        return [name for name in ours if not np.array_equal(ours[name], theirs[name])]
 
 
 def _ops(graph: Graph) -> list[str]:

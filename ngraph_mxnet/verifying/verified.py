@@ -81,10 +81,9 @@ def _diverging(model: Model, against: str, backend: str, options: Mapping[str, A
                tolerance: Tolerance) -> tuple[Diverging | None, str | None]:
     """The first value that differs; or why there is none."""
     try:
-        traced = model.traced(against)
-        expected = model.expected_values(against, traced)
+        traced, expected = model.traced(against, backend, options)
         with progress("looking for the first value that differs", 4 + len(traced.points).bit_length()) as advance:
-            bisection = Bisection(traced, expected, model.runner(backend, options), tolerance, advance)
+            bisection = Bisection(traced, expected, tolerance, advance)
             first = bisection.first()
             if first is None:
                 return None, ("each output agrees when the model is cut behind it, with nothing else to compute: the "

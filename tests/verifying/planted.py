@@ -10,7 +10,7 @@ import mxnet as mx
 import numpy as np
 import onnx
 from mxnet.gluon import nn
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, network, value
 
 import ngraph_mxnet
@@ -178,7 +178,35 @@ def perceptron_onnx() -> Subject:
     return of_onnx("perceptron_onnx", proto)
 
 
-SMALL: list[Callable[[], Subject]] = [residual, attention, recurrent, convolutional_onnx, perceptron_onnx]
+def divided_onnx() -> Subject:
+    """It is compiled in parts: how many elements are picked depends on data, and so does how often the loop runs."""
+    random = np.random.default_rng(9)
+    weights = {"w": random.standard_normal((6, 6)), "scale": random.uniform(0.5, 1.5, 1)}
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Neg", ["a"], ["b"])], "body",
+        [value("i", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("a", ["n"])],
+        [value("on", [], TensorProto.BOOL), value("b", ["n"])])
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="product"),
+        helper.make_node("Tanh", ["h"], ["t"], name="tanh"),
+        helper.make_node("NonZero", ["x"], ["places"], name="places"),
+        helper.make_node("Transpose", ["places"], ["rows"], name="rows"),
+        helper.make_node("GatherND", ["t", "rows"], ["picked"], name="picked"),
+        helper.make_node("Mul", ["picked", "scale"], ["scaled"], name="scaled"),
+        helper.make_node("ReduceSum", ["rows"], ["trips"], name="trips", keepdims=0),
+        helper.make_node("Loop", ["trips", "", "scaled"], ["looped"], name="loop", body=body),
+        helper.make_node("Sin", ["looped"], ["y"], name="sin"),
+    ]
+    proto = model(nodes, [value("x", [4, 6])], [value("y", ["n"])],
+                  {name: array.astype(np.float32) for name, array in weights.items()})
+    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+    return Subject("divided_onnx", proto, held, {"w": ["onnx:product MatMul"], "scale": ["onnx:scaled Mul"]},
+                   [("onnx:product MatMul", "matmul"), ("onnx:tanh Tanh", "tanh"), ("onnx:scaled Mul", "multiply"),
+                    ("onnx:sin Sin", "sin")], {"x": (4, 6)})
+
+
+SMALL: list[Callable[[], Subject]] = [residual, attention, recurrent, convolutional_onnx, perceptron_onnx,
+                                      divided_onnx]
 
 
 def zoo(name: str) -> Callable[[], Subject]:
@@ -197,13 +225,14 @@ LARGE = [zoo(name) for name in ("resnet18_v2", "mobilenetv2_0.25", "squeezenet1.
 # ---- faults -------------------------------------------------------------------------------------------------
 
 
+MOST_DRAWS = 100
 Found = Iterator[tuple[Sequence[str], Any]]
 
 
 def weight_faults(subject: Subject, random: np.random.Generator, **options: Any) -> Found:
     """The nodes that read a weight of which an element is changed, and what `verify` finds; of changes that show in
     the outputs: a relu or a softmax may hide one."""
-    while True:
+    for _ in range(MOST_DRAWS):
         name = str(random.choice(list(subject.readers)))
         array = np.array(subject.weights[name])
         array[tuple(int(random.integers(size)) for size in array.shape)] += 3 * float(np.abs(array).max())
@@ -214,7 +243,7 @@ def weight_faults(subject: Subject, random: np.random.Generator, **options: Any)
 
 def kernel_faults(subject: Subject, random: np.random.Generator, **options: Any) -> Found:
     """The node that is computed wrong, and what `verify` finds; of faults that show in the outputs."""
-    while True:
+    for _ in range(MOST_DRAWS):
         at = subject.places[random.integers(len(subject.places))]
         found = subject.with_fault(at, **options)
         if not found.agrees:

@@ -21,7 +21,9 @@ def faulty(register: Callable[[str, str], None]) -> None:
 
 
 def check(subject: Subject, faults: Faults, count: int, seed: int, **options: Any) -> None:
-    for origins, found in islice(faults(subject, np.random.default_rng(seed), **options), count):
+    planted = list(islice(faults(subject, np.random.default_rng(seed), **options), count))
+    assert len(planted) == count
+    for origins, found in planted:
         assert found.diverging is not None, (origins, found.unnamed)
         assert found.diverging.origin in origins
         assert found.diverging.computes_wrong and not found.diverging.whole.agrees
