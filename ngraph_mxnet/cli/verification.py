@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -17,8 +18,6 @@ from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.runtime.feeds import SEED
 from ngraph_mxnet.verifying.verified import REFERENCES
 from ngraph_mxnet.verifying.verified import verify as verify_model
-
-_DIFFERS, _NOT_RUN = 1, 2
 
 
 @click.command()
@@ -60,11 +59,13 @@ def verify(model: str, against: str | None, arrays: dict[str, np.ndarray], shape
     try:
         found = verify_model(model, against, inputs=arrays, shapes=shapes, params=params, seed=seed, backend=backend,
                              reference_params=reference_params, dtypes=dtypes, tolerance=tolerance, **given)
-    except NGraphError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(_NOT_RUN)
+    except NGraphError:
+        raise
+    except Exception:  # a fault of ours, which is no difference
+        traceback.print_exc()
+        sys.exit(2)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     else:
         console().print(found)
-    sys.exit(0 if found.agrees else _DIFFERS)
+    sys.exit(0 if found.agrees else 1)

@@ -112,7 +112,7 @@ class GraphModel(Model):
         """`constant`: whether the compiler is given the content of weights.
 
         Raises:
-            ModelError: an input is missing, or one that is given belongs to none.
+            ModelError: an input is missing, or one that is given belongs to none, or no weight of the reference's does.
             InputError: one does not fit.
         """
         if graph.symbols():
@@ -124,6 +124,9 @@ class GraphModel(Model):
         self._reference_weights = {
             name: checked_array(by_name[name], reference_weights[name], what="weight of the reference")
             for name in self._weights if name in reference_weights}
+        if reference_weights and not self._reference_weights:
+            raise ModelError(f"none of the reference's weights {listed(reference_weights)} is one of the model's, "
+                             f"which are {listed(self._weights, next(iter(reference_weights))) or 'none'}")
         ports = [port for name, port in by_name.items() if name not in self._weights]
         found = fitting_inputs(ports, arrays, {}, seed)
         self.inputs = {port.name: checked_array(port, found[port.name]) for port in ports}
@@ -195,6 +198,9 @@ class SymbolModel(GraphModel):
             shapes = {**named_shapes(arrays), **shapes}
             whole = WholeSymbol.of_block(model, shapes, dtypes)
         else:
+            if params is None and reference_params is not None:
+                raise ConfigError("the reference has weights and the model has none: params= as an argument, --params "
+                                  "on the command line")
             symbol = load_symbol(Path(file)) if file else model
             given = _read_params(params)
             arrays = _named(arrays, data_inputs(symbol, given))

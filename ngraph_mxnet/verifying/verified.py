@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
+from ngraph_mxnet.errors import ConfigError, NGraphError, UnsupportedError
 from ngraph_mxnet.exporting import SYMBOL_FILE
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.progress import progress
@@ -60,9 +60,8 @@ def verify(model: Any, against: str | None = None, *, inputs: Any = None,
     found = _model(model, _arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed)
     against = _reference(found, against)
     precision = get_backend(name).precision(options)
-    if precision == "f32" and found.has_halves:
-        precision = "f16"
-    allowed = Tolerance(DEFAULTS[precision] if tolerance is None else tolerance)
+    coarsest = "f16" if precision == "f32" and found.has_halves else precision
+    allowed = Tolerance(DEFAULTS[coarsest] if tolerance is None else tolerance)
     with progress("verifying", 3) as advance:
         ours = found.results(name, options)
         advance()
@@ -89,7 +88,7 @@ def _diverging(model: Model, against: str, backend: str, options: Mapping[str, A
                 return None, ("each output agrees when the model is cut behind it, with nothing else to compute: the "
                               "difference is one of how the whole is compiled")
             found = bisection.described(first)
-    except (UnsupportedError, ModelError) as error:
+    except NGraphError as error:
         return None, f"the model can't be cut into parts: {error}"
     return found.with_differing(model.differing_weights(found.parameters)), None
 

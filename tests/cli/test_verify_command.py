@@ -61,6 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     changed[1, 2, 0, 1] += 1
     mx.nd.save("other.params", {**weights, "arg:second_weight": mx.nd.array(changed)})
     mx.nd.save("lacking.params", {name: array for name, array in weights.items() if "second_w" not in name})
+    mx.nd.save("x.params", {"x": mx.nd.ones(3)})
     model = network(2)
     onnx.save(model, "net.onnx")
     onnx.save(network("batch"), "open.onnx")
@@ -168,6 +169,8 @@ def test_the_backend_and_its_precision(folder: Path) -> None:
     ([*SYMBOL, "--tolerance", "-1"], "-1"),
     ([*SYMBOL, "--tolerance", "nan"], "nan"),
     ([*SYMBOL, "--dtype", "data=float99"], "found dtype 'float99'"),
+    ([*SYMBOL, "--reference-params", "x.params"], "none of the reference's weights x is one of the model's"),
+    ([*SYMBOL[::3], "data=2,3,8,8", "--reference-params", "other.params"], "the model has none: params="),
     (["open.onnx"], "the model leaves a dimension open"),
     (["open.onnx", "--input", "small.npy"], "expected x: float32[batch, 3, 8, 8]"),
     (["net.onnx", "--input", "y=x.npy"], "no input is called y"),
@@ -182,6 +185,21 @@ def test_what_can_not_be_run(folder: Path, arguments: list[str], message: str) -
     assert result.exit_code == 2, said
     assert message in said and "Traceback" not in said
     assert result.stdout == ""
+
+
+def test_a_wrong_variable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_BACKEND", "GPU")
+    result = command(*SYMBOL)
+    assert result.exit_code == 2 and "NGRAPH_BACKEND='GPU' is not allowed" in result.output
+
+
+def test_a_fault_of_ours_is_no_difference(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*args: Any, **options: Any) -> None:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr("ngraph_mxnet.cli.verification.verify_model", crash)
+    result = command(*SYMBOL)
+    assert result.exit_code == 2 and "ZeroDivisionError: a fault" in result.stderr
 
 
 def as_a_user(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
