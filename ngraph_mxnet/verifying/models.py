@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError, ModelError, listed
+from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.types import f16
@@ -42,6 +42,8 @@ class Model(ABC):
     inputs: Arrays
     drawn: Sequence[str] = ()
     weights = "the model's own"
+    note: str | None = None
+    """What else there is to tell of how it runs."""
 
     @abstractmethod
     def results(self, backend: str, options: Mapping[str, Any]) -> list[np.ndarray]:
@@ -180,11 +182,12 @@ class SymbolModel(GraphModel):
 
     @staticmethod
     def of(model: Any, file: str, params: Any, reference_params: Any, shapes: Shapes, dtypes: Mapping[str, str],
-           arrays: Arrays, seed: int, backend: str) -> SymbolModel:
-        """Of a symbol, its file or a Gluon block; arguments as those of `verify`.
+           arrays: Arrays, seed: int, backend: str) -> Model:
+        """Of a symbol, its file or a Gluon block, compiled in regions if it can't be as a whole; arguments as those of
+        `verify`.
 
         Raises:
-            ModelError, UnsupportedError, ConfigError: as `verify`.
+            ModelError, InputError, ConfigError: as `verify`.
         """
         from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
         from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
@@ -208,7 +211,14 @@ class SymbolModel(GraphModel):
             check_inputs(symbol, shapes, dtypes)
             wanted = {name: shape for name, shape in inferred_shapes(symbol, shapes).items() if name not in shapes}
             whole = WholeSymbol(symbol, given if params is not None else random_weights(wanted), dtypes)
-        found = SymbolModel(whole, _read_params(reference_params), shapes, dtypes, arrays, seed, backend)
+        others = _read_params(reference_params)
+        try:
+            found: Model = SymbolModel(whole, others, shapes, dtypes, arrays, seed, backend)
+        except UnsupportedError as error:
+            from ngraph_mxnet.verifying.partitioned import PartitionedModel
+
+            weights = {name: as_array(array, name) for name, array in whole.weights.items()}
+            found = PartitionedModel(whole.symbol, weights, others, shapes, dtypes, arrays, seed, str(error))
         found.weights = ("the block's own" if is_block(model) else "given" if params is not None else
                          "random, the same in every run")
         return found

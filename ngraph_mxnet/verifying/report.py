@@ -102,6 +102,7 @@ class Verification:
 
     Attributes:
         inputs, weights: where they are from, as text.
+        note: what else there is to tell of how the model runs.
         tolerance: how differences are measured, and how large they may be.
         outputs: of the model by name, as ours differ from the reference's.
         diverging: where they diverge; None if they agree, or if no node could be named, `unnamed` being the reason.
@@ -115,6 +116,7 @@ class Verification:
     weights: str
     tolerance: str
     outputs: Sequence[tuple[str, Difference]]
+    note: str | None = None
     diverging: Diverging | None = None
     unnamed: str | None = None
 
@@ -130,7 +132,7 @@ class Verification:
         return {
             "agrees": self.agrees, "model": self.model, "backend": self.backend, "precision": self.precision,
             "reference": self.reference, "inputs": list(self.inputs), "weights": self.weights,
-            "tolerance": self.tolerance,
+            "tolerance": self.tolerance, "note": self.note,
             "outputs": [{"name": name, **difference.to_dict()} for name, difference in self.outputs],
             "diverging": None if self.diverging is None else self.diverging.to_dict(), "unnamed": self.unnamed,
         }
@@ -145,7 +147,7 @@ class Verification:
         parts: list[RenderableType] = [
             Text(f"{self.model} on {self.backend} in {self.precision}, against {self.reference}: {told}", style="bold"),
             Text(f"inputs: {'; '.join(self.inputs) or 'none'}"), Text(f"weights: {self.weights}"),
-            Text(f"tolerance: {self.tolerance}"), table]
+            Text(f"tolerance: {self.tolerance}"), *([Text(self.note)] if self.note is not None else []), table]
         if self.diverging is not None:
             parts.append(self.diverging)
         if self.unnamed is not None:

@@ -50,7 +50,7 @@ def verify(model: Any, against: str | None = None, *, inputs: Any = None,
 
     Raises:
         ModelError, InputError: the model is malformed, or an array, shape or weight is missing or does not fit.
-        UnsupportedError: it can't be compiled as a whole; the text names nodes and reasons.
+        UnsupportedError: it can't be compiled, and no framework of its own runs the rest; the text says why.
         ConfigError: an argument's value is not allowed, or the reference is not installed or not for such models.
     """
     name = canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
@@ -72,7 +72,7 @@ def verify(model: Any, against: str | None = None, *, inputs: Any = None,
         advance()
     about = Verification(_title(model), name, precision, found.reference_title(against), _told(found, seed),
                          found.weights + ("; other ones in the reference" if reference_params is not None else ""),
-                         str(allowed), outputs)
+                         str(allowed), outputs, found.note)
     return about if about.agrees else about.with_diverging(*_diverging(found, against, name, options, allowed))
 
 

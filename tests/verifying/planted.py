@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import model, network, value
 
 import ngraph_mxnet
+from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.targets.cpu.backend import CPUBackend
@@ -25,7 +26,7 @@ class FaultyBackend(CPUBackend):
     """The CPU, but for one node: the results of the one of this origin and op, `at`, are scaled and shifted."""
 
     name = BACKEND
-    options: ClassVar = {**CPUBackend.options, "at": "origin and op"}
+    options: ClassVar = {**CPUBackend.options, "at": "origin|op"}
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         super().check_options({name: given for name, given in options.items() if name != "at"})
@@ -39,8 +40,8 @@ class FaultyBackend(CPUBackend):
         return super().compile(graph, options)
 
 
-def _break(graph: Graph, at: tuple[str, str]) -> None:
-    place = next((place for place, node in enumerate(graph.nodes) if (node.origin, node.op.name) == at), None)
+def _break(graph: Graph, at: str) -> None:
+    place = next((place for place, node in enumerate(graph.nodes) if f"{node.origin}|{node.op.name}" == at), None)
     if place is None:
         return  # a part of the model without it
     node = graph.nodes[place]
@@ -79,13 +80,14 @@ class Subject:
     def with_fault(self, at: tuple[str, str], **options: Any) -> Any:
         """Verified on a backend that computes a node wrong."""
         params = {} if isinstance(self.model, onnx.ModelProto) else {"params": self.weights}
-        return ngraph_mxnet.verify(self.model, shapes=self.shapes, backend=BACKEND, at=at, **params, **options)
+        return ngraph_mxnet.verify(self.model, shapes=self.shapes, backend=BACKEND, at="|".join(at), **params,
+                                   **options)
 
 
 def of_symbol(name: str, symbol: mx.sym.Symbol, **shapes: tuple[int, ...]) -> Subject:
     from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import inferred_shapes
     from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
-    from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of, random_weights
+    from ngraph_mxnet.bridges.mxnet.symbols.weights import graph_of
 
     weights = random_weights({key: shape for key, shape in inferred_shapes(symbol, shapes).items()
                               if key not in shapes})
@@ -156,6 +158,22 @@ def recurrent() -> Subject:
     return of_symbol("recurrent", mx.sym.FullyConnected(outputs, num_hidden=4, name="dense"), data=(2, 3, 7), **states)
 
 
+def partitioned() -> Subject:
+    """MXNet runs an operator in its midst, and ours those around it."""
+    x = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=16, name="first")
+    x = mx.sym.reshape(mx.sym.Activation(x, act_type="tanh", name="tanh"), shape=(1, 1, 8, 8), name="image")
+    x = mx.sym.Correlation(x, mx.sym.sin(x, name="sin"), kernel_size=1, max_displacement=1, stride1=1, stride2=1,
+                           pad_size=1, name="correlation")
+    x = mx.sym.FullyConnected(mx.sym.sigmoid(x * 4, name="sigmoid"), num_hidden=5, name="second")
+    symbol = mx.sym.softmax(x, name="softmax")
+    weights = random_weights({"first_weight": (16, 3), "first_bias": (16,), "second_weight": (5, 576),
+                              "second_bias": (5,)})
+    readers = {name: [f"mx:{name.partition('_')[0]} FullyConnected"] for name in weights}
+    places = [("mx:first FullyConnected", "add"), ("mx:tanh Activation", "tanh"), ("mx:sin sin", "sin"),
+              ("mx:sigmoid sigmoid", "sigmoid"), ("mx:second FullyConnected", "add")]
+    return Subject("partitioned", symbol, weights, readers, places, {"data": (4, 3)})
+
+
 def convolutional_onnx() -> Subject:
     return of_onnx("convolutional_onnx", network(2))
 
@@ -206,7 +224,7 @@ def divided_onnx() -> Subject:
 
 
 SMALL: list[Callable[[], Subject]] = [residual, attention, recurrent, convolutional_onnx, perceptron_onnx,
-                                      divided_onnx]
+                                      divided_onnx, partitioned]
 
 
 def zoo(name: str) -> Callable[[], Subject]:

@@ -1,17 +1,23 @@
-"""What MXNet's own operators compute of a symbol, one by one: nothing is fused, nothing is ours."""
+"""What MXNet computes of a symbol at inference: its own operators one by one, or with regions of ours among them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.options import BACKEND, PREFIX
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.errors import ModelError
 
 if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
     from mxnet.symbol import Symbol
+
+_Arrays = dict[str, "NDArray"]
 
 
 def title() -> str:
@@ -30,20 +36,46 @@ def operator_outputs(symbol: Symbol) -> Symbol:
                          if name not in variables])
 
 
+def symbol_of(graph: SymbolGraph, whole: Symbol) -> Symbol:
+    """A part of a symbol as MXNet's object."""
+    import mxnet as mx
+
+    version = json.loads(whole.tojson(remove_amp_cast=False))["attrs"]
+    return mx.sym.load_json(json.dumps(graph.to_json() | {"attrs": version}))
+
+
 def native_results(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The outputs at inference. `arrays`: for all inputs, by name; labels may be missing.
+    """The outputs, as MXNet's own operators compute them, of which none is fused. `arrays`: for all inputs, by name;
+    labels may be missing.
 
     Raises:
         ModelError: MXNet refuses the symbol, or fails.
     """
+    return _results(symbol, arrays, "MXNet's own operators can't run the model", lambda arguments, states: symbol)
+
+
+def partitioned_results(symbol: Symbol, arrays: Mapping[str, np.ndarray], backend: str,
+                        options: Mapping[str, Any]) -> list[np.ndarray]:
+    """The same, where this backend runs the regions that it takes.
+
+    Raises:
+        ModelError: as `native_results`.
+        ConfigError: an option is unknown, or its value not allowed.
+    """
+    given = {BACKEND: backend, **{f"{PREFIX}{name}": str(value) for name, value in options.items()}}
+    return _results(symbol, arrays, "MXNet can't run the model with regions of ours",
+                    lambda arguments, states: symbol.optimize_for("NGRAPH", arguments, states, **given))
+
+
+def _results(symbol: Symbol, arrays: Mapping[str, np.ndarray], problem: str,
+             prepared: Callable[[_Arrays, _Arrays], Symbol]) -> list[np.ndarray]:
     import mxnet as mx
 
     from ngraph_mxnet.bridges.mxnet.binding import environment
     from ngraph_mxnet.bridges.mxnet.binding.compiled_bind import stock_bind
 
-    names = {*symbol.list_arguments(), *symbol.list_auxiliary_states()}
     states = set(symbol.list_auxiliary_states())
-    known = {name: array for name, array in arrays.items() if name in names}
+    known = {name: array for name, array in arrays.items() if name in {*symbol.list_arguments(), *states}}
     try:
         shapes, _, _ = symbol.infer_shape_partial(**{name: array.shape for name, array in known.items()})
         labels = {name: np.zeros(shape, np.float32) for name, shape in zip(symbol.list_arguments(), shapes, strict=True)
@@ -51,12 +83,13 @@ def native_results(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> list[np.
         held = {name: mx.nd.array(array, dtype=array.dtype) for name, array in {**known, **labels}.items()}
         arguments = {name: array for name, array in held.items() if name not in states}
         auxiliary = {name: array for name, array in held.items() if name in states}
+        bound = prepared(arguments, auxiliary)
 
         def bind() -> mx.executor.Executor:
-            return stock_bind(symbol, mx.cpu(), arguments, None, "null", auxiliary)
+            return stock_bind(bound, mx.cpu(), arguments, None, "null", auxiliary)
 
         # MXNet's default backend fuses; where ours is not activated, libmxnet does not know its name.
         executor = environment.as_written(bind) if environment.problem() is None else environment.natively(bind)
         return [output.asnumpy() for output in executor.forward(is_train=False)]
     except (mx.base.MXNetError, TypeError, ValueError) as error:
-        raise ModelError(f"MXNet's own operators can't run the model (the interpreter may): {brief(error)}") from None
+        raise ModelError(f"{problem}: {brief(error)}") from None
