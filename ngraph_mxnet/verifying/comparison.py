@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -56,14 +57,14 @@ class Difference:
     relative: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        found = {name: _plain(figure) for name, figure in asdict(self).items()}
-        return {**found, "ours": self.ours.to_dict(), "reference": self.reference.to_dict(),
-                "index": None if self.index is None else list(self.index)}
+        """As JSON has it; what is no number is a text, `nan`, `inf` or `-inf`."""
+        found = {**asdict(self), "index": None if self.index is None else list(self.index)}
+        return {**_plain(found), "ours": _plain(self.ours.to_dict()), "reference": _plain(self.reference.to_dict())}
 
 
-def _plain(figure: Any) -> Any:
-    """As JSON has it, which has no infinite numbers."""
-    return str(figure) if isinstance(figure, float) and not np.isfinite(figure) else figure
+def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: str(figure) if isinstance(figure, float) and not np.isfinite(figure) else figure
+            for name, figure in figures.items()}
 
 
 def compare(ours: np.ndarray, reference: np.ndarray, tolerance: Tolerance) -> Difference:

@@ -74,8 +74,7 @@ class Diverging:
         return {
             "name": self.name, "origin": self.origin, "ir": self.text.splitlines(),
             "computes_wrong": self.computes_wrong, "verdict": self.verdict(), "difference": self.difference.to_dict(),
-            "alone": self.alone.to_dict(), "whole": self.whole.to_dict(),
-            "parameters": list(self.parameters),
+            "alone": self.alone.to_dict(), "whole": self.whole.to_dict(), "parameters": list(self.parameters),
             "differing_weights": list(self.differing), "parts": self.parts,
             "operands": [{"name": one.name, "origin": one.origin, "difference": one.difference.to_dict()}
                          for one in self.operands],
@@ -85,9 +84,9 @@ class Diverging:
         title = Text("The first value that differs: ", style="bold").append(self.name, style="red")
         whole = ("agrees, so that the difference is one of how the part is fused" if self.whole.agrees
                  else f"differs, too, by {_share(self.whole)}")
-        return Group(title.append(f" of {self.origin or 'a node without a name'}"),
-                     Text(self.text), _statistics(self.difference),
-                     Text(_most(self.difference)), self._operands(), Text(f"Verdict: {self.verdict()}.", style="bold"),
+        return Group(title.append(f" of {self.origin or 'a node without a name'}"), Text(self.text),
+                     _statistics(self.difference), Text(_most(self.difference)), self._operands(),
+                     Text(f"Verdict: {self.verdict()}.", style="bold"),
                      Text(f"In the whole model, as a further output, the value {whole}. {_PARTS}"))
 
     def _operands(self) -> Text:

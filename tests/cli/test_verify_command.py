@@ -223,8 +223,9 @@ def test_no_color_is_respected(folder: Path) -> None:
         terminal, inner = pty.openpty()
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "150",
                        "PYTHONPATH": str(Path(ngraph_mxnet.__file__).parents[1]), **variables}
-        process = subprocess.Popen([sys.executable, "-m", "ngraph_mxnet", "verify", *SYMBOL, "--reference-params",
-                                    "other.params"], stdout=inner, stderr=inner, cwd=folder, env=environment)
+        process = subprocess.Popen([sys.executable, "-m", "ngraph_mxnet", "verify", "net.onnx", "--against",
+                                    "interpreter", "--reference-params", "other.onnx"], stdout=inner, stderr=inner,
+                                   cwd=folder, env=environment)
         os.close(inner)
         text = b""
         try:

@@ -237,7 +237,7 @@ def zoo(name: str) -> Callable[[], Subject]:
     return make
 
 
-LARGE = [zoo(name) for name in ("resnet18_v2", "mobilenetv2_0.25", "squeezenet1.1", "vgg11_bn", "densenet121")]
+LARGE = [zoo(name) for name in ("resnet18_v2", "mobilenetv2_0.25", "vgg11_bn", "mobilenet0.25", "resnet18_v1")]
 
 
 # ---- faults -------------------------------------------------------------------------------------------------

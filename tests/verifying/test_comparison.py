@@ -71,6 +71,11 @@ def test_quantised_numbers_may_differ_by_1(dtype: str):
     assert not found.agrees and found.beyond == 1 and found.index == (2,)
 
 
+def test_the_norm_of_the_largest_numbers_is_none_for_json():
+    large = np.full(4, np.finfo(np.float64).max)
+    assert compare(large, large, TOLERANCE).to_dict()["ours"]["norm"] == "inf"
+
+
 def test_another_shape_differs():
     found = compare(np.zeros((2, 3)), np.zeros((3, 2)), TOLERANCE)
     assert not found.agrees and found.share is None and found.index is None
