@@ -16,7 +16,7 @@ from ngraph_mxnet.errors import ConfigError, NGraphError
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.runtime.executable import Port, checked_array
 from ngraph_mxnet.runtime.feeds import fitting_inputs
-from ngraph_mxnet.verifying.models import INTERPRETER, Model, drawn
+from ngraph_mxnet.verifying.models import INTERPRETER, Model, drawn, require_common
 from ngraph_mxnet.verifying.traced import Arrays, Point, Traced
 from ngraph_mxnet.verifying.traced_graph import marked_lines
 
@@ -30,8 +30,10 @@ class PartitionedModel(Model):
                  shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str], arrays: Mapping[str, Any], seed: int,
                  reason: str) -> None:
         """Raises:
-            ModelError, InputError: an input is missing, or one that is given belongs to none, or does not fit.
+            ModelError, InputError: an input is missing, or one that is given belongs to none, or does not fit; or no
+                weight of the reference's is the model's.
         """
+        require_common(weights, reference_weights)
         ports = [Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
                  for name, shape in shapes.items()]
         found = fitting_inputs(ports, arrays, {}, seed)

@@ -20,7 +20,7 @@ from ngraph_mxnet.runtime.executable import as_array
 from ngraph_mxnet.runtime.feeds import SEED
 from ngraph_mxnet.verifying.bisection import Bisection
 from ngraph_mxnet.verifying.comparison import DEFAULTS, Tolerance, compare
-from ngraph_mxnet.verifying.models import INTERPRETER, GraphModel, Model, SymbolModel
+from ngraph_mxnet.verifying.models import INTERPRETER, GraphModel, Model
 from ngraph_mxnet.verifying.report import Diverging, Verification
 
 REFERENCES = ("mxnet", "onnxruntime", INTERPRETER)
@@ -101,7 +101,9 @@ def _model(model: Any, arrays: Mapping[str, Any], shapes: Mapping[str, Sequence[
             raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
         return GraphModel(model, _by_name(params), _by_name(reference_params), arrays, seed)
     if file.endswith(SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
-        return SymbolModel.of(model, file, params, reference_params, shapes, dtypes, arrays, seed, backend)
+        from ngraph_mxnet.verifying.symbols import symbol_model
+
+        return symbol_model(model, file, params, reference_params, shapes, dtypes, arrays, seed, backend)
     if params is not None or dtypes:
         raise ConfigError("params and dtypes are for symbols; an ONNX model holds its weights, and says its inputs' "
                           "types")
