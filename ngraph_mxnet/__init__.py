@@ -26,6 +26,7 @@ _LAZY = {
     "explain_training": "ngraph_mxnet.bridges.mxnet.explain_training",
     "fake_quantize": "ngraph_mxnet.bridges.mxnet.fake_quantize",
     "report": "ngraph_mxnet.bridges.mxnet.report",
+    "verify": "ngraph_mxnet.verifying.verified",
     "NGraphError": "ngraph_mxnet.errors",
     "__version__": "ngraph_mxnet.version",
 }

@@ -1,4 +1,4 @@
-"""The command line: `python -m ngraph_mxnet explain|show|run|bench|profile|compile|ops|env|cache`."""
+"""The command line: `python -m ngraph_mxnet explain|show|run|bench|profile|verify|compile|quantize|ops|env|cache`."""
 
 from __future__ import annotations
 

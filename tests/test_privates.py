@@ -19,6 +19,7 @@ BOUNDED = "counts what is kept: the bound shows nowhere else"
 ALLOWED: dict[str, dict[str, str]] = {
     "backend/test_graphs_on_backends.py": {"_INSTANCES": REGISTERED},
     "placement/test_hybrid_backend.py": {"_INSTANCES": REGISTERED},
+    "verifying/conftest.py": {"_INSTANCES": REGISTERED},
     "targets/cpu/test_openmp.py": {"_warned": WARNED_ONCE},
     "runtime/test_config.py": {"_warned": WARNED_ONCE},
     "targets/cpu/test_tuning.py": dict.fromkeys(("_ROUNDS", "_runner", "_fastest"), REPLACED),

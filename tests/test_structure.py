@@ -68,9 +68,10 @@ ALLOWED: dict[str, set[str]] = {
         "bridges.mxnet", "bridges.onnx", "exporting", "ir", "package", "passes", "progress", "quantise", "runtime",
         *_BASE,
     },
+    "verifying": {"bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "progress", "runtime", *_BASE},
     "cli": {
         "api", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package", "passes",
-        "placement", "progress", "quantise", "quantizing", "runtime", *_BASE,
+        "placement", "progress", "quantise", "quantizing", "runtime", "verifying", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from typing import Any
 
 import click
@@ -12,12 +11,14 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import NGraphError
 
 _COMMANDS = {
-    "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models", "compile": "artefact",
-    "quantize": "quantization",
+    "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models",
+    "verify": "verification", "compile": "artefact", "quantize": "quantization",
     "ops": "inspection", "env": "inspection", "cache": "inspection",
 }
 """The module of each, in the order of the help."""
 _TELLS_OF_VARIABLES = "env"
+_ERROR_STATUS = {"verify": 2}
+"""The exit status of an error, where 1 says something else."""
 
 
 class _Commands(click.Group):
@@ -32,12 +33,12 @@ class _Commands(click.Group):
         module = importlib.import_module(f"ngraph_mxnet.cli.{_COMMANDS[name]}")
         return getattr(module, name)
 
-    def main(self, *args: Any, **kwargs: Any) -> Any:
+    def invoke(self, context: click.Context) -> Any:
         try:
-            return super().main(*args, **kwargs)
+            return super().invoke(context)
         except NGraphError as error:
             click.echo(f"Error: {error}", err=True)
-            sys.exit(1)
+            context.exit(_ERROR_STATUS.get(str(context.invoked_subcommand), 1))
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

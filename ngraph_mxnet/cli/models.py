@@ -18,10 +18,11 @@ from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.loading import Shapes, fitting_inputs, load_model, named_shapes
+from ngraph_mxnet.cli.loading import Shapes, load_model
 from ngraph_mxnet.cli.writing import write_whole
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 
 _WIDTH = 180
 _PICTURE = click.Path(dir_okay=False, path_type=Path)
@@ -146,7 +147,7 @@ def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: 
     """Run a model once on inputs from files, and show its results in figures."""
     exe = load_model(model, named_shapes(arrays), params, backend, settings_of(threads, precision),
                      needs_weights=True)
-    results = exe(fitting_inputs(exe, arrays, None))
+    results = exe(fitting_inputs(exe.inputs, arrays, None))
     names = [port.name for port in exe.outputs]
     if output is not None:
         try:
@@ -191,7 +192,7 @@ def bench(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str
     """
     start = time.perf_counter()
     exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, settings_of(threads, precision))
-    inputs = fitting_inputs(exe, arrays, shapes)
+    inputs = fitting_inputs(exe.inputs, arrays, shapes)
     exe(inputs)
     compiled = time.perf_counter() - start
     milliseconds = _timed(exe, inputs, rounds)
@@ -249,6 +250,6 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
         found = profile_model(model, shapes, params, rounds=rounds)
     else:
         exe = load_model(model, shapes, params, None, {})
-        inputs = fitting_inputs(exe, arrays, shapes)
+        inputs = fitting_inputs(exe.inputs, arrays, shapes)
         found = exe.profile(inputs, rounds=rounds)
     _show(found, console(), as_json)

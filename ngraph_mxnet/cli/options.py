@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ngraph_mxnet.ir.range_text import checked_shape
 
 SYMBOL_FILE = "-symbol.json"
 Command = Callable[..., Any]
-_FILE = click.Path(exists=True, dir_okay=False)
+FILE = click.Path(exists=True, dir_okay=False)
 
 
 def placing_backends() -> str:
@@ -73,11 +74,16 @@ def _arrays(context: click.Context, parameter: click.Parameter, values: tuple[st
             name, path = f"#{place}", value
         try:
             found = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise click.BadParameter(f"{path} is no .npy file that can be read: {error}") from None
-        if not isinstance(found, np.ndarray):
-            raise click.BadParameter(f"{path} holds several arrays: give each as a .npy file, NAME=FILE.npy")
-        arrays[name] = found
+            if isinstance(found, np.ndarray):
+                arrays[name] = found
+                continue
+            with found:
+                arrays.update((inner, found[inner]) for inner in found.files)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise click.BadParameter(f"{path} is no .npy or .npz file that can be read: {error}") from None
+        if not name.startswith("#"):
+            raise click.BadParameter(f"{path} holds several arrays, which have names of their own: give it without "
+                                     f"{name}=")
     return arrays
 
 
@@ -96,21 +102,23 @@ def axes(context: click.Context, parameter: click.Parameter, value: str | None) 
         raise click.BadParameter(f"found {value!r}, expected NAME:AXIS,...: for example data:0,2,3") from None
 
 
-model_argument = click.argument("model", type=_FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")
+model_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")
 shape_option = click.option("--shape", "shapes", multiple=True, callback=_shape, metavar="NAME=D,D,...",
                             help="The shape of an input; once for each whose shape the model leaves open. A symbol "
                                  "needs those of its data inputs.")
 dtype_option = click.option("--dtype", "dtypes", multiple=True, callback=_dtype, metavar="NAME=DTYPE",
                             help="A symbol's input's element type, float32 if not given.")
-input_option = click.option("--input", "arrays", multiple=True, callback=_arrays, metavar="[NAME=]FILE.npy",
-                            help="An input; once for each, in the model's order or by name.")
-params_option = click.option("--params", type=_FILE, metavar="MODEL-0000.params",
+input_option = click.option("--input", "--inputs", "arrays", multiple=True, callback=_arrays,
+                            metavar="[NAME=]FILE.npy|FILE.npz",
+                            help="An input; once for each, in the model's order or by name. A file .npz has several, "
+                                 "by name.")
+params_option = click.option("--params", type=FILE, metavar="MODEL-0000.params",
                              help="A symbol's weights; an ONNX model holds its own.")
 backend_option = click.option("--backend", help="By default the one of NGRAPH_BACKEND.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="As OMP_NUM_THREADS, which it overrides.")
 precision_option = click.option("--precision", type=click.Choice(["f32", "bf16", "int8"]),
                                 help="By default that of NGRAPH_PRECISION; int8 takes a recipe of quantisation.")
-recipe_option = click.option("--recipe", type=_FILE, metavar="RECIPE.json",
+recipe_option = click.option("--recipe", type=FILE, metavar="RECIPE.json",
                              help="For int8: what `quantize --recipe` wrote. By default that of NGRAPH_CALIBRATION.")
 option_option = click.option("--option", "settings", multiple=True, callback=_option, metavar="NAME=VALUE",
                              help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")

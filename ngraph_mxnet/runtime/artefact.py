@@ -17,7 +17,6 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.roles import Role
-from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.ir.verify import verify
 from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta, Origin, Reference, Summary, check
 from ngraph_mxnet.package.artefact_ranges import RangeTemplate
@@ -25,6 +24,7 @@ from ngraph_mxnet.package.artefact_writer import Item, write_artefact
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
+from ngraph_mxnet.runtime.feeds import SEED, random_array
 from ngraph_mxnet.runtime.range_programs import compile_range_programs
 
 Weighted = Callable[[], tuple[Graph, Mapping[str, Any]]]
@@ -41,7 +41,6 @@ class Ranged:
 
 
 _MOST_NAMED = 40
-_SEED = 7
 
 
 def compile_to_file(path: str | Path, graphs: Sequence[Weighted | Ranged], backend: str, *, isas: Sequence[str] = (),
@@ -154,14 +153,8 @@ def listing(lines: Sequence[str]) -> str:
 
 def _reference(graph: Graph, backend: Backend, options: Mapping[str, Any], number: int,
                weights: Mapping[str, Any]) -> Reference:
-    random = np.random.default_rng(_SEED)
-    inputs = {one.name: _random(random, one.type) for one in graph.parameters if one.name not in weights}
+    random = np.random.default_rng(SEED)
+    inputs = {one.name: random_array(random, one.type.shape, one.type.element.numpy) for one in graph.parameters
+              if one.name not in weights}
     compiled = compile_graph(graph, backend.name, **options)
     return Reference(number, list(inputs.values()), compiled({**weights, **inputs}))
-
-
-def _random(random: np.random.Generator, type_: TensorType) -> np.ndarray:
-    """Normal numbers, or integers 0 and 1: of other types few models take all values."""
-    if type_.element.is_float:
-        return random.standard_normal(type_.shape).astype(type_.element.numpy)
-    return random.integers(0, 2, type_.shape).astype(type_.element.numpy)

@@ -26,6 +26,9 @@ from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.options import require_known
 from ngraph_mxnet.runtime.ranges import Template
 
+PRECISIONS = ("f32", "f16", "bf16", "int8")
+"""From the finest to the coarsest."""
+
 _INSTANCES: dict[str, Backend] = {}
 
 
@@ -64,7 +67,7 @@ class Backend(ABC):
         require_known(self.name, options, self.options)
 
     def precision(self, options: Mapping[str, Any]) -> str:
-        """In what convolutions and matrix products compute that are compiled with these options: f32, bf16 or int8."""
+        """In what convolutions and matrix products compute that are compiled with these options, of `PRECISIONS`."""
         return "f32"
 
     @abstractmethod

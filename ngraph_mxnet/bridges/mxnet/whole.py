@@ -34,7 +34,7 @@ class WholeSymbol:
 
     def __init__(self, symbol: Symbol, weights: Mapping[str, Any], dtypes: Mapping[str, str] | None = None) -> None:
         self.symbol = symbol
-        self._weights = {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in weights.items()}
+        self.weights = {name.removeprefix("arg:").removeprefix("aux:"): array for name, array in weights.items()}
         self._dtypes = dict(dtypes or {})
 
     @staticmethod
@@ -87,11 +87,11 @@ class WholeSymbol:
                              "--shape data=1,3,224,224 on the command line")
         check_inputs(self.symbol, at_hand_shapes(shapes), self._dtypes)
         wanted = {name for name in inferred_shapes(self.symbol, shapes) if name not in shapes}
-        missing = sorted(name for name in wanted - set(self._weights) if not name.endswith("label"))
+        missing = sorted(name for name in wanted - set(self.weights) if not name.endswith("label"))
         if missing:
             raise ModelError(f"no weights for {listed(missing)}")
         weights = {name: array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
-                   for name, array in self._weights.items() if name in wanted}
+                   for name, array in self.weights.items() if name in wanted}
         try:
             graph, weights = graph_of(self.symbol, shapes, self._dtypes, weights)
         except UnsupportedError as error:

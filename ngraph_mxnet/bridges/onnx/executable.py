@@ -17,7 +17,14 @@ from ngraph_mxnet.bridges.onnx.budget import MOST_DECLARED_BYTES, require_type
 from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, Made
 from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, input_types
 from ngraph_mxnet.bridges.onnx.model import Model
-from ngraph_mxnet.bridges.onnx.ports import ModelPort, flat_arrays, hashable, output_port, shape_of
+from ngraph_mxnet.bridges.onnx.ports import (
+    ModelPort,
+    flat_arrays,
+    hashable,
+    input_ports,
+    output_port,
+    shape_of,
+)
 from ngraph_mxnet.bridges.onnx.ranges import ModelRanges
 from ngraph_mxnet.bridges.onnx.values import (
     Between,
@@ -73,8 +80,7 @@ class ModelExecutable(Submitting):
         self._cache = CachedPrograms(model, self._backend, options)
         types = input_types(model)
         fixed = {name: tuple(int(size) for size in shape) for name, shape in (shapes or {}).items()}
-        self.inputs = tuple(ModelPort(name, str(type_.element.numpy), fixed.get(name, type_.dims), type_.kind)
-                            for name, type_ in types.items())
+        self.inputs = tuple(input_ports(model, fixed))
         self.outputs = tuple(output_port(value) for value in model.proto.graph.output)
         self._programs: OrderedDict[Key, _Stage | DividedModel] = OrderedDict()
         self._divided = Recent(MOST_PROGRAMS)

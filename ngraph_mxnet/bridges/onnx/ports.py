@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
-from ngraph_mxnet.bridges.onnx.inputs import dimensions, element_name
+from ngraph_mxnet.bridges.onnx.inputs import dimensions, element_name, input_types
+from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.tensors import element_of, type_of
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.runtime.changing import Dimensions
@@ -37,6 +38,12 @@ class ModelPort:
     def is_open(self) -> bool:
         """Whether each call brings a shape that the model does not say."""
         return self.kind != "tensor" or self.shape is None or not all(isinstance(dim, int) for dim in self.shape)
+
+
+def input_ports(model: Model, shapes: Mapping[str, Sequence[int]]) -> list[ModelPort]:
+    """The model's inputs, with these shapes where there are such."""
+    return [ModelPort(name, str(type_.element.numpy), tuple(shapes[name]) if name in shapes else type_.dims, type_.kind)
+            for name, type_ in input_types(model).items()]
 
 
 def output_port(value: onnx.ValueInfoProto) -> ModelPort:

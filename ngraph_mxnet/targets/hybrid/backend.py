@@ -21,7 +21,7 @@ from ngraph_mxnet.placement.placement import place
 from ngraph_mxnet.placement.plan.plan import Plan
 from ngraph_mxnet.placement.plan.plan_code import decode_plan
 from ngraph_mxnet.placement.problem import HOST
-from ngraph_mxnet.runtime.backend import Backend, canonical_name, get_backend, load
+from ngraph_mxnet.runtime.backend import PRECISIONS, Backend, canonical_name, get_backend, load
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import InputError, checked_array, input_ports
 from ngraph_mxnet.runtime.trace import span
@@ -52,6 +52,12 @@ class HybridBackend(Backend):
         wanted, backends = self._wanted(options)
         for backend, passed in zip(backends, wanted.passed, strict=True):
             backend.check_options(passed)
+
+    def precision(self, options: Mapping[str, Any]) -> str:
+        """The coarsest of the devices'."""
+        wanted, backends = self._wanted(options)
+        found = {backend.precision(passed) for backend, passed in zip(backends, wanted.passed, strict=True)}
+        return max(found, key=PRECISIONS.index)
 
     def pipeline(self) -> Sequence[Pass | FixedPoint]:
         """What is placed went through these; the devices' own follow."""

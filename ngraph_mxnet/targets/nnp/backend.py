@@ -80,6 +80,10 @@ class NNPBackend(Backend):
         """The shared groups, before which ops that the engines compute in two steps become two."""
         return [InlineBodies(), _SplitSums(), *shared_passes()]
 
+    def precision(self, options: Mapping[str, Any]) -> str:
+        element = self.asked(options)[1]
+        return "int8" if element == "i8" else element
+
     def costs(self, graph: Graph, options: Mapping[str, Any]) -> DeviceCosts:
         return device_costs(*self.asked(options))
 

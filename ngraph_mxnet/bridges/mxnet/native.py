@@ -1,0 +1,95 @@
+"""What MXNet computes of a symbol at inference: its own operators one by one, or with regions of ours among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.options import BACKEND, PREFIX
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
+from ngraph_mxnet.errors import ModelError
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+    from mxnet.symbol import Symbol
+
+_Arrays = dict[str, "NDArray"]
+
+
+def title() -> str:
+    """What computes here, and its version."""
+    import mxnet as mx
+
+    return f"MXNet {mx.__version__}'s own operators"
+
+
+def operator_outputs(symbol: Symbol) -> Symbol:
+    """A symbol whose outputs are those of all operators of `symbol`, in topological order."""
+    import mxnet as mx
+
+    internals, variables = symbol.get_internals(), set(symbol.list_inputs())
+    return mx.sym.Group([internals[place] for place, name in enumerate(internals.list_outputs())
+                         if name not in variables])
+
+
+def symbol_of(graph: SymbolGraph, whole: Symbol) -> Symbol:
+    """A part of a symbol as MXNet's object."""
+    import mxnet as mx
+
+    version = json.loads(whole.tojson(remove_amp_cast=False))["attrs"]
+    return mx.sym.load_json(json.dumps(graph.to_json() | {"attrs": version}))
+
+
+def native_results(symbol: Symbol, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs, as MXNet's own operators compute them, of which none is fused. `arrays`: for all inputs, by name;
+    labels may be missing.
+
+    Raises:
+        ModelError: MXNet refuses the symbol, or fails.
+    """
+    return _results(symbol, arrays, "MXNet's own operators can't run the model", lambda arguments, states: symbol)
+
+
+def partitioned_results(symbol: Symbol, arrays: Mapping[str, np.ndarray], backend: str,
+                        options: Mapping[str, Any]) -> list[np.ndarray]:
+    """The same, where this backend runs the regions that it takes.
+
+    Raises:
+        ModelError: as `native_results`.
+        ConfigError: an option is unknown, or its value not allowed.
+    """
+    given = {BACKEND: backend, **{f"{PREFIX}{name}": str(value) for name, value in options.items()}}
+    return _results(symbol, arrays, "MXNet can't run the model with regions of ours",
+                    lambda arguments, states: symbol.optimize_for("NGRAPH", arguments, states, **given))
+
+
+def _results(symbol: Symbol, arrays: Mapping[str, np.ndarray], problem: str,
+             prepared: Callable[[_Arrays, _Arrays], Symbol]) -> list[np.ndarray]:
+    import mxnet as mx
+
+    from ngraph_mxnet.bridges.mxnet.binding import environment
+    from ngraph_mxnet.bridges.mxnet.binding.compiled_bind import stock_bind
+
+    states = set(symbol.list_auxiliary_states())
+    known = {name: array for name, array in arrays.items() if name in {*symbol.list_arguments(), *states}}
+    try:
+        shapes, _, _ = symbol.infer_shape_partial(**{name: array.shape for name, array in known.items()})
+        labels = {name: np.zeros(shape, np.float32) for name, shape in zip(symbol.list_arguments(), shapes, strict=True)
+                  if name not in known}
+        held = {name: mx.nd.array(array, dtype=array.dtype) for name, array in {**known, **labels}.items()}
+        arguments = {name: array for name, array in held.items() if name not in states}
+        auxiliary = {name: array for name, array in held.items() if name in states}
+        bound = prepared(arguments, auxiliary)
+
+        def bind() -> mx.executor.Executor:
+            return stock_bind(bound, mx.cpu(), arguments, None, "null", auxiliary)
+
+        # MXNet's default backend fuses; where ours is not activated, libmxnet does not know its name.
+        executor = environment.as_written(bind) if environment.problem() is None else environment.natively(bind)
+        return [output.asnumpy() for output in executor.forward(is_train=False)]
+    except (mx.base.MXNetError, TypeError, ValueError) as error:
+        raise ModelError(f"{problem}: {brief(error)}") from None
