@@ -40,6 +40,16 @@ void check_reads_only_weights(const Program& prepare, const std::vector<std::siz
   }
 }
 
+Bindings bindings_of(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs,
+                     const Preparation::Prepared& prepared) {
+  Bindings bindings;
+  bindings.inputs.reserve(inputs.size());
+  for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
+  bindings.outputs = outputs;
+  bindings.prepared = prepared == nullptr ? nullptr : prepared->data();
+  return bindings;
+}
+
 }  // namespace
 
 std::vector<std::size_t> bytes_of(const std::vector<TensorSpec>& specs) {
@@ -55,7 +65,7 @@ void CompiledGraph::call(const std::vector<InputTensor>& inputs, const std::vect
   calls_.fetch_add(1, std::memory_order_relaxed);
   last_call_.store(all_calls_.fetch_add(1, std::memory_order_relaxed), std::memory_order_relaxed);
   const double begin = now();
-  run(inputs, outputs, holder);
+  observed_run(inputs, outputs, holder);
   const double seconds = now() - begin;
   if (seconds < fastest()) fastest_.store(seconds, std::memory_order_relaxed);
 }
@@ -116,22 +126,20 @@ Executable::Executable(std::shared_ptr<const Program> main, std::shared_ptr<Prep
 void Executable::run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs,
                      ArrayHolder* holder) {
   const Preparation::Prepared prepared = preparation_->get(inputs, holder);
-  Bindings bindings;
-  bindings.inputs.reserve(inputs.size());
-  for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
-  bindings.outputs = outputs;
-  bindings.prepared = prepared == nullptr ? nullptr : prepared->data();
-  main_.run(bindings);
+  main_.run(bindings_of(inputs, outputs, prepared));
+}
+
+void Executable::run_steps(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs,
+                           const AfterStep& after) {
+  const Preparation::Prepared prepared = preparation_->get(inputs, nullptr);
+  ProgramRunner runner(main_program_, 1, 0, "steps of " + name_, "call", ProgramRunner::Schedule::kOneByOne);
+  runner.run(bindings_of(inputs, outputs, prepared), nullptr, &after);
 }
 
 std::vector<std::pair<std::string, double>> Executable::profile(const std::vector<InputTensor>& inputs,
                                                                 const std::vector<char*>& outputs) {
   const Preparation::Prepared prepared = preparation_->get(inputs, nullptr);
-  Bindings bindings;
-  for (const InputTensor& input : inputs) bindings.inputs.push_back(input.data);
-  bindings.outputs = outputs;
-  bindings.prepared = prepared == nullptr ? nullptr : prepared->data();
-
+  const Bindings bindings = bindings_of(inputs, outputs, prepared);
   ProgramRunner runner(main_program_, threads_, 1, "profile " + name_, "call",
                        ProgramRunner::Schedule::kOneByOne);
   runner.run(bindings);  // touches the new arena's pages

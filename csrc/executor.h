@@ -53,7 +53,18 @@ class CompiledGraph {
   // Whether any thread may run it, with no regard to the GIL.
   virtual bool runs_anywhere() const { return true; }
 
-  // What MXNet's calls come to: `run`, which is counted and timed.
+  // What all calls come to: `run`, by way of the observer if there is one.
+  void observed_run(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder) {
+    if (observer_) return observer_(this, inputs, outputs, holder);
+    run(inputs, outputs, holder);
+  }
+
+  // Calls `run`. Before the first run.
+  using Observer = std::function<void(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
+                                      const std::vector<char*>& outputs, ArrayHolder* holder)>;
+  void set_observer(Observer observer) { observer_ = std::move(observer); }
+
+  // What MXNet's calls come to: `observed_run`, which is counted and timed.
   void call(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, ArrayHolder* holder);
 
   // How often MXNet called it, and how often any graph.
@@ -68,6 +79,7 @@ class CompiledGraph {
 
  private:
   std::vector<TensorSpec> inputs_, outputs_;
+  Observer observer_;
   std::atomic<std::size_t> calls_{0};
   std::atomic<std::size_t> last_call_{0};
   std::atomic<double> fastest_{std::numeric_limits<double>::infinity()};
@@ -114,6 +126,11 @@ class Executable : public CompiledGraph {
   // Runs the instructions one by one; the time that each took.
   std::vector<std::pair<std::string, double>> profile(const std::vector<InputTensor>& inputs,
                                                       const std::vector<char*>& outputs);
+
+  // As `run`, but one instruction after the other, on this thread; `after` is called after each with its number and
+  // the arena's memory.
+  using AfterStep = ProgramRunner::AfterStep;
+  void run_steps(const std::vector<InputTensor>& inputs, const std::vector<char*>& outputs, const AfterStep& after);
 
   const Program& program() const { return *main_program_; }
 

@@ -24,6 +24,7 @@
 #include "kernel_library.h"
 #include "mxnet_writers.h"
 #include "numpy_arrays.h"
+#include "observer_module.h"
 #include "pushes.h"
 #include "python_executable.h"
 #include "python_runtime.h"
@@ -137,7 +138,7 @@ struct CallArguments {
 void run(CompiledGraph& graph, const py::sequence& inputs, const py::sequence& outputs) {
   const CallArguments call(graph, inputs, outputs);
   const py::gil_scoped_release released;
-  graph.run(call.inputs, call.outputs, nullptr);
+  graph.observed_run(call.inputs, call.outputs, nullptr);
 }
 
 py::object call(CompiledGraph& graph, const py::args& arrays) {
@@ -146,7 +147,7 @@ py::object call(CompiledGraph& graph, const py::args& arrays) {
   py::list results = new_arrays(graph.outputs(), &out);
   {
     const py::gil_scoped_release released;
-    graph.run(unversioned(in), out, nullptr);
+    graph.observed_run(unversioned(in), out, nullptr);
   }
   return results;
 }
@@ -351,6 +352,7 @@ void define(py::module_& m) {
   define_artefacts(m);
   define_templates(m);
   define_recorded(m);
+  define_observers(m);
 
   py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(
       m, "ArrayHolder", "Who keeps the arrays alive that ops of ours are run on. Ops that are made within `with` are its.")

@@ -219,7 +219,7 @@ void ProgramRunner::bind(Frame* frame, const Bindings& bindings) const {
   }
 }
 
-void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds) {
+void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds, const AfterStep* after) {
   std::unique_ptr<Frame> frame = take_frame();
   bind(frame.get(), bindings);
   for (auto& counter : frame->counters[0]) counter.next.store(0, std::memory_order_relaxed);
@@ -229,22 +229,22 @@ void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds) 
     frame->call = trace::next_call();
     frame->first_label = label + 1;
     const std::int64_t begin = trace::now();
-    run_on_frame(frame.get(), seconds);
+    run_on_frame(frame.get(), seconds, after);
     trace::record({begin, trace::now(), 1, frame->call, label, 0});
   } else {
-    run_on_frame(frame.get(), seconds);
+    run_on_frame(frame.get(), seconds, after);
   }
   give_back(std::move(frame));
 }
 
-void ProgramRunner::run_on_frame(Frame* frame, std::vector<double>* seconds) {
+void ProgramRunner::run_on_frame(Frame* frame, std::vector<double>* seconds, const AfterStep* after) {
   if (seconds != nullptr) seconds->resize(phases_.size());
   // Begins here, not on the team: its first thread may be the last to arrive.
   double last = seconds == nullptr ? 0 : now();
   const bool chooses = widest_ > 1 && seconds == nullptr && chooses_.load(std::memory_order_relaxed);
   const bool alone = chooses && choice_.alone();
   const double begin = chooses ? now() : 0;
-  run_on_team(alone ? 1 : widest_, [&](int thread, int team) { work(frame, thread, team, seconds, &last); });
+  run_on_team(alone ? 1 : widest_, [&](int thread, int team) { work(frame, thread, team, seconds, &last, after); });
   if (chooses) choice_.learn(alone, now() - begin);
 }
 
@@ -261,8 +261,8 @@ std::uint32_t ProgramRunner::trace_labels() {
   return first_label_;
 }
 
-void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds,
-                         double* last) const {
+void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last,
+                         const AfterStep* after) const {
   for (std::size_t i = 0; i < phases_.size(); ++i) {
     const Phase& phase = phases_[i];
     // Last used two barriers ago, next used after the coming one.
@@ -272,6 +272,7 @@ void ProgramRunner::work(Frame* frame, int thread, int team, std::vector<double>
     } else if (!phase.serial) {
       run_shared(phase, i % 2, frame, thread, team);
     }
+    if (after != nullptr) (*after)(i, frame->arena.data());
     if (i + 1 < phases_.size() || seconds != nullptr) frame->barrier.wait(team);
     if (seconds != nullptr && thread == 0) {
       const double end = now();

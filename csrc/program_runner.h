@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,8 +39,12 @@ class ProgramRunner {
   // From now on short runs are on one thread where that has been faster.
   void choose_team() { chooses_ = true; }
 
-  // With `seconds`, adds the duration of each phase to it: with kOneByOne, of each instruction.
-  void run(const Bindings& bindings, std::vector<double>* seconds = nullptr);
+  // Called with the number of an instruction that has run, and the arena's memory.
+  using AfterStep = std::function<void(std::size_t step, const char* arena)>;
+
+  // With `seconds`, adds the duration of each phase to it: with kOneByOne, of each instruction. `after`, which throws
+  // nothing, is for kOneByOne on one thread.
+  void run(const Bindings& bindings, std::vector<double>* seconds = nullptr, const AfterStep* after = nullptr);
 
  private:
   // An instruction, with its operands flattened into one array for the whole Program.
@@ -70,10 +75,11 @@ class ProgramRunner {
   std::unique_ptr<Frame> take_frame();
   AlignedBuffer new_arena() const;
   void give_back(std::unique_ptr<Frame> frame);
-  void run_on_frame(Frame* frame, std::vector<double>* seconds);
+  void run_on_frame(Frame* frame, std::vector<double>* seconds, const AfterStep* after);
   std::uint32_t trace_labels();
   void bind(Frame* frame, const Bindings& bindings) const;
-  void work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last) const;
+  void work(Frame* frame, int thread, int team, std::vector<double>* seconds, double* last,
+            const AfterStep* after) const;
   void run_chunk(const Chunk& chunk, Frame* frame) const;
   void run_shared(const Phase& phase, std::size_t parity, Frame* frame, int thread, int team) const;
 

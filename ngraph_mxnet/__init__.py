@@ -18,6 +18,7 @@ _LAZY = {
     "print_graph": "ngraph_mxnet.ir",
     "compile": "ngraph_mxnet.api",
     "Batcher": "ngraph_mxnet.batching",
+    "audit": "ngraph_mxnet.auditing.audit",
     "backends": "ngraph_mxnet.runtime.backend",
     "export": "ngraph_mxnet.exporting",
     "quantize": "ngraph_mxnet.quantizing.quantized",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngraph_mxnet import registry
+from ngraph_mxnet import registry, setting_texts
 from ngraph_mxnet.cores import usable_cores
 from ngraph_mxnet.errors import ConfigError
 
@@ -103,48 +103,6 @@ def _switch(name: str, help: str, *, default: bool = False, compiles: bool = Tru
     return Variable(name, "0 or 1", default, "0, 1", help, parse, compiles)
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
-def _natural(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError(text)
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ValueError(text)
-    return value
-
-
-def _team(text: str) -> int:
-    """OpenMP's list of nested team sizes, such as `4,2`: the outermost counts."""
-    sizes = [_positive(part) for part in text.split(",")]
-    return sizes[0]
-
-
-def axes_by_input(text: str) -> dict[str, tuple[int, ...]]:
-    """Of a text such as `data:0,2,3;mask:0`. Raises ValueError."""
-    found: dict[str, tuple[int, ...]] = {}
-    for part in text.split(";"):
-        name, separator, axes = part.strip().rpartition(":")
-        if not separator or not name or name in found:
-            raise ValueError(text)
-        found[name] = tuple(_natural(axis) for axis in axes.split(","))
-    return found
-
-
-def _dynamic(text: str) -> str | dict[str, tuple[int, ...]]:
-    return text.lower() if text.lower() in ("auto", "off") else axes_by_input(text)
-
-
 _warned: set[str] = set()
 """What was said of variables."""
 
@@ -187,7 +145,7 @@ _VARIABLES = (
         None,
         "a positive integer, or a list of them",
         "Threads that run one graph. Wins over NGRAPH_INTRA_OP_PARALLELISM.",
-        _team,
+        setting_texts.team,
     ),
     Variable(
         "NGRAPH_INTRA_OP_PARALLELISM",
@@ -195,7 +153,7 @@ _VARIABLES = (
         None,
         "a positive integer",
         "Threads that run one graph; unset: the physical cores that affinity and CPU quota leave to this process.",
-        _positive,
+        setting_texts.positive,
     ),
     Variable(
         "NGRAPH_INTER_OP_PARALLELISM",
@@ -203,7 +161,7 @@ _VARIABLES = (
         0,
         "0 or a positive integer",
         "Nodes of independent branches that run at once, all on the same threads; 0: no limit, 1: one after the other.",
-        _natural,
+        setting_texts.natural,
         compiles=True,
     ),
     Variable(
@@ -253,7 +211,7 @@ _VARIABLES = (
         "from 0 to 1",
         "How much of what a compiled training step saves from forward to backward is computed again instead: at 0 what "
         "takes no time, at 1 all but checkpoints, which takes another forward. Above 0 results may round otherwise.",
-        _share,
+        setting_texts.share,
     ),
     _switch(
         "NGRAPH_DIRECT",
@@ -277,7 +235,7 @@ _VARIABLES = (
         "auto, off, or axes of inputs, as data:0,2,3;mask:0",
         "auto: what comes with a second set of shapes is compiled for a range of sizes (docs/shapes.md); off: for each "
         "set of shapes; axes of inputs: for any sizes of these from the first call on.",
-        _dynamic,
+        setting_texts.dynamic,
     ),
     Variable(
         "NGRAPH_SHAPES",
@@ -285,7 +243,7 @@ _VARIABLES = (
         16,
         "a positive integer",
         "Shapes for which a region stays compiled in memory; of more, the one used longest ago goes.",
-        _positive,
+        setting_texts.positive,
     ),
     Variable(
         "NGRAPH_CACHE_DIR",
@@ -301,7 +259,7 @@ _VARIABLES = (
         256,
         "a positive integer",
         "Size of that folder in MiB, beyond which what was used longest ago goes.",
-        _positive,
+        setting_texts.positive,
     ),
     _switch(
         "NGRAPH_CACHE_WEIGHTS",
@@ -317,6 +275,39 @@ _VARIABLES = (
         "A graph of MXNet's that one of these was made of, with the same weights, starts from it. Read at the first "
         "bind.",
         str,
+    ),
+    Variable(
+        "NGRAPH_AUDIT",
+        "path",
+        None,
+        "a folder, which is made if there is none",
+        "Record statistics and hashes of what compiled graphs read and give, in this folder (docs/audit.md).",
+        str,
+    ),
+    Variable(
+        "NGRAPH_AUDIT_CALLS",
+        "word",
+        setting_texts.ALL_CALLS,
+        "all, first:N, every:N",
+        "Which calls of each graph NGRAPH_AUDIT records.",
+        setting_texts.audited_calls,
+    ),
+    _choice(
+        "NGRAPH_AUDIT_TENSORS",
+        "borders",
+        ("borders", "all"),
+        "borders: inputs, weights and results of each graph; all: each value within, too, which takes many times as "
+        "long.",
+        str.lower,
+    ),
+    Variable(
+        "NGRAPH_AUDIT_GUARD",
+        "range",
+        None,
+        "nan, or LOW:HIGH, as -1e4:1e4",
+        "An error, with the node's name, where a compiled graph gives NaN or infinite numbers, or such as are out of "
+        "this range; -inf:inf: NaN alone.",
+        setting_texts.bounds,
     ),
     _choice(
         "NGRAPH_LOG_LEVEL",

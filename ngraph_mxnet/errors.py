@@ -37,6 +37,10 @@ class CalibrationError(NGraphError):
     """A file of calibration can't be read, or two of them are not of one model."""
 
 
+class AuditError(NGraphError):
+    """A node gave numbers out of the bounds of an audit; or its records can't be read, or have nothing in common."""
+
+
 class PackageError(NGraphError):
     """What was compiled can't be packed, or a package can't be read: damaged, foreign, or not for this machine."""
 

@@ -40,7 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "recent": {"forks"},
     "progress": set(),
     "registry": {"outside"},
-    "config": {"cores", "errors", "registry"},
+    "setting_texts": set(),
+    "config": {"cores", "errors", "registry", "setting_texts"},
     "ir": {"errors"},
     "cache": {"_core", "version", *_BASE},
     "ops": {"ir", "errors"},
@@ -50,15 +51,18 @@ ALLOWED: dict[str, set[str]] = {
     "quantise": {"ir", "ops", "package", *_BASE},
     "placement": {"ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version", "_core"},
-    "runtime": {"ir", "package", "registry", *_BASE},
+    "auditing": {"debug", "ir", "version", "setting_texts", "_core", *_BASE},
+    "runtime": {"auditing", "ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
     "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE},
     "targets.nnp": {"ir", "ops", "package", "passes", "quantise", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
-    "debug": {"ir", "ops", "passes", "runtime", *_BASE},
-    "bridges.onnx": {"cache", "compositions", "ir", "ops", "package", "passes", "registry", "runtime", *_BASE},
+    "debug": {"ir", "ops", "passes", *_BASE},
+    "bridges.onnx": {
+        "auditing", "cache", "compositions", "ir", "ops", "package", "passes", "registry", "runtime", *_BASE,
+    },
     "bridges.mxnet": {
-        "autodiff", "cache", "compositions", "debug", "ir", "ops", "package", "passes", "placement",
+        "auditing", "autodiff", "cache", "compositions", "debug", "ir", "ops", "package", "passes", "placement",
         "quantise", "registry", "runtime", "_core", *_BASE,
     },
     "batching": {"bridges.mxnet", "runtime", *_BASE},
@@ -70,8 +74,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "verifying": {"bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "progress", "runtime", *_BASE},
     "cli": {
-        "api", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package", "passes",
-        "placement", "progress", "quantise", "quantizing", "runtime", "verifying", *_BASE,
+        "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package",
+        "passes", "placement", "progress", "quantise", "quantizing", "runtime", "setting_texts", "verifying", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

@@ -12,7 +12,7 @@ from ngraph_mxnet.errors import NGraphError
 
 _COMMANDS = {
     "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models",
-    "verify": "verification", "compile": "artefact", "quantize": "quantization",
+    "verify": "verification", "compile": "artefact", "quantize": "quantization", "audit": "audit",
     "ops": "inspection", "env": "inspection", "cache": "inspection",
 }
 """The module of each, in the order of the help."""

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ngraph_mxnet import config
+from ngraph_mxnet import setting_texts
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.range_text import checked_shape
 
@@ -97,7 +97,7 @@ def _option(context: click.Context, parameter: click.Parameter, values: tuple[st
 def axes(context: click.Context, parameter: click.Parameter, value: str | None) -> dict[str, tuple[int, ...]] | None:
     """Axes by input, as NGRAPH_DYNAMIC tells them."""
     try:
-        return config.axes_by_input(value) if value is not None else None
+        return setting_texts.axes_by_input(value) if value is not None else None
     except ValueError:
         raise click.BadParameter(f"found {value!r}, expected NAME:AXIS,...: for example data:0,2,3") from None
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngraph_mxnet import config
+from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.errors import NGraphError, UnsupportedError, listed
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.dim_terms import Atom
@@ -15,10 +16,10 @@ from ngraph_mxnet.ir.graph import Graph, Value
 from ngraph_mxnet.ir.guards import Guards, assuming
 from ngraph_mxnet.ir.range_text import bindings_to_try
 from ngraph_mxnet.ir.verify import verify
-from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.executable import Executable, InputError, Port, checked_array
 from ngraph_mxnet.runtime.garbage import collector_paused
-from ngraph_mxnet.runtime.ranges import RangeExecutable
+from ngraph_mxnet.runtime.ranges import RangeExecutable, Template
 from ngraph_mxnet.runtime.trace import span
 
 Made = TypeVar("Made")
@@ -48,16 +49,20 @@ def compile(
     if graph.symbols():
         verify(graph)
         bound = bind_weights(graph, weights or {})
-        return RangeExecutable(bound, bound.clone, lambda made: chosen.template(made, options),
+        return RangeExecutable(bound, bound.clone, lambda made: _template(chosen, made, options),
                                lambda made: compile(made, backend, **options))
+    audit = active()
     with span(f"compile {graph.name}", "compile", backend=chosen.name, nodes=len(graph.nodes)):
         verify(graph)
         bound = bind_weights(graph, weights or {})
+        watch = audit.watch(graph, weights or {}, chosen.name) if audit is not None else None
         try:
             executable = chosen.compile(bound, options)
         except (MemoryError, OverflowError) as error:  # of tables that are as large as a tensor
             raise UnsupportedError(f"backend {chosen.name} can't compile graph {graph.name} for tensors of these "
                                    f"sizes: {error}") from error
+    if watch is not None:
+        watch.attach(executable)
     config.logger(__name__).info(
         "compiled graph %s of %d nodes for %s", graph.name, len(graph.nodes), chosen.name
     )
@@ -79,8 +84,13 @@ def compile_range(make: Callable[[], Graph], symbols: Sequence[Atom], backend: s
     chosen, passed = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND")), options or {}
     chosen.check_options(passed)
     graph, _ = made_at_some_sizes(make, symbols)
-    return RangeExecutable(graph, make, lambda made: chosen.template(made, passed),
+    return RangeExecutable(graph, make, lambda made: _template(chosen, made, passed),
                            lambda made: compile(made, backend, **passed))
+
+
+def _template(backend: Backend, graph: Graph, options: Mapping[str, Any]) -> Template | None:
+    """That of the backend; none of what is audited, which is compiled for each set of sizes."""
+    return backend.template(graph, options) if active() is None else None
 
 
 def made_at_some_sizes(make: Callable[[], Made], symbols: Sequence[Atom]) -> tuple[Made, Guards]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta
 from ngraph_mxnet.package.artefact_writer import write_artefact
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.auditing.watch import Values, Watch
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,8 @@ class Executable(Submitting, ABC):
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
 
-    A backend implements `run`, `measured` and `usage` if it has kernels whose time it can tell, and `listing` if it has
-    instructions to show.
+    A backend implements `run`, `measured` and `usage` if it has kernels whose time it can tell, `listing` if it has
+    instructions to show, and sets `values` if it can show what nodes compute.
     """
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -136,13 +139,27 @@ class Executable(Submitting, ABC):
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Compute the results; `arrays` fit `inputs` exactly and are C-contiguous."""
 
+    watch: Watch | None = None
+    """What audits its calls, where their border is in Python."""
+    values: Values | None = None
+    """What runs it so that each value in it is seen; None: nothing does."""
+
+    @property
+    def prepared(self) -> tuple[int, int]:
+        """How many weights are rearranged or computed anew for kernels, and how many bytes they take."""
+        return 0, 0
+
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
         """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
 
         Raises:
             InputError: one is missing, unknown, no array, or of the wrong shape or dtype.
+            AuditError: NGRAPH_AUDIT_GUARD is set, and numbers are out of its bounds.
         """
-        return self.run(self.checked(arrays))
+        checked = self.checked(arrays)
+        if self.watch is not None:
+            return self.watch.run(getattr(self, "native", None), self.run, checked)
+        return self.run(checked)
 
     def profile(self, *arrays: Any, rounds: int = 20) -> Any:
         """Run `rounds` times, after a few that do not count, and tell where the time goes, kernel by kernel.
@@ -231,7 +248,7 @@ class NativeExecutable(Executable):
         self.native = native
 
     def __call__(self, *arrays: Any) -> list[np.ndarray]:
-        results: list[np.ndarray] | None = self.native.call(*arrays)
+        results: list[np.ndarray] | None = self.native.call(*arrays) if self.watch is None else None
         return super().__call__(*arrays) if results is None else results
 
     def package(self) -> Package:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ngraph_mxnet import config
+from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.runtime.backend import load_template
@@ -36,7 +37,7 @@ def kept_template(place_of: Callable[[int], Place | None], hint: Mapping[str, in
         encode, decode: to what a place keeps, and back. Whatever `decode` raises, the template is made anew.
     """
     free: Place | None = None
-    for number in range(0 if recorder() else MOST_RANGES):
+    for number in range(0 if recorder() or active() else MOST_RANGES):
         place = place_of(number)
         content = place.get() if place is not None else None
         if content is None:

@@ -149,7 +149,7 @@ class RangeExecutable(Executable):
         return found
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        return self.at(*(array.shape for array in arrays)).run(arrays)
+        return self.at(*(array.shape for array in arrays))(*arrays)
 
     def checked(self, arrays: tuple[Any, ...]) -> list[np.ndarray]:
         given = [as_array(array, f"input {port.name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import hashlib
 import json
@@ -11,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from ngraph_mxnet import config
+from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.bridges.mxnet import packaged, ranges
 from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
@@ -27,7 +29,7 @@ from ngraph_mxnet.ir.range_text import described
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.registry import build_of
 from ngraph_mxnet.runtime.backend import get_backend, names_matter
-from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, input_ports, output_ports
 from ngraph_mxnet.runtime.garbage import collector_paused
 from ngraph_mxnet.runtime.ranges import Template, for_range, require_fixed_weights
 from ngraph_mxnet.runtime.trace import span
@@ -52,6 +54,8 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
     from ngraph_mxnet import _core
 
     _core.limit_compile_cache(config.get("NGRAPH_SHAPES"))
+    if active() is not None:
+        _finish_before_exit()
 
     def compiled() -> Any:
         types = ranges.types_of(subgraph_json, in_shapes, in_types, attrs)
@@ -63,6 +67,11 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
         found = packaged.packaged(region, attrs, compiled)
         if found is not None:
             _finish_before_forks()  # with other weights it needs Python, to compile
+            audit = active()
+            if audit is not None:
+                graph = region_graph(subgraph_json, in_shapes, in_types, attrs)
+                audit.watch(graph, {}, chosen_backend(attrs)).attach(
+                    NativeExecutable(input_ports(graph), output_ports(graph), found))
             return found
     return compiled()
 
@@ -156,7 +165,7 @@ def _native(executable: Executable) -> Any:
     from ngraph_mxnet import _core
 
     native = getattr(executable, "native", None)
-    if native is not None:
+    if native is not None and executable.watch is None:
         return native
     _finish_before_forks()
     specs = [[(port.type.element.name, port.type.shape) for port in ports]
@@ -172,9 +181,16 @@ def _finish_before_forks() -> None:
     never end.
     """
 
-    def finish() -> None:
-        from mxnet import nd
+    os.register_at_fork(before=_finish)
 
-        nd.waitall()
 
-    os.register_at_fork(before=finish)
+@functools.cache
+def _finish_before_exit() -> None:
+    """From now on all that was asked of MXNet runs before an audit ends with the process."""
+    atexit.register(_finish)
+
+
+def _finish() -> None:
+    from mxnet import nd
+
+    nd.waitall()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import config
+from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.cache import place_for
 from ngraph_mxnet.errors import PackageError
 from ngraph_mxnet.package import Package
@@ -32,7 +33,7 @@ def kept_or_made(key: str, make: Callable[[], Made], *, small: bool) -> Made:
     Args:
         small: making takes no time.
     """
-    place = None if recorder() else place_for("program", key, small=small)
+    place = None if recorder() or active() else place_for("program", key, small=small)
     content = place.get() if place is not None else None
     if content is not None:
         try:

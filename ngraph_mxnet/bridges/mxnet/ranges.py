@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ngraph_mxnet import config
+from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.bridges.mxnet.options import STRUCTURE
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.forks import ForkSafeLock
@@ -33,8 +34,8 @@ _lock = ForkSafeLock()
 def types_of(subgraph_json: str, shapes: Sequence[Sequence[int]], in_types: Sequence[int],
              attrs: Mapping[str, str]) -> Types | None:
     """Of a region that comes with these shapes, and came with others before; None for the first ones, where the ranks
-    differ, and where NGRAPH_DYNAMIC is off."""
-    if config.get("NGRAPH_DYNAMIC") == "off":
+    differ, where NGRAPH_DYNAMIC is off, and while there is an audit."""
+    if config.get("NGRAPH_DYNAMIC") == "off" or active():
         return None
     ranks = tuple(map(len, shapes))
     told = _told(subgraph_json, ranks)

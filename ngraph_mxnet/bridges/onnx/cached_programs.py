@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 
 from ngraph_mxnet import config
+from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.bridges.onnx.model import Model
 from ngraph_mxnet.bridges.onnx.names import subgraphs
 from ngraph_mxnet.bridges.onnx.tensors import to_array
@@ -61,7 +62,7 @@ class CachedPrograms:
             return None if made is None else self._content(*made)
 
         found = None
-        if recorder() or open_store() is None or self._facts is None or self._digest is None:
+        if recorder() or active() or open_store() is None or self._facts is None or self._digest is None:
             made = make()
         else:
             whole = f"{package_identity()}\nonnx {self._digest} {self._facts} {key}"

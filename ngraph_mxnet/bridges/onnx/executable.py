@@ -222,7 +222,7 @@ class ModelExecutable(Submitting):
         if not all(isinstance(item, Value) for _, item in stage.outputs):
             return None
         same = [port.name for port in program.inputs] == [port.name for port in self.inputs]
-        return program.native.call if same else None
+        return program.native.call if same and program.watch is None else None
 
     def _stage_for(self, given: dict[str, Any]) -> _Stage | DividedModel:
         return self._stage({name: shape_of(value) for name, value in given.items()}, flat_arrays(given))

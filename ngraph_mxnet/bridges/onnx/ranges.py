@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
+from ngraph_mxnet.auditing.audit import active
 from ngraph_mxnet.bridges.onnx.cached_programs import CachedPrograms, MadeTemplate
 from ngraph_mxnet.bridges.onnx.values import CutError
 from ngraph_mxnet.errors import UnsupportedError
@@ -50,7 +51,7 @@ class ModelRanges:
             found = template.bind(_in_order(shapes, template))
             if found is not None:
                 return found
-        if config.get("NGRAPH_DYNAMIC") == "off":
+        if config.get("NGRAPH_DYNAMIC") == "off" or active():
             return None
         changing = self._changing.symbolic(tuple(shapes[name] for name in self._names))
         return None if changing is None else self._compiled(shapes, *changing)

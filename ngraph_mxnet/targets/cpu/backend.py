@@ -54,6 +54,7 @@ from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
 from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 from ngraph_mxnet.targets.cpu.program.programs import Programs, load, prepared_buffer, program_flow
+from ngraph_mxnet.targets.cpu.program.stored import StoredValues
 from ngraph_mxnet.targets.cpu.program.template_programs import load_template
 from ngraph_mxnet.targets.cpu.program.trace import trace_executor
 from ngraph_mxnet.targets.cpu.template import template_of
@@ -71,16 +72,23 @@ class CPUExecutable(NativeExecutable):
     were made for it, so that no other process could run it. `settings`: what it was lowered for.
     """
 
-    def __init__(self, graph: Graph, module: Module, native: Any, main: ProgramBuilder, prepare: ProgramBuilder,
+    def __init__(self, graph: Graph, module: Module, native: Any, main: Lowering, prepare: ProgramBuilder,
                  programs: Programs, generated: bool, settings: Settings, precision: str) -> None:
         super().__init__(input_ports(graph), output_ports(graph), native)
         self.module = module
-        self.main = main
+        self.main = main.builder
+        self.values = StoredValues([(node, index, main.views(value)) for node in main.graph.nodes
+                                    for index, value in enumerate(node.outputs)], self.main.steps,
+                                   [port.type for port in self.outputs])
         self.prepare = prepare
         self._programs = programs
         self._generated = generated
         self.settings = settings
         self.precision = precision
+
+    @property
+    def prepared(self) -> tuple[int, int]:
+        return len(self.prepare.pieces), self.prepare.prepared_bytes
 
     @property
     def memory(self) -> MemoryUse:
@@ -214,8 +222,8 @@ class CPUBackend(Backend):
             native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
                                    generated=bool(code.addresses))
         precision = "f32" if wanted.computed == "bf16" and not settings.bf16 else wanted.computed
-        return CPUExecutable(graph, module, native, main.builder, prepare.builder, programs, bool(code.addresses),
-                             settings, precision)
+        return CPUExecutable(graph, module, native, main, prepare.builder, programs, bool(code.addresses), settings,
+                             precision)
 
     def template(self, graph: Graph, options: Mapping[str, Any]) -> Template | None:
         wanted = read_options(options)

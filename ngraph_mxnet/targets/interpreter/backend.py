@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,12 +43,11 @@ class InterpreterBackend(Backend):
         return InterpreterExecutable(graph, self.name)
 
 
-class InterpreterExecutable(Executable):
-    """Keeps the graph; a value is dropped after its last reader. `target` is the backend's name."""
+class GraphValues:
+    """Runs a graph node by node; a value is dropped after its last reader. See `Executable.values`."""
 
-    def __init__(self, graph: Graph, target: str = InterpreterBackend.name) -> None:
-        super().__init__(input_ports(graph), output_ports(graph))
-        self._graph, self._target = graph, target
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
         kept = set(graph.results)
         last_reader = {operand: node for node in graph.nodes for operand in node.inputs}
         self._dies_after: dict[Node, list[Value]] = {}
@@ -56,16 +55,32 @@ class InterpreterExecutable(Executable):
             if value not in kept:
                 self._dies_after.setdefault(node, []).append(value)
 
+    def run(self, native: None, arrays: Sequence[np.ndarray],
+            observe: Callable[[Node, int, np.ndarray], None] | None = None) -> list[np.ndarray]:
+        values = dict(zip(self._graph.parameters, arrays, strict=True))
+        for node in self._graph.nodes:
+            results = node.op.evaluate([values[operand] for operand in node.inputs], node.attrs)
+            values.update(zip(node.outputs, results, strict=True))
+            if observe is not None and node.op.name != "constant":
+                for index, result in enumerate(results):
+                    observe(node, index, result)
+            for value in self._dies_after.get(node, ()):
+                del values[value]
+        # A reference may return its operand or a view of it, so every result is copied.
+        return [np.array(values[result], order="C") for result in self._graph.results]
+
+
+class InterpreterExecutable(Executable):
+    """Keeps the graph. `target` is the backend's name."""
+
+    def __init__(self, graph: Graph, target: str = InterpreterBackend.name) -> None:
+        super().__init__(input_ports(graph), output_ports(graph))
+        self._graph, self._target = graph, target
+        self.values: GraphValues = GraphValues(graph)
+
     def package(self) -> Package:
         flow = single_step(self._graph, _MAIN)
         return Package(self._target, self._graph.name, flow, {_MAIN: encode_graph(self._graph)})
 
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        values = dict(zip(self._graph.parameters, arrays, strict=True))
-        for node in self._graph.nodes:
-            results = node.op.evaluate([values[operand] for operand in node.inputs], node.attrs)
-            values.update(zip(node.outputs, results, strict=True))
-            for value in self._dies_after.get(node, ()):
-                del values[value]
-        # A reference may return its operand or a view of it, so every result is copied.
-        return [np.array(values[result], order="C") for result in self._graph.results]
+        return self.values.run(None, arrays)

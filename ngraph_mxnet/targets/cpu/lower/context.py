@@ -105,9 +105,9 @@ class Lowering:
         """Whether the value lives in the blocked layout already."""
         return value in self._blocked or value in self._narrow
 
-    def is_made(self, value: Value) -> bool:
-        """Whether the value is there in either layout."""
-        return value in self._plain or self.has_blocked(value)
+    def views(self, value: Value) -> list[View]:
+        """Where the value is by now, in any layout."""
+        return [views[value] for views in (self._plain, self._blocked, self._narrow) if value in views]
 
     def alias(self, value: Value, source: Value) -> None:
         """`value` is the same tensor as `source`."""
@@ -330,7 +330,6 @@ class Lowering:
             self.emit("from_blocked", layout_params(FROM_BLOCKED, blocked, blocked, plain), input=blocked, output=plain,
                       exact=True)
         return destination
-
 
     def _move_blocks(self, plain: PlainView, blocked: BlockedView, *, into: bool) -> None:
         """Copy elements that are no float32 between the layouts. Lanes beyond the channels stay as they are."""

@@ -134,7 +134,7 @@ def _input(ctx: Lowering, node: Node, geometry: Geometry) -> Input:
 @lowers("quantize")
 def quantize(ctx: Lowering, node: Node) -> None:
     """What was not stored as u8 by who computes it."""
-    if ctx.is_made(node.output):
+    if ctx.views(node.output):
         return
     data, affine = node.inputs[0], affine_of(node)
     element = node.output.type.element

@@ -57,6 +57,8 @@ class ProgramBuilder:
     memory: MemoryReport = field(default_factory=lambda: MemoryReport(0, 0, 0))
     touching: dict[Buffer, list[Instruction]] = field(default_factory=dict)
     """The instructions that have a buffer as an operand."""
+    steps: list[Instruction] = field(default_factory=list)
+    """All instructions of the Program in the order of their levels, once there is one."""
     _condition: int = True
     _loop: Loop | None = None
     _loops: int = 0
@@ -215,6 +217,7 @@ class ProgramBuilder:
         """The Program as plain data: levels are fixed and the arena is planned."""
         levels = self.levels()
         arena_bytes = self._plan_arena(levels)
+        self.steps = [instruction for level in levels for instruction in level]
         # Only constants that are read: weights are mostly read by the prepare Program, not by the main one.
         read = dict.fromkeys(buffer for level in levels for i in level for buffer, _ in i.operands
                              if buffer.space is Space.CONSTANT)

@@ -1,0 +1,161 @@
+#include "observer_module.h"
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include "numpy_arrays.h"
+#include "observer.h"
+#include "python_runtime.h"
+
+namespace py = pybind11;
+
+namespace ngraph_mxnet {
+namespace {
+
+// (min, max, mean, norm, NaN, infinite, zeros, denormals)
+py::tuple listed(const TensorStatistics& of) {
+  return py::make_tuple(of.min, of.max, of.mean, of.norm, of.nans, of.infinities, of.zeros, of.denormals);
+}
+
+py::bytes bytes_of(const Hash128& hash) { return {reinterpret_cast<const char*>(&hash), sizeof hash}; }
+
+py::tuple take() {
+  Observations found;
+  {
+    const py::gil_scoped_release released;
+    found = take_observations();
+  }
+  py::list calls, tensors;
+  for (const ObservedCall& c : found.calls) {
+    calls.append(py::make_tuple(c.id, c.graph, c.number, c.weights, static_cast<double>(c.begin) * 1e-9,
+                                static_cast<double>(c.seconds) * 1e-9, c.thread, c.resident, c.peak, c.are_weights != 0));
+  }
+  for (const Observation& each : found.tensors) {
+    tensors.append(py::make_tuple(each.call, each.place, listed(each.statistics), bytes_of(each.hash)));
+  }
+  return py::make_tuple(calls, tensors, found.dropped);
+}
+
+std::shared_ptr<Observer> make(std::uint64_t graph, std::vector<std::size_t> weights, std::uint64_t first,
+                               std::uint64_t every, double low, double high, bool infinite, const py::object& explain,
+                               int threads) {
+  Observer::Explain told;
+  if (!explain.is_none()) {
+    told = [call = share(explain)](CompiledGraph* graph, const std::vector<InputTensor>& inputs, std::size_t output,
+                                   const TensorStatistics& statistics) {
+      return with_gil([&] {
+        py::list views;
+        for (std::size_t i = 0; i < inputs.size(); ++i) views.append(view(inputs[i].data, graph->inputs()[i]));
+        const py::object borrowed = py::cast(graph, py::return_value_policy::reference);
+        return (*call)(borrowed, views, output, listed(statistics)).cast<std::string>();
+      });
+    };
+  }
+  return std::make_shared<Observer>(graph, std::move(weights), Observer::Selection{first, every},
+                                    Observer::Bounds{low, high, infinite}, std::move(told), threads);
+}
+
+std::vector<InputTensor> tensors_of(const CompiledGraph& graph, const py::sequence& inputs) {
+  std::vector<InputTensor> tensors;
+  for (char* data : data_pointers(inputs, graph.inputs(), "input", false)) tensors.push_back({data, std::nullopt});
+  return tensors;
+}
+
+void observe(CompiledGraph& graph, std::shared_ptr<Observer> observer) {
+  graph.set_observer([observer = std::move(observer)](CompiledGraph* run, const std::vector<InputTensor>& inputs,
+                                                      const std::vector<char*>& outputs, ArrayHolder* holder) {
+    observer->run(run, inputs, outputs, holder);
+  });
+}
+
+void run_unobserved(CompiledGraph& graph, const py::sequence& inputs, const py::sequence& outputs) {
+  const std::vector<InputTensor> in = tensors_of(graph, inputs);
+  const std::vector<char*> out = data_pointers(outputs, graph.outputs(), "output", true);
+  const py::gil_scoped_release released;
+  graph.run(in, out, nullptr);
+}
+
+// `after` is called after the instructions of these numbers, which rise, with the arena's address.
+void run_steps(Executable& graph, const py::sequence& inputs, const py::sequence& outputs,
+               const std::vector<std::size_t>& steps, const py::object& after) {
+  const std::vector<InputTensor> in = tensors_of(graph, inputs);
+  const std::vector<char*> out = data_pointers(outputs, graph.outputs(), "output", true);
+  auto next = steps.begin();
+  std::exception_ptr error;
+  {
+    const py::gil_scoped_release released;
+    graph.run_steps(in, out, [&](std::size_t step, const char* arena) {
+      if (error || next == steps.end() || *next != step) return;
+      ++next;
+      const py::gil_scoped_acquire gil;
+      try {
+        after(step, reinterpret_cast<std::uintptr_t>(arena));
+      } catch (...) {
+        error = std::current_exception();
+      }
+    });
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+py::tuple statistics_and_hash(const py::array& array, const std::string& element) {
+  const TensorSpec spec(element, {static_cast<std::int64_t>(array.size())});
+  if (!(array.flags() & py::array::c_style) || array.dtype().kind() != spec.element->numpy_kind ||
+      static_cast<std::size_t>(array.itemsize()) != spec.element->size) {
+    throw py::value_error("expected a C-contiguous array of " + element);
+  }
+  TensorStatistics statistics;
+  Hash128 hash;
+  {
+    const py::gil_scoped_release released;
+    statistics = statistics_of(spec, array.data());
+    hash = comparable_hash(array.data(), static_cast<std::size_t>(array.nbytes()));
+  }
+  return py::make_tuple(listed(statistics), bytes_of(hash));
+}
+
+}  // namespace
+
+void define_observers(py::module_& m) {
+  py::register_exception_translator([](std::exception_ptr thrown) {
+    try {
+      if (thrown) std::rethrow_exception(thrown);
+    } catch (const OutOfBounds& error) {
+      const py::object raised = py::module_::import("ngraph_mxnet.errors").attr("AuditError");
+      PyErr_SetString(raised.ptr(), error.what());
+    }
+  });
+
+  py::class_<Observer, std::shared_ptr<Observer>>(m, "Observer", "Records what calls of graphs read and give.")
+      .def(py::init(&make), py::arg("graph"), py::arg("weights"), py::arg("first"), py::arg("every"), py::arg("low"),
+           py::arg("high"), py::arg("infinite"), py::arg("explain").none(true), py::arg("threads"),
+           "See csrc/observer.h. `explain` is given the CompiledGraph and read-only views of its inputs, valid during the "
+           "call, the number of an output and its statistics, and returns the text of the error; without it there are no "
+           "bounds.")
+      .def("stop", &Observer::stop, "From now on nothing is recorded and there are no bounds.");
+
+  m.def("observe", &observe, py::arg("graph"), py::arg("observer"),
+        "Before the first call of the CompiledGraph: its calls go by way of the observer.");
+  m.def("run_unobserved", &run_unobserved, py::arg("graph"), py::arg("inputs"), py::arg("outputs"),
+        "As CompiledGraph.run, past the observer.");
+  m.def("run_steps", &run_steps, py::arg("graph"), py::arg("inputs"), py::arg("outputs"), py::arg("steps"),
+        py::arg("after"),
+        "Runs an Executable one instruction after the other, on one thread; `after` is called after those of these "
+        "numbers, which rise, with the number and the arena's address.");
+  m.def("new_observation", &new_observation, "The id of a call that Python records.");
+  m.def("take_observations", &take,
+        "(calls, tensors, dropped): what was recorded, which is then forgotten. Calls are (id, graph, number, id of the "
+        "weights or 0, seconds since the epoch, seconds, thread, resident, peak, whether it is weights), tensors (id of "
+        "the call, place, statistics, hash).");
+  m.def("statistics_and_hash", &statistics_and_hash, py::arg("array"), py::arg("element"),
+        "((min, max, mean, norm, NaN, infinite, zeros, denormals), 16 bytes) of a C-contiguous array; NaN where there are "
+        "no finite elements.");
+}
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,252 @@
+#include "tensor_statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+
+#pragma GCC diagnostic ignored "-Wpsabi"  // functions that take vectors are all inlined
+
+namespace ngraph_mxnet {
+namespace {
+
+constexpr std::size_t kLanes = 4;
+constexpr double kLargestSquared = 1e140;  // only numbers of f64 are beyond
+constexpr std::size_t kChunk = std::size_t{1} << 24;  // elements, so that no lane's count overflows
+
+// By the compiler for each instruction set; the processor at hand chooses when the library is loaded.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define NGRAPH_VECTORIZED __attribute__((target_clones("avx2", "default")))
+#else
+#define NGRAPH_VECTORIZED
+#endif
+
+template <class Element>
+using Vector [[gnu::vector_size(kLanes * sizeof(Element))]] = Element;
+
+// How the bits of a float are read, in lanes of signed integers: an infinite magnitude, and the least normal one.
+struct Half {
+  using Stored = std::int16_t;
+  using Word = std::int32_t;
+  using Number = float;
+  static constexpr Word kMagnitude = 0x7fff, kInfinity = 0x7c00, kNormal = 0x0400;
+  [[gnu::always_inline]] static inline Vector<float> numbers(const Vector<Word>& words) {
+    // The exponent's bias becomes that of a float by a multiplication, which is exact.
+    return reinterpret_cast<Vector<float>>((words & kMagnitude) << 13 | (words & 0x8000) << 16) * 0x1p112f;
+  }
+};
+
+struct Single {
+  using Stored = std::int32_t;
+  using Word = std::int32_t;
+  using Number = float;
+  static constexpr Word kMagnitude = 0x7fffffff, kInfinity = 0x7f800000, kNormal = 0x00800000;
+  [[gnu::always_inline]] static inline Vector<float> numbers(const Vector<Word>& words) {
+    return reinterpret_cast<Vector<float>>(words);
+  }
+};
+
+struct Double {
+  using Stored = std::int64_t;
+  using Word = std::int64_t;
+  using Number = double;
+  static constexpr Word kMagnitude = 0x7fffffffffffffff, kInfinity = 0x7ff0000000000000, kNormal = 0x0010000000000000;
+  [[gnu::always_inline]] static inline Vector<double> numbers(const Vector<Word>& words) {
+    return reinterpret_cast<Vector<double>>(words);
+  }
+};
+
+struct Totals {
+  double low = std::numeric_limits<double>::infinity(), high = -low, sum = 0, squares = 0;
+  std::uint64_t nans = 0, infinities = 0, zeros = 0, denormals = 0;
+};
+
+// What lanes have of a chunk of floats.
+template <class Float>
+struct FloatLanes {
+  using Word = typename Float::Word;
+  using Number = typename Float::Number;
+  static constexpr Number kInfinity = std::numeric_limits<Number>::infinity();
+
+  Vector<Number> low = Vector<Number>{} + kInfinity, high = Vector<Number>{} - kInfinity;
+  Vector<double> sums{}, squares{};
+  Vector<Word> nans{}, infinities{}, zeros{}, denormals{};
+
+  [[gnu::always_inline]] inline void add(const Vector<Word>& words) {
+    const Vector<Word> magnitude = words & Float::kMagnitude;
+    const Vector<Word> finite = magnitude < Float::kInfinity;  // a comparison gives -1 where it holds
+    const Vector<Number> values = Float::numbers(words);
+    const Vector<Number> lows = finite ? values : Vector<Number>{} + kInfinity;
+    const Vector<Number> highs = finite ? values : Vector<Number>{} - kInfinity;
+    low = lows < low ? lows : low;
+    high = highs > high ? highs : high;
+    const auto reals = __builtin_convertvector(finite ? values : Vector<Number>{}, Vector<double>);
+    sums += reals;
+    squares += reals * reals;
+    nans -= magnitude > Float::kInfinity;
+    infinities -= magnitude == Float::kInfinity;
+    zeros -= magnitude == 0;
+    denormals -= (magnitude > 0) & (magnitude < Float::kNormal);
+  }
+
+  void add_to(Totals* totals) const {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      totals->low = std::min(totals->low, static_cast<double>(low[lane]));
+      totals->high = std::max(totals->high, static_cast<double>(high[lane]));
+      totals->sum += sums[lane];
+      totals->squares += squares[lane];
+      totals->nans += static_cast<std::uint64_t>(nans[lane]);
+      totals->infinities += static_cast<std::uint64_t>(infinities[lane]);
+      totals->zeros += static_cast<std::uint64_t>(zeros[lane]);
+      totals->denormals += static_cast<std::uint64_t>(denormals[lane]);
+    }
+  }
+};
+
+template <class Float>
+[[gnu::always_inline]] inline void add_floats(const char* data, std::size_t count, Totals* totals) {
+  using Stored = typename Float::Stored;
+  constexpr std::size_t kBytes = kLanes * sizeof(Stored);
+  FloatLanes<Float> lanes;
+  const auto add = [&](const char* from, std::size_t bytes, Stored fill) __attribute__((always_inline)) {
+    Vector<Stored> stored = Vector<Stored>{} + fill;
+    std::memcpy(&stored, from, bytes);
+    lanes.add(__builtin_convertvector(stored, Vector<typename Float::Word>));
+  };
+  for (; count >= kLanes; data += kBytes, count -= kLanes) add(data, kBytes, 0);
+  if (count > 0) {  // the lanes beyond have NaN
+    add(data, count * sizeof(Stored), static_cast<Stored>(Float::kInfinity + 1));
+    totals->nans -= kLanes - count;
+  }
+  lanes.add_to(totals);
+}
+
+constexpr std::size_t kBlock = 1024;  // elements: they stay in the first cache
+
+// A block of f32; false, and nothing is added, if a number is NaN, infinite or denormal, for which the general way has
+// to look at each.
+[[gnu::always_inline]] inline bool add_usual(const char* data, Totals* totals) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  Vector<float> low = Vector<float>{} + kInfinity, high = Vector<float>{} - kInfinity;
+  Vector<double> sums{}, squares{};
+  Vector<std::int32_t> zeros{}, odd{};
+  for (std::size_t at = 0; at < kBlock; at += kLanes, data += sizeof(Vector<float>)) {
+    Vector<float> values;
+    std::memcpy(&values, data, sizeof values);
+    const Vector<std::int32_t> magnitude = reinterpret_cast<Vector<std::int32_t>>(values) & Single::kMagnitude;
+    const Vector<std::int32_t> is_zero = magnitude == 0;
+    zeros -= is_zero;
+    odd |= (magnitude >= Single::kInfinity) | ((magnitude < Single::kNormal) & ~is_zero);
+    low = values < low ? values : low;
+    high = values > high ? values : high;
+    const auto reals = __builtin_convertvector(values, Vector<double>);
+    sums += reals;
+    squares += reals * reals;
+  }
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    if (odd[lane] != 0) return false;
+  }
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    totals->low = std::min(totals->low, static_cast<double>(low[lane]));
+    totals->high = std::max(totals->high, static_cast<double>(high[lane]));
+    totals->sum += sums[lane];
+    totals->squares += squares[lane];
+    totals->zeros += static_cast<std::uint64_t>(zeros[lane]);
+  }
+  return true;
+}
+
+template <class Integer>
+void add_integers(const char* data, std::size_t count, Totals* totals) {
+  Integer low = std::numeric_limits<Integer>::max(), high = std::numeric_limits<Integer>::min();
+  double sum = 0, squares = 0;
+  std::uint64_t zeros = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    Integer value;
+    std::memcpy(&value, data + i * sizeof value, sizeof value);
+    low = std::min(low, value);
+    high = std::max(high, value);
+    const auto real = static_cast<double>(value);
+    sum += real;
+    squares += real * real;
+    zeros += value == 0;
+  }
+  totals->low = std::min(totals->low, static_cast<double>(low));
+  totals->high = std::max(totals->high, static_cast<double>(high));
+  totals->sum += sum;
+  totals->squares += squares;
+  totals->zeros += zeros;
+}
+
+using Add = void (*)(const char* data, std::size_t count, Totals* totals);
+
+NGRAPH_VECTORIZED void add_f16(const char* data, std::size_t count, Totals* totals) { add_floats<Half>(data, count, totals); }
+NGRAPH_VECTORIZED void add_f32(const char* data, std::size_t count, Totals* totals) {
+  for (; count >= kBlock; data += kBlock * sizeof(float), count -= kBlock) {
+    if (!add_usual(data, totals)) add_floats<Single>(data, kBlock, totals);
+  }
+  add_floats<Single>(data, count, totals);
+}
+NGRAPH_VECTORIZED void add_f64(const char* data, std::size_t count, Totals* totals) { add_floats<Double>(data, count, totals); }
+
+Add adds(const Element& element) {
+  if (element.numpy_kind == 'f') return element.size == 2 ? add_f16 : element.size == 4 ? add_f32 : add_f64;
+  if (element.numpy_kind == 'i') {
+    static constexpr Add kSigned[] = {add_integers<std::int8_t>, add_integers<std::int16_t>, add_integers<std::int32_t>,
+                                      add_integers<std::int64_t>};
+    return kSigned[element.size == 1 ? 0 : element.size == 2 ? 1 : element.size == 4 ? 2 : 3];
+  }
+  static constexpr Add kUnsigned[] = {add_integers<std::uint8_t>, add_integers<std::uint16_t>,
+                                      add_integers<std::uint32_t>, add_integers<std::uint64_t>};
+  return kUnsigned[element.size == 1 ? 0 : element.size == 2 ? 1 : element.size == 4 ? 2 : 3];
+}
+
+// Of f64 numbers that are too large or small to be squared, divided by `scale`.
+void scaled_sums(const char* data, std::size_t count, double scale, double* sum, double* squares) {
+  *sum = *squares = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    double value;
+    std::memcpy(&value, data + i * sizeof value, sizeof value);
+    if (!std::isfinite(value)) continue;
+    *sum += value / scale;
+    *squares += value / scale * (value / scale);
+  }
+}
+
+ContentHasher::Key public_key() {
+  ContentHasher::Key key;
+  std::mt19937_64 random(7);
+  std::generate(key.begin(), key.end(), random);
+  return key;
+}
+
+}  // namespace
+
+TensorStatistics statistics_of(const TensorSpec& spec, const void* data) {
+  const std::size_t size = spec.element->size, count = spec.bytes() / size;
+  const Add add = adds(*spec.element);
+  Totals totals;
+  for (std::size_t at = 0; at < count; at += kChunk) {
+    add(static_cast<const char*>(data) + at * size, std::min(kChunk, count - at), &totals);
+  }
+  const std::uint64_t finite = count - totals.nans - totals.infinities;
+  const double none = std::numeric_limits<double>::quiet_NaN();
+  if (finite == 0) return {none, none, none, none, totals.nans, totals.infinities, 0, 0};
+  const double largest = std::max({-totals.low, totals.high, 0.0});
+  const bool squares_fit = largest == 0 || (largest < kLargestSquared && largest > 1 / kLargestSquared);
+  double sum = totals.sum, squares = totals.squares, scale = 1;
+  if (!squares_fit) {
+    scale = largest;
+    scaled_sums(static_cast<const char*>(data), count, scale, &sum, &squares);
+  }
+  return {totals.low, totals.high, sum / static_cast<double>(finite) * scale, std::sqrt(squares) * scale,
+          totals.nans, totals.infinities, totals.zeros, totals.denormals};
+}
+
+Hash128 comparable_hash(const void* data, std::size_t bytes) {
+  static const ContentHasher hasher(public_key());
+  return hasher(data, bytes);
+}
+
+}  // namespace ngraph_mxnet
