@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "cores": set(),
     "forks": set(),
     "version": set(),
+    "installation": set(),
     "outside": set(),
     "recent": {"forks"},
     "progress": set(),
@@ -69,8 +70,8 @@ ALLOWED: dict[str, set[str]] = {
         *_BASE,
     },
     "cli": {
-        "api", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package", "passes",
-        "placement", "progress", "quantise", "quantizing", "runtime", *_BASE,
+        "api", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "installation", "ir",
+        "package", "passes", "placement", "progress", "quantise", "quantizing", "runtime", "version", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.
