@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 
 from ngraph_mxnet.installation import missing_part
 
 MODULE, SCRIPT = "python -m ngraph_mxnet", "ngraph-mxnet"
+_TELLS_WHAT_IS_MISSING = "doctor"
 
 
 def main(name: str = SCRIPT) -> None:
@@ -15,7 +17,8 @@ def main(name: str = SCRIPT) -> None:
     Args:
         name: what the help calls the program.
     """
-    problem = missing_part()
+    told = sys.argv[1:2] == [_TELLS_WHAT_IS_MISSING] and importlib.util.find_spec("click") is not None
+    problem = None if told else missing_part()
     if problem is not None:
         sys.exit(f"Error: {problem}")
     from ngraph_mxnet.cli.commands import main as commands

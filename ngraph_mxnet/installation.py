@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "rich")
+NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "packaging", "rich")
 """What pyproject.toml names as dependencies."""
 
 

@@ -64,13 +64,14 @@ ALLOWED: dict[str, set[str]] = {
     },
     "batching": {"bridges.mxnet", "runtime", *_BASE},
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "runtime", *_BASE},
+    "doctor": {"bridges.mxnet", "cache", "cores", "installation", "ir", "runtime", "version", "_core", *_BASE},
     "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "package", "runtime", *_BASE},
     "quantizing": {
         "bridges.mxnet", "bridges.onnx", "exporting", "ir", "package", "passes", "progress", "quantise", "runtime",
         *_BASE,
     },
     "cli": {
-        "api", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "installation", "ir",
+        "api", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "exporting", "ir",
         "package", "passes", "placement", "progress", "quantise", "quantizing", "runtime", "version", *_BASE,
     },
 }

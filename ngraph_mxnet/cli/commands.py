@@ -15,10 +15,10 @@ from ngraph_mxnet.version import __version__
 _COMMANDS = {
     "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models", "compile": "artefact",
     "quantize": "quantization",
-    "ops": "inspection", "env": "inspection", "cache": "inspection",
+    "doctor": "doctor", "ops": "inspection", "env": "inspection", "cache": "inspection",
 }
 """The module of each, in the order of the help."""
-_TELL_OF_VARIABLES = ("env",)
+_TELL_OF_VARIABLES = ("doctor", "env")
 
 
 class _Commands(click.Group):

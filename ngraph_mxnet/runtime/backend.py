@@ -198,6 +198,15 @@ class Backend(ABC):
         others only may be replaced by its own."""
         return options
 
+    def machine(self) -> Mapping[str, Any]:
+        """What the backend uses of this machine, by name, as plain data for people: `kernels` is the instruction set
+        of its kernels, if it has some.
+
+        Raises:
+            ConfigError: a setting asks for what the machine lacks.
+        """
+        return {}
+
     def notices(self) -> list[str]:
         """What the environment's settings ask of this backend and this machine can't give, each as a sentence."""
         return []
