@@ -96,6 +96,13 @@ def axes(context: click.Context, parameter: click.Parameter, value: str | None) 
         raise click.BadParameter(f"found {value!r}, expected NAME:AXIS,...: for example data:0,2,3") from None
 
 
+def _backends(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For completion in a shell."""
+    from ngraph_mxnet.runtime.backend import backends
+
+    return [name for name in backends() if name.startswith(incomplete.upper())]
+
+
 model_argument = click.argument("model", type=_FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")
 shape_option = click.option("--shape", "shapes", multiple=True, callback=_shape, metavar="NAME=D,D,...",
                             help="The shape of an input; once for each whose shape the model leaves open. A symbol "
@@ -106,7 +113,7 @@ input_option = click.option("--input", "arrays", multiple=True, callback=_arrays
                             help="An input; once for each, in the model's order or by name.")
 params_option = click.option("--params", type=_FILE, metavar="MODEL-0000.params",
                              help="A symbol's weights; an ONNX model holds its own.")
-backend_option = click.option("--backend", help="By default the one of NGRAPH_BACKEND.")
+backend_option = click.option("--backend", shell_complete=_backends, help="By default the one of NGRAPH_BACKEND.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="As OMP_NUM_THREADS, which it overrides.")
 precision_option = click.option("--precision", type=click.Choice(["f32", "bf16", "int8"]),
                                 help="By default that of NGRAPH_PRECISION; int8 takes a recipe of quantisation.")

@@ -38,7 +38,8 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
 """The backends of stages that only one has. NGRAPH_BACKEND tells that of the others."""
 
 
-@click.command(help="Show a model at a stage of its compilation: " +
+@click.command(short_help="Show a model at a stage of its compilation, as text or as a picture.",
+               help="Show a model at a stage of its compilation: " +
                "; ".join(f"{name}: {text}" for name, text in STAGES.items()) +
                ".\n\nThe whole model is compiled, as by `run`; of a symbol in parts, `explain` tells. A file "
                f"{IR_FILE} holds IR, such as this command prints with --constants. Of what `compile` has written "
