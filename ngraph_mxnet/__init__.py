@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ngraph_mxnet.api import compile as compile
     from ngraph_mxnet.batching import Batcher as Batcher
-    from ngraph_mxnet.bridges.mxnet.explain import explain as explain
-    from ngraph_mxnet.bridges.mxnet.explain_shapes import explain_shapes as explain_shapes
-    from ngraph_mxnet.bridges.mxnet.explain_training import explain_training as explain_training
     from ngraph_mxnet.bridges.mxnet.fake_quantize import fake_quantize as fake_quantize
     from ngraph_mxnet.bridges.mxnet.report import report as report
     from ngraph_mxnet.errors import NGraphError as NGraphError
+    from ngraph_mxnet.explaining.explain import explain as explain
+    from ngraph_mxnet.explaining.explain import explain_shapes as explain_shapes
+    from ngraph_mxnet.explaining.explain import explain_training as explain_training
     from ngraph_mxnet.exporting import export as export
     from ngraph_mxnet.ir import Builder as Builder
     from ngraph_mxnet.ir import Graph as Graph
@@ -39,9 +39,9 @@ _LAZY = {
     "backends": "ngraph_mxnet.runtime.backend",
     "export": "ngraph_mxnet.exporting",
     "quantize": "ngraph_mxnet.quantizing.quantized",
-    "explain": "ngraph_mxnet.bridges.mxnet.explain",
-    "explain_shapes": "ngraph_mxnet.bridges.mxnet.explain_shapes",
-    "explain_training": "ngraph_mxnet.bridges.mxnet.explain_training",
+    "explain": "ngraph_mxnet.explaining.explain",
+    "explain_shapes": "ngraph_mxnet.explaining.explain",
+    "explain_training": "ngraph_mxnet.explaining.explain",
     "fake_quantize": "ngraph_mxnet.bridges.mxnet.fake_quantize",
     "report": "ngraph_mxnet.bridges.mxnet.report",
     "NGraphError": "ngraph_mxnet.errors",

@@ -12,8 +12,8 @@ import numpy as np
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.range_text import checked_shape
+from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE
 
-SYMBOL_FILE = "-symbol.json"
 Command = Callable[..., Any]
 _FILE = click.Path(exists=True, dir_okay=False)
 
@@ -104,6 +104,7 @@ def _backends(context: click.Context, parameter: click.Parameter, incomplete: st
 
 
 model_argument = click.argument("model", type=_FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")
+runnable_argument = click.argument("model", type=_FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|MODEL{IR_FILE}")
 shape_option = click.option("--shape", "shapes", multiple=True, callback=_shape, metavar="NAME=D,D,...",
                             help="The shape of an input; once for each whose shape the model leaves open. A symbol "
                                  "needs those of its data inputs.")
@@ -122,8 +123,3 @@ recipe_option = click.option("--recipe", type=_FILE, metavar="RECIPE.json",
 option_option = click.option("--option", "settings", multiple=True, callback=_option, metavar="NAME=VALUE",
                              help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def is_symbol(model: str) -> bool:
-    """Whether that is an MXNet symbol's file; everything else is taken for ONNX."""
-    return model.endswith(".json")

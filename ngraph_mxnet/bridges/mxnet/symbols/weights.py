@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes, json_with_shapes
@@ -48,7 +49,7 @@ def read_params(path: Path) -> dict[str, NDArray]:
     try:
         return {name.split(":")[-1]: array for name, array in mx.nd.load(str(path)).items()}
     except (mx.base.MXNetError, AttributeError) as error:
-        raise ModelError(f"can't read parameters by name from {path}: {error}") from None
+        raise ModelError(f"can't read parameters by name from {path}: {brief(error)}") from None
 
 
 def read_weights(path: Path, wanted: Mapping[str, Sequence[int]]) -> dict[str, NDArray]:
