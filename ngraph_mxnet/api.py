@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, ModelError
+from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.ir.range_text import has_ranges, some_shapes, symbolic_shapes, symbols_in
@@ -80,7 +80,7 @@ _TAKEN = {Kind.GRAPH: {"weights"}, Kind.TEXT: {"weights"}, Kind.SYMBOL: {"weight
 def _require_none(kind: Kind, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value and name not in _TAKEN.get(kind, ()):
-            others = " and ".join(f"{other.value}s" for other, taken in _TAKEN.items() if name in taken)
+            others = listed(f"{other.value}s" for other, taken in _TAKEN.items() if name in taken)
             raise ConfigError(f"{name}= is for {others}; {kind.value}s hold their own")
 
 

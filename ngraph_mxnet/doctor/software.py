@@ -82,7 +82,7 @@ def libraries(requirements: Sequence[str] | None = None,
                                                   "`pip install -e .` in a checkout",))
     facts, problems = {}, []
     for requirement in map(Requirement, requirements):
-        if requirement.marker is not None and not requirement.marker.evaluate():
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
             continue  # of an extra
         found = facts[requirement.name] = version(requirement.name)
         if found is None or not requirement.specifier.contains(found, prereleases=True):
