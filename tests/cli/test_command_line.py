@@ -133,6 +133,10 @@ def test_a_checkout_that_is_not_built_says_so(tmp_path: Path) -> None:
         assert done.returncode == 1, done
         assert done.stderr.splitlines()[-1].startswith("Error: ") and "Traceback" not in done.stderr
         assert f"{tmp_path / 'ngraph_mxnet'} is not built" in done.stderr and "pip install -e ." in done.stderr
+    done = as_a_user("doctor", folder=tmp_path, PYTHONPATH="")
+    assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
+    assert f"wrong: {tmp_path / 'ngraph_mxnet'} is not built" in done.stdout
+    assert "[fine] libraries" in done.stdout and "] self-test" in done.stdout
 
 
 def test_what_is_missing_is_looked_for_under_its_name() -> None:
