@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ def doctor(imports: tuple[str, ...], as_json: bool) -> None:
 
 def without_home(text: str, home: Path) -> str:
     """A user's name is nobody's business."""
-    return text if home == Path("/") else text.replace(str(home), "~")
+    return text if home == Path("/") else re.sub(rf"{re.escape(str(home))}(?![\w.-])", "~", text)
 
 
 def _lines(findings: Sequence[Finding], wrong: int) -> Iterator[str]:

@@ -79,4 +79,5 @@ def test_a_check_that_fails_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_home_folder_is_not_shown() -> None:
     assert "library: ~/libmxnet.so" in command().output
     assert without_home("/home/someone/x and /home/someone", Path("/home/someone")) == "~/x and ~"
+    assert without_home("/home/someone-else/x", Path("/home/someone")) == "/home/someone-else/x"
     assert without_home("/x", Path("/")) == "/x"
