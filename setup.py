@@ -16,6 +16,8 @@ from building import CMakeBuild, FreshModules  # noqa: E402
 
 AUTOLOAD = "ngraph_mxnet_autoload.pth"
 KERNELS = "libngraph_kernels.so"
+KERNEL_FOLDER = "NGRAPH_KERNEL_FOLDER"
+"""Set, it names the folder of a build by another Python whose kernels are taken: none is compiled then."""
 
 
 class Libraries(CMakeBuild):
@@ -23,7 +25,8 @@ class Libraries(CMakeBuild):
 
     def build_extension(self, ext: Extension) -> None:
         library = Path(self.get_ext_fullpath(ext.name)).resolve()
-        build = self.run_cmake(ROOT, tag=sys.implementation.cache_tag)
+        kernels = f"-D{KERNEL_FOLDER}={os.environ.get(KERNEL_FOLDER, '')}"
+        build = self.run_cmake(ROOT, kernels, tag=sys.implementation.cache_tag)
         library.parent.mkdir(parents=True, exist_ok=True)
         for name in (library.name, KERNELS):
             self.copy_file(str(build / "lib" / name), str(library.parent / name))

@@ -70,8 +70,7 @@ std::shared_ptr<PackagedGraph> make_graph(const Artefact& artefact, std::size_t 
                                          std::move(output_specs), threads, name, again);
 }
 
-std::shared_ptr<Executable> bind(const Artefact& artefact, const Shapes& shapes, int threads) {
-  ShapeSet set = bind_range(artefact, shapes);
+std::shared_ptr<Executable> executable_of(ShapeSet set, int threads) {
   std::vector<TensorSpec> inputs, outputs;
   for (NamedSpec& each : set.inputs) inputs.push_back(std::move(each.spec));
   for (NamedSpec& each : set.outputs) outputs.push_back(std::move(each.spec));
@@ -80,6 +79,20 @@ std::shared_ptr<Executable> bind(const Artefact& artefact, const Shapes& shapes,
                                                CachedWeightsOption{});
   return std::make_shared<Executable>(std::move(set.program), std::move(nothing), std::move(inputs), std::move(outputs),
                                       threads, "graph");
+}
+
+std::shared_ptr<Executable> bind(const Artefact& artefact, const Shapes& shapes, int threads) {
+  return executable_of(bind_range(artefact, shapes), threads);
+}
+
+std::shared_ptr<Executable> bind_set(const Artefact& artefact, std::size_t set, int threads) {
+  return executable_of(artefact.shape_sets.at(set), threads);
+}
+
+py::list range_ports(const std::vector<RangePort>& ports, const RangeSet& set) {
+  py::list made;
+  for (const RangePort& each : ports) made.append(py::make_tuple(each.name, each.element->name, range_str(each, set)));
+  return made;
 }
 
 }  // namespace
@@ -97,9 +110,19 @@ void define_artefacts(py::module_& m) {
             return sets;
           },
           "For each set ([(name, element, shape)] of the inputs, the same of the outputs).")
-      .def_property_readonly("ranges", [](const Artefact& artefact) { return artefact.ranges.size(); }, "How many.")
+      .def_property_readonly(
+          "ranges",
+          [](const Artefact& artefact) {
+            py::list made;
+            for (const RangeSet& set : artefact.ranges) {
+              made.append(py::make_tuple(range_ports(set.inputs, set), range_ports(set.outputs, set)));
+            }
+            return made;
+          },
+          "For each range ([(name, element, sizes as a text for people)] of the inputs, the same of the outputs).")
       .def("bind", &bind, py::arg("shapes"), py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
-           "The Executable of a range for inputs of these shapes. Raises ValueError that says what does not fit.");
+           "The Executable of a range for inputs of these shapes. Raises ValueError that says what does not fit.")
+      .def("bind_set", &bind_set, py::arg("set"), py::arg("threads"), "The Executable of a set of shapes.");
 
   py::class_<PackagedGraph, CompiledGraph, std::shared_ptr<PackagedGraph>>(m, "PackagedGraph",
                                                                            "Runs a set of a compiled file.")

@@ -9,7 +9,25 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ngraph_mxnet.api import compile as compile
+    from ngraph_mxnet.batching import Batcher as Batcher
+    from ngraph_mxnet.bridges.mxnet.fake_quantize import fake_quantize as fake_quantize
+    from ngraph_mxnet.bridges.mxnet.report import report as report
+    from ngraph_mxnet.errors import NGraphError as NGraphError
+    from ngraph_mxnet.explaining.explain import explain as explain
+    from ngraph_mxnet.explaining.explain import explain_shapes as explain_shapes
+    from ngraph_mxnet.explaining.explain import explain_training as explain_training
+    from ngraph_mxnet.exporting import export as export
+    from ngraph_mxnet.ir import Builder as Builder
+    from ngraph_mxnet.ir import Graph as Graph
+    from ngraph_mxnet.ir import parse_graph as parse_graph
+    from ngraph_mxnet.ir import print_graph as print_graph
+    from ngraph_mxnet.quantizing.quantized import quantize as quantize
+    from ngraph_mxnet.runtime.backend import backends as backends
+    from ngraph_mxnet.version import __version__ as __version__
 
 _LAZY = {
     "Builder": "ngraph_mxnet.ir",
@@ -22,9 +40,9 @@ _LAZY = {
     "backends": "ngraph_mxnet.runtime.backend",
     "export": "ngraph_mxnet.exporting",
     "quantize": "ngraph_mxnet.quantizing.quantized",
-    "explain": "ngraph_mxnet.bridges.mxnet.explain",
-    "explain_shapes": "ngraph_mxnet.bridges.mxnet.explain_shapes",
-    "explain_training": "ngraph_mxnet.bridges.mxnet.explain_training",
+    "explain": "ngraph_mxnet.explaining.explain",
+    "explain_shapes": "ngraph_mxnet.explaining.explain",
+    "explain_training": "ngraph_mxnet.explaining.explain",
     "fake_quantize": "ngraph_mxnet.bridges.mxnet.fake_quantize",
     "report": "ngraph_mxnet.bridges.mxnet.report",
     "verify": "ngraph_mxnet.verifying.verified",

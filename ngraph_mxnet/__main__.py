@@ -1,33 +1,30 @@
-"""The command line: `python -m ngraph_mxnet explain|show|run|bench|profile|verify|compile|quantize|ops|env|cache`."""
+"""The command line: `ngraph-mxnet`, or `python -m ngraph_mxnet`, which is the same."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from pathlib import Path
 
-NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "rich")
-"""What pyproject.toml names as dependencies."""
+from ngraph_mxnet.installation import missing_part
+
+MODULE, SCRIPT = "python -m ngraph_mxnet", "ngraph-mxnet"
+_TELLS_WHAT_IS_MISSING = "doctor"
 
 
-def missing_part() -> str | None:
-    """What keeps the package from running, as in a checkout that is not built, and what to do; None if it is whole."""
-    package = Path(__file__).parent
-    lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if lacking:
-        problem = f"{', '.join(lacking)} can't be imported by {sys.executable}"
-    elif importlib.util.find_spec("ngraph_mxnet._core") is None or not (package / "libngraph_kernels.so").exists():
-        problem = f"{package} is not built"
-    else:
-        return None
-    return (f"{problem}. In a checkout, `pip install -e .` builds it in place, in some minutes; after `pip install .` "
-            "start Python in another folder, so that it finds the installed package.")
+def main(name: str = SCRIPT) -> None:
+    """Run the command that the process's arguments name, which ends the process.
+
+    Args:
+        name: what the help calls the program.
+    """
+    told = sys.argv[1:2] == [_TELLS_WHAT_IS_MISSING] and importlib.util.find_spec("click") is not None
+    problem = None if told else missing_part()
+    if problem is not None:
+        sys.exit(f"Error: {problem}")
+    from ngraph_mxnet.cli.commands import main as commands
+
+    commands(prog_name=name)
 
 
 if __name__ == "__main__":
-    problem = missing_part()
-    if problem is not None:
-        sys.exit(f"Error: {problem}")
-    from ngraph_mxnet.cli.commands import main
-
-    main(prog_name="python -m ngraph_mxnet")
+    main(MODULE)

@@ -1,17 +1,19 @@
-"""`ngraph_mxnet.compile`: the public way in, for graphs, ONNX models and MXNet symbols."""
+"""`ngraph_mxnet.compile`: the public way in, for models of every kind."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, ModelError
+from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.ir.range_text import has_ranges, symbolic_shapes, symbols_in
-from ngraph_mxnet.runtime.backend import check_options
+from ngraph_mxnet.ir.parser import parse_graph
+from ngraph_mxnet.ir.range_text import has_ranges, some_shapes, symbolic_shapes, symbols_in
+from ngraph_mxnet.model_kinds import Kind, kind_of
+from ngraph_mxnet.package import Package
+from ngraph_mxnet.runtime.backend import canonical_name, check_options, load, load_file
 from ngraph_mxnet.runtime.compile import bind_weights, compile_range
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable, as_array
@@ -19,41 +21,85 @@ from ngraph_mxnet.runtime.executable import Executable, as_array
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
 
-_SYMBOL_FILE = "-symbol.json"
+Shapes = Mapping[str, Sequence[int | str]]
 
 
 def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any] | None = None,
-            shapes: Mapping[str, Sequence[int | str]] | None = None, **options: Any) -> Executable | ModelExecutable:
+            shapes: Shapes | None = None, dtypes: Mapping[str, str] | None = None,
+            **options: Any) -> Executable | ModelExecutable:
     """Compile a model into something to call with arrays.
 
     Args:
-        model: a `Graph`; an ONNX model, as its path, its bytes or an `onnx.ModelProto`; or an MXNet symbol, as the
-            object or the path of its `-symbol.json`. MXNet is imported for none of them, but for a symbol's file that
-            leaves the batch of a state open.
+        model: a `Graph`, its text, or the path of a file with it; an ONNX model, as its path, its bytes or an
+            `onnx.ModelProto`; an MXNet symbol, as the object or the path of its `-symbol.json`; a Gluon HybridBlock; or
+            what was compiled before: the path of a compiled file (docs/artefact.md), or a `Package` or its file. MXNet
+            is imported for blocks, and for a symbol's file that leaves the batch of a state open.
         backend: a name from `backends()`; by default the value of NGRAPH_BACKEND.
         weights: arrays by parameter name, which become constants. A symbol needs those of all its parameters, by the
-            names of `mx.nd.load` with or without `arg:` and `aux:`. An ONNX model holds its own.
-        shapes: of inputs, by name: of a symbol's data; of an ONNX model's inputs to fix what it leaves open. Without it
-            an ONNX model is compiled for the shapes that it is called with. A size is a number, or a range as
-            `"1..32"`, `"H"` or `"H:8..640"` (docs/shapes.md): the model is then compiled for all sizes within, when it
-            is first called with sizes that nothing compiled before is for.
+            names of `mx.nd.load` with or without `arg:` and `aux:`. Other models hold their own.
+        shapes: of inputs, by name: of a symbol's data; of a block's inputs, in its order, which get these names; of an
+            ONNX model's inputs to fix what it leaves open. Without it an ONNX model is compiled for the shapes that it
+            is called with. A size is a number, or a range as `"1..32"`, `"H"` or `"H:8..640"` (docs/shapes.md): the
+            model is then compiled for all sizes within, when it is first called with sizes that nothing compiled before
+            is for.
+        dtypes: of inputs of a symbol or block, by name; float32 where not given.
         options: the backend's own, as `precision="bf16"` of the CPU's.
 
     Raises:
-        GraphError, ModelError: the graph or the model is malformed, or a shape does not fit.
+        GraphError, ModelError: the graph or the model is malformed, a shape does not fit, or it is nothing that can be
+            compiled.
         InputError: a weight names no parameter, or has another shape or dtype.
-        ConfigError: no such backend or option, or an option's value or a size is not allowed; at once, not at the first
-            call.
+        ConfigError: no such backend or option, an option's value or a size is not allowed, or an argument is not for
+            models of this kind; at once, not at the first call.
         UnsupportedError: a node can't be lowered, or the backend does not run it; the text names it and the reason.
+        PackageError: what was compiled before is damaged, or not for this machine.
     """
-    if isinstance(model, Graph):
-        if shapes:
-            raise ConfigError("shapes= is for models; those of a Graph are in its types, as are ranges")
+    kind, model = kind_of(model)
+    _require_none(kind, weights=weights, shapes=shapes, dtypes=dtypes)
+    if kind is Kind.GRAPH:
         return compile_graph(model, backend, weights, **options)
-    if hasattr(model, "tojson") or (isinstance(model, (str, os.PathLike)) and os.fspath(model).endswith(_SYMBOL_FILE)):
-        return _compile_symbol(model, backend, weights or {}, shapes or {}, options)
-    if weights:
-        raise ConfigError("weights= is for graphs and symbols; an ONNX model holds its own")
+    if kind is Kind.TEXT:
+        return compile_graph(parse_graph(model), backend, weights, **options)
+    if kind is Kind.BLOCK:
+        return _compile_block(model, backend, shapes or {}, dtypes or {}, options)
+    if kind is Kind.SYMBOL:
+        return _compile_symbol(model, backend, weights or {}, shapes or {}, dtypes or {}, options)
+    if kind is Kind.PACKAGE:
+        return _load_package(model, backend, options)
+    if kind is Kind.COMPILED:
+        found: Executable = load_file(_chosen(backend), model, options)
+        return found
+    return _compile_onnx(model, backend, shapes, options)
+
+
+_TAKEN = {Kind.GRAPH: {"weights"}, Kind.TEXT: {"weights"}, Kind.SYMBOL: {"weights", "shapes", "dtypes"},
+          Kind.BLOCK: {"shapes", "dtypes"}, Kind.ONNX: {"shapes"}}
+"""The arguments that models of a kind take; others have what these would tell."""
+
+
+def _require_none(kind: Kind, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value and name not in _TAKEN.get(kind, ()):
+            others = listed(f"{other.value}s" for other, taken in _TAKEN.items() if name in taken)
+            raise ConfigError(f"{name}= is for {others}; {kind.value}s hold their own")
+
+
+def _chosen(backend: str | None) -> str:
+    return canonical_name(backend if backend is not None else config.get("NGRAPH_BACKEND"))
+
+
+def _load_package(package: Package, backend: str | None, options: Mapping[str, Any]) -> Executable:
+    if options:
+        raise ConfigError(f"the package {package.name} is compiled already, and takes no options: found "
+                          f"{', '.join(options)}")
+    if backend is not None and canonical_name(backend) != canonical_name(package.target):
+        raise ConfigError(f"the package {package.name} is compiled for {package.target}, and {backend} is asked for: "
+                          "compile the model again")
+    return load(package)
+
+
+def _compile_onnx(model: Any, backend: str | None, shapes: Shapes | None,
+                  options: Mapping[str, Any]) -> Executable | ModelExecutable:
     from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
     from ngraph_mxnet.bridges.onnx.model import read_model
 
@@ -68,16 +114,32 @@ def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any
     return ModelExecutable(read, backend, shapes, options)
 
 
-def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any], shapes: Mapping[str, Sequence[Any]],
-                    options: Mapping[str, Any]) -> Executable:
+def _compile_block(block: Any, backend: str | None, shapes: Shapes, dtypes: Mapping[str, str],
+                   options: Mapping[str, Any]) -> Executable:
+    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
+
+    if not shapes:
+        raise ModelError("a Gluon block needs the shapes of its inputs, in its order: "
+                         "shapes={'data': (1, 3, 224, 224)}")
+    chosen, symbolic = _chosen(backend), symbolic_shapes(shapes)
+    check_options(chosen, options)
+    whole, symbols = WholeSymbol.of_block(block, some_shapes([shapes]), dtypes), symbols_in(symbolic)
+    if symbols:
+        return compile_range(lambda: bind_weights(*whole.graph(chosen, symbolic)), symbols, chosen, options)
+    graph, weights = whole.graph(chosen, symbolic)
+    return compile_graph(graph, chosen, weights, **options)
+
+
+def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any], shapes: Shapes,
+                    dtypes: Mapping[str, str], options: Mapping[str, Any]) -> Executable:
     from ngraph_mxnet.bridges.mxnet.importer import import_symbol
     from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import json_with_shapes, leaves_shapes_open
 
-    check_options(backend if backend is not None else config.get("NGRAPH_BACKEND"), options)
+    check_options(_chosen(backend), options)
     try:
-        text = model.tojson() if hasattr(model, "tojson") else Path(model).read_text()
-    except OSError as error:
-        raise ModelError(f"{model}: {error.strerror or error}") from None
+        text = model.tojson() if hasattr(model, "tojson") else Path(model).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"can't read {model}: {error}") from None
     arrays = {name.removeprefix("arg:").removeprefix("aux:"): as_array(array, f"weight {name!r}")
               for name, array in weights.items()}
     symbolic = symbolic_shapes(shapes)
@@ -87,7 +149,7 @@ def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any],
         text = json_with_shapes(_as_object(model), known)
 
     def make() -> tuple[Graph, dict[str, Any]]:
-        graph = import_symbol(text, known, {name: str(array.dtype) for name, array in arrays.items()})
+        graph = import_symbol(text, known, {**{name: str(array.dtype) for name, array in arrays.items()}, **dtypes})
         held = {parameter.name for parameter in graph.parameters}
         return graph, {name: array for name, array in arrays.items() if name in held}
 

@@ -361,15 +361,21 @@ _RUNTIME = "NGRAPH_RUNTIME_"
 """What the names of ngraph-runtime's variables begin with."""
 
 
+def unknown() -> dict[str, str | None]:
+    """The variables that are set and look like ours but are not, and which of ours is meant, None if none is near."""
+    found: dict[str, str | None] = {}
+    for name in sorted(os.environ):
+        if name.startswith("NGRAPH_") and not name.startswith(_RUNTIME) and name not in VARIABLES:
+            found[name] = next(iter(difflib.get_close_matches(name, VARIABLES, 1)), None)
+    return found
+
+
 def warn_of_misspelt() -> None:
     """Warn once of each variable that is set and whose name is nearly one of ours."""
-    for name in sorted(os.environ):
-        ours = name.startswith("NGRAPH_") and not name.startswith(_RUNTIME)
-        if ours and name not in VARIABLES and name not in _warned:
+    for name, meant in unknown().items():
+        if meant and name not in _warned:
             _warned.add(name)
-            meant = difflib.get_close_matches(name, VARIABLES, 1)
-            if meant:
-                logger(__name__).warning("%s is set, but there is no such variable: did you mean %s?", name, meant[0])
+            logger(__name__).warning("%s is set, but there is no such variable: did you mean %s?", name, meant)
 
 
 def docs_table() -> str:

@@ -12,15 +12,15 @@ from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
-from ngraph_mxnet.ir.range_text import bindings_to_try, checked_shape, symbolic_shapes, symbols_in
-from ngraph_mxnet.ir.sizes import evaluate
+from ngraph_mxnet.ir.range_text import checked_shape, some_shapes, symbolic_shapes, symbols_in
+from ngraph_mxnet.model_kinds import Kind, kind_of
+from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import Summary
 from ngraph_mxnet.runtime.artefact import Ranged, Weighted, compile_to_file
 from ngraph_mxnet.runtime.backend import canonical_name
 
 ShapeSet = Mapping[str, Sequence[int | str]]
 """Of ints, and of ranges as `ir/range_text.py` reads them."""
-SYMBOL_FILE, _IR_FILE = "-symbol.json", ".ngraph"
 
 
 def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = None,
@@ -31,7 +31,7 @@ def export(model: Any, path: str | Path, *, weights: Mapping[str, Any] | None = 
 
     Args:
         model: a Gluon HybridBlock; an MXNet symbol, as the object or the path of its `-symbol.json`; an ONNX model, as
-            its path, its bytes or an `onnx.ModelProto`; a `Graph`, or the path of its text.
+            its path, its bytes or an `onnx.ModelProto`; a `Graph`, its text, or the path of that.
         weights: of a symbol or a graph, by name, or a symbol's `.params` file. Parameters of a graph that have none are
             inputs.
         inputs: the shape of each input by its name, as `data=(1, 3, 224, 224)`; a list of shapes compiles for each of
@@ -101,15 +101,17 @@ def graphs_of(model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mappin
     Raises:
         ModelError, ConfigError: as `export`; of a set's shapes when its graph is made.
     """
-    file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-    if isinstance(model, Graph) or file.endswith(_IR_FILE):
+    kind, model = kind_of(model)
+    if kind in (Kind.COMPILED, Kind.PACKAGE):
+        raise ConfigError(f"{_shown(model)} is compiled already: export the model itself")
+    if kind in (Kind.GRAPH, Kind.TEXT):
         if any(sets) or dtypes:
             raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
-        graph, arrays = _graph(model, weights or {})
-        symbols = graph.symbols()
+        graph = parse_graph(model) if kind is Kind.TEXT else model
+        symbols, arrays = graph.symbols(), weights or {}
         return [Ranged(lambda: (graph.clone(), arrays), symbols) if symbols else lambda: (graph, arrays)], False
-    if file.endswith(SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
-        return _of_mxnet(model, file, sets, weights, dtypes, backend), True
+    if kind in (Kind.SYMBOL, Kind.BLOCK):
+        return _of_mxnet(kind, model, sets, weights, dtypes, backend), True
     if weights or dtypes:
         raise ConfigError("weights and dtypes are for symbols; an ONNX model holds its own")
     from ngraph_mxnet.bridges.onnx.inputs import with_models_names
@@ -127,39 +129,27 @@ def _ranged(make: Callable[[Mapping[str, Any]], tuple[Graph, Mapping[str, Any]]]
     return Ranged(partial(make, shapes), symbols) if symbols else partial(make, shapes)
 
 
-def _some_shapes(sets: Sequence[ShapeSet]) -> dict[str, tuple[int, ...]]:
-    """Those of one of the sets, where sizes are numbers."""
-    symbolic = [symbolic_shapes(one) for one in sets]
-    found = min(symbolic, key=lambda one: len(symbols_in(one)))
-    binding = next(bindings_to_try(symbols_in(found)))
-    return {name: tuple(evaluate(size, binding) for size in shape) for name, shape in found.items()}
+def _shown(model: Any) -> str:
+    return f"package {model.name}" if isinstance(model, Package) else str(model)
 
 
-def _graph(model: Any, weights: Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:
-    if isinstance(model, Graph):
-        return model, weights
-    try:
-        return parse_graph(Path(model).read_text(encoding="utf-8")), weights
-    except (OSError, UnicodeDecodeError) as error:
-        raise ModelError(f"can't read {model}: {error}") from None
-
-
-def _of_mxnet(model: Any, file: str, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
+def _of_mxnet(kind: Kind, model: Any, sets: Sequence[ShapeSet], weights: Any, dtypes: Mapping[str, str],
               backend: str) -> list[Weighted | Ranged]:
-    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, is_block, load_symbol
+    from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol, load_symbol
 
+    file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
     if not sets[0]:
         raise ModelError("the shapes of the inputs are missing: data=(1, 3, 224, 224) as an argument, "
                          "--shape data=1,3,224,224 on the command line")
-    if is_block(model):
+    if kind is Kind.BLOCK:
         if weights:
             raise ConfigError(f"{listed(weights)}: a Gluon block holds its own weights")
-        whole = WholeSymbol.of_block(model, _some_shapes(sets), dtypes)
+        whole = WholeSymbol.of_block(model, some_shapes(sets), dtypes)
     elif weights is None:
         raise ModelError("a symbol needs its weights: weights= as an argument, --params MODEL-0000.params on the "
                          "command line")
     elif file and isinstance(weights, (str, os.PathLike)):
-        whole = WholeSymbol.of_files(file, Path(weights), _some_shapes(sets), dtypes)
+        whole = WholeSymbol.of_files(file, Path(weights), some_shapes(sets), dtypes)
     else:
         whole = WholeSymbol(load_symbol(Path(file)) if file else model, weights, dtypes)
     return [_ranged(partial(whole.graph, backend), one) for one in sets]

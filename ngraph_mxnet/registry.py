@@ -22,7 +22,8 @@ class Place:
 
     `varied`: there are variants, `name:variant`; the class takes the variant's name, empty for the usual one.
     `load`: what `Backend.load` does; `load_template`: what `Backend.load_template` does; `check`: what
-    `Backend.check_options` does; `unlike`: what `runtime.backend.unlike` does; each where that needs no compiler.
+    `Backend.check_options` does; `unlike`: what `runtime.backend.unlike` does; `load_file`: what
+    `runtime.backend.load_file` does; each where that needs no compiler.
     `origins`: the distributions that bring it, none if it is this package's.
     """
 
@@ -32,6 +33,7 @@ class Place:
     load_template: str = ""
     check: str = ""
     unlike: str = ""
+    load_file: str = ""
     origins: tuple[str, ...] = ()
 
 
@@ -39,7 +41,8 @@ TARGETS: dict[str, Place] = {
     "CPU": Place("ngraph_mxnet.targets.cpu.backend:CPUBackend", load="ngraph_mxnet.targets.cpu.program.programs:load",
                  load_template="ngraph_mxnet.targets.cpu.program.template_programs:load_template",
                  check="ngraph_mxnet.targets.cpu.options:check_options",
-                 unlike="ngraph_mxnet.targets.cpu.options:unlike"),
+                 unlike="ngraph_mxnet.targets.cpu.options:unlike",
+                 load_file="ngraph_mxnet.targets.cpu.program.compiled_file:load_file"),
     "HYBRID": Place("ngraph_mxnet.targets.hybrid.backend:HybridBackend", varied=True),
     "INTERPRETER": Place("ngraph_mxnet.targets.interpreter.backend:InterpreterBackend"),
     "NNP": Place("ngraph_mxnet.targets.nnp.backend:NNPBackend", varied=True),

@@ -76,6 +76,15 @@ list_sources() {
     done
 }
 
+# copy_sources FOLDER: the package's sources, into a folder.
+copy_sources() { (cd "$root" && list_sources | tar --null --files-from=- -cf -) | tar -xf - -C "$1"; }
+
+# kernel_folder SOURCES PYTHON: where a build of these sources by this Python leaves the kernels' objects.
+kernel_folder() {
+    printf '%s\n' "$1/build/cmake-$("$2" -c 'import sys, sysconfig
+print(f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}-release")')"
+}
+
 # What decides whether an environment is up to date: the sources, the extras and the Python.
 fingerprint() {
     {
@@ -107,8 +116,7 @@ ensure_venv() {
     python=$(find_python)
     need_compiler
     wanted=$(fingerprint "$python" "$extras $*")
-    kernels=$copy/build/cmake-$("$python" -c 'import sys, sysconfig
-print(f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}-release")')
+    kernels=$(kernel_folder "$copy" "$python")
     if [[ -x $venv/bin/python && -d $kernels && $(cat "$venv/fingerprint" 2>/dev/null) == "$wanted" ]]; then
         say "$folder is up to date"
         return
@@ -118,7 +126,7 @@ print(f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}-release")')
     "$python" -m venv --clear "$venv"
     mkdir -p "$copy"
     find "$copy" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf {} +
-    (cd "$root" && list_sources | tar --null --files-from=- -cf -) | tar -xf - -C "$copy"
+    copy_sources "$copy"
     say "installing the package and what it needs; the log is $folder/setup.log"
     install "$log" "$copy$extras"
     if (($# > 0)); then install "$log" --no-deps "$@"; fi

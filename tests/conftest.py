@@ -1,9 +1,12 @@
-"""Settings that all tests share.
+"""Settings and fixtures that all tests share.
 
 The default profile is small and repeatable. `HYPOTHESIS_PROFILE=thorough` searches with fresh seeds.
 
 With TESTS_REQUIRE_LIBRARY=1, which scripts/test.sh sets, a skip is a failure unless `LEGITIMATE_SKIPS` has its
 reason: a library that was not built, or does not load, must not look like success.
+
+Goldens are texts in tests/golden: IR after passes, the help of commands. `--update-goldens` rewrites them; review the
+diff.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 REQUIRED = "TESTS_REQUIRE_LIBRARY"
+GOLDEN = Path(__file__).parent / "golden"
 SITE_PACKAGES = Path(sysconfig.get_paths()["purelib"])
 LEGITIMATE_SKIPS = {
     # What the CPU or the system has, which no installation changes.
@@ -65,11 +69,29 @@ settings.register_profile("thorough", max_examples=300, deadline=None, suppress_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden(name, text)` compares text with tests/golden/<name>."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-goldens"):
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"no {path.name}: run pytest --update-goldens"
+        assert text == path.read_text(encoding="utf-8"), f"{name} differs; if rightly so, --update-goldens"
+
+    return compare
+
+
 def pytest_sessionstart() -> None:
     """Nothing is worth running where the installation to be tested is not whole."""
     if not os.environ.get(REQUIRED):
         return
-    from ngraph_mxnet.__main__ import missing_part
+    from ngraph_mxnet.installation import missing_part
 
     problem = missing_part()
     pth = SITE_PACKAGES / "ngraph_mxnet_autoload.pth"

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ngraph_mxnet import __version__
+
 ROOT = Path(__file__).resolve().parents[1]
 AUTOLOAD = "ngraph_mxnet_autoload.pth"
 
@@ -64,7 +66,7 @@ def test_the_wheel_has_all_it_needs_and_no_more(names: set[str]):
                                                 *(ROOT / "ngraph_mxnet_autoload").glob("*.py"))}
     assert files <= names
     extra = {n for n in names - files if ".dist-info/" not in n and not n.endswith(".so")}
-    assert extra == {AUTOLOAD}
+    assert extra == {AUTOLOAD, "ngraph_mxnet/py.typed"}
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
@@ -106,9 +108,12 @@ def test_an_editable_install_activates(source: Path, wheel: Path, tmp_path: Path
 def test_the_metadata(wheel: Path, names: set[str]):
     (path,) = (n for n in names if n.endswith(".dist-info/METADATA"))
     metadata = zipfile.ZipFile(wheel).read(path).decode()
-    assert wheel.name.startswith("ngraph_mxnet_backend-0.1.0-")
-    for line in ("Name: ngraph-mxnet-backend", "License-Expression: Apache-2.0", "Requires-Dist: mxnet==1.9.1"):
+    assert wheel.name.startswith(f"ngraph_mxnet_backend-{__version__}-")
+    for line in ("Name: ngraph-mxnet-backend", "License-Expression: Apache-2.0", "Requires-Dist: mxnet==1.9.1",
+                 "Classifier: Typing :: Typed", "Description-Content-Type: text/markdown"):
         assert line in metadata.splitlines()
+    scripts = zipfile.ZipFile(wheel).read(path.replace("METADATA", "entry_points.txt")).decode()
+    assert "ngraph-mxnet = ngraph_mxnet.__main__:main" in scripts.splitlines()
 
 
 @pytest.mark.slow

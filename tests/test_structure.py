@@ -25,7 +25,7 @@ RUNTIME_MODULES = sorted((RUNTIME / "ngraph_runtime").rglob("*.py"))
 MOST_LINES = 400
 MOST_FUNCTION_LINES = 60
 
-_BASE = {"errors", "config", "forks", "outside", "recent"}
+_BASE = {"errors", "config", "forks", "outside", "recent", "rendered"}
 ROOMS = ("bridges", "targets")
 """Folders of parts; all others at the root are parts themselves."""
 # What each part may import besides itself: `ir <- ops <- {compositions, passes, autodiff, quantise} <- bridges`,
@@ -36,9 +36,11 @@ ALLOWED: dict[str, set[str]] = {
     "cores": set(),
     "forks": set(),
     "version": set(),
+    "installation": set(),
     "outside": set(),
     "recent": {"forks"},
     "progress": set(),
+    "rendered": set(),
     "registry": {"outside"},
     "setting_texts": set(),
     "config": {"cores", "errors", "registry", "setting_texts"},
@@ -66,16 +68,24 @@ ALLOWED: dict[str, set[str]] = {
         "quantise", "registry", "runtime", "_core", *_BASE,
     },
     "batching": {"bridges.mxnet", "runtime", *_BASE},
-    "api": {"bridges.mxnet", "bridges.onnx", "ir", "runtime", *_BASE},
-    "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "package", "runtime", *_BASE},
-    "quantizing": {
-        "bridges.mxnet", "bridges.onnx", "exporting", "ir", "package", "passes", "progress", "quantise", "runtime",
-        *_BASE,
+    "model_kinds": {"ir", "package", *_BASE},
+    "explaining": {
+        "bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "passes", "placement", "runtime", *_BASE,
     },
-    "verifying": {"bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "progress", "runtime", *_BASE},
+    "api": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
+    "doctor": {"bridges.mxnet", "cache", "cores", "installation", "ir", "runtime", "version", "_core", *_BASE},
+    "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
+    "quantizing": {
+        "bridges.mxnet", "bridges.onnx", "exporting", "ir", "model_kinds", "package", "passes", "progress", "quantise",
+        "runtime", *_BASE,
+    },
+    "verifying": {
+        "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
+    },
     "cli": {
-        "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "exporting", "ir", "package",
-        "passes", "placement", "progress", "quantise", "quantizing", "runtime", "setting_texts", "verifying", *_BASE,
+        "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "explaining",
+        "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress", "quantise", "quantizing",
+        "runtime", "setting_texts", "verifying", "version", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

@@ -271,19 +271,28 @@ def _secret(root: int, *, make: bool = False) -> bytes:
     raise OSError(f"its file {_KEY!r} can't be made")
 
 
-def open_store() -> Store | None:
-    """The store of NGRAPH_CACHE_DIR and NGRAPH_CACHE_MB; None when it is off, not safe to read code from, or below a
-    home folder that this user does not have."""
+def wanted_folder() -> Path | None:
+    """The folder that NGRAPH_CACHE_DIR names; None when it is off.
+
+    Raises:
+        RuntimeError: it is below a home folder that this user does not have.
+    """
     wanted = config.get("NGRAPH_CACHE_DIR")
     if wanted == "off":
         return None
+    return Path(wanted).expanduser() if wanted else _default_root()
+
+
+def open_store() -> Store | None:
+    """The store of NGRAPH_CACHE_DIR and NGRAPH_CACHE_MB; None when it is off, not safe to read code from, or below a
+    home folder that this user does not have."""
     try:
-        root = Path(wanted).expanduser() if wanted else _default_root()
+        root = wanted_folder()
     except RuntimeError as error:
         log_once(logging.WARNING, f"nothing is kept on disk: {error}; NGRAPH_CACHE_DIR may name a folder")
         return None
-    store = Store(root, config.get("NGRAPH_CACHE_MB") << 20)
-    return store if store.is_safe() else None
+    store = Store(root, config.get("NGRAPH_CACHE_MB") << 20) if root is not None else None
+    return store if store is not None and store.is_safe() else None
 
 
 def get_or_make(kind: str, key: str, make: Callable[[], _Made]) -> bytes | _Made:

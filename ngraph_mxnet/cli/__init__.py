@@ -1,1 +1,1 @@
-"""The commands of `python -m ngraph_mxnet`: `models` and `show` about models, `inspection` about the package itself."""
+"""The commands of `ngraph-mxnet`: `models` and `show` about models, `inspection` and `doctor` about the package."""

@@ -16,6 +16,7 @@ from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.exporting import export_sets
+from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, is_symbol_file
 from ngraph_mxnet.package.artefact import ISAS, Summary
 from ngraph_mxnet.progress import progress
 from ngraph_mxnet.runtime.artefact import default_isas
@@ -56,7 +57,7 @@ def _metadata(context: click.Context, parameter: click.Parameter, values: tuple[
 
 @click.command()
 @click.argument("model", type=click.Path(exists=True, dir_okay=False),
-                metavar=f"MODEL.onnx|MODEL{options.SYMBOL_FILE}|GRAPH.ngraph")
+                metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|GRAPH{IR_FILE}")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, metavar="FILE",
               help="The file to write, usually model.ngraph.")
 @options.params_option
@@ -82,7 +83,7 @@ def compile(model: str, output: Path, params: str | None, sets: _Sets, dtypes: d
 
     A symbol needs --params and the shapes of its inputs; an ONNX model the shapes that it leaves open.
     """
-    if params and not options.is_symbol(model):
+    if params and not is_symbol_file(model):
         raise ConfigError("--params is for symbols; other models hold their weights")
     given = (("precision", precision), ("recipe", recipe))
     settings = {name: value for name, value in given if value is not None}

@@ -9,14 +9,15 @@ import click
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.version import __version__
 
 _COMMANDS = {
     "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models",
     "verify": "verification", "compile": "artefact", "quantize": "quantization", "audit": "audit",
-    "ops": "inspection", "env": "inspection", "cache": "inspection",
+    "doctor": "doctor", "ops": "inspection", "env": "inspection", "cache": "inspection",
 }
 """The module of each, in the order of the help."""
-_TELLS_OF_VARIABLES = "env"
+_TELL_OF_VARIABLES = ("doctor", "env")
 _ERROR_STATUS = {"verify": 2}
 """The exit status of an error, where 1 says something else."""
 
@@ -42,9 +43,10 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="ngraph_mxnet %(version)s")
 @click.pass_context
 def main(context: click.Context) -> None:
     """A graph compiler for MXNet and ONNX models."""
-    if context.invoked_subcommand != _TELLS_OF_VARIABLES:
+    if context.invoked_subcommand not in _TELL_OF_VARIABLES:
         for variable in config.VARIABLES.values():
             variable.checked()  # here, once, as an error

@@ -7,8 +7,8 @@ from typing import Any
 
 from ngraph_mxnet.api import compile as compile_model
 from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
-from ngraph_mxnet.cli.options import is_symbol
 from ngraph_mxnet.errors import ConfigError, ModelError
+from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.runtime.executable import Executable
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -21,7 +21,7 @@ def load_model(model: str, shapes: Shapes, params: str | None, backend: str | No
     Raises:
         NGraphError: as `ngraph_mxnet.compile`; the text names the option that is missing.
     """
-    if not is_symbol(model):
+    if not is_symbol_file(model):
         if params:
             raise ConfigError("--params is for symbols; an ONNX model holds its weights")
         return compile_model(model, backend, **settings)

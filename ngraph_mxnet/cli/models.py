@@ -21,6 +21,9 @@ from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.loading import Shapes, load_model
 from ngraph_mxnet.cli.writing import write_whole
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.explaining.explain import explain as explain_model
+from ngraph_mxnet.explaining.explain import explain_shapes, explain_training
+from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 
@@ -71,53 +74,25 @@ def explain(model: str, shapes: Shapes, dtypes: dict[str, str], backend: str | N
     explanation: Any
     if simulate:
         settings["simulate"] = "1"
+    if dtypes and not is_symbol_file(model):
+        raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
     if train:
-        if not options.is_symbol(model):
+        if not is_symbol_file(model):
             raise click.UsageError("--train is for symbols: an ONNX model is not trained")
         if backend or kernels or settings or svg or timeline:
             raise click.UsageError("--train goes with --shape, --dtype and --json only: the CPU trains")
-        from ngraph_mxnet.bridges.mxnet.explain_training import explain_training
-
         explanation = explain_training(model, shapes, dtypes)
-        _show(explanation, console(), as_json)
-        sys.exit(0 if explanation.compiles else 1)
-    if axes is not None:
+    elif axes is not None:
         if kernels or settings or svg or timeline:
             raise click.UsageError("--shapes goes with --shape, --dtype, --backend and --json only")
-        explanation = _explained_shapes(model, shapes, axes, dtypes, backend)
-        _show(explanation, console(), as_json)
-        sys.exit(0 if explanation.compiles else 1)
-    if options.is_symbol(model):
-        from ngraph_mxnet.bridges.mxnet.explain import explain as explain_symbol
-
-        explanation = explain_symbol(model, shapes, dtypes, backend=backend, kernels=kernels, options=settings)
+        explanation = explain_shapes(model, shapes, axes, dtypes, backend=backend)
     else:
-        from ngraph_mxnet.cli.explain_onnx import explain_onnx
-
-        _refuse_dtypes(dtypes)
-        explanation = explain_onnx(model, shapes, backend, kernels=kernels, options=settings)
-    _draw(explanation.plans, svg, "svg")
-    _draw(explanation.plans, timeline, "timeline_svg")
+        explanation = explain_model(model, shapes, dtypes, backend=backend, kernels=kernels, options=settings)
+        _draw(explanation.plans, svg, "svg")
+        _draw(explanation.plans, timeline, "timeline_svg")
     _show(explanation, console(), as_json)
     if not explanation.compiles:
         sys.exit(1)
-
-
-def _explained_shapes(model: str, shapes: Shapes, axes: dict[str, tuple[int, ...]], dtypes: dict[str, str],
-                      backend: str | None) -> Any:
-    if options.is_symbol(model):
-        from ngraph_mxnet.bridges.mxnet.explain_shapes import explain_shapes
-
-        return explain_shapes(model, shapes, axes, dtypes, backend=backend)
-    from ngraph_mxnet.bridges.onnx.explain_shapes import explain_onnx_shapes
-
-    _refuse_dtypes(dtypes)
-    return explain_onnx_shapes(model, shapes, axes, backend)
-
-
-def _refuse_dtypes(dtypes: dict[str, str]) -> None:
-    if dtypes:
-        raise click.UsageError("--dtype is for symbols; an ONNX model says its inputs' types")
 
 
 def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
@@ -133,7 +108,7 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 
 
 @click.command()
-@options.model_argument
+@options.runnable_argument
 @options.input_option
 @options.params_option
 @options.backend_option
@@ -144,7 +119,10 @@ def _draw(plans: Sequence[Any], path: Path | None, picture: str) -> None:
 @options.json_option
 def run(model: str, arrays: dict[str, np.ndarray], params: str | None, backend: str | None, threads: int | None,
         precision: str | None, output: Path | None, as_json: bool) -> None:
-    """Run a model once on inputs from files, and show its results in figures."""
+    """Run a model once on inputs from files, and show its results in figures.
+
+    A file MODEL.ngraph is a compiled one, or holds a graph's text.
+    """
     exe = load_model(model, named_shapes(arrays), params, backend, settings_of(threads, precision),
                      needs_weights=True)
     results = exe(fitting_inputs(exe.inputs, arrays, None))
@@ -175,7 +153,7 @@ def _figures(name: str, array: np.ndarray) -> dict[str, Any]:
 
 
 @click.command()
-@options.model_argument
+@options.runnable_argument
 @options.shape_option
 @options.input_option
 @options.params_option
@@ -238,7 +216,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
     os.environ.pop("NGRAPH_PROFILE", None)  # there is one recorder in a process
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
-    if options.is_symbol(model):
+    if is_symbol_file(model):
         if not shapes:
             raise click.UsageError("--shape NAME=D,D,... is missing: a symbol needs those of its data inputs")
         if arrays:

@@ -13,8 +13,8 @@ import numpy as np
 from ngraph_mxnet import setting_texts
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.range_text import checked_shape
+from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE
 
-SYMBOL_FILE = "-symbol.json"
 Command = Callable[..., Any]
 FILE = click.Path(exists=True, dir_okay=False)
 
@@ -102,7 +102,15 @@ def axes(context: click.Context, parameter: click.Parameter, value: str | None) 
         raise click.BadParameter(f"found {value!r}, expected NAME:AXIS,...: for example data:0,2,3") from None
 
 
+def _backends(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """For completion in a shell."""
+    from ngraph_mxnet.runtime.backend import backends
+
+    return [name for name in backends() if name.startswith(incomplete.upper())]
+
+
 model_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}")
+runnable_argument = click.argument("model", type=FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|MODEL{IR_FILE}")
 shape_option = click.option("--shape", "shapes", multiple=True, callback=_shape, metavar="NAME=D,D,...",
                             help="The shape of an input; once for each whose shape the model leaves open. A symbol "
                                  "needs those of its data inputs.")
@@ -114,7 +122,7 @@ input_option = click.option("--input", "--inputs", "arrays", multiple=True, call
                                  "by name.")
 params_option = click.option("--params", type=FILE, metavar="MODEL-0000.params",
                              help="A symbol's weights; an ONNX model holds its own.")
-backend_option = click.option("--backend", help="By default the one of NGRAPH_BACKEND.")
+backend_option = click.option("--backend", shell_complete=_backends, help="By default the one of NGRAPH_BACKEND.")
 threads_option = click.option("--threads", type=click.IntRange(1), help="As OMP_NUM_THREADS, which it overrides.")
 precision_option = click.option("--precision", type=click.Choice(["f32", "bf16", "int8"]),
                                 help="By default that of NGRAPH_PRECISION; int8 takes a recipe of quantisation.")
@@ -123,8 +131,3 @@ recipe_option = click.option("--recipe", type=FILE, metavar="RECIPE.json",
 option_option = click.option("--option", "settings", multiple=True, callback=_option, metavar="NAME=VALUE",
                              help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
-
-def is_symbol(model: str) -> bool:
-    """Whether that is an MXNet symbol's file; everything else is taken for ONNX."""
-    return model.endswith(".json")

@@ -16,6 +16,7 @@ import numpy as np
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.models import console
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.quantise.control import MOST_EVALUATIONS
 from ngraph_mxnet.quantise.corrections import CORRECTIONS
 from ngraph_mxnet.quantise.methods import METHODS
@@ -108,7 +109,7 @@ def quantize(model: str, samples: Path, params: str | None, shapes: dict[str, tu
 
     A symbol needs --params. Without -o and --recipe nothing is written.
     """
-    if params and not options.is_symbol(model):
+    if params and not is_symbol_file(model):
         raise ConfigError("--params is for symbols; an ONNX model holds its weights")
     found = quantize_model(
         model, read_samples(samples), metric=metric, max_drop=max_drop, method=method, corrections=corrections,

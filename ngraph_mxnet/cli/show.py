@@ -20,6 +20,7 @@ from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.ir.printer import print_graph
+from ngraph_mxnet.model_kinds import IR_FILE, SYMBOL_FILE, Kind, kind_of
 from ngraph_mxnet.package.artefact_reader import is_artefact
 from ngraph_mxnet.package.artefact_reader import load as load_artefact
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
@@ -27,7 +28,6 @@ from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 
-IR_FILE = ".ngraph"
 STAGES = {
     "imported": "the IR as the bridge makes it",
     "optimised": "the IR after the backend's passes",
@@ -38,13 +38,14 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
 """The backends of stages that only one has. NGRAPH_BACKEND tells that of the others."""
 
 
-@click.command(help="Show a model at a stage of its compilation: " +
+@click.command(short_help="Show a model at a stage of its compilation, as text or as a picture.",
+               help="Show a model at a stage of its compilation: " +
                "; ".join(f"{name}: {text}" for name, text in STAGES.items()) +
                ".\n\nThe whole model is compiled, as by `run`; of a symbol in parts, `explain` tells. A file "
                f"{IR_FILE} holds IR, such as this command prints with --constants. Of what `compile` has written "
                "the programs are shown.")
 @click.argument("model", type=click.Path(exists=True, dir_okay=False),
-                metavar=f"MODEL.onnx|MODEL{options.SYMBOL_FILE}|GRAPH{IR_FILE}")
+                metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}|GRAPH{IR_FILE}")
 @click.option("--stage", type=click.Choice(list(STAGES)), help="By default optimised.")
 @click.option("--after", metavar="PASS", help="The IR right after this pass, at its last run that changed anything.")
 @options.shape_option
@@ -118,7 +119,8 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
     Raises:
         NGraphError: the file is damaged, or an option is missing or not for a file of its kind.
     """
-    if options.is_symbol(model):
+    kind, found = kind_of(model)
+    if kind is Kind.SYMBOL:
         if not shapes:
             raise ModelError("a symbol needs the shapes of its data inputs: --shape NAME=D,D,...")
         from ngraph_mxnet.bridges.mxnet.symbols.weights import load_graph as load_symbol_graph
@@ -126,13 +128,12 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
         return load_symbol_graph(model, shapes, dtypes, params)
     if params or dtypes:
         raise ConfigError("--params and --dtype are for symbols; other models hold their weights and types")
-    if model.endswith(IR_FILE):
+    if kind is Kind.TEXT:
         if shapes:
             raise ConfigError("--shape is for models; those of a graph are in its types")
-        try:
-            return parse_graph(Path(model).read_text(encoding="utf-8")), {}
-        except (OSError, UnicodeDecodeError) as error:
-            raise ModelError(f"can't read {model}: {error}") from None
+        return parse_graph(found), {}
+    if kind is not Kind.ONNX:
+        raise ConfigError(f"{model} is a {kind.value}, expected a model or a graph")
     from ngraph_mxnet.bridges.onnx.importer import import_model
     from ngraph_mxnet.bridges.onnx.model import read_model
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ngraph_mxnet.errors import ConfigError, listed
 from ngraph_mxnet.ir.dim_terms import Atom
 from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.printer import print_graph
@@ -14,6 +16,11 @@ from ngraph_mxnet.ir.structure import Node, Structure, Value, constant_of, count
 from ngraph_mxnet.ir.types import TensorType
 
 __all__ = ["Graph", "Node", "Value", "constant_of", "count_ops"]
+
+_DRAWS = "ngraph_mxnet.debug.dot:to_svg"
+"""What draws a graph; imported when a notebook first asks for a picture."""
+_MOST_DRAWN = 300
+"""Nodes; of more a picture takes long, and shows nothing."""
 
 
 class Graph(Structure):
@@ -107,6 +114,22 @@ class Graph(Structure):
 
     def __str__(self) -> str:
         return print_graph(self)
+
+    def __repr__(self) -> str:
+        parameters, results = (listed(texts) or "nothing" for texts in (
+            (f"{value.name}: {value.type}" for value in self.parameters), (str(value.type) for value in self.results)))
+        return f"<Graph @{self.name} of {len(self.nodes)} nodes: {parameters} -> {results}>"
+
+    def _repr_svg_(self) -> str | None:
+        """For notebooks, where Graphviz is installed and the graph can be taken in at a glance."""
+        if len(self.nodes) > _MOST_DRAWN:
+            return None
+        module, _, name = _DRAWS.partition(":")
+        try:
+            found: str = getattr(importlib.import_module(module), name)(self)
+        except ConfigError:
+            return None
+        return found
 
 
 def _at(attribute: Any, binding: Mapping[str, int]) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.dim_terms import Atom
 from ngraph_mxnet.ir.dims import MOST, Dim
-from ngraph_mxnet.ir.sizes import symbol
+from ngraph_mxnet.ir.sizes import evaluate, symbol
 
 Shapes = Mapping[str, Sequence[Any]]
 """Of inputs, by name."""
@@ -87,6 +87,13 @@ def symbols_in(shapes: Shapes) -> list[Atom]:
     """Those of the shapes, as they come."""
     return list(dict.fromkeys(atom for shape in shapes.values() for size in shape if isinstance(size, Dim)
                               for atom in sorted(size.symbols, key=str)))
+
+
+def some_shapes(sets: Sequence[Shapes]) -> dict[str, tuple[int, ...]]:
+    """Those of one of the sets, the one with the fewest symbols, where sizes are numbers that may be tried first."""
+    found = min(map(symbolic_shapes, sets), key=lambda one: len(symbols_in(one)))
+    binding = next(bindings_to_try(symbols_in(found)))
+    return {name: tuple(evaluate(size, binding) for size in shape) for name, shape in found.items()}
 
 
 def bindings_to_try(symbols: Sequence[Atom]) -> Iterator[dict[str, int]]:

@@ -2,6 +2,6 @@
 
 from ngraph_mxnet.package.graphs import decode_graph, decode_module, encode_graph
 from ngraph_mxnet.package.pack import content_key
-from ngraph_mxnet.package.package import Package
+from ngraph_mxnet.package.package import Package, is_package
 
-__all__ = ["Package", "content_key", "decode_graph", "decode_module", "encode_graph"]
+__all__ = ["Package", "content_key", "decode_graph", "decode_module", "encode_graph", "is_package"]

@@ -130,6 +130,12 @@ class Package:
         return package
 
 
+def is_package(path: str | Path) -> bool:
+    """Whether the file begins as a package's. Raises OSError where it can't be read."""
+    with Path(path).open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
 def seal(body: bytes) -> bytes:
     """`body` behind a header."""
     return _HEADER.pack(_MAGIC, FORMAT, len(body), _digest(body)) + body

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from io import StringIO
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
 from ngraph_mxnet.quantise.control import Trial
-
-_WIDTH = 180
-"""Of a report as text."""
+from ngraph_mxnet.rendered import Rendered
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,8 @@ class Totals:
     arena_bytes: int
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Rendered):
     """
     Attributes:
         layers: in the graph's order.
@@ -110,13 +107,10 @@ class Report:
             "layers": [asdict(row) for row in self.layers], "trace": trace,
             "float": asdict(self.float_totals), "quantised": asdict(self.quantised_totals)}
 
+    width = 180
+
     def __rich__(self) -> Any:
         return _tables(self)
-
-    def __str__(self) -> str:
-        text = StringIO()
-        Console(file=text, width=_WIDTH).print(self)
-        return text.getvalue()
 
 
 def _tables(report: Report) -> Any:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError, listed
-from ngraph_mxnet.exporting import SYMBOL_FILE, graphs_of
+from ngraph_mxnet.exporting import graphs_of
 from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.parser import parse_graph
+from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantise.channels import Channels
 from ngraph_mxnet.quantise.division import DivideData
@@ -48,22 +50,25 @@ class Source:
             ModelError, ConfigError: the model can't be read, or its weights are missing.
         """
         dtypes = dict(dtypes or {})
-        if isinstance(model, Graph):
+        kind, model = kind_of(model)
+        if kind in (Kind.COMPILED, Kind.PACKAGE):
+            raise ConfigError(f"a {kind.value} is compiled already: quantise the model itself")
+        if kind in (Kind.GRAPH, Kind.TEXT):
+            model = parse_graph(model) if kind is Kind.TEXT else model
             held = {name: np.asarray(array) for name, array in (params or {}).items()}
             own = {one.name: one.type.shape for one in model.parameters if one.name not in held}
             return Source(model, held, dtypes, list(own), own)
-        file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-        if file.endswith(SYMBOL_FILE) or hasattr(model, "tojson"):
+        if kind is Kind.SYMBOL:
             from ngraph_mxnet.bridges.mxnet.symbols.weights import read_params
             from ngraph_mxnet.bridges.mxnet.whole import data_inputs, load_symbol
 
             if params is None:
                 raise ModelError("a symbol needs its weights: params= as an argument, --params MODEL-0000.params on "
                                  "the command line")
-            symbol = load_symbol(Path(file)) if file else model
+            symbol = load_symbol(Path(model)) if isinstance(model, (str, os.PathLike)) else model
             weights = read_params(Path(params)) if isinstance(params, (str, os.PathLike)) else params
             return Source(symbol, weights, dtypes, data_inputs(symbol, weights))
-        if hasattr(model, "collect_params"):
+        if kind is Kind.BLOCK:
             return Source(model, params, dtypes, list(shapes) or _names(example))
         if params is not None:
             raise ConfigError("params= is for symbols and graphs; other models hold their weights")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -201,6 +202,15 @@ class Backend(ABC):
         others only may be replaced by its own."""
         return options
 
+    def machine(self) -> Mapping[str, Any]:
+        """What the backend uses of this machine, by name, as plain data for people: `kernels` is the instruction set
+        of its kernels, if it has some.
+
+        Raises:
+            ConfigError: a setting asks for what the machine lacks.
+        """
+        return {}
+
     def notices(self) -> list[str]:
         """What the environment's settings ask of this backend and this machine can't give, each as a sentence."""
         return []
@@ -294,6 +304,23 @@ def load_template(package: TemplatePackage) -> Template:
     quick = _place(key).load_template
     found: Template = _loaded(quick)(package) if quick else get_backend(key).load_template(package)
     return found
+
+
+def load_file(name: str, path: str | os.PathLike[str], options: Mapping[str, Any]) -> Any:
+    """What runs a compiled file (docs/artefact.md) by the backend called `name`, and is called with arrays as an
+    `Executable` is.
+
+    Raises:
+        ConfigError: there is no such backend, it runs no such files, or an option is not allowed or not for this file.
+        PackageError: the file is damaged, or not for this machine.
+        OSError: it can't be read.
+    """
+    key = canonical_name(name)
+    quick = _place(key).load_file
+    if not quick:
+        others = ", ".join(other for other, place in registry.TARGETS.items() if place.load_file)
+        raise ConfigError(f"backend {key} runs no compiled files; such as do: {others}")
+    return _loaded(quick)(path, options)
 
 
 def unlike(name: str, options: Mapping[str, Any], instruction_set: str, precision: str) -> str | None:

@@ -84,6 +84,31 @@ class Submitting:
         return self._pool.submit(self, *arrays)  # type: ignore[arg-type]
 
 
+def in_order(inputs: Sequence[Any], arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call was given, arrays or one mapping, one for each of the ports, not looked at.
+
+    Raises:
+        InputError: there are more or less, or other names.
+    """
+    if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+        by_name, names = arrays[0], [port.name for port in inputs]
+        unknown, missing = sorted(set(by_name) - set(names)), [name for name in names if name not in by_name]
+        if unknown or missing:
+            raise InputError(f"inputs by name: unknown {listed(unknown) or 'none'}, missing "
+                             f"{listed(missing) or 'none'}; the inputs: {listed(names)}")
+        return tuple(by_name[name] for name in names)
+    if len(arrays) != len(inputs):
+        wanted = listed(map(str, inputs)) or "none"
+        raise InputError(f"found {len(arrays)} inputs, expected {len(inputs)}: {wanted}")
+    return arrays
+
+
+def described(executable: Any) -> str:
+    """Of what has `inputs` and `outputs`, for people: `<CPUExecutable x: f32[2,3] -> y: f32[2]>`."""
+    inputs, outputs = (listed(map(str, ports)) or "nothing" for ports in (executable.inputs, executable.outputs))
+    return f"<{type(executable).__name__} {inputs} -> {outputs}>"
+
+
 class Executable(Submitting, ABC):
     """A compiled graph, called with arrays. What every one of them keeps, edge cases first:
 
@@ -222,22 +247,11 @@ class Executable(Submitting, ABC):
         return [checked_array(port, array) for port, array in zip(self.inputs, self.in_order(arrays), strict=True)]
 
     def in_order(self, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What a call was given, one for each input, not looked at. Raises InputError for more or less, or other names.
-        """
-        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
-            arrays = self._by_name(arrays[0])
-        if len(arrays) != len(self.inputs):
-            wanted = listed(map(str, self.inputs)) or "none"
-            raise InputError(f"found {len(arrays)} inputs, expected {len(self.inputs)}: {wanted}")
-        return arrays
+        """See the function `in_order`."""
+        return in_order(self.inputs, arrays)
 
-    def _by_name(self, by_name: Mapping[str, Any]) -> tuple[Any, ...]:
-        names = [port.name for port in self.inputs]
-        unknown, missing = sorted(set(by_name) - set(names)), [name for name in names if name not in by_name]
-        if unknown or missing:
-            raise InputError(f"inputs by name: unknown {listed(unknown) or 'none'}, missing "
-                             f"{listed(missing) or 'none'}; the inputs: {listed(names)}")
-        return tuple(by_name[name] for name in names)
+    def __repr__(self) -> str:
+        return described(self)
 
 
 class NativeExecutable(Executable):

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ngraph_mxnet.errors import ConfigError, listed
 from ngraph_mxnet.ir.guards import Guard
+from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.ranges import Attempt
 
 if TYPE_CHECKING:
@@ -50,8 +51,8 @@ class RangeVerdict:
         return RangeVerdict(name, inputs, tuple(Assumption.of(guard, named) for guard in template.guards), narrow)
 
 
-@dataclass(frozen=True)
-class RangeExplanation:
+@dataclass(frozen=True, repr=False)
+class RangeExplanation(Rendered):
     """Prints as a table; `to_dict` is for programs. `fixed`: how many regions see no size that changes."""
 
     verdicts: tuple[RangeVerdict, ...]

@@ -12,8 +12,8 @@ import numpy as np
 
 from ngraph_mxnet import config
 from ngraph_mxnet.errors import ConfigError, NGraphError, UnsupportedError
-from ngraph_mxnet.exporting import SYMBOL_FILE
-from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.ir.parser import parse_graph
+from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.progress import progress
 from ngraph_mxnet.runtime.backend import canonical_name, check_options, get_backend
 from ngraph_mxnet.runtime.executable import as_array
@@ -34,7 +34,7 @@ def verify(model: Any, against: str | None = None, *, inputs: Any = None,
 
     Args:
         model: an MXNet symbol, as the object or the path of its `-symbol.json`; a Gluon HybridBlock; an ONNX model, as
-            its path, its bytes or an `onnx.ModelProto`; or a `Graph`.
+            its path, its bytes or an `onnx.ModelProto`; a `Graph`, its text, or the path of that.
         against: `mxnet`, its own operators; `onnxruntime`; or `interpreter`, the definitions of the IR. By default
             MXNet for symbols and blocks, ONNX Runtime for ONNX models where it is installed, else the interpreter.
         inputs: arrays by name, or in the model's order; those that are missing are drawn at random.
@@ -95,14 +95,18 @@ def _diverging(model: Model, against: str, backend: str, options: Mapping[str, A
 
 def _model(model: Any, arrays: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], params: Any,
            reference_params: Any, dtypes: Mapping[str, str], backend: str, seed: int) -> Model:
-    file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-    if isinstance(model, Graph):
+    kind, model = kind_of(model)
+    if kind in (Kind.COMPILED, Kind.PACKAGE):
+        raise ConfigError(f"found a {kind.value}, which has none of the model's values: verify the model itself")
+    if kind in (Kind.GRAPH, Kind.TEXT):
         if shapes or dtypes:
             raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
-        return GraphModel(model, _by_name(params), _by_name(reference_params), arrays, seed)
-    if file.endswith(SYMBOL_FILE) or hasattr(model, "tojson") or hasattr(model, "collect_params"):
+        graph = parse_graph(model) if kind is Kind.TEXT else model
+        return GraphModel(graph, _by_name(params), _by_name(reference_params), arrays, seed)
+    if kind in (Kind.SYMBOL, Kind.BLOCK):
         from ngraph_mxnet.verifying.symbols import symbol_model
 
+        file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
         return symbol_model(model, file, params, reference_params, shapes, dtypes, arrays, seed, backend)
     if params is not None or dtypes:
         raise ConfigError("params and dtypes are for symbols; an ONNX model holds its weights, and says its inputs' "

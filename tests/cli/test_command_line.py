@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ import tomllib
 from click.testing import CliRunner, Result
 
 import ngraph_mxnet
-from ngraph_mxnet import __main__ as start
-from ngraph_mxnet import config
+from ngraph_mxnet import config, installation
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.errors import listed
 
@@ -133,13 +133,36 @@ def test_a_checkout_that_is_not_built_says_so(tmp_path: Path) -> None:
         assert done.returncode == 1, done
         assert done.stderr.splitlines()[-1].startswith("Error: ") and "Traceback" not in done.stderr
         assert f"{tmp_path / 'ngraph_mxnet'} is not built" in done.stderr and "pip install -e ." in done.stderr
+    done = as_a_user("doctor", folder=tmp_path, PYTHONPATH="")
+    assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
+    assert f"wrong: {tmp_path / 'ngraph_mxnet'} is not built" in done.stdout
+    assert "[fine] libraries" in done.stdout and "] self-test" in done.stdout
 
 
 def test_what_is_missing_is_looked_for_under_its_name() -> None:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     names = {line.split(">")[0].split("=")[0] for line in wanted}
-    assert names == set(start.NEEDED)
-    assert start.missing_part() is None
+    assert names == set(installation.NEEDED)
+    assert installation.missing_part() is None
+
+
+def test_the_console_script_is_the_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (point,) = (EntryPoint(name, value, "console_scripts") for name, value in project["scripts"].items())
+    outputs = []
+    for arguments in (["--version"], ["ops", "relu"], ["ops", "nonsense"]):
+        monkeypatch.setattr(sys, "argv", [point.name, *arguments])
+        with pytest.raises(SystemExit) as ended:
+            point.load()()
+        outputs.append((ended.value.code, *capsys.readouterr()))
+        of_module = as_a_user(*arguments)
+        assert outputs[-1] == (of_module.returncode, of_module.stdout, of_module.stderr)
+    assert [code for code, _, _ in outputs] == [0, 0, 1]
+    assert outputs[0][1] == f"ngraph_mxnet {ngraph_mxnet.__version__}\n"
+    monkeypatch.setattr(sys, "argv", [point.name, "--help"])
+    with pytest.raises(SystemExit):
+        point.load()()
+    assert capsys.readouterr().out.startswith("Usage: ngraph-mxnet [OPTIONS]")
 
 
 def test_the_help_imports_no_compiler() -> None:

@@ -239,8 +239,3 @@ def test_no_color_is_respected(folder: Path) -> None:
 
     colour = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
     assert colour.search(shown()) and not colour.search(shown(NO_COLOR="1"))
-
-
-def test_the_help() -> None:
-    result = CliRunner().invoke(main, ["verify", "--help"], prog_name="ngraph-mxnet", terminal_width=100)
-    assert result.output == GOLDEN.read_text(encoding="utf-8"), result.output

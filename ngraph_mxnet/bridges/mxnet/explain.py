@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.text import Text
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
@@ -23,6 +24,7 @@ from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.placement.verdicts.render import render
 from ngraph_mxnet.placement.verdicts.report import Partition
+from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 
 if TYPE_CHECKING:
@@ -32,8 +34,9 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence[int]]
 DTypes = Mapping[str, Any]
 
-@dataclass(frozen=True)
-class Explanation:
+
+@dataclass(frozen=True, repr=False)
+class Explanation(Rendered):
     """Prints as tables; `to_dict` is for programs.
 
     `details`: what the backend tells of each region (`Backend.explain`), if asked for.
@@ -65,16 +68,6 @@ class Explanation:
         for number, plan in enumerate(self.plans, 1):
             parts += [Text(f"Region {number}", style="bold"), plan] if len(self.plans) > 1 else [plan]
         return Group(*parts, *(Text(notice, style="yellow") for notice in self.notices))
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console()
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get().rstrip()
-
-    __repr__ = __str__
 
 
 def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None = None, *,
@@ -118,7 +111,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         details = planner.explain([graph for graph, _ in regions]) if kernels else None
         plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
     except mx.base.MXNetError as error:
-        raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {error}") from None
+        raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {brief(error)}") from None
     return Explanation(cached_partitions.with_names(found.partition, nameless), details,
                        [plan for plan in plans if plan is not None], tuple(planner.notices()))
 
@@ -135,11 +128,13 @@ def load_symbol(path: Path) -> Symbol:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"can't read {path}: {error}") from None
-    parse_symbol(text)  # MXNet's own parser crashes on some corrupt files
     try:
+        parse_symbol(text)  # MXNet's own parser crashes on some corrupt files
         return mx.sym.load_json(text)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from None
     except mx.base.MXNetError as error:
-        raise ModelError(f"MXNet can't load {path}: {error}") from None
+        raise ModelError(f"MXNet can't load {path}: {brief(error)}") from None
 
 
 def all_dtypes(symbol: Symbol, dtypes: DTypes) -> dict[str, Any]:

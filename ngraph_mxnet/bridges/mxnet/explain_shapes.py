@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.explain import DTypes, Shapes, all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types
@@ -62,7 +63,7 @@ def explain_shapes(symbol: Symbol | str | Path, shapes: Shapes, axes: Mapping[st
         try:
             return _Regions.of(nameless, sizes, partition(symbol, nameless, types, planner))
         except mx.base.MXNetError as error:
-            raise ModelError(f"MXNet can't infer the model's shapes from {sizes}: {error}") from None
+            raise ModelError(f"MXNet can't infer the model's shapes from {sizes}: {brief(error)}") from None
 
     now, later = regions(given), regions(_others(given, axes))
     found = [_verdict(now, later, members, planner) for members in now.cuts]

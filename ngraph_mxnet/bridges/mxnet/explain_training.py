@@ -12,9 +12,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
 from ngraph_mxnet.errors import ModelError, UnsupportedError
+from ngraph_mxnet.rendered import Rendered
 
 if TYPE_CHECKING:
     from mxnet.symbol import Symbol
@@ -46,8 +48,8 @@ class UpdateTraining:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class TrainingExplanation:
+@dataclass(frozen=True, repr=False)
+class TrainingExplanation(Rendered):
     """Prints as tables; `to_dict` is for programs.
 
     Attributes:
@@ -88,16 +90,6 @@ class TrainingExplanation:
                   for update in self.updates if update.where == MXNET]
         return Group(*parts)
 
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console()
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get().rstrip()
-
-    __repr__ = __str__
-
 
 def explain_training(symbol: Symbol | str | Path, shapes: Mapping[str, Sequence[int]],
                      dtypes: Mapping[str, Any] | None = None) -> TrainingExplanation:
@@ -122,7 +114,7 @@ def explain_training(symbol: Symbol | str | Path, shapes: Mapping[str, Sequence[
     try:
         types = _types(symbol, {name: tuple(shape) for name, shape in shapes.items()}, dtypes or {})
     except mx.base.MXNetError as error:
-        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {error}") from None
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {brief(error)}") from None
     trained = [name for name in symbol.list_arguments()
                if name not in shapes and not name.endswith("label") and np.dtype(types[name][1]).kind == "f"]
     return _explained(symbol, types, trained)

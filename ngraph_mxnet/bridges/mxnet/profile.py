@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.explain import explain, load_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
 from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights, read_weights
@@ -47,7 +48,7 @@ def _bind(model: Path, shapes: Mapping[str, Sequence[int]], params: Path | None)
     try:
         executor = symbol.simple_bind(ctx=mx.cpu(), grad_req="null", **{k: tuple(v) for k, v in shapes.items()})
     except (mx.base.MXNetError, RuntimeError, ValueError) as error:
-        raise ModelError(f"MXNet can't bind {model} with {dict(shapes)}: {error}") from None
+        raise ModelError(f"MXNet can't bind {model} with {dict(shapes)}: {brief(error)}") from None
     arrays = {**executor.arg_dict, **executor.aux_dict}
     for name, values in random_weights({name: array.shape for name, array in arrays.items()}).items():
         arrays[name][:] = values

@@ -18,6 +18,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_
 from ngraph_mxnet.bridges.mxnet.training.planned import PlannedStep, planned_steps
 from ngraph_mxnet.ir import TensorType
 from ngraph_mxnet.placement.verdicts.render import left_table, operators_text
+from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.range_report import RangeVerdict, range_table
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ class Fallback:
     count: int
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Rendered):
     """Prints as tables; `to_dict` is for programs.
 
     `calls`: of all regions, also those that the compile cache has dropped since. `left`: (operator, reason) and the
@@ -86,16 +87,6 @@ class Report:
         if self.fallbacks:
             parts.append(_fallback_table(self.fallbacks))
         return Group(*parts)
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console()
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get().rstrip()
-
-    __repr__ = __str__
 
 
 def report() -> Report:

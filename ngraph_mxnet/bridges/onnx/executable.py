@@ -42,7 +42,15 @@ from ngraph_mxnet.ir import TensorType, Value
 from ngraph_mxnet.recent import Recent
 from ngraph_mxnet.runtime.backend import canonical_name, check_options
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.executable import Executable, InputError, NativeExecutable, Submitting, as_array
+from ngraph_mxnet.runtime.executable import (
+    Executable,
+    InputError,
+    NativeExecutable,
+    Submitting,
+    as_array,
+    described,
+    in_order,
+)
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.onnx.divided import DividedModel
@@ -108,6 +116,9 @@ class ModelExecutable(Submitting):
                 if not self.inputs:
                     raise
                 # The first call has the elements.
+
+    def __repr__(self) -> str:
+        return described(self)
 
     def __call__(self, *arrays: Any) -> list[Any]:
         """Run on arrays in the order of `inputs`, or on one dict of arrays by name.
@@ -322,18 +333,8 @@ class ModelExecutable(Submitting):
 
     def checked(self, arrays: tuple[Any, ...]) -> dict[str, Any]:
         """What a call was given, by name; as it is, where it can be. Raises InputError as a call does."""
-        names = [port.name for port in self.inputs]
-        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
-            given = arrays[0]
-            unknown, missing = sorted(set(given) - set(names)), [name for name in names if name not in given]
-            if unknown or missing:
-                raise InputError(f"inputs by name: unknown {listed(unknown) or 'none'}, missing "
-                                 f"{listed(missing) or 'none'}; the inputs: {listed(names)}")
-            arrays = tuple(given[name] for name in names)
-        if len(arrays) != len(names):
-            wanted = listed(map(str, self.inputs)) or "none"
-            raise InputError(f"found {len(arrays)} inputs, expected {len(names)}: {wanted}")
-        return {port.name: self._fitting(port, array) for port, array in zip(self.inputs, arrays, strict=True)}
+        return {port.name: self._fitting(port, array)
+                for port, array in zip(self.inputs, in_order(self.inputs, arrays), strict=True)}
 
     def _fitting(self, port: ModelPort, value: Any) -> Any:
         if port.kind == "optional" and value is None:

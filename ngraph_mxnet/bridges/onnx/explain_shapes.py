@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.importer import import_model
 from ngraph_mxnet.bridges.onnx.inputs import bind_shapes, input_types
-from ngraph_mxnet.bridges.onnx.model import read_model
+from ngraph_mxnet.bridges.onnx.model import Source, read_model
 from ngraph_mxnet.bridges.onnx.ranges import named_axes, template_of
 from ngraph_mxnet.bridges.onnx.values import Between
 from ngraph_mxnet.errors import UnsupportedError
@@ -18,21 +18,22 @@ from ngraph_mxnet.runtime.range_report import RangeExplanation, RangeVerdict, ch
 from ngraph_mxnet.runtime.ranges import Template, attempt
 
 
-def explain_onnx_shapes(path: str, shapes: Mapping[str, Sequence[int]], axes: Mapping[str, Sequence[int]],
+def explain_onnx_shapes(source: Source, shapes: Mapping[str, Sequence[int]], axes: Mapping[str, Sequence[int]],
                         backend: str | None = None) -> RangeExplanation:
-    """Compile the model in a file once for all sizes of these axes of its inputs; nothing runs.
+    """Compile the model once for all sizes of these axes of its inputs; nothing runs.
 
     Args:
+        source: its path, its bytes or an `onnx.ModelProto`.
         shapes: of inputs that the model leaves open, by name.
         axes: those whose sizes change, by the input's name.
 
     Raises:
-        ModelError: the file is damaged, or a shape is missing or does not fit.
+        ModelError: the model is damaged, or a shape is missing or does not fit.
         UnsupportedError: an input is no tensor.
         ConfigError: no such backend or axis.
     """
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
-    model = read_model(path)
+    model = read_model(source)
     types = bind_shapes(model, shapes)
     given = {name: type_ for name, type_ in types.items() if isinstance(type_, TensorType)}
     if given.keys() != types.keys():

@@ -50,11 +50,10 @@ def read_model(source: Source) -> Model:
         ModelError: there is no such file, it is no ONNX model, or it is damaged.
         UnsupportedError: it was made for operators that are too old or too new; its functions come to too many nodes.
     """
-    folder = None
+    folder, what = None, "the model"
     if isinstance(source, onnx.ModelProto):
         proto = source
     else:
-        what = "the model"
         if not isinstance(source, bytes):
             path = Path(source)
             what, folder = str(path), path.parent
@@ -68,7 +67,7 @@ def read_model(source: Source) -> Model:
             raise ModelError(f"{what} is no ONNX model, or was cut off: its {len(source)} bytes can't be "
                              "parsed") from None
     if not proto.HasField("graph") or not proto.graph.output:
-        raise ModelError("the model has no graph with outputs: it was cut off, or is no ONNX model")
+        raise ModelError(f"{what} has no graph with outputs: it was cut off, or is no ONNX model")
     _require_text(proto)
     require_inlinable(proto)
     proto = _converted(proto)

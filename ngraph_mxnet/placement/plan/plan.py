@@ -5,23 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from ngraph_mxnet.placement.plan.plan_data import PlanData
+from ngraph_mxnet.rendered import Rendered
 
 
-class Plan(PlanData):
+class Plan(Rendered, PlanData):
     """See `docs/hybrid.md`."""
+
+    width = 120
 
     def __rich__(self) -> Any:
         from ngraph_mxnet.placement.plan.plan_table import render
 
         return render(self)
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=120)
-        with console.capture() as capture:
-            console.print(self)
-        return capture.get().rstrip()
 
     def svg(self) -> str:
         """A picture of the placed graph."""

@@ -42,14 +42,15 @@ from ngraph_mxnet.targets.cpu.machine.isa import (
     halves_avx512,
     has_vnni,
     kernels_of,
+    supported,
 )
-from ngraph_mxnet.targets.cpu.machine.openmp import warn_of_ignored
+from ngraph_mxnet.targets.cpu.machine.openmp import ignored, warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
 from ngraph_mxnet.targets.cpu.options import OPTIONS, Options, check_options, read_options
 from ngraph_mxnet.targets.cpu.pipeline import pipeline, quantizing
 from ngraph_mxnet.targets.cpu.planning.chains import chain_pass
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
-from ngraph_mxnet.targets.cpu.planning.precision import precision_notice, warn_once
+from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice, warn_once
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
 from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
@@ -155,13 +156,23 @@ class CPUBackend(Backend):
         reason = unlowered(node)
         return None if reason is None or runs_widened(node) else reason
 
+    def machine(self) -> Mapping[str, Any]:
+        from ngraph_mxnet import _core
+
+        features = _core.cpu_features()
+        isa = choose_isa(features)
+        return {"features": sorted(name for name, there in features.items() if there),
+                "instruction sets": supported(features), "kernels": isa,
+                "int8 by AVX512_VNNI": isa == "avx512" and bool(features.get("avx512vnni")),
+                "bf16 by AVX512_BF16": bf16_missing(isa, features) is None}
+
     def notices(self) -> list[str]:
         from ngraph_mxnet import _core
 
         features = _core.cpu_features()
         notice = precision_notice(config.get("NGRAPH_PRECISION"), choose_isa(features), features,
                                   bool(config.get("NGRAPH_CALIBRATION") or config.get("NGRAPH_PACKAGE")))
-        return [notice] if notice else []
+        return [*filter(None, [notice]), *ignored(os.environ).values()]
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         check_options(options)

@@ -130,7 +130,7 @@ def test_several_threads() -> None:
 
 
 def test_options_that_do_not_belong() -> None:
-    with pytest.raises(ConfigError, match="an ONNX model holds its own"):
+    with pytest.raises(ConfigError, match="ONNX models hold their own"):
         ngraph_mxnet.compile(network(), weights={"w": np.zeros(1)})
     with pytest.raises(ConfigError, match="no backend"):
         ngraph_mxnet.compile(network(1), "GPU")

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.importer import weights_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
@@ -40,7 +41,7 @@ def check_inputs(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Ma
     try:
         arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
     except mx.base.MXNetError as error:
-        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {error}") from None
+        raise ModelError(f"MXNet can't infer the model's shapes from {dict(shapes)}: {brief(error)}") from None
     found = dict(zip([*symbol.list_arguments(), *symbol.list_auxiliary_states()],
                      [*(arguments or []), *(states or [])], strict=False))
     missing = [name for name in names if not is_whole(found.get(name))]

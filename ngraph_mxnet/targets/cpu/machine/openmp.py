@@ -14,17 +14,24 @@ from ngraph_mxnet import config
 _warned: set[str] = set()
 
 
-def warn_of_ignored(environment: Mapping[str, str]) -> None:
-    """Log a warning for each variable of Intel's runtime that is set and does nothing here, once a process."""
+def ignored(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of Intel's runtime that are set and do nothing here, and what to set instead, as a sentence."""
+    found = {}
     for name, advise in _ADVICE.items():
         value = environment.get(name, "").strip()
-        if value and name not in _warned:
+        advice = advise(value, environment) if value else ""
+        if advice:
+            found[name] = (f"{name}={value} has no effect: MXNet and this package run on libgomp, the variable is "
+                           f"libiomp5's. {advice}")
+    return found
+
+
+def warn_of_ignored(environment: Mapping[str, str]) -> None:
+    """Log a warning for each of them, once a process."""
+    for name, sentence in ignored(environment).items():
+        if name not in _warned:
             _warned.add(name)
-            advice = advise(value, environment)
-            if advice:
-                config.logger(__name__).warning(
-                    "%s=%s has no effect: MXNet and this package run on libgomp, the variable is libiomp5's. %s",
-                    name, value, advice)
+            config.logger(__name__).warning("%s", sentence)
 
 
 def _affinity(value: str, environment: Mapping[str, str]) -> str:

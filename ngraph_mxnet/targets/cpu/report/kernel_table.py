@@ -10,12 +10,13 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
+from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 from ngraph_mxnet.targets.cpu.report.describe import Contraction, contractions
 
 
-@dataclass(frozen=True)
-class Explained:
+@dataclass(frozen=True, repr=False)
+class Explained(Rendered):
     """What each of some graphs compiles to."""
 
     kernels: list[list[Contraction]]

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.trace import recorder
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
@@ -26,8 +27,8 @@ _WARM_UP = 3
 _EVENTS_PER_THREAD = 1 << 17
 
 
-@dataclass(frozen=True)
-class Profile(ProfileData):
+@dataclass(frozen=True, repr=False)
+class Profile(Rendered, ProfileData):
     """Shows itself as tables."""
 
     def __rich__(self) -> Any:

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.targets.nnp.device import owner
 from ngraph_mxnet.targets.nnp.simulate.timing import Timeline
 from ngraph_mxnet.targets.nnp.simulate.work import capacity
@@ -54,8 +55,8 @@ class UnitRow:
     most: float
 
 
-@dataclass(frozen=True)
-class Report:
+@dataclass(frozen=True, repr=False)
+class Report(Rendered):
     """One simulated run of a program."""
 
     program: str

@@ -15,19 +15,20 @@ from rich.text import Text
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.onnx.divided import first_part
 from ngraph_mxnet.bridges.onnx.importer import Imported, import_model
-from ngraph_mxnet.bridges.onnx.model import Model, read_model
+from ngraph_mxnet.bridges.onnx.model import Model, Source, read_model
 from ngraph_mxnet.bridges.onnx.values import Between, CutError, DataDependentError
 from ngraph_mxnet.bridges.onnx.whole import unknown_operators
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir.cost import graph_cost
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.placement.verdicts.render import short
+from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 
 
-@dataclass(frozen=True)
-class OnnxExplanation:
+@dataclass(frozen=True, repr=False)
+class OnnxExplanation(Rendered):
     """Prints as tables; `to_dict` is for programs.
 
     `reason`: why it does not compile, None if it does; `unknown`: its operators without a rule or definition, in
@@ -102,24 +103,25 @@ def _counts(title: str, counts: Mapping[str, int]) -> Table:
     return table
 
 
-def explain_onnx(path: str, shapes: Mapping[str, Sequence[int]], backend: str | None = None, *,
+def explain_onnx(source: Source, shapes: Mapping[str, Sequence[int]], backend: str | None = None, *,
                  kernels: bool = False, options: Mapping[str, Any] | None = None) -> OnnxExplanation:
-    """Import and optimise the model in a file; nothing runs.
+    """Import and optimise the model; nothing runs.
 
     Args:
+        source: its path, its bytes or an `onnx.ModelProto`.
         shapes: of inputs that the model leaves open, by name.
         kernels: compile it, and tell what the backend makes of it: of the CPU's, how each contraction is computed, and
             the memory.
         options: the backend's own, which its plan depends on.
 
     Raises:
-        ModelError: the file is damaged, or a shape is missing or does not fit.
+        ModelError: the model is damaged, or a shape is missing or does not fit.
         ConfigError: no such backend, or `kernels` of one that has none.
     """
     chosen = get_backend(backend if backend is not None else config.get("NGRAPH_BACKEND"))
     if kernels:
         chosen.explain([])  # refuses before the model is read, if there is nothing to tell
-    model = read_model(path)
+    model = read_model(source)
     proto = model.proto.graph
     found = OnnxExplanation(chosen.name, [value.name for value in model.inputs], [v.name for v in proto.output],
                             model.opsets, _descending(node.op_type for node in proto.node),

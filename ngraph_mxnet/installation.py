@@ -1,0 +1,24 @@
+"""Whether what the package needs to run is there; nothing of it is imported to find that out."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "packaging", "rich")
+"""What pyproject.toml names as dependencies."""
+
+
+def missing_part() -> str | None:
+    """What keeps the package from running, as in a checkout that is not built, and what to do; None if it is whole."""
+    package = Path(__file__).parent
+    lacking = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if lacking:
+        problem = f"{', '.join(lacking)} can't be imported by {sys.executable}"
+    elif importlib.util.find_spec("ngraph_mxnet._core") is None or not (package / "libngraph_kernels.so").exists():
+        problem = f"{package} is not built"
+    else:
+        return None
+    return (f"{problem}. In a checkout, `pip install -e .` builds it in place, in some minutes; after `pip install .` "
+            "start Python in another folder, so that it finds the installed package.")
