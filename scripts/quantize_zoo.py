@@ -44,7 +44,7 @@ def quantized(name: str) -> dict[str, Any]:
     images = np.random.default_rng(0).standard_normal((IMAGES + 1, 3, size, size), np.float32)
     net(mx.nd.array(images[:1]))
     found = ngraph_mxnet.quantize(net, images[:IMAGES], progress=False)
-    in_float = found.compile(precision="float32", recipe=None)
+    in_float = found.compile(precision="f32", recipe=None)
     given = {"data": images[IMAGES:]}
     (wanted,), (result,) = in_float(given), found(given)
     before, after = seconds_of([in_float, found.compile()], given)

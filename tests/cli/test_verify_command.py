@@ -23,7 +23,6 @@ from onnx_models import network
 import ngraph_mxnet
 from ngraph_mxnet.cli.commands import main
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "help" / "verify.txt"
 SYMBOL = ("net-symbol.json", "--params", "net-0000.params", "--shape", "data=2,3,8,8")
 
 
