@@ -56,22 +56,21 @@ try_wheel() {
     say "works: MXNet runs a small net with it"
 }
 
+kernels=""
 for python in "${pythons[@]}"; do
     raw=$build/raw repaired=$build/repaired
     rm -rf "$raw" "$repaired"
     started=$SECONDS
     say "building for $("$python" --version); the log is build/wheels/build.log"
-    run "$python" -m pip wheel --disable-pip-version-check --no-deps --wheel-dir "$raw" "$copy"
+    NGRAPH_KERNEL_FOLDER=$kernels run "$python" -m pip wheel --disable-pip-version-check --no-deps --wheel-dir "$raw" \
+        "$copy"
     run auditwheel repair --exclude libgomp.so.1 --wheel-dir "$repaired" "$raw"/*.whl
     wheels=("$repaired"/*.whl)
     say "built in $((SECONDS - started)) s: ${wheels[0]##*/}"
     auditwheel show "${wheels[0]}" | tee -a "$log" >&2
     try_wheel "$python" "${wheels[0]}"
     mv "${wheels[0]}" "$root/dist/"
-    if [[ -z ${NGRAPH_KERNEL_FOLDER:-} ]]; then
-        NGRAPH_KERNEL_FOLDER=$(kernel_folder "$copy" "$python")
-        export NGRAPH_KERNEL_FOLDER
-    fi
+    if [[ -z $kernels ]]; then kernels=$(kernel_folder "$copy" "$python"); fi
 done
 say "in dist/:"
 (cd "$root/dist" && ls -l -- *.whl >&2)
