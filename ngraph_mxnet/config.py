@@ -309,6 +309,15 @@ _VARIABLES = (
         "this range; -inf:inf: NaN alone.",
         setting_texts.bounds,
     ),
+    Variable(
+        "NGRAPH_RUNS",
+        "path",
+        None,
+        "a file",
+        "The store of runs: where it is set, `bench`, `quantize` and the scripts that measure record there "
+        "(docs/experiments.md).",
+        str,
+    ),
     _choice(
         "NGRAPH_LOG_LEVEL",
         "warning",

@@ -82,10 +82,11 @@ ALLOWED: dict[str, set[str]] = {
     "verifying": {
         "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
     },
+    "experiments": {"cores", "version", *_BASE},
     "cli": {
-        "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "explaining",
-        "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress", "quantise", "quantizing",
-        "runtime", "setting_texts", "verifying", "version", *_BASE,
+        "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
+        "explaining", "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress", "quantise",
+        "quantizing", "runtime", "setting_texts", "verifying", "version", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

@@ -12,14 +12,16 @@ from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.version import __version__
 
 _COMMANDS = {
-    "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models",
-    "verify": "verification", "compile": "artefact", "quantize": "quantization", "audit": "audit",
+    "explain": "models", "show": "show", "run": "models", "bench": "bench", "profile": "models",
+    "verify": "verification", "compile": "artefact", "quantize": "quantization", "runs": "runs", "audit": "audit",
     "doctor": "doctor", "ops": "inspection", "env": "inspection", "cache": "inspection",
 }
 """The module of each, in the order of the help."""
 _TELL_OF_VARIABLES = ("doctor", "env")
 _ERROR_STATUS = {"verify": 2}
 """The exit status of an error, where 1 says something else."""
+ARGUMENTS = f"{__name__}.arguments"
+"""Where a context's `meta` has the command line, without the program's name."""
 
 
 class _Commands(click.Group):
@@ -33,6 +35,13 @@ class _Commands(click.Group):
             return None
         module = importlib.import_module(f"ngraph_mxnet.cli.{_COMMANDS[name]}")
         return getattr(module, name)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None,
+                     **extra: Any) -> click.Context:
+        given = list(args)  # parsing takes them
+        context = super().make_context(info_name, args, parent, **extra)
+        context.meta[ARGUMENTS] = given
+        return context
 
     def invoke(self, context: click.Context) -> Any:
         try:

@@ -1,13 +1,11 @@
-"""Commands about a model, of ONNX or MXNet: `explain`, `run`, `bench`, `profile`."""
+"""Commands about a model, of ONNX or MXNet: `explain`, `run`, `profile`."""
 
 from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,53 +148,6 @@ def _figures(name: str, array: np.ndarray) -> dict[str, Any]:
     low, mean, high = (float(f(finite)) if finite.size else None for f in (np.min, np.mean, np.max))
     return {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), "min": low, "mean": mean,
             "max": high, "not_finite": array.size - finite.size}
-
-
-@click.command()
-@options.runnable_argument
-@options.shape_option
-@options.input_option
-@options.params_option
-@options.backend_option
-@options.threads_option
-@options.precision_option
-@click.option("--rounds", type=click.IntRange(1), default=50, show_default=True, help="Calls to measure.")
-@options.json_option
-def bench(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None, backend: str | None,
-          threads: int | None, precision: str | None, rounds: int, as_json: bool) -> None:
-    """Measure a model's latency, on random inputs if none are given: normal ones, or integers 0 and 1.
-
-    A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
-    """
-    start = time.perf_counter()
-    exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, settings_of(threads, precision))
-    inputs = fitting_inputs(exe.inputs, arrays, shapes)
-    exe(inputs)
-    compiled = time.perf_counter() - start
-    milliseconds = _timed(exe, inputs, rounds)
-    ordered = sorted(milliseconds)
-    found = {"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds,
-             "first_result_ms": compiled * 1e3, "min_ms": ordered[0], "median_ms": statistics.median(ordered),
-             "p90_ms": ordered[-(-9 * rounds // 10) - 1], "per_second": 1e3 / statistics.median(ordered)}
-    if as_json:
-        click.echo(json.dumps(found, indent=2))
-        return
-    table = Table("model", "threads", "first result ms", "min ms", "median ms", "p90 ms", "a second")
-    table.add_row(str(found["model"]), str(found["threads"]),
-                  *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms")),
-                  f"{found['per_second']:.1f}")
-    console().print(table)
-
-
-def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int) -> list[float]:
-    """Milliseconds of each call, after a few that do not count."""
-    times = []
-    for number in range(-5, rounds):
-        start = time.perf_counter()
-        exe(inputs)
-        if number >= 0:
-            times.append((time.perf_counter() - start) * 1e3)
-    return times
 
 
 @click.command()

@@ -131,3 +131,7 @@ recipe_option = click.option("--recipe", type=FILE, metavar="RECIPE.json",
 option_option = click.option("--option", "settings", multiple=True, callback=_option, metavar="NAME=VALUE",
                              help="An option of the backend, such as pins=conv*=CPU of HYBRID; once for each.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+store_option = click.option("--store", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+                            help="The store of runs. By default NGRAPH_RUNS, or the user's own.")
+record_option = click.option("--record/--no-record", default=None,
+                             help="Add a run to the store (docs/experiments.md). By default where NGRAPH_RUNS is set.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,14 +15,20 @@ import click
 import numpy as np
 
 from ngraph_mxnet.cli import options
+from ngraph_mxnet.cli.commands import ARGUMENTS
 from ngraph_mxnet.cli.models import console
+from ngraph_mxnet.cli.runs import recorded_store
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.experiments import facts
+from ngraph_mxnet.experiments.recording import add_runs
+from ngraph_mxnet.experiments.run import Run, now
 from ngraph_mxnet.model_kinds import is_symbol_file
 from ngraph_mxnet.quantise.control import MOST_EVALUATIONS
 from ngraph_mxnet.quantise.corrections import CORRECTIONS
 from ngraph_mxnet.quantise.methods import METHODS
 from ngraph_mxnet.quantizing.quantized import Quantized
 from ngraph_mxnet.quantizing.quantized import quantize as quantize_model
+from ngraph_mxnet.quantizing.report import Report
 
 _OUT = click.Path(dir_okay=False, path_type=Path)
 _ENDINGS = (".npy", ".npz")
@@ -99,18 +106,21 @@ def _shapes(context: click.Context, parameter: click.Parameter,
                                              "is printed anyway.")
 @click.option("--plot", type=_OUT, metavar="FILE", help="Draw damages and times of the layers there, with matplotlib.")
 @options.threads_option
+@options.record_option
 @options.json_option
-def quantize(model: str, samples: Path, params: str | None, shapes: dict[str, tuple[int | str, ...]],
-             dtypes: dict[str, str], max_drop: float | None, metric: str | Callable[..., Any] | None,
-             method: str | None, corrections: list[str] | None, keep: tuple[str, ...], evaluations: int,
-             even_if_slower: bool, output: Path | None, recipe: Path | None, report: bool, plot: Path | None,
-             threads: int | None, as_json: bool) -> None:
+@click.pass_context
+def quantize(context: click.Context, model: str, samples: Path, params: str | None,
+             shapes: dict[str, tuple[int | str, ...]], dtypes: dict[str, str], max_drop: float | None,
+             metric: str | Callable[..., Any] | None, method: str | None, corrections: list[str] | None,
+             keep: tuple[str, ...], evaluations: int, even_if_slower: bool, output: Path | None, recipe: Path | None,
+             report: bool, plot: Path | None, threads: int | None, record: bool | None, as_json: bool) -> None:
     """Choose which layers of a model compute in 8 bits on this CPU, so that it is faster and its metric holds.
 
     A symbol needs --params. Without -o and --recipe nothing is written.
     """
     if params and not is_symbol_file(model):
         raise ConfigError("--params is for symbols; an ONNX model holds its weights")
+    started, start = now(), time.perf_counter()
     found = quantize_model(
         model, read_samples(samples), metric=metric, max_drop=max_drop, method=method, corrections=corrections,
         params=params, shapes=shapes, dtypes=dtypes, threads=threads, keep=keep, evaluations=evaluations,
@@ -119,6 +129,12 @@ def quantize(model: str, samples: Path, params: str | None, shapes: dict[str, tu
         _write(found, output, recipe, plot)
     except OSError as error:
         raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+    store = recorded_store(record)
+    if store is not None:
+        command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
+        settings = {name: value for name, value in context.params.items() if name not in ("record", "as_json")}
+        add_runs(store, [Run("quantize", Path(model).name, started=started, seconds=time.perf_counter() - start,
+                             settings=settings, metrics=_metrics(found.report), facts=facts.collect(command))])
     written = {str(path): path.stat().st_size for path in (output, recipe, plot) if path is not None}
     if as_json:
         click.echo(json.dumps({**found.report.to_dict(), "files": written}, indent=2))
@@ -130,6 +146,16 @@ def quantize(model: str, samples: Path, params: str | None, shapes: dict[str, tu
         shown.print(found.report.decision, markup=False, highlight=False, soft_wrap=True)
     for path, size in written.items():
         shown.print(f"{path}: {size / 1e6:.3f} MB", markup=False, highlight=False, soft_wrap=True)
+
+
+def _metrics(report: Report) -> dict[str, list[tuple[int, float]]]:
+    """For the store of runs."""
+    single = {"float_metric": report.float_metric, "quantised_metric": report.quantised_metric,
+              "float_ms": report.float_totals.ms, "quantised_ms": report.quantised_totals.ms,
+              "float_weight_bytes": report.float_totals.weight_bytes,
+              "quantised_weight_bytes": report.quantised_totals.weight_bytes,
+              "layers_in_8_bits": sum(row.kept is None for row in report.layers)}
+    return {name: [(0, float(value))] for name, value in single.items()}
 
 
 def _write(found: Quantized, output: Path | None, recipe: Path | None, plot: Path | None) -> None:

@@ -147,6 +147,17 @@ quantize good.onnx --calibration data.npz --shape x=2,3 --shape x=2,3
 quantize good.onnx --calibration data.npz -o folder
 quantize good.onnx --calibration other.npz
 quantize good-symbol.json --calibration data.npz
+bench good.onnx --processes 0
+bench good.onnx --against nonsense
+bench good.onnx --against last --no-record
+runs melt
+runs list --store garbage.npy
+runs list --store missing.sqlite
+runs show last --store empty.npy
+runs show
+runs compare one --store garbage.npy
+runs plot last
+runs export
 doctor now
 doctor --import
 ops nonsense

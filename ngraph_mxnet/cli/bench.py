@@ -1,0 +1,135 @@
+"""`bench`: a model's latency, in one process or several, recorded if wanted, and beside a recorded run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from ngraph_mxnet import config
+from ngraph_mxnet.cli import options
+from ngraph_mxnet.cli.commands import ARGUMENTS
+from ngraph_mxnet.cli.loading import Shapes, load_model
+from ngraph_mxnet.cli.models import console, settings_of
+from ngraph_mxnet.cli.runs import compared, comparison_table, recorded_store, repeatable
+from ngraph_mxnet.experiments import facts
+from ngraph_mxnet.experiments.processes import SAMPLES, measured
+from ngraph_mxnet.experiments.recording import add_runs, plain
+from ngraph_mxnet.experiments.run import LATENCY, Run
+from ngraph_mxnet.experiments.store import Store, default_path
+from ngraph_mxnet.progress import progress
+from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
+
+CPU_TIME = "cpu_ms"
+_RECORDED = 10
+"""Processes of a run that is recorded, if no other number is asked for."""
+_WARM_UP = 5
+
+
+@click.command()
+@options.runnable_argument
+@options.shape_option
+@options.input_option
+@options.params_option
+@options.backend_option
+@options.threads_option
+@options.precision_option
+@click.option("--rounds", type=click.IntRange(1), default=50, show_default=True, help="Calls to measure, of a process.")
+@click.option("--processes", type=click.IntRange(1),
+              help=f"Measure in so many new processes; runs are compared by them. By default in this one, or, of what "
+                   f"is recorded, in {_RECORDED}.")
+@options.record_option
+@click.option("--against", metavar="RUN", help="Measure the `bench` of that run, too, in turns; record both, and "
+                                               "compare them.")
+@click.option(SAMPLES, "samples_only", is_flag=True, hidden=True)
+@options.json_option
+@click.pass_context
+def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None,
+          backend: str | None, threads: int | None, precision: str | None, rounds: int, processes: int | None,
+          record: bool | None, against: str | None, samples_only: bool, as_json: bool) -> None:
+    """Measure a model's latency, on random inputs if none are given: normal ones, or integers 0 and 1.
+
+    A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
+    """
+    if against is not None and record is False:
+        raise click.UsageError("--against records both runs: leave --no-record away")
+    store = Store(default_path()) if against is not None else recorded_store(record)
+    if not samples_only and (store is not None or (processes or 1) > 1):
+        settings = plain({name: value for name, value in context.params.items() if name in (
+            "model", "shapes", "params", "backend", "threads", "precision", "rounds")})
+        command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
+        wanted = Run("bench", Path(model).name, settings=settings, facts={
+            **facts.collect(command), "threads": threads or config.threads()})
+        base = repeatable(store.find(against)) if store is not None and against is not None else None
+        _in_processes(wanted, base, processes or _RECORDED, store, as_json)
+        return
+    start = time.perf_counter()
+    exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, settings_of(threads, precision))
+    inputs = fitting_inputs(exe.inputs, arrays, shapes)
+    exe(inputs)
+    compiled = (time.perf_counter() - start) * 1e3
+    samples = _timed(exe, inputs, rounds)
+    if samples_only:
+        click.echo(json.dumps({"samples": samples, "metrics": {"first_result_ms": compiled}}))
+        return
+    _show({"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds,
+           "first_result_ms": compiled, **_figures(samples[LATENCY])}, as_json)
+
+
+def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | None, as_json: bool) -> None:
+    runs = [wanted] if base is None else [base, wanted]
+    with progress("measuring", processes * len(runs)) as advance:
+        runs = measured(runs, processes, advance)
+    if store is not None:
+        runs = add_runs(store, runs)
+    run = runs[-1]
+    samples = [sample for block in run.samples[LATENCY] for sample in block]
+    found = {"model": run.name, "threads": run.facts["threads"], "rounds": run.settings["rounds"],
+             "processes": processes, "run": run.id if store is not None else None,
+             "first_result_ms": statistics.median(value for _, value in run.metrics["first_result_ms"]),
+             **_figures(samples)}
+    if base is not None:
+        found["comparison"] = compared(runs[0], run, LATENCY)
+    _show(found, as_json)
+
+
+def _figures(samples: list[float]) -> dict[str, Any]:
+    ordered = sorted(samples)
+    median = statistics.median(ordered)
+    return {"min_ms": ordered[0], "median_ms": median, "p90_ms": ordered[-(-9 * len(ordered) // 10) - 1],
+            "per_second": 1e3 / median}
+
+
+def _show(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    table = Table("model", "threads", "first result ms", "min ms", "median ms", "p90 ms", "a second")
+    table.add_row(str(found["model"]), str(found["threads"]),
+                  *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms")),
+                  f"{found['per_second']:.1f}")
+    shown = console()
+    shown.print(table)
+    if found.get("run"):
+        shown.print(f"recorded as run {found['run']}", highlight=False, soft_wrap=True)
+    if "comparison" in found:
+        shown.print(comparison_table(found["comparison"]))
+
+
+def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of each call, after a few that do not count, and of all threads' CPU time."""
+    found: dict[str, list[float]] = {LATENCY: [], CPU_TIME: []}
+    for number in range(-_WARM_UP, rounds):
+        start, cpu_start = time.perf_counter(), time.process_time()
+        exe(inputs)
+        if number >= 0:
+            found[LATENCY].append((time.perf_counter() - start) * 1e3)
+            found[CPU_TIME].append((time.process_time() - cpu_start) * 1e3)
+    return found

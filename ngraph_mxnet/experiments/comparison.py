@@ -1,0 +1,155 @@
+"""Whether one run is slower than another: the ratio of their medians, and how sure that is.
+
+Latencies of one process depend on each other, and all of them on where its memory came to lie; so a process counts as
+one observation, the logarithm of its median. Of runs recorded apart Welch's interval is taken (B. L. Welch, Biometrika
+34, 1947, pages 28-35, with the degrees of freedom of F. E. Satterthwaite, Biometrics Bulletin 2, 1946, pages 110-114);
+of runs recorded in turns Student's of the differences of pairs, in which what the machine did meanwhile cancels out; in
+that of runs apart it does not, so they must differ by more than `DRIFT`.
+T. Kalibera and R. Jones, "Rigorous benchmarking in reasonable time" (ISMM 2013), say why processes are to be repeated,
+and not calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.experiments.run import LATENCY, PROCESS, Blocks, Run
+
+CONFIDENCE = 0.99
+DRIFT = 0.015
+"""By so much recordings that were made apart may differ though nothing has changed, which no interval of theirs knows:
+what scripts/check_verdicts.py found within minutes, on a machine with other work."""
+FEWEST = 3
+"""Processes of each run, below which their variance is not known well enough."""
+FASTER, SLOWER, UNKNOWN = "faster", "slower", "can't tell"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Of a new run with a base.
+
+    Attributes:
+        ratio: of the medians, new over base: above 1 the new one is slower.
+        low, high: the interval of confidence of the ratio; None where there are too few blocks.
+        verdict: faster, slower, or can't tell.
+        reason: why it can't be told; None where it can.
+        paired: whether the runs were recorded in turns, and compared pair by pair.
+    """
+
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: str
+    reason: str | None
+    paired: bool
+    confidence: float
+
+
+def compare(base: Blocks, new: Blocks, *, paired: bool = False, confidence: float = CONFIDENCE) -> Comparison:
+    """Compare positive samples, each list of them from a process of its own.
+
+    Args:
+        paired: the processes had turns: the first of base belongs to the first of new, and so on.
+
+    Raises:
+        ValueError: a block is empty, a sample is not positive and finite, or pairs are not as many.
+    """
+    ours, theirs = _log_medians(base), _log_medians(new)
+    if paired and len(ours) != len(theirs):
+        raise ValueError(f"found {len(ours)} and {len(theirs)} blocks, expected pairs")
+    centre = statistics.fmean(theirs) - statistics.fmean(ours)
+    ratio = math.exp(centre)
+    fewest = min(len(ours), len(theirs))
+    if fewest < FEWEST:
+        why = f"found {fewest} process{'es' * (fewest > 1)} of one, expected {FEWEST} or more of each"
+        return Comparison(ratio, None, None, UNKNOWN, why, paired, confidence)
+    error, freedom = _paired_error(ours, theirs) if paired else _welch_error(ours, theirs)
+    reach = error * student_quantile(confidence, freedom) if error > 0 else 0.0
+    low, high, margin = math.exp(centre - reach), math.exp(centre + reach), 1.0 if paired else 1.0 + DRIFT
+    verdict, reason = UNKNOWN, None
+    if low > margin:
+        verdict = SLOWER
+    elif high < 1 / margin:
+        verdict = FASTER
+    elif low <= 1 <= high:
+        reason = f"a difference of {(high / low) ** 0.5 - 1:.1%} could hide in what processes vary by"
+    else:
+        reason = f"recordings made apart differ by {DRIFT:.1%} anyway"
+    return Comparison(ratio, low, high, verdict, reason, paired, confidence)
+
+
+def compare_runs(base: Run, new: Run, series: str = LATENCY, confidence: float = CONFIDENCE) -> Comparison:
+    """Compare a series of two runs; those of one session that have equally many processes were recorded in turns.
+
+    Raises:
+        ConfigError: one has no such series, or samples that are not positive and finite.
+    """
+    for run in (base, new):
+        if not run.samples.get(series):
+            raise ConfigError(f"run {run.id} has no samples of {series}, expected one of: "
+                              f"{', '.join(run.samples) or 'it has none'}")
+    ours, theirs = (_of_processes(run, series) for run in (base, new))
+    try:
+        return compare(ours, theirs, paired=base.session == new.session and len(ours) == len(theirs),
+                       confidence=confidence)
+    except ValueError as error:
+        raise ConfigError(f"runs {base.id} and {new.id}, {series}: {error}") from None
+
+
+def _of_processes(run: Run, series: str) -> Blocks:
+    """The rounds of one process are one block."""
+    blocks = run.samples[series]
+    return blocks if run.blocks == PROCESS else [[sample for block in blocks for sample in block]]
+
+
+def _log_medians(blocks: Blocks) -> list[float]:
+    if not blocks or not all(len(block) for block in blocks):
+        raise ValueError("found a run or block without samples")
+    if not all(math.isfinite(sample) and sample > 0 for block in blocks for sample in block):
+        raise ValueError("found a sample that is not positive and finite")
+    return [math.log(statistics.median(block)) for block in blocks]
+
+
+def _paired_error(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
+    """Standard error of the mean difference, and degrees of freedom."""
+    pairs = [theirs - ours for ours, theirs in zip(base, new, strict=True)]
+    return statistics.stdev(pairs) / math.sqrt(len(pairs)), len(pairs) - 1
+
+
+def _welch_error(base: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
+    parts = [(statistics.variance(one) / len(one), len(one) - 1) for one in (base, new)]
+    total = sum(part for part, _ in parts)
+    below = sum(part * part / freedom for part, freedom in parts)
+    return math.sqrt(total), total * total / below if below > 0 else 1.0
+
+
+def student_quantile(confidence: float, freedom: float) -> float:
+    """The t that |T| stays below with this probability, of Student's distribution.
+
+    With t = sqrt(freedom) tan(angle) its density becomes cos(angle) ** (freedom - 1), whose integral is smooth.
+    """
+    nodes, weights = _quadrature()
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+
+    def probability(angle: float) -> float:
+        return float(scale * angle * (weights * np.cos(angle * (nodes + 1) / 2) ** (freedom - 1)).sum())
+
+    low, high = 0.0, math.pi / 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if probability(middle) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+@functools.cache
+def _quadrature() -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of Gauss and Legendre on [-1, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    return nodes, weights
