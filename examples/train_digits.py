@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Train a small convolutional net on scikit-learn's handwritten digits, as any Gluon script does.
 
-It imports nothing of ngraph_mxnet: with MXNET_SUBGRAPH_BACKEND=NGRAPH its steps are
-compiled. README.md beside this file says how to run it natively. It prints each epoch's loss and time, and at the
+It imports nothing of ngraph_mxnet, but with --record, to record the run: with MXNET_SUBGRAPH_BACKEND=NGRAPH its steps
+are compiled. README.md beside this file says how to run it natively. It prints each epoch's loss and time, and at the
 end the share of the test digits that are told right.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import mxnet as mx
@@ -49,11 +50,12 @@ def accuracy(net: nn.HybridSequential, images: np.ndarray[Any, Any], labels: np.
 
 
 def train(net: nn.HybridSequential, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any], epochs: int, batch: int,
-          rate: float, seed: int) -> None:
-    """Print each epoch's loss and time. `seed`: of the order of the images."""
+          rate: float, seed: int) -> list[tuple[float, float]]:
+    """Print each epoch's loss and time, and return them. `seed`: of the order of the images."""
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": rate, "momentum": 0.9})
     rng = np.random.default_rng(seed)
+    epochs_run = []
     for epoch in range(epochs):
         start, total, count = time.perf_counter(), 0.0, 0
         order = rng.permutation(len(images))
@@ -65,7 +67,18 @@ def train(net: nn.HybridSequential, images: np.ndarray[Any, Any], labels: np.nda
             total += value.sum().asscalar()
             count += len(rows)
         mx.nd.waitall()
-        print(f"epoch {epoch + 1:>2}: loss {total / count:.4f}, {time.perf_counter() - start:.2f} s", flush=True)
+        epochs_run.append((total / count, time.perf_counter() - start))
+        print(f"epoch {epoch + 1:>2}: loss {epochs_run[-1][0]:.4f}, {epochs_run[-1][1]:.2f} s", flush=True)
+    return epochs_run
+
+
+def recording(options: argparse.Namespace) -> AbstractContextManager[Any]:
+    """What is recorded of a run, if that is wanted; only that needs ngraph_mxnet."""
+    if not options.record:
+        return nullcontext()
+    from ngraph_mxnet.experiments.recording import record
+
+    return record("train_digits", "digits", {name: value for name, value in vars(options).items() if name != "record"})
 
 
 def main() -> None:
@@ -74,6 +87,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rate", type=float, default=0.02)
     parser.add_argument("--seed", type=int, default=0, help="of the weights and the order of the digits")
+    parser.add_argument("--record", action="store_true", default=bool(os.environ.get("NGRAPH_RUNS")),
+                        help="add a run to the store of runs; so it is where NGRAPH_RUNS is set")
     options = parser.parse_args()
 
     mx.random.seed(options.seed)
@@ -84,8 +99,15 @@ def main() -> None:
     net.hybridize()
     backend = os.environ.get("MXNET_SUBGRAPH_BACKEND") or "none"
     print(f"{len(images)} digits to train with, {len(test[0])} to test with; backend {backend}")
-    train(net, images, labels, options.epochs, options.batch, options.rate, options.seed)
-    print(f"accuracy: {accuracy(net, *test):.4f}")
+    with recording(options) as run:
+        epochs = train(net, images, labels, options.epochs, options.batch, options.rate, options.seed)
+        right = accuracy(net, *test)
+        if run is not None:
+            for loss, seconds in epochs:
+                run.metric("loss", loss)
+                run.sample("epoch_ms", seconds * 1e3)
+            run.metric("accuracy", right)
+    print(f"accuracy: {right:.4f}")
 
 
 if __name__ == "__main__":

@@ -18,8 +18,11 @@ from pathlib import Path
 import click
 from peers import command, driver, spec
 from peers.process import PeerError
+from peers.recording import record_cases
 from peers.report import print_report
 from workers import SCRIPTS, absolute_path
+
+from ngraph_mxnet.cli import options
 
 WIDTH = 132
 DEFAULT = "none,openvino,openvino-int8,onnxruntime-int8,ngraph-int8,ngraph"
@@ -63,15 +66,17 @@ def export(model: str, batch: int, folder: Path, kinds: tuple[str, ...], nncf: s
 @click.option("--burst", default=3, show_default=True, type=click.IntRange(1), help="Forward passes a turn.")
 @click.option("--work", type=click.Path(file_okay=False, path_type=Path),
               help="A folder that keeps the models for the next run, also those in 8 bits but ours.")
+@options.record_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
 def main(models: list[str], peers: list[spec.PeerSpec], nncf: str, threads: list[int], batches: list[int], rounds: int,
-         burst: int, work: Path | None, as_json: bool, save: Path | None) -> None:
+         burst: int, work: Path | None, record: bool | None, as_json: bool, save: Path | None) -> None:
     """Measure models in 8 bits beside their peers."""
     cases = command.cases(models, batches, threads, sorted(os.sched_getaffinity(0)))
     quantized = tuple(peer.kind for peer in peers if peer.kind in MADE_BY)
     plan = driver.Plan(tuple(peers), rounds, burst, 1, 900.0, export=partial(export, kinds=quantized, nncf=nncf))
     report = command.measured("bench_int8.py", cases, plan, work, save)
+    record_cases("bench_int8", report, record)
     command.show(report, as_json, WIDTH, print_report)
     sys.exit(1 if report["failures"] else 0)
 

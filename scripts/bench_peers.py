@@ -14,7 +14,10 @@ from pathlib import Path
 
 import click
 from peers import command, driver, spec
+from peers.recording import record_cases
 from peers.report import print_report
+
+from ngraph_mxnet.cli import options
 
 WIDTH = 132
 
@@ -66,6 +69,7 @@ def _check_modules(peers: list[spec.PeerSpec]) -> None:
               help="Seconds that one step of a peer may take.")
 @click.option("--work", type=click.Path(file_okay=False, path_type=Path),
               help="A folder that keeps the exported models for the next run. Default: none is kept.")
+@options.record_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
 @click.option("--results", type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -73,8 +77,8 @@ def _check_modules(peers: list[spec.PeerSpec]) -> None:
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
               help="Draw the ratios into a file, such as docs/img/peers.svg.")
 def main(models: list[str], peers: list[spec.PeerSpec], batches: list[int], threads: list[int], cpus: list[int],
-         rounds: int, burst: int, compile_runs: int, timeout: float, work: Path | None, as_json: bool,
-         save: Path | None, results: Path | None, plot: Path | None) -> None:
+         rounds: int, burst: int, compile_runs: int, timeout: float, work: Path | None, record: bool | None,
+         as_json: bool, save: Path | None, results: Path | None, plot: Path | None) -> None:
     """Measure NGRAPH's inference latency beside its peers."""
     if plot is not None and importlib.util.find_spec("matplotlib") is None:
         raise click.UsageError("matplotlib is not installed: run `pip install '.[bench]'` in the checkout")
@@ -85,6 +89,7 @@ def main(models: list[str], peers: list[spec.PeerSpec], batches: list[int], thre
         _check_modules(peers)
         plan = driver.Plan(tuple(peers), rounds, burst, compile_runs, timeout)
         report = command.measured("bench_peers.py", command.cases(models, batches, threads, cpus), plan, work, save)
+        record_cases("bench_peers", report, record)
     command.show(report, as_json, WIDTH, print_report)
     if plot is not None:
         from peers.plot import write_plot

@@ -20,11 +20,14 @@ import click
 import numpy as np
 from peers import command, driver, spec, stats
 from peers.process import PeerError
+from peers.recording import record_cases
 from peers.report import COMPARED, Result, print_report
 from rich.console import Console
 from training_peers.spec import TRAININGS, parse_models
 from training_peers.worker import COMPARED as LOSSES
 from workers import SCRIPTS, absolute_path
+
+from ngraph_mxnet.cli import options
 
 WIDTH = 150
 DEFAULT = "none,mkldnn,tensorflow,torch,ngraph"
@@ -143,16 +146,18 @@ def _print(report: command.Report, console: Console) -> None:
               help="Seconds that one command to a peer may take.")
 @click.option("--work", type=click.Path(file_okay=False, path_type=Path),
               help="A folder that keeps weights and batches for the next run. Default: none is kept.")
+@options.record_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the JSON to a file too.")
 def main(models: list[str], peers: list[spec.PeerSpec], foreign: str, threads: list[int], cpus: list[int], rounds: int,
-         burst: int, timeout: float, work: Path | None, as_json: bool, save: Path | None) -> None:
+         burst: int, timeout: float, work: Path | None, record: bool | None, as_json: bool, save: Path | None) -> None:
     """Measure NGRAPH's training steps beside its peers'."""
     peers = installed(peers, foreign)
     cases = [driver.Case(case.model, TRAININGS[case.model].samples, case.threads, case.cpus)
              for case in command.cases(models, [1], threads, cpus)]
     plan = driver.Plan(tuple(peers), rounds, burst, 1, timeout, 1, export, partial(program, foreign=foreign), error)
     report = command.measured("bench_training.py", cases, plan, work, save)
+    record_cases("bench_training", report, record)
     command.show(report, as_json, WIDTH, _print)
     sys.exit(1 if report["failures"] else 0)
 

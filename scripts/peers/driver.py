@@ -193,17 +193,18 @@ def _time(case: Case, plan: Plan, running: dict[str, PeerProcess], results: dict
         process.ask("burst", count=plan.warm_up, first=0)
         process.pause()
     times: dict[str, list[list[float]]] = {name: [] for name in running}
-    cpu_times: dict[str, list[float]] = {name: [] for name in running}
+    cpu_times: dict[str, list[list[float]]] = {name: [] for name in running}
     for index, order in enumerate(turns(list(running), plan.rounds)):
         advance(f"{case}: round {index + 1} of {plan.rounds}")
         for name in order:
             answer = running[name].ask("burst", count=plan.burst, first=index * plan.burst)
             running[name].pause()
             times[name].append(answer["ms"])
-            cpu_times[name].extend(answer["cpu_ms"])
+            cpu_times[name].append(answer["cpu_ms"])
     ours = next((str(peer) for peer in plan.peers if peer.kind in OURS and str(peer) in running), None)
     for name, rounds in times.items():
-        results[name].update(stats.summarise(rounds), cpu_ms=statistics.median(cpu_times[name]))
+        results[name].update(stats.summarise(rounds), cpu_ms=statistics.median(stats.flat(cpu_times[name])),
+                             samples={"latency_ms": rounds, "cpu_ms": cpu_times[name]})
         if ours is not None and name != ours:
             results[name]["ratio"] = stats.ratio_of_medians(times[ours], rounds)
             results[name]["paired_ratio"] = stats.paired_ratio(times[ours], rounds)

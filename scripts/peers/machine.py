@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
+
+from ngraph_mxnet.experiments import facts
 
 PACKAGES = ("mxnet", "ngraph-mxnet-backend", "numpy", "onnx", "onnxruntime", "openvino")
 FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
@@ -15,27 +16,15 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 def describe() -> dict[str, object]:
     """CPU, its vector instructions, system and package versions."""
-    fields: dict[str, str] = {}
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        fields.setdefault(name.strip(), value.strip())
-    flags = fields.get("flags", "").split()
+    found = facts.machine()
     return {
-        "cpu": f"{fields.get('model name', platform.machine())} (family {fields.get('cpu family', '?')}, "
-        f"model {fields.get('model', '?')})",
+        "cpu": f"{found['cpu']} (family {found['family'] or '?'}, model {found['model'] or '?'})",
         "cpus": len(os.sched_getaffinity(0)),
-        "vector_instructions": [flag for flag in FLAGS if flag in flags],
-        "system": platform.platform(),
+        "vector_instructions": [flag for flag in FLAGS if flag in found["flags"]],
+        "system": found["system"],
         "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": facts.packages(PACKAGES),
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def choose_cpus(threads: int, allowed: Sequence[int], topology: Path = TOPOLOGY) -> list[int]:

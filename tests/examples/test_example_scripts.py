@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from bf16_machine import allow_bf16
 
+from ngraph_mxnet.experiments.store import Store
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,6 +172,28 @@ def test_training_on_digits() -> None:
     assert len(native) == len(ours) == 12
     np.testing.assert_allclose(ours[0], native[0], rtol=1e-3)
     assert min(right, accuracy) > 0.85 and abs(right - accuracy) < 0.05
+
+
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None,
+                    reason="the packages that examples/README.md names are not installed")
+def test_a_training_is_recorded_and_reproduced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAPH_RUNS", str(tmp_path / "runs.sqlite"))
+    process = run(DIGITS, "--epochs", "2")
+    assert process.returncode == 0, process.stderr
+    store = Store(tmp_path / "runs.sqlite")
+    (found,) = store.runs()
+    printed = [float(loss) for loss in re.findall(r": loss ([\d.]+)", process.stdout)]
+    assert [loss for _, loss in found.metrics["loss"]] == pytest.approx(printed, abs=1e-4)
+    assert [len(block) for block in found.samples["epoch_ms"]] == [2] and found.settings["epochs"] == 2
+    assert found.facts["variables"]["MXNET_SUBGRAPH_BACKEND"] == "NGRAPH"
+    monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NONE")  # what was recorded counts
+    monkeypatch.delenv("NGRAPH_RUNS")
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "reproduce.py", found.id[:8], "--store", str(store.path),
+                           "--json"], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    was, is_ = json.loads(done.stdout)["metrics"]["loss"]
+    assert is_ == pytest.approx(was, rel=1e-5) and len(store.runs()) == 2
+    assert store.find("last").facts["variables"] == found.facts["variables"]
 
 
 @pytest.mark.skipif(importlib.util.find_spec("sklearn") is None,

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ from hypothesis import strategies as st
 from peers import driver, machine, report, spec, stats
 from peers.process import PeerError, PeerProcess, PeerUnavailable
 from rich.console import Console
+
+from ngraph_mxnet.experiments.store import Store
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bench_peers.py"
 TIMES = st.lists(st.floats(0.1, 1e3), min_size=1, max_size=8)
@@ -96,10 +99,16 @@ def test_files_as_models(tmp_path: Path):
 def test_a_run_on_a_file(tmp_path: Path):
     file = small_onnx(tmp_path / "small.onnx")
     done = run("--models", f"{file}[3x4]", "--peers", "ngraph-onnx,ngraph-onnx[NGRAPH_CPU_WINOGRAD=0]", "--batch", 2,
-               "--rounds", 2, "--burst", 2, "--json")
+               "--rounds", 2, "--burst", 2, "--json", environment={"NGRAPH_RUNS": str(tmp_path / "runs.sqlite")})
     assert done.returncode == 0, done.stderr
     (case,) = json.loads(done.stdout)["cases"]
     assert case["model"] == "small-3x4" and len(case["results"]) == 2
+    runs = Store(tmp_path / "runs.sqlite").runs("bench_peers")
+    assert [one.settings["peer"] for one in runs] == [result["peer"] for result in case["results"]]
+    for one, result in zip(runs, case["results"], strict=True):
+        assert one.blocks == "round" and [len(block) for block in one.samples["latency_ms"]] == [2, 2]
+        assert one.median() == result["median_ms"] and one.metrics["peak_mib"] == [(0, result["peak_mib"])]
+        assert one.facts["threads"] == 1 and one.facts["affinity"] == case["cpus"]
     assert all(result["relative_error"] < 1e-5 and result["median_ms"] > 0 for result in case["results"])
     done = run("--models", f"{file}[3x4x1]", "--peers", "ngraph-onnx", "--rounds", 1, "--burst", 1, "--json")
     assert done.returncode == 1
@@ -233,8 +242,10 @@ def test_the_plot(tmp_path: Path):
         write_plot({"cases": []}, tmp_path / "none.svg")
 
 
-def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True)
+def run(*arguments: object, environment: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """`environment`: what is added to this process's."""
+    return subprocess.run([sys.executable, str(SCRIPT), *map(str, arguments)], capture_output=True, text=True,
+                          env={**os.environ, **(environment or {})})
 
 
 def test_former_results_are_shown_and_failures_are_the_exit_status(tmp_path: Path):

@@ -1,0 +1,37 @@
+"""Adds what was measured to the store of runs: a run for each peer of each case."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from ngraph_mxnet.cli.runs import recorded_store
+from ngraph_mxnet.experiments import facts
+from ngraph_mxnet.experiments.recording import add_runs
+from ngraph_mxnet.experiments.run import ROUND, Run
+from ngraph_mxnet.experiments.store import StoreError
+
+
+def record_cases(kind: str, report: dict[str, Any], record: bool | None) -> None:
+    """If that is wanted, by --record or NGRAPH_RUNS. What was measured is still to be shown: so an error is printed."""
+    store = recorded_store(record)
+    if store is None:
+        return
+    try:
+        added = add_runs(store, list(runs_of(kind, report)))
+        print(f"{len(added)} runs recorded in {store.path}", file=sys.stderr)
+    except StoreError as error:
+        print(f"error: nothing is recorded: {error}", file=sys.stderr)
+
+
+def runs_of(kind: str, report: dict[str, Any]) -> Iterator[Run]:
+    """The figures of each peer are its metrics."""
+    found = facts.collect(facts.own_command())
+    for case in report["cases"]:
+        about = {name: case[name] for name in ("model", "batch", "threads", "cpus")}
+        for result in case["results"]:
+            metrics = {name: [(0, float(value))] for name, value in result.items() if isinstance(value, (int, float))}
+            yield Run(kind, f"{case['model']}, {result['label']}", blocks=ROUND, samples=result["samples"],
+                      settings={**about, "peer": result["peer"], "rounds": report["rounds"], "burst": report["burst"]},
+                      metrics=metrics, facts={**found, "threads": case["threads"], "affinity": case["cpus"]})
