@@ -2,7 +2,7 @@
 """How often `runs compare` is right on this machine: about equal runs, and about one that is 5 % slower.
 
 Two models are measured, chains of 20 and of 21 equal products, on one thread. Wanted: "can't tell" in 19 of 20 pairs of
-runs of the first, and "slower" in 9 of 10 of the second with the first. It takes half an hour of quiet cores.
+runs of the first, and "slower" in 9 of 10 of the second with the first. It takes ten minutes of a quiet core.
 Exit status: 0; 1 when the verdicts in turns are right less often; 2 for a wrong command line.
 """
 
@@ -78,7 +78,7 @@ def main(equal: int, slower: int, processes: int, rounds: int, store: Path | Non
                         verdicts.setdefault((kind, "apart", series), Counter())[told] += 1
                 before = base
     for (kind, how, series), counter in verdicts.items():
-        print(f"{kind}, recorded {how}, {series}: {dict(counter)}")
+        print(json.dumps({"pairs": kind, "recorded": how, "series": series, "verdicts": counter}))
     right = {kind: verdicts[kind, "in turns", SERIES[0]][verdict] / counts[kind] for kind, verdict in RIGHT.items()}
     sys.exit(any(right[kind] < share for kind, share in WANTED.items()))
 
