@@ -13,7 +13,7 @@ from ngraph_mxnet.version import __version__
 
 _COMMANDS = {
     "explain": "models", "show": "show", "run": "models", "bench": "models", "profile": "models",
-    "verify": "verification", "compile": "artefact", "quantize": "quantization", "audit": "audit",
+    "report": "report", "verify": "verification", "compile": "artefact", "quantize": "quantization", "audit": "audit",
     "doctor": "doctor", "ops": "inspection", "env": "inspection", "cache": "inspection",
 }
 """The module of each, in the order of the help."""
