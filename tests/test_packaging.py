@@ -63,6 +63,7 @@ def test_the_wheel_has_all_it_needs_and_no_more(names: set[str]):
     assert {"ngraph_mxnet/libngraph_kernels.so", "ngraph_mxnet/__init__.py", AUTOLOAD} <= names
     package = ROOT / "ngraph_mxnet"
     files = {str(p.relative_to(ROOT)) for p in (*package.rglob("*.py"), *package.rglob("devices/*.json"),
+                                                *package.rglob("assets/*"),
                                                 *(ROOT / "ngraph_mxnet_autoload").glob("*.py"))}
     assert files <= names
     extra = {n for n in names - files if ".dist-info/" not in n and not n.endswith(".so")}

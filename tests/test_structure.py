@@ -51,7 +51,8 @@ ALLOWED: dict[str, set[str]] = {
     "passes": {"ir", "ops", *_BASE},
     "autodiff": {"ir", "ops", *_BASE},
     "quantise": {"ir", "ops", "package", *_BASE},
-    "placement": {"ir", "package", "runtime", *_BASE},
+    "drawing": set(),
+    "placement": {"drawing", "ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version", "_core"},
     "auditing": {"debug", "ir", "version", "setting_texts", "_core", *_BASE},
     "runtime": {"auditing", "ir", "package", "registry", *_BASE},
@@ -59,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE},
     "targets.nnp": {"ir", "ops", "package", "passes", "quantise", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
-    "debug": {"ir", "ops", "passes", *_BASE},
+    "debug": {"drawing", "ir", "ops", "passes", *_BASE},
     "bridges.onnx": {
         "auditing", "cache", "compositions", "ir", "ops", "package", "passes", "registry", "runtime", *_BASE,
     },
@@ -83,10 +84,11 @@ ALLOWED: dict[str, set[str]] = {
         "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
     },
     "experiments": {"cores", "version", *_BASE},
+    "reporting": {"ir", "passes", "placement", "runtime", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
         "explaining", "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress", "quantise",
-        "quantizing", "runtime", "setting_texts", "verifying", "version", *_BASE,
+        "quantizing", "reporting", "runtime", "setting_texts", "verifying", "version", *_BASE,
     },
 }
 # The op table loads the ops when it is first asked for one.

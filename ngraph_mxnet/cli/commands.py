@@ -12,7 +12,7 @@ from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.version import __version__
 
 _COMMANDS = {
-    "explain": "models", "show": "show", "run": "models", "bench": "bench", "profile": "models",
+    "explain": "models", "show": "show", "run": "models", "bench": "bench", "profile": "models", "report": "report",
     "verify": "verification", "compile": "artefact", "quantize": "quantization", "runs": "runs", "audit": "audit",
     "doctor": "doctor", "ops": "inspection", "env": "inspection", "cache": "inspection",
 }

@@ -14,8 +14,9 @@ from ngraph_mxnet.cli.artefact import show_artefact
 from ngraph_mxnet.cli.loading import Shapes
 from ngraph_mxnet.cli.models import console, settings_of
 from ngraph_mxnet.cli.writing import write_whole
-from ngraph_mxnet.debug.dot import to_dot, to_svg
+from ngraph_mxnet.debug.dot import to_dot
 from ngraph_mxnet.debug.dump import Dump
+from ngraph_mxnet.debug.picture import to_svg
 from ngraph_mxnet.errors import ConfigError, ModelError
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
@@ -58,7 +59,7 @@ _USUAL_BACKEND = {"placed": "HYBRID"}
 @click.option("--text", is_flag=True, help="Print it; so it is if no file is named.")
 @click.option("--constants", is_flag=True, help="Print constants whole, so that the IR can be read again.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-              help="Draw it there; graphs need Graphviz, but for FILE.dot, which is Graphviz' own language.")
+              help="Draw it there; a graph as FILE.dot in the language of Graphviz.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Of what is lowered for a simulated device: write a call there as a Chrome trace.")
 @click.option("--dump", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
@@ -80,7 +81,9 @@ def show(model: str, stage: str | None, after: str | None, shapes: Shapes, dtype
         raise click.UsageError("--svg draws graphs and plans; of what is lowered there is text alone")
     chosen = get_backend(backend or _USUAL_BACKEND.get(stage) or config.get("NGRAPH_BACKEND"))
     passes = _wanted_passes(chosen, after)
-    graph, weights = load_graph(model, shapes, dtypes, params)
+    graph, weights, ends_before = load_graph(model, shapes, dtypes, params)
+    if ends_before:
+        click.echo(f"the graph ends before {ends_before}", err=True)
     if stage in ("imported", "optimised"):
         if stage == "optimised":
             graph = _optimised(bind_weights(graph, weights), chosen, passes, after, dump)
@@ -113,8 +116,9 @@ def _is_artefact(model: str) -> bool:
 
 
 def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
-               params: str | None) -> tuple[Graph, Mapping[str, np.ndarray]]:
-    """The graph in a file of any kind, and its weights as far as they are known.
+               params: str | None) -> tuple[Graph, Mapping[str, np.ndarray], str | None]:
+    """The graph in a file of any kind, its weights as far as they are known, and of the first part of a model before
+    what it ends.
 
     Raises:
         NGraphError: the file is damaged, or an option is missing or not for a file of its kind.
@@ -125,22 +129,20 @@ def load_graph(model: str, shapes: Shapes, dtypes: Mapping[str, str],
             raise ModelError("a symbol needs the shapes of its data inputs: --shape NAME=D,D,...")
         from ngraph_mxnet.bridges.mxnet.symbols.weights import load_graph as load_symbol_graph
 
-        return load_symbol_graph(model, shapes, dtypes, params)
+        return *load_symbol_graph(model, shapes, dtypes, params), None
     if params or dtypes:
         raise ConfigError("--params and --dtype are for symbols; other models hold their weights and types")
     if kind is Kind.TEXT:
         if shapes:
             raise ConfigError("--shape is for models; those of a graph are in its types")
-        return parse_graph(found), {}
+        return parse_graph(found), {}, None
     if kind is not Kind.ONNX:
         raise ConfigError(f"{model} is a {kind.value}, expected a model or a graph")
     from ngraph_mxnet.bridges.onnx.importer import import_model
     from ngraph_mxnet.bridges.onnx.model import read_model
 
     imported = import_model(read_model(model), shapes, partly=True)
-    if imported.rest is not None:
-        click.echo(f"the graph ends before {imported.reason}", err=True)
-    return imported.graph, imported.weights
+    return imported.graph, imported.weights, None if imported.rest is None else imported.reason
 
 
 def _wanted_passes(backend: Backend, after: str | None) -> list[Pass | FixedPoint]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir.attributes import format_attribute
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.printer import value_names
@@ -26,13 +23,13 @@ def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = 
     lines = [f"digraph {_quote(graph.name)} {{", "  node [shape=box, style=filled, fontname=sans];"]
     for parameter in graph.parameters:
         colour = "lightyellow" if parameter.role is Role.WEIGHT else "khaki"
-        label = _quote(f"{names[parameter]}\n{parameter.type}")
-        lines.append(f"  {ids[parameter]} [label={label}, shape=ellipse, fillcolor={colour}];")
+        text = _quote(f"{names[parameter]}\n{parameter.type}")
+        lines.append(f"  {ids[parameter]} [label={text}, shape=ellipse, fillcolor={colour}];")
     for index, node in enumerate(graph.nodes):
         if node.op.name == "constant" and not constants:
             continue
         outline = ", color=red, penwidth=3" if node in highlight else ""
-        lines.append(f"  n{index} [label={_quote(_label(node))}, fillcolor={_colour(node)}{outline}];")
+        lines.append(f"  n{index} [label={_quote(label(node))}, fillcolor={_colour(node)}{outline}];")
         ids.update(dict.fromkeys(node.outputs, f"n{index}"))
         lines += [f"  {ids[v]} -> n{index} [label={_quote(str(v.type))}];" for v in node.inputs if v in ids]
     for index, result in enumerate(graph.results):
@@ -42,26 +39,8 @@ def to_dot(graph: Graph, *, highlight: Collection[Node] = (), constants: bool = 
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def to_svg(graph: Graph) -> str:
-    """The picture that Graphviz makes of `to_dot`.
-
-    Raises:
-        ConfigError: Graphviz is not installed, or failed.
-    """
-    program = shutil.which("dot")
-    if program is None:
-        raise ConfigError("drawing a graph takes Graphviz, whose program dot is not there: install it (on Debian: "
-                          "apt-get install graphviz), or name a file .dot, which is what Graphviz reads")
-    try:
-        done = subprocess.run([program, "-Tsvg"], input=to_dot(graph), capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise ConfigError(f"{program}: {error.strerror}") from None
-    if done.returncode != 0:
-        raise ConfigError(f"{program} failed with status {done.returncode}: {done.stderr.strip()[:400]}")
-    return done.stdout
-
-
-def _label(node: Node) -> str:
+def label(node: Node) -> str:
+    """The op, the attributes that are not as by default, and the origin, a line each."""
     shown = [
         f"{key}={_text(value)}" for key, value in node.attrs.items()
         if not isinstance(value, np.ndarray) and value != node.op.schema[key].default

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,6 +20,8 @@ from ngraph_mxnet.ir.types import TensorType
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.package.artefact import DEFAULT_ISAS, ArtefactProgram, Meta
 from ngraph_mxnet.package.artefact_writer import write_artefact
+from ngraph_mxnet.runtime.lowered import Lowered
+from ngraph_mxnet.runtime.trace import Event
 
 if TYPE_CHECKING:
     from ngraph_mxnet.auditing.watch import Values, Watch
@@ -122,8 +125,8 @@ class Executable(Submitting, ABC):
     * Calls from several threads at once are safe, and each gives what it gives alone, bit for bit.
     * Results come in the order of `outputs`, C-contiguous.
 
-    A backend implements `run`, `measured` and `usage` if it has kernels whose time it can tell, `listing` if it has
-    instructions to show, and sets `values` if it can show what nodes compute.
+    A backend implements `run`, `measured`, `usage` and `traced` if it has kernels whose time it can tell, `listing` and
+    `lowered` if it has instructions to show, and sets `values` if it can show what nodes compute.
     """
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -226,6 +229,20 @@ class Executable(Submitting, ABC):
             ConfigError: the device is real, or what it does is not known before the first call.
         """
         raise ConfigError("the backend simulates nothing; NNP does, and NGRAPH_PROFILE traces what really runs")
+
+    def traced(self, arrays: list[np.ndarray]) -> list[Event]:
+        """What runs when in a call, as events of a Chrome trace; of a simulated device in simulated time. `arrays` are
+        as those of `run`.
+
+        Raises:
+            ConfigError: the backend has nothing to tell, or NGRAPH_PROFILE is set.
+        """
+        events: list[Event] = json.loads(self.simulated_trace())["traceEvents"]
+        return events
+
+    def lowered(self) -> Lowered | None:
+        """The kernel calls, the memory plan and the layouts; None where the backend has none to tell of."""
+        return None
 
     rough = False
     """Whether results are rounded to less than their types hold, so that nothing is to be calibrated on them."""

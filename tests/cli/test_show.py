@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -136,22 +135,13 @@ def test_pictures(text: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "plan.svg").read_text().startswith("<svg")
     assert "graph @small" in shown(*text, "--svg", tmp_path / "graph.dot", "--text")
 
-    programs, file = tmp_path / "programs", tmp_path / "graph.svg"
-    programs.mkdir()
-    monkeypatch.setenv("PATH", str(programs))
-    missing = command(*text, "--svg", file)
-    assert missing.exit_code == 1 and "apt-get install graphviz" in missing.output
-    program = programs / "dot"
-    program.write_text("#!/bin/sh\nread -r first\necho \"<svg>$1 $first</svg>\"\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    shown(*text, "--svg", file)
-    assert file.read_text() == '<svg>-Tsvg digraph "small" {</svg>\n'
 
-    program.write_text("#!/bin/sh\necho half\necho 'it is broken' >&2\nexit 3\n")
-    failed = command(*text, "--svg", file)
-    assert failed.exit_code == 1 and "status 3: it is broken" in failed.output
-    assert file.read_text().startswith("<svg>-Tsvg")  # as it was
-    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+@pytest.mark.parametrize("backend", ["CPU", "NNP", "HYBRID", "INTERPRETER"])
+def test_the_picture_of_every_backends_graph(text: list[str], tmp_path: Path, backend: str) -> None:
+    assert shown(*text, "--backend", backend, "--svg", tmp_path / "graph.svg") == ""
+    picture = (tmp_path / "graph.svg").read_text()
+    assert picture.startswith("<svg") and ("relu" in picture) == (backend == "INTERPRETER")
+    assert "convolution" in picture and "f32[2,4,5,6]" in picture
 
 
 @pytest.mark.parametrize(("arguments", "status", "message"), [

@@ -21,7 +21,7 @@ GRAPH = "graph @small(%x: f32[2,3]) -> (f32[2,3]) {\n  %0: f32[2,3] = relu(%x)\n
 GARBAGE = bytes(np.random.default_rng(11).integers(0, 256, 4096, dtype=np.uint8))
 
 MODEL_COMMANDS = {"explain": "", "show": "", "run": "", "bench": "--rounds 1", "profile": "--rounds 1",
-                  "compile": "-o out.ngraph", "quantize": "--calibration data.npz"}
+                  "report": "-o out.html --rounds 1", "compile": "-o out.ngraph", "quantize": "--calibration data.npz"}
 """Commands that take a model, with what they need beside it."""
 WRONG_FILES = ("missing.onnx", "folder", "empty.onnx", "garbage.onnx", "cut.onnx", "model.png", "missing-symbol.json",
                "empty-symbol.json", "garbage-symbol.json", "cut-symbol.json", "other-symbol.json", "empty.ngraph",

@@ -336,4 +336,5 @@ def test_plans_as_pictures_and_json():
         assert all(kind in text for kind in plan.kinds)
         assert text.count("conv0") + text.count("region 1") > 0
     boxes = list(ElementTree.fromstring(plan.svg()).iter("{http://www.w3.org/2000/svg}rect"))
-    assert len(boxes) == len(plan.nodes) + 1
+    looks = {node.device for node in plan.nodes}
+    assert len(boxes) == len(plan.nodes) + len(looks) + 1  # the legend's, and the ground

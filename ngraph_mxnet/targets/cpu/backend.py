@@ -28,8 +28,9 @@ from ngraph_mxnet.passes.prepare import MAIN, split_prepare
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Usage, input_ports, output_ports
+from ngraph_mxnet.runtime.lowered import Lowered
 from ngraph_mxnet.runtime.ranges import Template
-from ngraph_mxnet.runtime.trace import recorder, span
+from ngraph_mxnet.runtime.trace import Event, recorder, span
 from ngraph_mxnet.targets.cpu.artefact import ModuleFor, artefact_programs, chosen_isas, range_templates
 from ngraph_mxnet.targets.cpu.codegen.clusters import cluster_pass
 from ngraph_mxnet.targets.cpu.codegen.generator import Code, Generator, added_code
@@ -82,6 +83,7 @@ class CPUExecutable(NativeExecutable):
                                     for index, value in enumerate(node.outputs)], self.main.steps,
                                    [port.type for port in self.outputs])
         self.prepare = prepare
+        self._lowering = main
         self._programs = programs
         self._generated = generated
         self.settings = settings
@@ -129,6 +131,16 @@ class CPUExecutable(NativeExecutable):
 
     def listing(self) -> str:
         return self._programs.listing()
+
+    def lowered(self) -> Lowered:
+        from ngraph_mxnet.targets.cpu.report.lowered import lowered
+
+        return lowered(self._lowering)
+
+    def traced(self, arrays: list[np.ndarray]) -> list[Event]:
+        from ngraph_mxnet.targets.cpu.report.profile import traced
+
+        return traced(lambda: self.run(arrays))
 
     def measured(self, arrays: list[np.ndarray], rounds: int) -> Profile:
         from ngraph_mxnet.targets.cpu.report.profile import profiled

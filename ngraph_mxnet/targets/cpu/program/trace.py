@@ -52,6 +52,11 @@ class Spans:
         labels, events, dropped = _core.trace_take()
         return Spans([Label(*label) for label in labels], events, dropped)
 
+    def chrome_events(self) -> list[Event]:
+        """As events of a Chrome trace."""
+        pid = os.getpid()
+        return [_chrome(self.labels[event["label"]], event, pid) for event in self.events]
+
 
 class ExecutorTrace:
     """The executor as a `runtime.trace.Source`."""
@@ -63,8 +68,7 @@ class ExecutorTrace:
 
     def take(self) -> tuple[list[Event], int]:
         spans = Spans.take()
-        pid = os.getpid()
-        return [_chrome(spans.labels[event["label"]], event, pid) for event in spans.events], spans.dropped
+        return spans.chrome_events(), spans.dropped
 
 
 def trace_executor() -> None:

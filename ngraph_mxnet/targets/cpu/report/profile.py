@@ -16,7 +16,7 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.rendered import Rendered
-from ngraph_mxnet.runtime.trace import recorder
+from ngraph_mxnet.runtime.trace import Event, recorder
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.machine.peak import Peak
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
@@ -60,6 +60,26 @@ def seconds_by_origin(forward: Callable[[], Any], threads: int, rounds: int) -> 
         node = row.origin  # op (origin), as nodes are printed
         found[node.partition(" (")[2].removesuffix(")")] += row.ms / 1e3
     return dict(found)
+
+
+def traced(forward: Callable[[], Any]) -> list[Event]:
+    """The spans of one call of `forward`, after a few that are not recorded, as events of a Chrome trace.
+
+    Raises:
+        ConfigError: NGRAPH_PROFILE is set.
+    """
+    from ngraph_mxnet import _core
+
+    _require_recorder()
+    for _ in range(_WARM_UP):
+        forward()
+    _core.trace_start(_EVENTS_PER_THREAD)
+    try:
+        forward()
+    finally:
+        _core.trace_stop()
+        spans = Spans.take()
+    return spans.chrome_events()
 
 
 def _require_recorder() -> None:
