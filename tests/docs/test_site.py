@@ -54,8 +54,9 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_links_to_pages_headings_and_files_are_followed(small: Path, tmp_path: Path) -> None:
+    assert build(small, tmp_path / "site").returncode == 0
     (small / "docs" / "new.md").write_text("# A page that no list has\n")
-    done = build(small, tmp_path / "site")
+    done = build(small, tmp_path / "site")  # into what is there
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "site" / "docs" / "listed.html").read_text()
     assert 'href="../README.html#which-way"' in page and re.search(r'href="[^"]*script\.py"', page)
