@@ -49,7 +49,8 @@ def write_files(folder: Path) -> None:
     images = np.random.default_rng(1).random((16, *SHAPE[1:]), np.float32)
     np.save(folder / "x.npy", images[:1])
     np.savez(folder / "data.npz", data=images, labels=np.arange(16) % CLASSES)
-    ngraph_mxnet.export(str(folder / "net.onnx"), folder / "model.ngraph", data=SHAPE, isas=["avx2"])
+    sizes = ("1..32", 3, "H:8..640", "W:8..640")
+    ngraph_mxnet.export(str(folder / "net.onnx"), folder / "model.ngraph", data=sizes)
     (folder / "net.ngraph").write_bytes((folder / "model.ngraph").read_bytes())
 
 

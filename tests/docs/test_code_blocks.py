@@ -75,16 +75,17 @@ def pages_of_python() -> list[Path]:
 
 
 @pytest.mark.parametrize("page", pages_of_python(), ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_python_runs(page: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page one after the other, as a reader would type them."""
     own = [block for block in blocks("python") if block.page == page and not block.not_run]
     if any("import ngraph_runtime" in block.text for block in own):
         monkeypatch.syspath_prepend(str(ROOT / "runtime"))
         if not os.environ.get("NGRAPH_RUNTIME_LIBRARY"):
             pytest.skip("NGRAPH_RUNTIME_LIBRARY names no built library")
-    monkeypatch.chdir(folder)
+    reader.write_files(tmp_path)  # its own: pages write files of the same names
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MXNET_SUBGRAPH_BACKEND", "NGRAPH")
-    names = reader.variables(folder)
+    names = reader.variables(tmp_path)
     for block in own:
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile("\n" * (block.line - 1) + block.text, str(block.page), "exec"), names)
@@ -107,9 +108,8 @@ def test_commands_of_the_package_run(words: list[str], folder: Path) -> None:
         words = ["two.onnx" if word == "model.onnx" else word for word in words]
     elif "data.npz" in words:  # as the samples of the page
         words = ["net.onnx" if word == "model.onnx" else word for word in words]
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run([sys.executable, *words[place + 1:]], cwd=folder, capture_output=True, text=True, check=False,
-                          env={**os.environ, **assigned, "PYTHONPATH": paths}, timeout=500)
+                          env={**os.environ, **assigned}, timeout=500)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
