@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run all checks against the installed package, set-up included: ruff, mypy, shellcheck where there is one, pytest.
+# Run all checks against the installed package, set-up included: ruff, mypy, shellcheck where there is one, the site of the
+# documentation (into build/site), pytest.
 #     scripts/test.sh [--slow-lane] [pytest's options and paths]        scripts/test.sh tests/ir -k parse
 # The first run takes about 15 minutes on two quiet cores, of which six compile the package; later ones nine.
 # --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, another Python,
@@ -18,7 +19,7 @@ if [[ ${1:-} == --slow-lane ]]; then
     shift
 fi
 unset PYTHONPATH PYTHONHOME MXNET_SUBGRAPH_BACKEND
-ensure_venv .venv-test '[test,examples]' foolbox==3.3.4
+ensure_venv .venv-test '[test,examples,docs]' foolbox==3.3.4
 need_installed_package
 
 cd "$root"
@@ -54,6 +55,8 @@ cd "$root/tests"
 # What the build made must work here: what only its lack would skip fails (tests/conftest.py). -rs tells what is skipped
 # for other reasons.
 export TESTS_REQUIRE_LIBRARY=1
+say "docs"
+"$venv/bin/python" -m sphinx -W --keep-going -q -b html -c "$root/docs" "$root" "$root/build/site"
 run_pytest() { "$venv/bin/python" -m pytest -rs -c "$root/pyproject.toml" --rootdir "$root" "$@"; }
 say "pytest"
 run_pytest "${arguments[@]}"
@@ -67,7 +70,8 @@ say "slow lane of SLOW_LANE_TURN=$turn: the zoo at batch $batch; the next turn r
 # The emulator has no wheel for every Linux; its tests are skipped without it.
 "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[emulate]' ||
     say "slow lane: no emulator, so AVX-512 is tested only if this CPU has it"
-run_pytest -m slow bridges/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package verifying
+run_pytest -m slow bridges/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package verifying \
+    docs
 run_pytest -m slow bridges/mxnet/test_zoo.py -k "test_every_model and -$batch]"
 
 mapfile -t others < <(other_pythons "$venv/bin/python")

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKING = [*DOCUMENTS, *(ROOT / name for name in ("CHANGELOG.md", "examples/README.md", "runtime/README.md"))]
 FOLDERS = ("csrc", "docs", "examples", "ngraph_mxnet", "scripts", "tests", ".ci")
 """The tree; other folders beside them are built or belong to somebody's environment."""
 SHARED = "runtime"
@@ -68,7 +69,7 @@ def test_paths_that_are_named_exist(document: Path) -> None:
     assert not missing, f"{document.name} names what is not in the tree: {', '.join(missing)}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", LINKING, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(document: Path) -> None:
     for target in _LINK.findall(document.read_text()):
         path, _, heading = target.partition("#")

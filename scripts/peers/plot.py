@@ -9,6 +9,7 @@ from peers.report import COMPARED, groups, ratios
 from peers.stats import geometric_mean
 
 MEAN = "geometric mean"
+MARKERS = "osD^v"
 
 
 def write_plot(report: dict[str, Any], path: Path) -> None:
@@ -28,10 +29,8 @@ def write_plot(report: dict[str, Any], path: Path) -> None:
     panels = [panel for panel in panels if any(panel[2].values())]
     if not panels:
         raise ValueError("found no case with ours and another peer, expected one at least")
-    rows = max(len(table) for _, _, table in panels) + 1
-    peers = max(len(row) for _, _, table in panels for row in table.values())
-    height = 1.6 + (0.12 * peers + 0.16) * rows
-    size = (6.5 * len(panels), height)
+    rows = max(len(table) for _, _, table in panels) + 2
+    size = (7.5 * len(panels), 1.1 + 0.115 * rows)
     figure, axes = plt.subplots(1, len(panels), figsize=size, squeeze=False, layout="constrained")
     for axis, (batch, threads, table) in zip(axes[0], panels, strict=True):
         _panel(axis, table)
@@ -45,16 +44,26 @@ def write_plot(report: dict[str, Any], path: Path) -> None:
 
 
 def _panel(axis: Any, table: dict[str, dict[str, float]]) -> None:
-    """Horizontal bars, a group for each model, the mean last."""
+    """A row of dots for each model, their values in columns beside it; the mean apart, below."""
     labels = list(dict.fromkeys(label for row in table.values() for label in row))
     means = {label: geometric_mean([row[label] for row in table.values() if label in row]) for label in labels}
-    rows = {**table, MEAN: means} if len(table) > 1 else table
-    width = 0.8 / len(labels)
-    for place, label in enumerate(labels):
-        bars = [(index, row[label]) for index, row in enumerate(rows.values()) if label in row]
-        positions = [index + (place - (len(labels) - 1) / 2) * width for index, _ in bars]
-        axis.barh(positions, [value for _, value in bars], width, label=label)
-    axis.axvline(1.0, color="black", linewidth=0.8)
-    axis.set_yticks(range(len(rows)), list(rows))
-    axis.invert_yaxis()
+    rows = [(index, name, row, "normal") for index, (name, row) in enumerate(table.items())]
+    if len(table) > 1:
+        rows.append((len(table) + 1, MEAN, means, "bold"))
+        axis.axhline(len(table), color="black", linewidth=0.8)
+    axis.axvline(1.0, color="black", linewidth=1.6)
+    for column, label in enumerate(labels):
+        color = f"C{column}"
+        own = [(row[label], index) for index, _, row, _ in rows if label in row]
+        axis.scatter(*zip(*own, strict=True), s=12, color=color, marker=MARKERS[column % len(MARKERS)], label=label,
+                     zorder=3)
+        for index, _, row, weight in rows:
+            if label in row:
+                axis.text(1.07 + 0.08 * column, index, f"{row[label]:.2f}", color=color, fontsize=6.5, weight=weight,
+                          ha="right", va="center", transform=axis.get_yaxis_transform())
+    axis.set_yticks([index for index, *_ in rows], [name for _, name, *_ in rows], fontsize=6.5)
+    axis.set_ylim(rows[-1][0] + 0.8, -0.8)
+    axis.set_xlim(left=0)
+    axis.grid(axis="both", linewidth=0.4, color="0.85")
+    axis.set_axisbelow(True)
     axis.set_xlabel("ratio of medians")

@@ -61,17 +61,18 @@ class Kernels:
     alone: no `min` or `max`, no ints as keys. Each condition doubles what the library holds of them, unless one side
     raises.
 
-    kernels: the kernels' names. As a mapping, each name has the bytes of an element, which `reach` gets (else 4).
-    tensors: the operands in order; `>name` is written, `name?` may be left out.
-    ints, floats: names in order; the first `sizes` of the ints count something and are at least 1.
-    tasks: gives the number of tasks.
-    reach: gives the bytes of each operand that a call touches, from the ints and the bytes of an element. They must not
-        depend on what is in the operands, other than in those that `keeps` names. It may raise ValueError for numbers
-        that no lowering gives.
-    keeps: operands in which a call stores numbers that it reads again and relies on, so that nothing else may write
-        there meanwhile.
-    more: gives the numbers of ints and floats without names that follow those with names.
-    aligned: gives the operands that must be aligned to `ALIGNMENT`, in memory that is.
+    Args:
+        kernels: the kernels' names. As a mapping, each name has the bytes of an element, which `reach` gets (else 4).
+        tensors: the operands in order; `>name` is written, `name?` may be left out.
+        ints, floats: names in order; the first `sizes` of the ints count something and are at least 1.
+        tasks: gives the number of tasks.
+        reach: gives the bytes of each operand that a call touches, from the ints and the bytes of an element. They
+            must not depend on what is in the operands, other than in those that `keeps` names. It may raise ValueError
+            for numbers that no lowering gives.
+        keeps: operands in which a call stores numbers that it reads again and relies on, so that nothing else may write
+            there meanwhile.
+        more: gives the numbers of ints and floats without names that follow those with names.
+        aligned: gives the operands that must be aligned to `ALIGNMENT`, in memory that is.
     """
 
     def __init__(self, kernels: str | Mapping[str, int], *, tensors: str, ints: str, sizes: int,

@@ -1,0 +1,22 @@
+"""What the documentation says must be there is there."""
+
+from __future__ import annotations
+
+import re
+
+from blocks import PAGES, ROOT
+
+from ngraph_mxnet import config
+
+
+def test_the_table_of_variables_is_the_generated_one() -> None:
+    page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
+    assert config.docs_table() in page, "run scripts/update_docs.py"
+
+
+def test_scripts_named_in_the_documentation_exist() -> None:
+    for page in PAGES:
+        for name in re.findall(
+            r"(?<![\w/])((?:scripts|examples|docs)/[\w/.-]+\.(?:py|sh|md|svg))\b", page.read_text()
+        ):
+            assert (ROOT / name).exists(), f"{page.name}: {name}"
