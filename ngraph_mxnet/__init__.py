@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ngraph_mxnet.api import compile as compile
+    from ngraph_mxnet.auditing.audit import audit as audit
     from ngraph_mxnet.batching import Batcher as Batcher
     from ngraph_mxnet.bridges.mxnet.fake_quantize import fake_quantize as fake_quantize
     from ngraph_mxnet.bridges.mxnet.report import report as report
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ngraph_mxnet.ir import print_graph as print_graph
     from ngraph_mxnet.quantizing.quantized import quantize as quantize
     from ngraph_mxnet.runtime.backend import backends as backends
+    from ngraph_mxnet.verifying.verified import verify as verify
     from ngraph_mxnet.version import __version__ as __version__
 
 _LAZY = {

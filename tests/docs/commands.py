@@ -17,7 +17,7 @@ from ngraph_mxnet.cli.commands import main
 READERS_FILES = {"your_script.py", "script.py", "SCRIPT", "serve.py"}
 """Scripts that the reader has."""
 OTHERS_VARIABLES = re.compile(r"(OMP|GOMP|MXNET|NGRAPH_RUNTIME)_\w+|PYTHON|PATH|CXX|SLOW_LANE_TURN|HYPOTHESIS_PROFILE")
-OTHER_TOOLS = {"cc", "cmake", "gunicorn", "."}
+OTHER_TOOLS = {"cc", "cmake", "eval", "gunicorn", "sqlite3", "."}
 """What this project does not define."""
 WRAPPERS = {"chrt": 2, "numactl": 2}
 """What runs a command, by how many words stand before it."""
@@ -74,9 +74,10 @@ def _check_python(arguments: list[str]) -> None:
 def check_click(arguments: list[str]) -> None:
     """That `python -m ngraph_mxnet` takes these words, in a folder with the files that they name: parsed, not run."""
     try:
-        name, command, rest = main.resolve_command(click.Context(main), arguments)
+        parent = click.Context(main, **main.context_settings)
+        name, command, rest = main.resolve_command(parent, arguments)
         assert command is not None and name is not None
-        command.make_context(name, list(rest))
+        command.make_context(name, list(rest), parent)
     except click.exceptions.Exit:  # --help
         return
     except click.ClickException as error:
