@@ -43,6 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "rendered": set(),
     "registry": {"outside"},
     "setting_texts": set(),
+    "append_only": set(),
     "config": {"cores", "errors", "registry", "setting_texts"},
     "ir": {"errors"},
     "cache": {"_core", "version", *_BASE},
@@ -54,7 +55,7 @@ ALLOWED: dict[str, set[str]] = {
     "drawing": set(),
     "placement": {"drawing", "ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version", "_core"},
-    "auditing": {"debug", "ir", "version", "setting_texts", "_core", *_BASE},
+    "auditing": {"append_only", "debug", "ir", "version", "setting_texts", "_core", *_BASE},
     "runtime": {"auditing", "ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
     "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE},
@@ -83,7 +84,7 @@ ALLOWED: dict[str, set[str]] = {
     "verifying": {
         "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
     },
-    "experiments": {"cores", "version", *_BASE},
+    "experiments": {"append_only", "cores", "version", *_BASE},
     "reporting": {"ir", "passes", "placement", "runtime", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",

@@ -1,9 +1,4 @@
-"""The store of runs: one SQLite file, to which runs are only added, by several processes at once if need be.
-
-A run is written in one transaction when it has ended: there is all of it or nothing. SQLite's usual journal is used and
-not its write-ahead log, which is faster but makes two more files and needs shared memory, so that the store could not
-lie on a network's file system; a run is one transaction, so speed does not matter.
-"""
+"""The store of runs: one SQLite file, to which runs are only added, each in one transaction when it has ended."""
 
 from __future__ import annotations
 
@@ -12,38 +7,27 @@ import math
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import config
+from ngraph_mxnet.append_only import Format, FormatError
 from ngraph_mxnet.errors import NGraphError, listed
 from ngraph_mxnet.experiments.run import Run
 
-VERSION = 1
-"""Of the schema; a later one must read all earlier ones."""
-APPLICATION = 0x6E675255
-"""`ngRU`, by which SQLite files are told apart."""
 NEWEST = "last"
 """The newest run; `last~1` is the one before."""
 _FEWEST_DIGITS = 4
-_SECONDS = 60.0
-"""How long a process waits for others that write."""
-_SCHEMA = (
-    """CREATE TABLE runs (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, session TEXT NOT NULL, kind TEXT NOT NULL,
-        name TEXT NOT NULL, started TEXT NOT NULL, seconds REAL NOT NULL, status TEXT NOT NULL, blocks TEXT NOT NULL,
-        settings TEXT NOT NULL, facts TEXT NOT NULL)""",
-    """CREATE TABLE metrics (
-        run INTEGER NOT NULL REFERENCES runs(number), name TEXT NOT NULL, step INTEGER NOT NULL, value REAL,
-        PRIMARY KEY (run, name, step)) WITHOUT ROWID""",
-    """CREATE TABLE samples (
-        run INTEGER NOT NULL REFERENCES runs(number), series TEXT NOT NULL, block INTEGER NOT NULL,
-        position INTEGER NOT NULL, value REAL, PRIMARY KEY (run, series, block, position)) WITHOUT ROWID""",
-    *(f"""CREATE TRIGGER {table}_{what.lower()} BEFORE {what} ON {table}
-          BEGIN SELECT RAISE(ABORT, 'runs are only added'); END"""
-      for table in ("runs", "metrics", "samples") for what in ("UPDATE", "DELETE")),
-)
+FORMAT = Format("runs", {
+    "runs": """number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, session TEXT NOT NULL,
+        kind TEXT NOT NULL, name TEXT NOT NULL, started TEXT NOT NULL, seconds REAL NOT NULL, status TEXT NOT NULL,
+        blocks TEXT NOT NULL, settings TEXT NOT NULL, facts TEXT NOT NULL""",
+    "metrics": """run INTEGER NOT NULL REFERENCES runs(number), name TEXT NOT NULL, step INTEGER NOT NULL, value REAL,
+        PRIMARY KEY (run, name, step)""",
+    "samples": """run INTEGER NOT NULL REFERENCES runs(number), series TEXT NOT NULL, block INTEGER NOT NULL,
+        position INTEGER NOT NULL, value REAL, PRIMARY KEY (run, series, block, position)""",
+}, application=0x6E675255, version=1)
 _COLUMNS = "id, session, kind, name, started, seconds, status, blocks, settings, facts"
 
 
@@ -79,22 +63,14 @@ class Store:
             raise StoreError(f"{self.path.parent} can't be made for the store of runs: {error.strerror}") from None
         values = (run.id, run.session or run.id, run.kind, run.name, run.started, run.seconds, run.status, run.blocks,
                   json.dumps(run.settings), json.dumps(run.facts))
-        with self._opened("rwc") as database:
-            database.execute("BEGIN IMMEDIATE")  # before anything is read: of two that find an empty file one waits
-            try:
-                self._prepare(database)
-                marks = ", ".join("?" * len(values))
-                number = database.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES ({marks})", values).lastrowid
-                database.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?)", (
-                    (number, name, step, value) for name, steps in run.metrics.items() for step, value in steps))
-                database.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (
-                    (number, series, block, position, value) for series, blocks in run.samples.items()
-                    for block, samples in enumerate(blocks) for position, value in enumerate(samples)))
-                database.execute("COMMIT")
-            except BaseException:
-                if database.in_transaction:  # SQLite ends it itself after some errors, as of a full disk
-                    database.execute("ROLLBACK")
-                raise
+        with self._explained(), FORMAT.adding(self.path) as database:
+            marks = ", ".join("?" * len(values))
+            number = database.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES ({marks})", values).lastrowid
+            database.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?)", (
+                (number, name, step, value) for name, steps in run.metrics.items() for step, value in steps))
+            database.executemany("INSERT INTO samples VALUES (?, ?, ?, ?, ?)", (
+                (number, series, block, position, value) for series, blocks in run.samples.items()
+                for block, samples in enumerate(blocks) for position, value in enumerate(samples)))
 
     def runs(self, kind: str | None = None, name: str | None = None) -> list[Run]:
         """All, the oldest first; of a kind, and whose name contains `name`.
@@ -149,19 +125,16 @@ class Store:
         if not self.path.is_file():
             raise StoreError(f"there is no store of runs at {self.path}: `bench --record` makes one, or say which with "
                              "--store or NGRAPH_RUNS")
-        with self._opened("ro") as database:
-            self._check(database)
-            database.execute("BEGIN")  # what is read is of one moment
+        with self._explained(), FORMAT.reading(self.path) as database:
             yield database
 
     @contextmanager
-    def _opened(self, mode: str) -> Iterator[sqlite3.Connection]:
+    def _explained(self) -> Iterator[None]:
         """Raises StoreError for whatever SQLite raises."""
         try:
-            address = f"{self.path.absolute().as_uri()}?mode={mode}"
-            with closing(sqlite3.connect(address, timeout=_SECONDS, isolation_level=None, uri=True)) as database:
-                database.execute("PRAGMA foreign_keys = ON")
-                yield database
+            yield
+        except FormatError as error:
+            raise StoreError(f"{self.path} is no store of runs of this package: {error}") from None
         except sqlite3.OperationalError as error:
             raise StoreError(f"{self.path} can't be used as a store of runs: {error}") from None
         except sqlite3.IntegrityError as error:
@@ -169,25 +142,6 @@ class Store:
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self.path} is damaged, or no store of runs: {error}; move it away to begin a new one"
                              ) from None
-
-    def _prepare(self, database: sqlite3.Connection) -> None:
-        """Make the tables in an empty file."""
-        if database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-            for statement in _SCHEMA:
-                database.execute(statement)
-            database.execute(f"PRAGMA application_id = {APPLICATION}")
-            database.execute(f"PRAGMA user_version = {VERSION}")
-        else:
-            self._check(database)
-
-    def _check(self, database: sqlite3.Connection) -> None:
-        application = database.execute("PRAGMA application_id").fetchone()[0]
-        if application != APPLICATION:
-            raise StoreError(f"{self.path} is no store of runs, but another program's SQLite file, or empty")
-        version = database.execute("PRAGMA user_version").fetchone()[0]
-        if version > VERSION:
-            raise StoreError(f"{self.path} has schema {version}, made by a newer version of this package; "
-                             f"expected {VERSION} at most")
 
 
 def _number(value: float | None) -> float:

@@ -110,7 +110,7 @@ def test_what_is_no_audit(runs: dict[str, str], tmp_path: Path) -> None:
     connection.execute("CREATE TABLE runs (id)")
     connection.close()
     for where, message in ((str(tmp_path), "there is no audit at"), (str(tmp_path / "none"), "there is no audit at"),
-                           (str(text), "is no audit"), (str(other), "found version 0, expected 1"),
+                           (str(text), "is no audit"), (str(other), "another program's SQLite file"),
                            (f"{runs['a']}@7", "has no run 7")):
         for arguments, code in ((["show", where], 1), (["diff", where, runs["a"]], 2), (["diff", runs["a"], where], 2)):
             done = command(*arguments)

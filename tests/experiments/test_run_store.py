@@ -14,7 +14,7 @@ import pytest
 
 from ngraph_mxnet.experiments.recording import record
 from ngraph_mxnet.experiments.run import Run
-from ngraph_mxnet.experiments.store import APPLICATION, VERSION, Store, StoreError
+from ngraph_mxnet.experiments.store import FORMAT, Store, StoreError
 
 RUN = Run("bench", "small net", "0123456789abcdef" * 2, "session", seconds=1.5,
           settings={"threads": 2, "batch": [1, 2]},
@@ -134,7 +134,8 @@ def test_a_damaged_store(store: Store) -> None:
 
 def test_another_programs_file_and_a_later_schema_are_refused(store: Store) -> None:
     store.path.parent.mkdir()
-    for application, version, message in ((7, 1, "another program's"), (APPLICATION, VERSION + 1, "newer version")):
+    for application, version, message in ((7, FORMAT.version, "another program's"),
+                                          (FORMAT.application, FORMAT.version + 1, "found version 2")):
         with closing(sqlite3.connect(store.path)) as database:
             database.executescript("CREATE TABLE IF NOT EXISTS t (x);"
                                    f"PRAGMA application_id = {application}; PRAGMA user_version = {version}")
