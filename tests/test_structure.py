@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -136,6 +137,13 @@ def test_import_order(module: Path):
 def test_only_the_mxnet_bridge_imports_mxnet(module: Path):
     if _part(module) != "bridges.mxnet":
         assert not [name for name in _imports(module) if name.split(".")[0] == "mxnet"]
+
+
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by these, wherever they lie."""
+    files = (ROOT / "tests").rglob("*.py")
+    names = Counter(file.name for file in files if file.name not in ("__init__.py", "conftest.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("module", [*MODULES, *RUNTIME_MODULES], ids=lambda path: str(path.relative_to(ROOT)))

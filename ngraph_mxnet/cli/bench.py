@@ -6,6 +6,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from ngraph_mxnet.experiments.store import Store, default_path
 from ngraph_mxnet.progress import progress
 from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 
-CPU_TIME = "cpu_ms"
+CPU_TIME, THROUGHPUT = "cpu_ms", "calls_per_second"
 _RECORDED = 10
 """Processes of a run that is recorded, if no other number is asked for."""
 _WARM_UP = 5
@@ -41,7 +42,11 @@ _WARM_UP = 5
 @options.backend_option
 @options.threads_option
 @options.precision_option
-@click.option("--rounds", type=click.IntRange(1), default=50, show_default=True, help="Calls to measure, of a process.")
+@click.option("--rounds", type=click.IntRange(1), default=50, show_default=True,
+              help="Calls to measure, of each caller in a process.")
+@click.option("--callers", type=click.IntRange(1), default=1, show_default=True,
+              help="Threads that call the model at once, as a server's do: latencies and calls a second are those of "
+                   "all.")
 @click.option("--processes", type=click.IntRange(1),
               help=f"Measure in so many new processes; runs are compared by them. By default in this one, or, of what "
                    f"is recorded, in {_RECORDED}.")
@@ -52,8 +57,8 @@ _WARM_UP = 5
 @options.json_option
 @click.pass_context
 def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None,
-          backend: str | None, threads: int | None, precision: str | None, rounds: int, processes: int | None,
-          record: bool | None, against: str | None, samples_only: bool, as_json: bool) -> None:
+          backend: str | None, threads: int | None, precision: str | None, rounds: int, callers: int,
+          processes: int | None, record: bool | None, against: str | None, samples_only: bool, as_json: bool) -> None:
     """Measure a model's latency, on random inputs if none are given: normal ones, or integers 0 and 1.
 
     A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
@@ -63,7 +68,7 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
     store = Store(default_path()) if against is not None else recorded_store(record)
     if not samples_only and (store is not None or (processes or 1) > 1):
         settings = plain({name: value for name, value in context.params.items() if name in (
-            "model", "shapes", "params", "backend", "threads", "precision", "rounds")})
+            "model", "shapes", "params", "backend", "threads", "precision", "rounds", "callers")})
         command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
         wanted = Run("bench", Path(model).name, settings=settings, facts={
             **facts.collect(command), "threads": threads or config.threads()})
@@ -75,12 +80,12 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
     inputs = fitting_inputs(exe.inputs, arrays, shapes)
     exe(inputs)
     compiled = (time.perf_counter() - start) * 1e3
-    samples = _timed(exe, inputs, rounds)
+    samples, per_second = _timed(exe, inputs, rounds, callers)
     if samples_only:
-        click.echo(json.dumps({"samples": samples, "metrics": {"first_result_ms": compiled}}))
+        click.echo(json.dumps({"samples": samples, "metrics": {"first_result_ms": compiled, THROUGHPUT: per_second}}))
         return
-    _show({"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds,
-           "first_result_ms": compiled, **_figures(samples[LATENCY])}, as_json)
+    _show({"model": Path(model).name, "threads": threads or config.threads(), "rounds": rounds, "callers": callers,
+           "first_result_ms": compiled, **_figures(samples[LATENCY]), "per_second": per_second}, as_json)
 
 
 def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | None, as_json: bool) -> None:
@@ -91,10 +96,11 @@ def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | 
         runs = add_runs(store, runs)
     run = runs[-1]
     samples = [sample for block in run.samples[LATENCY] for sample in block]
+    medians = {name: statistics.median(value for _, value in steps) for name, steps in run.metrics.items()}
     found = {"model": run.name, "threads": run.facts["threads"], "rounds": run.settings["rounds"],
-             "processes": processes, "run": run.id if store is not None else None,
-             "first_result_ms": statistics.median(value for _, value in run.metrics["first_result_ms"]),
-             **_figures(samples)}
+             "callers": run.settings.get("callers", 1), "processes": processes,
+             "run": run.id if store is not None else None, "first_result_ms": medians["first_result_ms"],
+             **_figures(samples), "per_second": medians[THROUGHPUT]}
     if base is not None:
         found["comparison"] = compared(runs[0], run, LATENCY)
     _show(found, as_json)
@@ -102,17 +108,16 @@ def _in_processes(wanted: Run, base: Run | None, processes: int, store: Store | 
 
 def _figures(samples: list[float]) -> dict[str, Any]:
     ordered = sorted(samples)
-    median = statistics.median(ordered)
-    return {"min_ms": ordered[0], "median_ms": median, "p90_ms": ordered[-(-9 * len(ordered) // 10) - 1],
-            "per_second": 1e3 / median}
+    return {"min_ms": ordered[0], "median_ms": statistics.median(ordered),
+            "p90_ms": ordered[-(-9 * len(ordered) // 10) - 1]}
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    table = Table("model", "threads", "first result ms", "min ms", "median ms", "p90 ms", "a second")
-    table.add_row(str(found["model"]), str(found["threads"]),
+    table = Table("model", "threads", "callers", "first result ms", "min ms", "median ms", "p90 ms", "a second")
+    table.add_row(str(found["model"]), str(found["threads"]), str(found["callers"]),
                   *(f"{found[key]:.3f}" for key in ("first_result_ms", "min_ms", "median_ms", "p90_ms")),
                   f"{found['per_second']:.1f}")
     shown = console()
@@ -123,13 +128,22 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
         shown.print(comparison_table(found["comparison"]))
 
 
-def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each call, after a few that do not count, and of all threads' CPU time."""
-    found: dict[str, list[float]] = {LATENCY: [], CPU_TIME: []}
-    for number in range(-_WARM_UP, rounds):
+def _timed(exe: Any, inputs: Mapping[str, np.ndarray], rounds: int,
+           callers: int) -> tuple[dict[str, list[float]], float]:
+    """Milliseconds of each call of all callers, after a few that do not count; of CPU time for a call; calls a
+    second."""
+    def timed(count: int) -> list[float]:
+        found = []
+        for _ in range(count):
+            start = time.perf_counter()
+            exe(inputs)
+            found.append((time.perf_counter() - start) * 1e3)
+        return found
+
+    with ThreadPoolExecutor(callers) as pool:
+        each = pool.map if callers > 1 else map
+        list(each(timed, [_WARM_UP] * callers))
         start, cpu_start = time.perf_counter(), time.process_time()
-        exe(inputs)
-        if number >= 0:
-            found[LATENCY].append((time.perf_counter() - start) * 1e3)
-            found[CPU_TIME].append((time.process_time() - cpu_start) * 1e3)
-    return found
+        latencies = [sample for one in each(timed, [rounds] * callers) for sample in one]
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+    return {LATENCY: latencies, CPU_TIME: [cpu_seconds * 1e3 / len(latencies)]}, len(latencies) / seconds

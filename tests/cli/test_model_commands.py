@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import ngraph_mxnet
+from ngraph_mxnet.cli import bench as bench_module
 from ngraph_mxnet.cli.commands import main
 
 ROOT = Path(ngraph_mxnet.__file__).parents[1]
@@ -79,6 +81,33 @@ def test_bench(model: str, x: str) -> None:
     assert found["rounds"] == 3 and found["threads"] == 1
     assert 0 < found["min_ms"] <= found["median_ms"] <= found["p90_ms"] and found["first_result_ms"] > 0
     assert "median ms" in succeeds("bench", model, "--input", x, "--shape", "y=1,3", "--rounds", "1")
+
+
+def test_bench_of_several_callers(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them call, and at once: each waits for the others in its second call."""
+    together = threading.Barrier(3, timeout=30)
+    calls: dict[int, int] = {}
+    load = bench_module.load_model
+
+    def loaded(*arguments: Any, **options: Any) -> Any:
+        run = load(*arguments, **options)
+
+        class Called:
+            inputs = run.inputs
+
+            def __call__(self, given: Any) -> Any:
+                calls[threading.get_ident()] = calls.get(threading.get_ident(), 0) + 1
+                if calls[threading.get_ident()] == 2 and threading.current_thread() is not threading.main_thread():
+                    together.wait()
+                return run(given)
+
+        return Called()
+
+    monkeypatch.setattr(bench_module, "load_model", loaded)
+    found = succeeds("bench", model, "--shape", "x=2,3", "--shape", "y=2,3", "--rounds", "4", "--callers", "3",
+                     "--threads", "1", "--json")
+    assert found["callers"] == 3 and found["per_second"] > 0 and 0 < found["min_ms"] <= found["p90_ms"]
+    assert sum(calls.values()) >= 3 * 4 and len(calls) == 4
 
 
 def test_explain(model: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from planted import BACKEND, LARGE, SMALL, Found, Subject, kernel_faults, partitioned, weight_faults
+from planted_faults import BACKEND, LARGE, SMALL, Found, Subject, kernel_faults, partitioned, weight_faults
 
 import ngraph_mxnet
 
@@ -19,7 +19,7 @@ Faults = Callable[..., Found]
 
 @pytest.fixture(autouse=True)
 def faulty(register: Callable[[str, str], None]) -> None:
-    register(BACKEND, "planted:FaultyBackend")
+    register(BACKEND, "planted_faults:FaultyBackend")
 
 
 def check(subject: Subject, faults: Faults, count: int, seed: int, **options: Any) -> None:
