@@ -86,7 +86,7 @@ ALLOWED: dict[str, set[str]] = {
         "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
     },
     "experiments": {"append_only", "cores", "version", *_BASE},
-    "reporting": {"ir", "passes", "placement", "runtime", "version", *_BASE},
+    "reporting": {"ir", "passes", "placement", "runtime", "verifying", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
         "explaining", "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress", "quantise",

@@ -21,6 +21,7 @@ from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
 from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.lowered import Lowered
+from ngraph_mxnet.verifying.comparison import DEFAULTS, Tolerance, compare
 from ngraph_mxnet.version import __version__
 
 _MOST_EVENTS = 20_000
@@ -161,13 +162,7 @@ def _accuracy(graph: Graph, executable: Executable, arrays: list[np.ndarray] | N
         return "Not verified: nothing ran, as --rounds is 0."
     reference = get_backend(_REFERENCE)
     expected = compile_graph(graph, reference.name).run(arrays)
-    rows = []
-    for port, ours, theirs in zip(executable.outputs, executable.run(arrays), expected, strict=True):
-        ours, theirs = ours.astype(np.float64), theirs.astype(np.float64)
-        same = np.isfinite(theirs) == np.isfinite(ours)
-        finite = np.isfinite(theirs) & np.isfinite(ours)
-        largest = float(np.abs(theirs[finite]).max(initial=0))
-        most = float(np.abs(ours - theirs)[finite].max(initial=0))
-        rows.append({"name": str(port), "largest": largest, "difference": most,
-                     "relative": most / largest if largest else most, "not_finite": int((~same).sum())})
-    return {"reference": reference.name, "rows": rows}
+    tolerance = Tolerance(DEFAULTS[executable.precision])
+    rows = [{"name": str(port), **compare(ours, theirs, tolerance).to_dict()}
+            for port, ours, theirs in zip(executable.outputs, executable.run(arrays), expected, strict=True)]
+    return {"reference": reference.name, "tolerance": str(tolerance), "rows": rows}

@@ -71,7 +71,7 @@ def test_a_page_of_every_kind(kind: str, request: pytest.FixtureRequest, tmp_pat
     data = reported(tmp_path, *arguments, "--verify", "--threads", 1)
     assert data["title"] == Path(arguments[0]).name
     assert data["kernels"]["threads"] == 1 and data["kernels"]["rows"] and data["timeline"]["rows"]
-    assert data["accuracy"]["rows"][0]["relative"] < 1e-5
+    assert data["accuracy"]["rows"][0]["share"] < 1e-5
     assert any("random" in note for note in data["notes"]) == (kind == "symbol")
 
 

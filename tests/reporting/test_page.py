@@ -116,7 +116,8 @@ def test_the_data_fits_together() -> None:
     assert {row["origin"] for row in data["kernels"]["rows"]} <= {*keys, "result"}
     assert all(0 <= call[0] < count and call[2] < data["memory"]["levels"] for call in data["calls"])
     assert {event[5] for event in data["timeline"]["rows"]} >= {"kernel"}
-    assert data["accuracy"]["rows"][0]["relative"] < 1e-5 and data["accuracy"]["rows"][0]["largest"] > 0
+    (row,) = data["accuracy"]["rows"]
+    assert row["agrees"] and row["share"] < 1e-5 and row["reference"]["norm"] > 0
 
 
 def test_buffers_in_use_at_once_do_not_overlap() -> None:

@@ -143,12 +143,14 @@ function fillTimeline(section) {
 
 function fillAccuracy(section) {
   const found = data.accuracy;
+  const shown = (value) => typeof value === "number" ? value.toPrecision(4) : value ?? "";
   section.append(make("h2", {}, "Accuracy"));
   if (typeof found === "string") return void section.append(make("p", {}, found));
-  section.append(make("p", {}, `Against the backend ${found.reference}, which is the definition of the ops, on the same inputs.`),
+  section.append(make("p", {}, `Against the backend ${found.reference}, which is the definition of the ops, on the same inputs. What differs by no more agrees: ${found.tolerance}.`),
     table("Accuracy", [["output", (row) => row.name, "wrap"],
-      ["largest magnitude", (row) => row.largest.toPrecision(4), "number"],
-      ["largest difference", (row) => row.difference.toPrecision(3), "number"],
-      ["of the largest magnitude", (row) => row.relative.toExponential(2), "number"],
-      ["finite in one only", (row) => String(row.not_finite), "number"]], found.rows));
+      ["verdict", (row) => row.agrees ? "agrees" : `differs in ${row.beyond} elements`],
+      ["largest difference, of the largest magnitude", (row) => shown(row.share), "number"],
+      ["at", (row) => row.index ? `[${row.index.join(", ")}]` : "", "number"],
+      ["here", (row) => shown(row.element), "number"],
+      [found.reference, (row) => shown(row.expected), "number"]], found.rows));
 }
