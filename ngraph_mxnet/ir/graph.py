@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ngraph_mxnet.errors import ConfigError, listed
+from ngraph_mxnet.errors import listed
 from ngraph_mxnet.ir.dim_terms import Atom
 from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.printer import print_graph
@@ -17,7 +17,7 @@ from ngraph_mxnet.ir.types import TensorType
 
 __all__ = ["Graph", "Node", "Value", "constant_of", "count_ops"]
 
-_DRAWS = "ngraph_mxnet.debug.dot:to_svg"
+_DRAWS = "ngraph_mxnet.debug.picture:to_svg"
 """What draws a graph; imported when a notebook first asks for a picture."""
 _MOST_DRAWN = 300
 """Nodes; of more a picture takes long, and shows nothing."""
@@ -121,14 +121,11 @@ class Graph(Structure):
         return f"<Graph @{self.name} of {len(self.nodes)} nodes: {parameters} -> {results}>"
 
     def _repr_svg_(self) -> str | None:
-        """For notebooks, where Graphviz is installed and the graph can be taken in at a glance."""
+        """For notebooks, where the graph can be taken in at a glance."""
         if len(self.nodes) > _MOST_DRAWN:
             return None
         module, _, name = _DRAWS.partition(":")
-        try:
-            found: str = getattr(importlib.import_module(module), name)(self)
-        except ConfigError:
-            return None
+        found: str = getattr(importlib.import_module(module), name)(self)
         return found
 
 

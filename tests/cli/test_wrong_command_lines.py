@@ -85,7 +85,7 @@ run good.onnx --input missing.npy
 run good.onnx --input garbage.npy
 run good.onnx --input empty.npy
 run good.onnx --input folder
-run good.onnx --input data.npz
+run good.onnx --input y=data.npz
 run good.onnx --input y=x.npy
 run good.onnx --input x.npy --input x.npy
 run good.onnx --input wide.npy
@@ -114,6 +114,20 @@ profile good-symbol.json
 profile good-symbol.json --shape data=2,3 --input x.npy
 profile good-symbol.json --shape data=2,3 --params garbage.params
 profile good-symbol.json --shape date=2,3
+verify good.onnx --against nonsense
+verify good.onnx --against mxnet
+verify good.onnx --tolerance -1
+verify good.onnx --params good.params
+verify good.onnx --input missing.npz
+verify good.onnx --input wide.npy
+verify compiled.ngraph
+verify good-symbol.json
+verify good-symbol.json --shape data=2,3 --params garbage.params
+audit show none
+audit show good.onnx
+audit diff folder
+audit diff none folder
+audit diff folder folder --tolerance x
 compile good.onnx
 compile good.onnx -o none/out.ngraph
 compile good.onnx -o folder
