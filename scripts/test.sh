@@ -70,8 +70,7 @@ say "slow lane of SLOW_LANE_TURN=$turn: the zoo at batch $batch; the next turn r
 # The emulator has no wheel for every Linux; its tests are skipped without it.
 "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[emulate]' ||
     say "slow lane: no emulator, so AVX-512 is tested only if this CPU has it"
-run_pytest -m slow bridges/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package verifying \
-    docs
+run_pytest -m slow bridges/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package docs
 run_pytest -m slow bridges/mxnet/test_zoo.py -k "test_every_model and -$batch]"
 
 mapfile -t others < <(other_pythons "$venv/bin/python")

@@ -48,6 +48,7 @@ def write_files(folder: Path) -> None:
     onnx.save(onnx_model({"a": ["batch", 3], "b": ["batch", 4]}), str(folder / "two.onnx"))
     images = np.random.default_rng(1).random((16, *SHAPE[1:]), np.float32)
     np.save(folder / "x.npy", images[:1])
+    np.savez(folder / "inputs.npz", data=images[:1])
     np.savez(folder / "data.npz", data=images, labels=np.arange(16) % CLASSES)
     sizes = ("1..32", 3, "H:8..640", "W:8..640")
     ngraph_mxnet.export(str(folder / "net.onnx"), folder / "model.ngraph", data=sizes)
