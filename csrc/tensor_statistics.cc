@@ -37,25 +37,20 @@ struct Half {
   }
 };
 
-struct Single {
-  using Stored = std::int32_t;
-  using Word = std::int32_t;
-  using Number = float;
-  static constexpr Word kMagnitude = 0x7fffffff, kInfinity = 0x7f800000, kNormal = 0x00800000;
-  [[gnu::always_inline]] static inline Vector<float> numbers(const Vector<Word>& words) {
-    return reinterpret_cast<Vector<float>>(words);
+// Of a type that the processor computes with.
+template <class Bits, class Real, Bits infinity, Bits normal>
+struct Native {
+  using Stored = Bits;
+  using Word = Bits;
+  using Number = Real;
+  static constexpr Word kMagnitude = std::numeric_limits<Bits>::max(), kInfinity = infinity, kNormal = normal;
+  [[gnu::always_inline]] static inline Vector<Number> numbers(const Vector<Word>& words) {
+    return reinterpret_cast<Vector<Number>>(words);
   }
 };
 
-struct Double {
-  using Stored = std::int64_t;
-  using Word = std::int64_t;
-  using Number = double;
-  static constexpr Word kMagnitude = 0x7fffffffffffffff, kInfinity = 0x7ff0000000000000, kNormal = 0x0010000000000000;
-  [[gnu::always_inline]] static inline Vector<double> numbers(const Vector<Word>& words) {
-    return reinterpret_cast<Vector<double>>(words);
-  }
-};
+using Single = Native<std::int32_t, float, 0x7f800000, 0x00800000>;
+using Double = Native<std::int64_t, double, 0x7ff0000000000000, 0x0010000000000000>;
 
 struct Totals {
   double low = std::numeric_limits<double>::infinity(), high = -low, sum = 0, squares = 0;

@@ -7,11 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from ngraph_mxnet.cli.commands import main
 
@@ -27,28 +26,6 @@ graph @small(%x: f32[2,3,5,6]) -> (f32[2,3,5,6]) {
 def text(tmp_path: Path) -> list[str]:
     (tmp_path / "small.ngraph").write_text(GRAPH)
     return [str(tmp_path / "small.ngraph")]
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> list[str]:
-    weights = numpy_helper.from_array(np.ones((3, 4), np.float32), "w")
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], name="product"), helper.make_node("Tanh", ["a"], ["y"])]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in (("x", ["batch", 3]), ("y", ["batch", 4])))
-    graph = helper.make_graph(nodes, "g", [x], [y], [weights])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), tmp_path / "model.onnx")
-    return [str(tmp_path / "model.onnx"), "--shape", "x=2,3"]
-
-
-@pytest.fixture
-def symbol(tmp_path: Path) -> list[str]:
-    import mxnet as mx
-
-    hidden = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="dense")
-    mx.sym.Activation(hidden, act_type="tanh", name="act").save(str(tmp_path / "model-symbol.json"))
-    mx.nd.save(str(tmp_path / "model-0000.params"), {"arg:dense_weight": mx.nd.ones((4, 3)),
-                                                     "arg:dense_bias": mx.nd.zeros(4)})
-    return [str(tmp_path / "model-symbol.json"), "--shape", "data=2,3"]
 
 
 def command(*arguments: object) -> Any:
