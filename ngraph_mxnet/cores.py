@@ -80,3 +80,12 @@ def _read(path: Path) -> str | None:
         return path.read_text().strip()
     except OSError:
         return None
+
+
+def cpu_info(root: Path = ROOT) -> dict[str, str]:
+    """What `/proc/cpuinfo` has of the first CPU, by name. Raises OSError where it can't be read."""
+    fields: dict[str, str] = {}
+    for line in (root / "proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    return fields

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import os
 import platform
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cores import ROOT, cpu_quota, physical_cores, usable_cores
+from ngraph_mxnet.cores import ROOT, cpu_info, cpu_quota, physical_cores, usable_cores
 from ngraph_mxnet.doctor.finding import Finding
 from ngraph_mxnet.errors import ConfigError
 
@@ -40,11 +39,9 @@ def _used_by_the_cpu_backend() -> Mapping[str, Any]:
 
 def _model(root: Path) -> str:
     try:
-        text = (root / "proc/cpuinfo").read_text()
+        return cpu_info(root).get("model name") or "not known"
     except OSError as error:
         return f"not known: {error.strerror}"
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else "not known"
 
 
 def threads(root: Path = ROOT) -> Finding:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import config
-from ngraph_mxnet.cores import ROOT
+from ngraph_mxnet.cores import ROOT, cpu_info
 from ngraph_mxnet.version import __version__
 
 VARIABLES = ("NGRAPH_", "MXNET_", "OMP_", "GOMP_", "KMP_", "MKLDNN_", "DNNL_", "ONEDNN_", "OV_", "ORT_")
@@ -50,13 +50,10 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 
 def machine(root: Path = ROOT) -> dict[str, Any]:
     """CPU with its flags, number of CPUs, frequency governor and system; `root` holds `proc` and `sys`."""
-    fields: dict[str, str] = {}
     try:
-        for line in (root / "proc/cpuinfo").read_text().splitlines():
-            name, _, value = line.partition(":")
-            fields.setdefault(name.strip(), value.strip())
+        fields = cpu_info(root)
     except OSError:
-        fields["model name"] = platform.machine()
+        fields = {}
     try:
         governor = (root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     except OSError:
