@@ -63,7 +63,8 @@ class ArrayView {
   // The rest only where the engine keeps writers out.
 
   // Rises with every write.
-  std::uint64_t version() const { return reinterpret_cast<std::uintptr_t>(word(variable(), 1)); }
+  std::uint64_t version() const { return *version_at(); }
+  const std::uint64_t* version_at() const { return static_cast<const std::uint64_t*>(variable()) + 1; }
 
   // Whether oneDNN has laid it out in a way of its own.
   bool blocked() const;

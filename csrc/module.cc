@@ -30,6 +30,7 @@
 #include "python_runtime.h"
 #include "recorded.h"
 #include "recorded_module.h"
+#include "result_watch_module.h"
 #include "tape.h"
 #include "template_module.h"
 #include "trace.h"
@@ -352,6 +353,7 @@ void define(py::module_& m) {
   define_artefacts(m);
   define_templates(m);
   define_recorded(m);
+  define_result_watch(m);
   define_observers(m);
 
   py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(

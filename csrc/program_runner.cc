@@ -4,11 +4,13 @@
 #include <cstring>
 #include <iterator>
 #include <list>
+#include <map>
 #include <utility>
 
 #include "aligned_buffer.h"
 #include "clock.h"
 #include "fork_safety.h"
+#include "result_watch.h"
 #include "team.h"
 #include "trace.h"
 
@@ -23,6 +25,25 @@ constexpr std::size_t kOlderBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostArenas = 256;
 // Beside the arenas of the shape in use, those of the graph's other shapes that fit in so many bytes with them.
 constexpr std::size_t kGraphBytes = std::size_t{8} << 20;
+
+void announce(char* const* tensors, const std::int64_t*, const double*, std::int64_t, std::int64_t) {
+  announce_result(tensors[0]);
+}
+
+// For each level the outputs that no later one refers to.
+std::vector<std::vector<std::size_t>> final_outputs(const std::vector<Level>& levels) {
+  std::map<std::size_t, std::size_t> last;
+  for (std::size_t level = 0; level < levels.size(); ++level) {
+    for (const Instruction& instruction : levels[level]) {
+      for (const Operand& operand : instruction.operands) {
+        if (operand.space == Space::kOutput) last[operand.index] = level;
+      }
+    }
+  }
+  std::vector<std::vector<std::size_t>> found(levels.size());
+  for (const auto& [output, level] : last) found[level].push_back(output);
+  return found;
+}
 
 }  // namespace
 
@@ -129,31 +150,50 @@ ProgramRunner::ProgramRunner(std::shared_ptr<const Program> program, int threads
       idle_arenas_(idle_arenas),
       name_(std::move(name)),
       category_(std::move(category)) {
-  for (const Level& level : program_->levels()) {
+  const std::vector<Level>& levels = program_->levels();
+  for (const Level& level : levels) instructions_ += level.size();
+  const auto final_in = final_outputs(levels);
+  std::vector<std::size_t> announced;  // outputs, of which each has a step behind the instructions'
+  std::vector<Chunk> first;
+  for (std::size_t i = 0; i < levels.size(); ++i) {
     // Threads share each instruction, not the level: where the rows of an image were split before, they are here.
     std::vector<std::vector<Chunk>> shares(threads_);
-    for (const Instruction& instruction : level) {
+    for (const Instruction& instruction : levels[i]) {
       const std::int64_t tasks = instruction.tasks;
       const std::int64_t count =
           threads_ == 1 ? std::min<std::int64_t>(tasks, 1) : std::min(tasks, kChunksPerThread * threads_);
-      for (std::int64_t i = 0; i < count; ++i) {
-        shares[i * threads_ / count].push_back({steps_.size(), tasks * i / count, tasks * (i + 1) / count});
+      for (std::int64_t j = 0; j < count; ++j) {
+        shares[j * threads_ / count].push_back({steps_.size(), tasks * j / count, tasks * (j + 1) / count});
       }
-      steps_.push_back({instruction.kernel, operand_count_, instruction.ints.data(),
-                        instruction.floats.data()});
-      for (const Operand& operand : instruction.operands) {
-        const bool fixed = operand.space == Space::kArena || operand.space == Space::kConstant;
-        (fixed ? fixed_ : patches_).push_back({operand_count_++, operand});
-      }
-      if (schedule == Schedule::kOneByOne) add_level(&shares, schedule);
+      add_step(instruction);
+      if (schedule == Schedule::kOneByOne) add_level(&shares, &first, schedule);
     }
-    if (schedule == Schedule::kByLevel) add_level(&shares, schedule);
+    if (schedule == Schedule::kOneByOne) continue;
+    add_level(&shares, &first, schedule);
+    if (i + 1 == levels.size()) {
+      for (const Chunk& chunk : first) final_at_end_.push_back(announced[chunk.step - instructions_]);
+      final_at_end_.insert(final_at_end_.end(), final_in[i].begin(), final_in[i].end());
+      break;
+    }
+    for (std::size_t output : final_in[i]) {
+      first.push_back({instructions_ + announced.size(), 0, 1});
+      announced.push_back(output);
+    }
+  }
+  for (std::size_t output : announced) add_step({"announce", announce, {{Space::kOutput, output, 0}}, {}, {}, 1});
+}
+
+void ProgramRunner::add_step(const Instruction& instruction) {
+  steps_.push_back({instruction.kernel, operand_count_, instruction.ints.data(), instruction.floats.data()});
+  for (const Operand& operand : instruction.operands) {
+    const bool fixed = operand.space == Space::kArena || operand.space == Space::kConstant;
+    (fixed ? fixed_ : patches_).push_back({operand_count_++, operand});
   }
 }
 
 ProgramRunner::~ProgramRunner() { IdleFrames::instance().forget(this); }
 
-void ProgramRunner::add_level(std::vector<std::vector<Chunk>>* shares, Schedule schedule) {
+void ProgramRunner::add_level(std::vector<std::vector<Chunk>>* shares, std::vector<Chunk>* first, Schedule schedule) {
   std::vector<Chunk> chunks;
   for (std::vector<Chunk>& share : *shares) {
     chunks.insert(chunks.end(), share.begin(), share.end());
@@ -163,6 +203,8 @@ void ProgramRunner::add_level(std::vector<std::vector<Chunk>>* shares, Schedule 
   if (chunks.empty() && schedule == Schedule::kByLevel) return;
   const bool serial = chunks.size() <= 1 || threads_ == 1;
   widest_ = std::max(widest_, static_cast<int>(std::min<std::size_t>(threads_, serial ? 1 : chunks.size())));
+  chunks.insert(chunks.begin(), first->begin(), first->end());
+  first->clear();
   const bool joins = serial && schedule == Schedule::kByLevel && !phases_.empty() && phases_.back().serial;
   if (joins) {
     std::vector<Chunk>& before = phases_.back().chunks;
@@ -234,6 +276,7 @@ void ProgramRunner::run(const Bindings& bindings, std::vector<double>* seconds, 
   } else {
     run_on_frame(frame.get(), seconds, after);
   }
+  for (std::size_t output : final_at_end_) announce_result(bindings.outputs[output]);
   give_back(std::move(frame));
 }
 
@@ -302,9 +345,10 @@ void ProgramRunner::run_shared(const Phase& phase, std::size_t parity, Frame* fr
 void ProgramRunner::run_chunk(const Chunk& chunk, Frame* frame) const {
   const Step& step = steps_[chunk.step];
   char* const* operands = frame->operands.data() + step.first_operand;
-  const std::int64_t begin = frame->traced ? trace::now() : 0;
+  const bool traced = frame->traced && chunk.step < instructions_;
+  const std::int64_t begin = traced ? trace::now() : 0;
   step.kernel(operands, step.ints, step.floats, chunk.begin, chunk.end);
-  if (frame->traced) {
+  if (traced) {
     const auto label = static_cast<std::uint32_t>(frame->first_label + chunk.step);
     trace::record({begin, trace::now(), chunk.end - chunk.begin, frame->call, label, 0});
   }

@@ -70,8 +70,9 @@ class ProgramRunner {
   struct Frame;
   class IdleFrames;
 
-  // Takes the chunks of each thread's share.
-  void add_level(std::vector<std::vector<Chunk>>* shares, Schedule schedule);
+  // Takes the chunks of each thread's share, and those that come `first`, on the first thread, and are quick.
+  void add_level(std::vector<std::vector<Chunk>>* shares, std::vector<Chunk>* first, Schedule schedule);
+  void add_step(const Instruction& instruction);
   std::unique_ptr<Frame> take_frame();
   AlignedBuffer new_arena() const;
   void give_back(std::unique_ptr<Frame> frame);
@@ -91,6 +92,8 @@ class ProgramRunner {
   std::vector<Phase> phases_;
   std::vector<Patch> patches_;  // the operands that change with every call
   std::vector<Patch> fixed_;    // arena and constants: set once in a frame
+  std::vector<std::size_t> final_at_end_;  // outputs that no step announces (see result_watch.h)
+  std::size_t instructions_ = 0;           // steps that are the Program's; the others announce outputs
   std::size_t operand_count_ = 0;
   int widest_ = 1;  // the most threads that any phase can use
   std::atomic<bool> chooses_{false};

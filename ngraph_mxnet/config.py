@@ -1,4 +1,4 @@
-"""Every environment variable that this package reads: name, kind, default, allowed values, one line of help.
+"""The values of the environment variables that this package reads (`variables.py` is their table).
 
 A value is read when it is asked for, so that a program may set it before the first compile. A text that is not allowed
 counts as unset, and one message says so: nothing that a variable holds stops a model.
@@ -8,325 +8,18 @@ counts as unset, and one message says so: nothing that a variable holds stops a 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ngraph_mxnet import registry, setting_texts
 from ngraph_mxnet.cores import usable_cores
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.variables import TABLE, Variable
 
-
-@dataclass(frozen=True)
-class FileSetting:
-    """A file, and the digest of its content, on which what is compiled depends."""
-
-    path: str
-    digest: str
-
-    @staticmethod
-    def of(path: str) -> FileSetting:
-        """Raises ValueError where it can't be read."""
-        try:
-            content = Path(path).read_bytes()
-        except OSError as error:
-            raise ValueError(str(error)) from None
-        return FileSetting(path, hashlib.blake2b(content, digest_size=16).hexdigest())
-
-
-@dataclass(frozen=True)
-class Variable:
-    """One variable. `parse` turns its text into the value and raises ValueError; `allowed` is for people.
-
-    `compiles`: what is compiled depends on it.
-    """
-
-    name: str
-    kind: str
-    default: Any
-    allowed: str
-    help: str
-    parse: Callable[[str], Any]
-    compiles: bool = False
-
-    def checked(self) -> Any:
-        """The value; the default when the variable is unset or blank.
-
-        Raises:
-            ConfigError: the text is not allowed.
-        """
-        text = os.environ.get(self.name, "").strip()
-        if not text:
-            return self.default
-        try:
-            return self.parse(text)
-        except ValueError:
-            raise ConfigError(f"{self.name}={text!r} is not allowed: expected {self.allowed}") from None
-
-    def get(self) -> Any:
-        """The value; the default also when the text is not allowed, which is told once."""
-        try:
-            return self.checked()
-        except ConfigError as error:
-            if str(error) not in _warned:
-                _warned.add(str(error))
-                value = int(self.default) if isinstance(self.default, bool) else self.default
-                used = "it counts as unset" if value is None else f"{value} is used"
-                logger(__name__).warning("%s; %s", error, used)
-            return self.default
-
-
-def _choice(
-    name: str, default: str, choices: tuple[str, ...], help: str, normal: Callable[[str], str], compiles: bool = False
-) -> Variable:
-    def parse(text: str) -> str:
-        if normal(text) not in choices:
-            raise ValueError(text)
-        return normal(text)
-
-    return Variable(name, "word", default, ", ".join(choices), help, parse, compiles)
-
-
-def _switch(name: str, help: str, *, default: bool = False, compiles: bool = True) -> Variable:
-    """A variable that is 0 or 1. `compiles`: what is compiled depends on it."""
-    words = {"0": False, "1": True}
-
-    def parse(text: str) -> bool:
-        if text not in words:
-            raise ValueError(text)
-        return words[text]
-
-    return Variable(name, "0 or 1", default, "0, 1", help, parse, compiles)
-
+VARIABLES: dict[str, Variable] = {variable.name: variable for variable in TABLE}
 
 _warned: set[str] = set()
 """What was said of variables."""
-
-
-def _backend(text: str) -> str:
-    name, _, variant = text.partition(":")
-    if registry.find(name.upper(), variant) is None:
-        raise ValueError(text)
-    return f"{name.upper()}:{variant.lower()}" if variant else name.upper()
-
-
-_VARIABLES = (
-    Variable(
-        "NGRAPH_BACKEND",
-        "word",
-        "CPU",
-        ", ".join(registry.TARGETS),
-        "The backend that compiles when the caller names none. NNP is a simulated accelerator, of a product and power "
-        "mode if wanted: NNP:nnp-i-1100:10W. HYBRID, or HYBRID:nnp-i-1100:10W, places nodes on CPU and NNP; "
-        "HYBRID:cpu,nnp,name on these. Other distributions may bring more.",
-        _backend,
-    ),
-    _choice(
-        "NGRAPH_CPU_ISA",
-        "auto",
-        ("auto", "avx512", "avx_vnni", "avx2", "baseline"),
-        "The instruction set of the CPU kernels; auto takes the best that the machine has. avx_vnni is avx2 with the "
-        "products of bytes of AVX-VNNI.",
-        str.lower,
-        compiles=True,
-    ),
-    _switch(
-        "NGRAPH_CPU_WINOGRAD",
-        "1: 3x3 convolutions by Winograd's algorithm where that is faster; 0: all by the direct sum.",
-        default=True,
-    ),
-    Variable(
-        "OMP_NUM_THREADS",
-        "integer",
-        None,
-        "a positive integer, or a list of them",
-        "Threads that run one graph. Wins over NGRAPH_INTRA_OP_PARALLELISM.",
-        setting_texts.team,
-    ),
-    Variable(
-        "NGRAPH_INTRA_OP_PARALLELISM",
-        "integer",
-        None,
-        "a positive integer",
-        "Threads that run one graph; unset: the physical cores that affinity and CPU quota leave to this process.",
-        setting_texts.positive,
-    ),
-    Variable(
-        "NGRAPH_INTER_OP_PARALLELISM",
-        "integer",
-        0,
-        "0 or a positive integer",
-        "Nodes of independent branches that run at once, all on the same threads; 0: no limit, 1: one after the other.",
-        setting_texts.natural,
-        compiles=True,
-    ),
-    Variable(
-        "NGRAPH_PROFILE",
-        "path",
-        None,
-        "the path of a file, in a folder that exists",
-        "Write a Chrome trace of compiling and running to this file at exit; %p is the process's number.",
-        str,
-    ),
-    _choice(
-        "NGRAPH_PRECISION",
-        "f32",
-        ("f32", "bf16", "f16", "int8"),
-        "bf16: convolutions and matrix products in bf16 with float32 sums, on CPUs with AVX512_BF16 (others: float32). "
-        "int8: the products that NGRAPH_CALIBRATION names in 8 bits (without it: float32), on the simulated NNP-I all. "
-        "f16: that of the NNP-I; the CPU then computes in float32.",
-        str.lower,
-        compiles=True,
-    ),
-    Variable(
-        "NGRAPH_CALIBRATION",
-        "path",
-        None,
-        "a file that can be read",
-        "For NGRAPH_PRECISION=int8: the recipe that `ngraph_mxnet quantize --recipe` wrote, or a calibration "
-        "(docs/quantisation.md).",
-        FileSetting.of,
-        compiles=True,
-    ),
-    _switch(
-        "NGRAPH_INT8",
-        "1: MXNet's quantised operators are compiled; 0: they stay with MXNet.",
-        default=True,
-    ),
-    _switch(
-        "NGRAPH_TRAINING",
-        "1: executors and hybridized blocks train compiled, too, as a whole or in parts around what is not supported "
-        "(docs/training.md), and optimizers update all parameters by one compiled program; 0: MXNet trains.",
-        default=True,
-        compiles=False,
-    ),
-    Variable(
-        "NGRAPH_REMATERIALIZE",
-        "number",
-        0.0,
-        "from 0 to 1",
-        "How much of what a compiled training step saves from forward to backward is computed again instead: at 0 what "
-        "takes no time, at 1 all but checkpoints, which takes another forward. Above 0 results may round otherwise.",
-        setting_texts.share,
-    ),
-    _switch(
-        "NGRAPH_DIRECT",
-        "0: MXNet runs every graph as an operator; 1: a graph that is ours as a whole runs past it, at once if nothing "
-        "has to be awaited.",
-        default=True,
-        compiles=False,
-    ),
-    _switch(
-        "NGRAPH_NNP_REPORT",
-        "1: at exit, what the calls of each graph compiled for the NNP would have taken: simulated time, energy, "
-        "utilisation.",
-        compiles=False,
-    ),
-    _switch("NGRAPH_CODEGEN", "1: kernels generated for the graph's own shapes, with elementwise chains fused."),
-    _switch("NGRAPH_AUTOTUNE", "1: compiling measures how to cut convolutions and matrix products on this machine."),
-    Variable(
-        "NGRAPH_DYNAMIC",
-        "word or axes",
-        "auto",
-        "auto, off, or axes of inputs, as data:0,2,3;mask:0",
-        "auto: what comes with a second set of shapes is compiled for a range of sizes (docs/shapes.md); off: for each "
-        "set of shapes; axes of inputs: for any sizes of these from the first call on.",
-        setting_texts.dynamic,
-    ),
-    Variable(
-        "NGRAPH_SHAPES",
-        "integer",
-        16,
-        "a positive integer",
-        "Shapes for which a region stays compiled in memory; of more, the one used longest ago goes.",
-        setting_texts.positive,
-    ),
-    Variable(
-        "NGRAPH_CACHE_DIR",
-        "path",
-        None,
-        "a folder, or off",
-        "Where compiled models, code and measurements are kept; unset: ngraph_mxnet in XDG_CACHE_HOME or ~/.cache.",
-        str,
-    ),
-    Variable(
-        "NGRAPH_CACHE_MB",
-        "integer",
-        256,
-        "a positive integer",
-        "Size of that folder in MiB, beyond which what was used longest ago goes.",
-        setting_texts.positive,
-    ),
-    _switch(
-        "NGRAPH_CACHE_WEIGHTS",
-        "1: prepared weights are kept in that folder, too: processes start sooner. "
-        "They are up to twice as big as the model's: choose NGRAPH_CACHE_MB accordingly.",
-        compiles=False,
-    ),
-    Variable(
-        "NGRAPH_PACKAGE",
-        "path",
-        None,
-        "files of `ngraph_mxnet compile`, with : between",
-        "A graph of MXNet's that one of these was made of, with the same weights, starts from it. Read at the first "
-        "bind.",
-        str,
-    ),
-    Variable(
-        "NGRAPH_AUDIT",
-        "path",
-        None,
-        "a folder, which is made if there is none",
-        "Record statistics and hashes of what compiled graphs read and give, in this folder (docs/audit.md).",
-        str,
-    ),
-    Variable(
-        "NGRAPH_AUDIT_CALLS",
-        "word",
-        setting_texts.ALL_CALLS,
-        "all, first:N, every:N",
-        "Which calls of each graph NGRAPH_AUDIT records.",
-        setting_texts.audited_calls,
-    ),
-    _choice(
-        "NGRAPH_AUDIT_TENSORS",
-        "borders",
-        ("borders", "all"),
-        "borders: inputs, weights and results of each graph; all: each value within, too, which takes many times as "
-        "long.",
-        str.lower,
-    ),
-    Variable(
-        "NGRAPH_AUDIT_GUARD",
-        "range",
-        None,
-        "nan, or LOW:HIGH, as -1e4:1e4",
-        "An error, with the node's name, where a compiled graph gives NaN or infinite numbers, or such as are out of "
-        "this range; -inf:inf: NaN alone.",
-        setting_texts.bounds,
-    ),
-    Variable(
-        "NGRAPH_RUNS",
-        "path",
-        None,
-        "a file",
-        "The store of runs: where it is set, `bench`, `quantize` and the scripts that measure record there "
-        "(docs/experiments.md).",
-        str,
-    ),
-    _choice(
-        "NGRAPH_LOG_LEVEL",
-        "warning",
-        ("debug", "info", "warning", "error"),
-        "The least severe log messages that are shown.",
-        str.lower,
-    ),
-)
-VARIABLES: dict[str, Variable] = {variable.name: variable for variable in _VARIABLES}
 
 
 def get(name: str) -> Any:
@@ -335,7 +28,20 @@ def get(name: str) -> Any:
     Raises:
         KeyError: this module does not declare it.
     """
-    return VARIABLES[name].get()
+    return _value(VARIABLES[name])
+
+
+def _value(variable: Variable) -> Any:
+    """The default also when the text is not allowed, which is told once."""
+    try:
+        return variable.checked()
+    except ConfigError as error:
+        if str(error) not in _warned:
+            _warned.add(str(error))
+            value = int(variable.default) if isinstance(variable.default, bool) else variable.default
+            used = "it counts as unset" if value is None else f"{value} is used"
+            logger(__name__).warning("%s; %s", error, used)
+        return variable.default
 
 
 def threads() -> int:
@@ -351,7 +57,7 @@ def told_axes() -> dict[str, tuple[int, ...]]:
 
 def compile_settings() -> str:
     """The settings that what is compiled depends on, as text."""
-    settings = [f"{v.name}={v.get()}" for v in _VARIABLES if v.compiles]
+    settings = [f"{v.name}={_value(v)}" for v in TABLE if v.compiles]
     return " ".join([*settings, f"threads={threads()}"])
 
 
@@ -390,7 +96,7 @@ def warn_of_misspelt() -> None:
 def docs_table() -> str:
     """All variables as a Markdown table."""
     rows = ["| variable | type | default | allowed | meaning |", "|---|---|---|---|---|"]
-    for v in _VARIABLES:
+    for v in TABLE:
         default = "unset" if v.default is None else f"`{v.default}`"
         rows.append(f"| `{v.name}` | {v.kind} | {default} | {v.allowed} | {v.help} |")
     return "\n".join(rows) + "\n"

@@ -29,13 +29,18 @@ def _usable_cores(root: Path, affinity: frozenset[int]) -> int:
 
 def physical_cores(root: Path = ROOT) -> int:
     """Physical cores among the CPUs that this process may run on; the CPUs where nothing tells."""
-    cores = set()
-    for cpu in os.sched_getaffinity(0):
+    return max(len(cpus_of_cores(root)), 1)
+
+
+def cpus_of_cores(root: Path = ROOT) -> list[list[int]]:
+    """The CPUs that this process may run on, those of a physical core together; cores in the order of their first."""
+    cores: dict[tuple[str, ...], list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
         folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
         names = (_read(folder / name) for name in ("physical_package_id", "core_id"))
         package, core = names
-        cores.add((package, core) if package and core else (f"cpu{cpu}",))
-    return max(len(cores), 1)
+        cores.setdefault((package, core) if package and core else (f"cpu{cpu}",), []).append(cpu)
+    return list(cores.values())
 
 
 def cpu_quota(root: Path = ROOT) -> float | None:

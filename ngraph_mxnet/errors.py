@@ -45,6 +45,10 @@ class PackageError(NGraphError):
     """What was compiled can't be packed, or a package can't be read: damaged, foreign, or not for this machine."""
 
 
+class DistributedError(NGraphError):
+    """Processes of a job can't work together: one has failed, left or is silent, they differ, or there is no MPI."""
+
+
 def listed(names: Iterable[str], near: str = "", most: int = 8) -> str:
     """At most `most` names for a message, those most like `near` first, and how many more there are."""
     ordered = list(dict.fromkeys(names))

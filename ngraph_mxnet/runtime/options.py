@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.config import FileSetting
 from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.variables import FileSetting
 
 _LONGEST_PATH = 4096
 

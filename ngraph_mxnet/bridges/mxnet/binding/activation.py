@@ -42,6 +42,7 @@ def activate(mxnet: ModuleType) -> None:
             return
         from ngraph_mxnet.bridges.mxnet import onnx_export
         from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, second_order, symbol_patch, updates
+        from ngraph_mxnet.bridges.mxnet.kvstore import patches
 
         for name in NEEDED_BY_BINDS:
             importlib.import_module(name)
@@ -59,6 +60,7 @@ def activate(mxnet: ModuleType) -> None:
         updates.install()
         second_order.install()
         onnx_export.install()
+        patches.install()
     config.warn_of_misspelt()
 
 

@@ -1,0 +1,10 @@
+// What `ngraph_mxnet._core` exposes of results that are final while their graph runs.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace ngraph_mxnet {
+
+void define_result_watch(pybind11::module_& m);
+
+}  // namespace ngraph_mxnet

@@ -1,0 +1,10 @@
+"""Data-parallel training: sums of gradients over the processes of an MPI job, while the backward pass still runs.
+
+`World` is the job; `GradientSet` sums what one optimizer updates. Frameworks' parts stand on these (for MXNet:
+`bridges/mxnet/kvstore`).
+"""
+
+from ngraph_mxnet.distributed.gradients import GradientSet, Source
+from ngraph_mxnet.distributed.world import World, world
+
+__all__ = ["GradientSet", "Source", "World", "world"]

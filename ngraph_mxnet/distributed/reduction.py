@@ -1,0 +1,126 @@
+"""The sum of a bucket over all ranks: through memory that the ranks of a host share, and MPI between hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.distributed.plan import Bucket
+from ngraph_mxnet.distributed.wire import WIRES, Sum, wait
+from ngraph_mxnet.distributed.world import World
+from ngraph_mxnet.errors import DistributedError
+
+_CHUNK = 1 << 16
+"""Elements that are summed at a time: they stay in the cache."""
+_GRAIN = 16
+"""Elements: parts of a bucket begin at multiples, so that no two ranks write to one line of the cache."""
+
+
+class Buffers:
+    """For each rank of the host memory of `size` bytes, which all of them reach. `own` is this rank's; the sums are
+    made in the first's, `total`.
+
+    Raises:
+        DistributedError: there is no such memory.
+    """
+
+    def __init__(self, world: World, size: int) -> None:
+        from mpi4py import MPI
+
+        try:
+            self._window = MPI.Win.Allocate_shared(size, 1, comm=world.local)
+        except MPI.Exception as error:
+            raise DistributedError(
+                f"{world.name}: found no {size / 1e6:.0f} MB of memory that the ranks of this host share ({error}); "
+                "give /dev/shm more, or set NGRAPH_KVSTORE_SHARED_MEMORY=0") from error
+        self.all = [np.asarray(self._window.Shared_query(rank)[0], np.uint8)[:size]
+                    for rank in range(world.local.Get_size())]
+        self.own, self.total = self.all[world.local.Get_rank()], self.all[0]
+        self.own[:] = 0  # the system gives the pages now
+        world.local.Barrier()
+
+    def free(self) -> None:
+        """By all ranks of the host; nobody may use the memory any more."""
+        self.all = []
+        self.own = self.total = np.empty(0, np.uint8)
+        self._window.Free()
+
+
+class _Channel:
+    """Collective calls of one kind, which all ranks have to make in the same order: that of the buckets of a pass."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm.Dup()
+        self._next = 0
+
+    def begin(self) -> None:
+        self._next = 0
+
+    def call(self, place: int, post: Callable[[Any], Sum]) -> Sum:
+        """`post`, which makes its call at its first step, when it is the turn of the bucket at this place."""
+        while self._next != place:
+            yield
+        steps = post(self._comm)
+        ended = next(steps, self) is self
+        self._next += 1
+        if not ended:
+            yield
+            yield from steps
+
+
+class Reduction:
+    """Sums buckets. All ranks of the job sum the same buckets in the same order.
+
+    Args:
+        world: the job.
+        size: bytes of the buffer that buckets lie in.
+        wire: what travels between hosts, of `WIRES`.
+    """
+
+    def __init__(self, world: World, size: int, wire: str) -> None:
+        self.buffers = Buffers(world, size)
+        self._local_rank, self._local_size = world.local.Get_rank(), world.local.Get_size()
+        self._filled, self._summed, self._done = (_Channel(world.local) for _ in range(3))
+        self._across = _Channel(world.leaders) if world.leaders is not None and world.hosts > 1 else None
+        self._hosts = world.hosts
+        self._sum_across = WIRES[wire]
+
+    def begin(self) -> None:
+        """Before the buckets of a pass."""
+        for channel in (self._filled, self._summed, self._done, self._across):
+            if channel is not None:
+                channel.begin()
+
+    def steps(self, bucket: Bucket, place: int) -> Iterator[None]:
+        """Sums `own` of all ranks into `total`; the bucket is the pass's so-many-th.
+
+        Ends when nobody writes to `total` any more.
+        """
+        if self._local_size > 1:
+            yield from self._filled.call(place, _barrier)
+            self._sum_share(bucket)
+            if self._hosts > 1:
+                yield from self._summed.call(place, _barrier)
+        if self._across is not None:
+            data = self.buffers.total[bucket.begin:bucket.end].view(bucket.dtype)
+            yield from self._across.call(place, lambda comm: self._sum_across(comm, data))
+        if self._local_size > 1:
+            yield from self._done.call(place, _barrier)
+
+    def _sum_share(self, bucket: Bucket) -> None:
+        """This rank's part of the bucket, of all ranks of the host in their order."""
+        grains = -(-bucket.elements // _GRAIN)
+        first, last = (min(grains * rank // self._local_size * _GRAIN, bucket.elements)
+                       for rank in (self._local_rank, self._local_rank + 1))
+        parts = [each[bucket.begin:bucket.end].view(bucket.dtype) for each in self.buffers.all]
+        with np.errstate(all="ignore"):  # of a net that diverges
+            for begin in range(first, last, _CHUNK):
+                chunk = slice(begin, min(begin + _CHUNK, last))
+                for other in parts[1:]:
+                    np.add(parts[0][chunk], other[chunk], out=parts[0][chunk])
+
+
+def _barrier(comm: Any) -> Sum:
+    yield from wait(comm.Ibarrier())

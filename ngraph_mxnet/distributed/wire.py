@@ -1,0 +1,60 @@
+"""Sums over hosts: in the gradients' own dtype, or with half of the traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+Sum = Iterator[None]
+"""Goes on with each `next`, and ends when the sum is there."""
+
+
+def wait(request: Any) -> Sum:
+    """Until a request of MPI's is done."""
+    while not request.Test():
+        yield
+
+
+def exact(comm: Any, data: np.ndarray) -> Sum:
+    """In place, over all ranks of `comm`, in `data.dtype`."""
+    from mpi4py import MPI
+
+    yield from wait(comm.Iallreduce(MPI.IN_PLACE, data))
+
+
+def bf16(comm: Any, data: np.ndarray) -> Sum:
+    """As `exact`; what travels are bf16 numbers, rounded to nearest: each rank sums its part of all in float32, and
+    the rounded sum goes to all, so that all have the same bits. Of float64 nothing is rounded."""
+    from mpi4py import MPI
+
+    if data.dtype != np.float32:
+        yield from exact(comm, data)
+        return
+    ranks = comm.Get_size()
+    part = -(-data.size // ranks)
+    sent = np.zeros((ranks, part), np.uint16)
+    sent.reshape(-1)[:data.size] = rounded(data)
+    received = np.empty_like(sent)
+    yield from wait(comm.Ialltoall([sent, MPI.UINT16_T], [received, MPI.UINT16_T]))
+    total = widened(received[0])
+    for other in received[1:]:
+        total += widened(other)
+    yield from wait(comm.Iallgather([rounded(total), MPI.UINT16_T], [received, MPI.UINT16_T]))
+    data[:] = widened(received.reshape(-1)[:data.size])
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """float32 as the bits of bf16, to nearest, ties to even; NaN stays one."""
+    bits = values.view(np.uint32)
+    upper = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
+    return np.where(np.isnan(values), np.uint16(0x7FC0), upper)
+
+
+def widened(bits: np.ndarray) -> np.ndarray:
+    """The float32 numbers of these bits of bf16."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+WIRES = {"f32": exact, "bf16": bf16}
