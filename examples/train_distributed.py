@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-import ngraph_mxnet  # noqa: F401  # registers the kvstore where the environment does not name the backend
+import ngraph_mxnet  # isort: skip  # noqa: F401  # MXNet then imports on current NumPy, and has the kvstore
 import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
