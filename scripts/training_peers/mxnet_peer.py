@@ -69,11 +69,13 @@ def trained(net: Any) -> list[Any]:
 
 
 class Gluon:
-    """A hybridized block, its loss and a Trainer."""
+    """A hybridized block, its loss and a Trainer, whose kvstore is one of `ranks` processes."""
 
     def __init__(self, kind: str) -> None:
         self.mx = import_mxnet(kind)
         self.kind = kind
+        self.kvstore: Any = "device"
+        self.ranks = 1
 
     def load(self, name: str, training: Training, weights: list[np.ndarray]) -> None:
         """The block with these weights, not yet hybridized nor run."""
@@ -99,7 +101,8 @@ class Gluon:
         options = {"learning_rate": self.training.rate}
         if self.training.optimizer == "sgd":
             options["momentum"] = self.training.momentum
-        self.trainer = gluon.Trainer(self.net.collect_params(), self.training.optimizer, options)
+        self.trainer = gluon.Trainer(self.net.collect_params(), self.training.optimizer, options,
+                                     kvstore=self.kvstore)
 
     def backward(self, batch: Any) -> tuple[Any, int]:
         """The losses of the labels, their number."""
@@ -114,7 +117,7 @@ class Gluon:
 
     def step(self, batch: Any) -> Any:
         losses, count = self.backward(batch)
-        self.trainer.step(count)
+        self.trainer.step(count * self.ranks)
         self.mx.nd.waitall()
         return losses
 

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Measure training on several processes of this host beside one process, and beside MXNet's parameter server.
+
+The same batch for each process, `--threads` cores each. The jobs run in turns; a step's time is that of the slowest
+process. Losses of the first three steps, and sums of the weights at the end, are compared first: with the parameter
+server's, and between processes.
+Exit status: 0; 1 when a job failed or its losses are off; 2 for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from distributed_worker import MARK
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from training_peers.spec import parse_models
+
+HERE = Path(__file__).parent
+WARM = 3
+"""Steps that are not counted: compiling, and the order of gradients is learnt in the second."""
+TOLERANCE = 1e-3
+STORES = {"one": "device", "ranks": "dist_sync_ngraph", "server": "dist_sync"}
+
+
+class JobError(Exception):
+    """A process has failed; the text has its last words."""
+
+
+def figures(outputs: Sequence[str]) -> list[dict[str, Any]]:
+    """What each process printed, by rank."""
+    found = [json.loads(line.split(MARK, 1)[1]) for text in outputs for line in text.splitlines() if MARK in line]
+    return sorted(found, key=lambda each: int(each["rank"]))
+
+
+def run_ranks(model: str, ranks: int, threads: int, steps: int) -> list[dict[str, Any]]:
+    """By mpirun, which binds each to its cores."""
+    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if mpirun is None:
+        raise JobError("found no mpirun: install .[mpi]")
+    words = [mpirun, "--map-by", f"slot:PE={threads}", "--bind-to", "core", "-n", str(ranks), sys.executable,
+             str(HERE / "distributed_worker.py"), "ngraph", model, STORES["ranks"], str(steps)]
+    env = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH", "OMP_NUM_THREADS": str(threads),
+           "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=1800, check=False)
+    if done.returncode:
+        raise JobError(done.stdout[-2000:] + done.stderr[-2000:])
+    return figures([done.stdout])
+
+
+def run_server(model: str, ranks: int, threads: int, steps: int) -> list[dict[str, Any]]:
+    """MXNet's scheduler, one server and workers; the server runs where there is room."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("NGRAPH_")}
+    env |= {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port), "DMLC_NUM_SERVER": "1",
+            "DMLC_NUM_WORKER": str(ranks), "OMP_NUM_THREADS": str(threads), "MXNET_SUBGRAPH_BACKEND": "NONE"}
+    others = [subprocess.Popen([sys.executable, "-c", "import ngraph_mxnet_autoload, mxnet"],
+                               env={**env, "DMLC_ROLE": role}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+              for role in ("scheduler", "server")]
+    cores = sorted(os.sched_getaffinity(0))
+    workers = []
+    for rank in range(ranks):
+        mine = ",".join(str(core) for core in cores[rank * threads:(rank + 1) * threads])
+        words = ["taskset", "-c", mine, sys.executable, str(HERE / "distributed_worker.py"), "none", model,
+                 STORES["server"], str(steps)]
+        workers.append(subprocess.Popen(words, env={**env, "DMLC_ROLE": "worker"}, stdout=subprocess.PIPE, text=True,
+                                        stderr=subprocess.PIPE))
+    try:
+        told = [worker.communicate(timeout=1800) for worker in workers]
+    except subprocess.TimeoutExpired:
+        raise JobError("the parameter server's job does not end") from None
+    finally:
+        for process in (*workers, *others):
+            process.kill()
+            process.wait()
+    if any(worker.returncode for worker in workers):
+        raise JobError("\n".join(words[-2000:] for words, _ in told) + "\n".join(words[-2000:] for _, words in told))
+    return figures([out for out, _ in told])
+
+
+def step_times(told: Sequence[dict[str, Any]]) -> list[float]:
+    """Seconds of each step that counts, of the slowest process."""
+    return [max(seconds) for seconds in zip(*(each["seconds"] for each in told), strict=True)][WARM:]
+
+
+def off(told: dict[str, list[dict[str, Any]]]) -> str:
+    """What is not as it should be; empty: all is well."""
+    ours = told["ranks"]
+    if len({each["weights"] for each in ours}) > 1:
+        return "the processes have other weights than each other"
+    for ours_too, theirs in zip(ours, told.get("server", []), strict=False):
+        for mine, other in zip(ours_too["losses"][:3], theirs["losses"][:3], strict=True):
+            if abs(mine - other) > TOLERANCE * abs(other):
+                return f"losses {ours_too['losses'][:3]} beside {theirs['losses'][:3]} of the parameter server"
+    return ""
+
+
+def measure(model: str, ranks: int, threads: int, steps: int, rounds: int, server: bool,
+            progress: Progress) -> dict[str, Any]:
+    """The rows of one model; `problem` is not empty where it failed."""
+    task = progress.add_task(model, total=rounds * (2 + server))
+    times: dict[str, list[float]] = {}
+    told: dict[str, list[dict[str, Any]]] = {}
+    for _ in range(rounds):
+        for kind in ("one", "ranks", *(["server"] if server else [])):
+            try:
+                found = (run_server(model, ranks, threads, WARM + steps) if kind == "server" else
+                         run_ranks(model, 1 if kind == "one" else ranks, threads, WARM + steps))
+            except JobError as error:
+                return {"model": model, "problem": f"{kind}: {error}"}
+            told[kind] = found
+            times.setdefault(kind, []).extend(step_times(found))
+            progress.advance(task)
+    medians = {kind: statistics.median(each) for kind, each in times.items()}
+    return {"model": model, "problem": off(told), "ranks": ranks, "threads": threads, "median_seconds": medians,
+            "seconds": times, "throughput_of_one": ranks * medians["one"] / medians["ranks"],
+            "throughput_of_server": medians["server"] / medians["ranks"] if server else None,
+            "waited_seconds": statistics.mean(each["waited"] for each in told["ranks"]) if ranks > 1 else 0.0,
+            "overlapped": all(each.get("overlapped") for each in told["ranks"])}
+
+
+@click.command()
+@click.option("--models", default="resnet50_v2,vgg16,lstm_lm", show_default=True, help="of scripts/bench_training.py")
+@click.option("--ranks", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="cores of each process")
+@click.option("--steps", default=8, show_default=True, type=click.IntRange(1), help="that count, in each round")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--server/--no-server", default=True, show_default=True, help="beside MXNet's parameter server")
+@click.option("--json", "as_json", is_flag=True, help="all samples, for programs")
+def main(models: str, ranks: int, threads: int, steps: int, rounds: int, server: bool, as_json: bool) -> None:
+    """Measure training on several processes of this host."""
+    console = Console()
+    with Progress(console=Console(stderr=True)) as progress:
+        rows = [measure(model, ranks, threads, steps, rounds, server, progress) for model in parse_models(models)]
+    if as_json:
+        print(json.dumps(rows, indent=1))
+    else:
+        table = Table("model", "one ms", f"{ranks} ranks ms", "throughput of one", "waited ms", "server ms",
+                      "of server's")
+        for row in rows:
+            if row["problem"]:
+                continue
+            medians = {kind: f"{1e3 * value:.1f}" for kind, value in row["median_seconds"].items()}
+            table.add_row(row["model"], medians["one"], medians["ranks"], f"{row['throughput_of_one']:.2f}",
+                          f"{1e3 * row['waited_seconds']:.1f}", medians.get("server", "-"),
+                          f"{row['throughput_of_server']:.2f}" if server else "-")
+        console.print(table)
+    for row in rows:
+        if row["problem"]:
+            print(f"{row['model']}: {row['problem']}", file=sys.stderr)
+    sys.exit(any(row["problem"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()
