@@ -25,6 +25,7 @@
 #include "mxnet_writers.h"
 #include "numpy_arrays.h"
 #include "observer_module.h"
+#include "peer_watch_module.h"
 #include "pushes.h"
 #include "python_executable.h"
 #include "python_runtime.h"
@@ -355,6 +356,7 @@ void define(py::module_& m) {
   define_recorded(m);
   define_result_watch(m);
   define_observers(m);
+  define_peer_watch(m);
 
   py::class_<ArrayHolder, std::shared_ptr<ArrayHolder>>(
       m, "ArrayHolder", "Who keeps the arrays alive that ops of ours are run on. Ops that are made within `with` are its.")

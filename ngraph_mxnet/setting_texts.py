@@ -27,6 +27,14 @@ def share(text: str) -> float:
     return value
 
 
+def silence(text: str) -> float:
+    """Seconds of which a few heartbeats fit into each."""
+    value = float(text)
+    if not 1 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
 def team(text: str) -> int:
     """OpenMP's list of nested team sizes, such as `4,2`: the outermost counts."""
     sizes = [positive(part) for part in text.split(",")]

@@ -327,6 +327,14 @@ TABLE = (
         "What gradients are between hosts; bf16 is half of the traffic, with sums in float32.",
         str.lower,
     ),
+    Variable(
+        "NGRAPH_KVSTORE_TIMEOUT",
+        "number",
+        4.0,
+        "seconds, 1 or more",
+        "How long a rank of a distributed job may be silent before the others fail (docs/distributed.md).",
+        setting_texts.silence,
+    ),
     _choice(
         "NGRAPH_LOG_LEVEL",
         "warning",

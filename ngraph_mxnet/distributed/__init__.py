@@ -1,7 +1,7 @@
 """Data-parallel training: sums of gradients over the processes of an MPI job, while the backward pass still runs.
 
 `World` is the job; `GradientSet` sums what one optimizer updates. Frameworks' parts stand on these (for MXNet:
-`bridges/mxnet/kvstore`).
+`bridges/mxnet/kvstore`). `peer_watch` and `process_end` say when a process has failed, `rank_facts` where they differ.
 """
 
 from ngraph_mxnet.distributed.gradients import GradientSet, Source
