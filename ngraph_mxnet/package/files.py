@@ -22,14 +22,25 @@ def new_file(path: str | Path) -> Iterator[BinaryIO]:
         OSError: it can't be written; `filename` is the path, so that it isn't taken for another file's error.
     """
     path = Path(path)
-    if path.exists() and not path.is_file():  # a device would be replaced by a file
-        raise FileExistsError(errno.EEXIST, "expected a file or nothing there, found neither", str(path))
-    temporary = path.with_name(f"{path.name}-{secrets.token_hex(8)}{_TEMPORARY}")
-    try:
+    with replacement(path) as temporary:
         with _errors_of(path):
             raw = _File(temporary, path)
         with io.BufferedWriter(raw) as file:
             yield file
+
+
+@contextmanager
+def replacement(path: Path) -> Iterator[Path]:
+    """Where the block is to write a file, which takes the place of an older one as that of `new_file` does.
+
+    Raises:
+        OSError: as `new_file`.
+    """
+    if path.exists() and not path.is_file():  # a device would be replaced by a file
+        raise FileExistsError(errno.EEXIST, "expected a file or nothing there, found neither", str(path))
+    temporary = path.with_name(f"{path.name}-{secrets.token_hex(8)}{_TEMPORARY}")
+    try:
+        yield temporary
         with _errors_of(path):
             os.replace(temporary, path)
     except BaseException:
