@@ -70,7 +70,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "bridges.mxnet": {
         "auditing", "autodiff", "cache", "compositions", "debug", "distributed", "ir", "ops", "package", "passes",
-        "placement", "quantise", "registry", "runtime", "_core", *_BASE,
+        "placement", "quantise", "registry", "runtime", "version", "_core", *_BASE,
     },
     "batching": {"bridges.mxnet", "runtime", *_BASE},
     "model_kinds": {"ir", "package", *_BASE},

@@ -73,7 +73,8 @@ class GradientSet:
 
     def __init__(self, world: World, sources: Sequence[Source], *, bucket_bytes: int, wire: str = "f32",
                  before_writing: Callable[[], None] = lambda: None, watches: bool = True) -> None:
-        self._bucket_bytes, self._before_writing, self.watches = bucket_bytes, before_writing, watches
+        self._world, self._bucket_bytes = world, bucket_bytes
+        self._before_writing, self.watches = before_writing, watches
         self._sizes, self._dtypes = zip(*((each.memory.size, each.memory.dtype) for each in sources), strict=True)
         for dtype in self._dtypes:
             summed_dtype(dtype)
@@ -136,6 +137,7 @@ class GradientSet:
             self._watch.wake()
             while not found.is_done(bucket):
                 self._check()
+                self._world.check()
                 self._changed.wait(0.2)
             self._waiting = False
         self.waited += time.monotonic() - begin

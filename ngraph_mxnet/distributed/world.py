@@ -1,21 +1,33 @@
-"""The processes of an MPI job, and how those of one host share memory."""
+"""The processes of an MPI job, its ranks: which they are, that they do the same, and that all are there."""
 
 from __future__ import annotations
 
+import atexit
 import functools
+import hashlib
 import os
 import socket
+import time
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from ngraph_mxnet import config
+from ngraph_mxnet.distributed.peer_watch import PeerWatch
+from ngraph_mxnet.distributed.process_end import ProcessEnd
+from ngraph_mxnet.distributed.rank_facts import RankFacts, describe_mismatch
 from ngraph_mxnet.errors import DistributedError
+
+_PAUSE = 2e-5
+"""Seconds between two looks at a message that somebody waits for."""
 
 
 class World:
-    """All ranks of a job. Its methods are called by all of them, in the same order, from one thread each.
+    """All ranks of a job. Its methods are called by all of them, in the same order, from the main thread.
 
     Attributes:
-        comm: of all ranks, for those who call from the thread that made it.
+        comm: of all ranks.
         rank: this process's number, from 0.
         size: how many processes there are.
         local: of the ranks of this host, which share memory.
@@ -35,19 +47,60 @@ class World:
         leaders = self.comm.Split(color=0 if is_leader else MPI.UNDEFINED, key=self.rank)
         self.leaders = leaders if is_leader else None
         self.hosts = self.comm.allreduce(int(is_leader))
+        self._watch = PeerWatch(self.rank, self.size, self.comm.allgather) if self.size > 1 else None
+        self._operations = 0
 
     @property
     def name(self) -> str:
         """For messages."""
         return f"rank {self.rank} of {self.size} ({socket.gethostname()})"
 
-    def gather(self, mine: Any) -> list[Any]:
-        """What each rank gives, which is pickled."""
-        return list(self.comm.allgather(mine))
+    def check(self) -> None:
+        """Raises DistributedError: a rank has failed, or has left while this one waits for it."""
+        if self._watch is not None:
+            self._watch.check()
 
-    def barrier(self) -> None:
-        """Returns when all ranks have called it."""
-        self.comm.Barrier()
+    def begin(self, *key: bytes, facts: Callable[[], RankFacts]) -> None:
+        """The next operation; returns when all ranks have come to it.
+
+        Args:
+            key: stands for all of the facts but for `rank`: not the same on all ranks if these are not.
+            facts: to tell where the ranks differ.
+
+        Raises:
+            DistributedError: they differ, and the text says where; or see `check`.
+        """
+        if self._watch is None:
+            return
+        self._operations += 1
+        self._watch.step(self._operations, True)
+        digest = int.from_bytes(hashlib.blake2b(b"\0".join(key), digest_size=7).digest(), "little")
+        least = np.array([digest, -digest], np.int64)
+        self._least(least)
+        if least[0] != -least[1]:
+            mine, *others = map(RankFacts.from_json, self._mine_first(facts().to_json()))
+            problem = describe_mismatch(mine, others)
+            raise DistributedError(problem or "the ranks differ in a way that they can't tell")
+        self._watch.step(self._operations, False)
+
+    def _mine_first(self, text: str) -> list[str]:
+        everyone = self.comm.allgather(text)
+        return [everyone.pop(self.rank), *everyone]
+
+    def _least(self, data: np.ndarray) -> None:
+        from mpi4py import MPI
+
+        request = self.comm.Iallreduce(MPI.IN_PLACE, data, MPI.MIN)
+        while not request.Test():
+            self.check()
+            time.sleep(_PAUSE)
+
+    def guard_end(self) -> None:
+        """From now on the other ranks know of the end of this process."""
+        from mpi4py import MPI
+
+        if self._watch is not None:
+            ProcessEnd(self._watch, MPI.Finalize, lambda: MPI.COMM_WORLD.Abort(1)).install()
 
 
 @functools.cache
@@ -60,6 +113,9 @@ def world() -> World:
     # Its one-sided transport is not used, and in some builds prints an error when it is looked at.
     os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     try:
+        import mpi4py
+
+        mpi4py.rc.finalize = False  # it would wait for ranks that are gone
         from mpi4py import MPI
     except ImportError as error:
         raise DistributedError(f"training on several processes needs mpi4py: {error}; install ngraph-mxnet-backend[mpi]"
@@ -70,4 +126,8 @@ def world() -> World:
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise DistributedError("the MPI library does not let several threads call it (MPI_THREAD_MULTIPLE): install "
                                "one that does, or set nothing that lowers mpi4py.rc.thread_level")
-    return World(MPI.COMM_WORLD)
+    found = World(MPI.COMM_WORLD)
+    found.guard_end()
+    if found.size == 1:
+        atexit.register(MPI.Finalize)
+    return found

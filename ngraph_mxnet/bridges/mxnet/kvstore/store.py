@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import itertools
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 from mxnet import optimizer as opt
 from mxnet.base import MXNetError
 from mxnet.kvstore import KVStoreBase
 from mxnet.ndarray import NDArray
 
+from ngraph_mxnet import config
+from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves
 from ngraph_mxnet.bridges.mxnet.kvstore.places import place_once
 from ngraph_mxnet.bridges.mxnet.kvstore.sums import Sums
 from ngraph_mxnet.distributed import world
+from ngraph_mxnet.distributed.rank_facts import RankFacts, Tensor
+from ngraph_mxnet.errors import DistributedError
 from ngraph_mxnet.package.files import write_file
+from ngraph_mxnet.recent import Recent
+from ngraph_mxnet.version import __version__
 
 logger = logging.getLogger("ngraph_mxnet")
 
 NAME = "dist_sync_ngraph"
+SETTINGS = ("NGRAPH_KVSTORE_BUCKET", "NGRAPH_KVSTORE_SHARED_MEMORY", "NGRAPH_KVSTORE_WIRE")
+"""On which it depends what ranks say to each other."""
 
 
 class NGraphKVStore(KVStoreBase):
@@ -36,8 +48,11 @@ class NGraphKVStore(KVStoreBase):
     def __init__(self) -> None:
         place_once()
         self._world = world()
+        if self._world.size > 1:
+            atomic_saves.install()
         self._updater: opt.Updater | None = None
         self._sums: dict[tuple[Any, ...], Sums] = {}
+        self._keys = Recent(256)
         atexit.register(self._stop)
 
     @property
@@ -68,7 +83,7 @@ class NGraphKVStore(KVStoreBase):
         keys, values, outs = _listed(key), _rows(key, value), _rows(key, out)
         for each, (first, *_), targets in zip(keys, values, outs, strict=True):
             data = np.ascontiguousarray(first.asnumpy())
-            self._compare("broadcast", [(each, data.shape, data.dtype.name)])
+            self._begin("broadcast", [Tensor(str(each), data.shape, data.dtype.name)])
             self._world.comm.Bcast(data.reshape(-1).view(np.uint8), root=0)
             for target in targets:
                 target[:] = data
@@ -94,10 +109,19 @@ class NGraphKVStore(KVStoreBase):
         if self._world.size == 1:
             self._alone(keys, gradients, targets, out is None)
             return
-        sums = self._sums_of(keys, gradients)
-        for numbers in sums.sum(gradients):
-            results = [sums.results[number] for number in numbers]
-            self._use([keys[number] for number in numbers], results, [targets[number] for number in numbers])
+        for array in itertools.chain(*gradients):
+            array.wait_to_read()  # the backward pass has the cores until then
+        self._begin("pushpull", [Tensor(str(each), row[0].shape, np.dtype(row[0].dtype).name)
+                                 for each, row in zip(keys, gradients, strict=True)])
+        sums = self._sums.get(tuple(keys))
+        if sums is None:
+            sums = self._sums[tuple(keys)] = Sums(self._world, keys, gradients)
+        try:
+            for numbers in sums.sum(gradients):
+                results = [sums.results[number] for number in numbers]
+                self._use([keys[number] for number in numbers], results, [targets[number] for number in numbers])
+        except DistributedError as error:
+            raise MXNetError(str(error)) from error
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Raises MXNetError: MXNet pushes, and then pulls, what is sparse only, which is not summed here."""
@@ -124,8 +148,7 @@ class NGraphKVStore(KVStoreBase):
 
     def _barrier(self) -> None:
         """Returns when all ranks have called it. Of MXNet's own stores it is named so, too."""
-        self._compare("barrier", [])
-        self._world.barrier()
+        self._begin("barrier", [])
 
     barrier = _barrier
 
@@ -153,25 +176,46 @@ class NGraphKVStore(KVStoreBase):
         if self._updater is not None or not in_place or any(len(row) > 1 for row in gradients):
             self._use(keys, results, targets)
 
-    def _sums_of(self, keys: Sequence[Any], gradients: Sequence[Sequence[NDArray]]) -> Sums:
-        found = self._sums.get(tuple(keys))
-        if found is None:
-            self._compare("pushpull", [(key, row[0].shape, np.dtype(row[0].dtype).name)
-                                       for key, row in zip(keys, gradients, strict=True)])
-            found = self._sums[tuple(keys)] = Sums(self._world, keys, gradients)
-        return found
+    def _begin(self, operation: str, tensors: Sequence[Tensor]) -> None:
+        """All ranks have come to the same operation.
 
-    def _compare(self, operation: str, arrays: Sequence[tuple[Any, ...]]) -> None:
-        """Raises MXNetError unless all ranks do the same with the same arrays."""
-        mine = (operation, [*arrays])
-        for rank, theirs in enumerate(self._world.gather(mine)):
-            if theirs != mine:
-                raise MXNetError(f"{self._world.name} does {mine}, rank {rank} {theirs}: all ranks have to run the "
-                                 "same script on the same model")
+        Raises:
+            MXNetError: they can't, or won't; the text says why.
+        """
+        optimizer = None if self._updater is None else self._updater.optimizer
+        facts = functools.partial(RankFacts, self._world.rank, _versions(), _settings(), operation, tensors,
+                                  type(optimizer).__name__)
+        numbers = _hyperparameters(optimizer)
+        known = (operation, type(optimizer), *tensors)
+        key = self._keys.get(known)
+        if key is None:
+            key = replace(facts(), rank=0).to_json().encode()
+            self._keys.put(known, key)
+        try:
+            self._world.begin(key, repr(numbers).encode(), facts=lambda: facts(numbers))
+        except DistributedError as error:
+            raise MXNetError(str(error)) from error
 
     def _stop(self) -> None:
         for sums in self._sums.values():
             sums.stop()
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    return {"ngraph_mxnet": __version__, "mxnet": mx.__version__}
+
+
+def _settings() -> dict[str, str]:
+    return {name: str(config.get(name)) for name in SETTINGS}
+
+
+def _hyperparameters(optimizer: opt.Optimizer | None) -> dict[str, float]:
+    """Those that are numbers. They may change with each step, and with them the weights, in all ranks alike."""
+    if optimizer is None:
+        return {}
+    numbers = {name: value for name, value in vars(optimizer).items() if isinstance(value, (bool, int, float))}
+    return {**numbers, "learning_rate": optimizer.learning_rate}
 
 
 def _check_dense(key: Any, row: Sequence[NDArray]) -> None:

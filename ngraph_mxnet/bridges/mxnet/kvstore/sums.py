@@ -55,7 +55,7 @@ class Sums:
         """
         arrays = self._alone(gradients)
         for array in arrays:
-            array.wait_to_read()
+            array.wait_to_read()  # those of several devices are added up
         if any(array is not known for array, known in zip(arrays, self._arrays, strict=True)):
             self._arrays = arrays
             self._set.move([_source(array) for array in arrays])
