@@ -19,6 +19,7 @@ class Calibration:
     """The numbers are those of `Link` and `Cluster`.
 
     Attributes:
+        taken_share: of a rank that computes with one thread.
         same_node: whether the ranks that were measured share a node.
         mpi: the library and its version.
 
@@ -36,17 +37,18 @@ class Calibration:
     cpu: str = ""
 
     def __post_init__(self) -> None:
-        self.of(Cluster(1, self.link))
+        self.of(Cluster(1, self.link), 1)
 
     @property
     def link(self) -> Link:
         return Link(self.latency_seconds, self.bytes_per_second)
 
-    def of(self, cluster: Cluster) -> Cluster:
-        """The cluster with what was measured: its memory or its network, and what a rank's CPU does."""
+    def of(self, cluster: Cluster, threads: int) -> Cluster:
+        """The cluster with what was measured: its memory or its network, and what a rank's CPU does, of whose `threads`
+        communication takes one away."""
         cluster = replace(cluster, memory=self.link) if self.same_node else replace(cluster, network=self.link)
         return replace(cluster, reduce_seconds_per_byte=self.reduce_seconds_per_byte,
-                       convert_seconds_per_byte=self.convert_seconds_per_byte, taken_share=self.taken_share)
+                       convert_seconds_per_byte=self.convert_seconds_per_byte, taken_share=self.taken_share / threads)
 
     @staticmethod
     def load(path: str | Path) -> Calibration:

@@ -25,9 +25,9 @@ def test_calibrations_come_back_and_fit_the_cluster(tmp_path: Path) -> None:
     CALIBRATION.save(tmp_path / "found.json")
     assert Calibration.load(tmp_path / "found.json") == CALIBRATION
     cluster = Cluster(2, Link(1e-5, 1e9))
-    same = CALIBRATION.of(cluster)
-    assert same == Cluster(2, Link(1e-5, 1e9), 1, Link(1e-6, 5e9), 1e-10, 2e-10, 0.25)
-    apart = replace(CALIBRATION, same_node=False).of(cluster)
+    same = CALIBRATION.of(cluster, 2)
+    assert same == Cluster(2, Link(1e-5, 1e9), 1, Link(1e-6, 5e9), 1e-10, 2e-10, 0.125)
+    apart = replace(CALIBRATION, same_node=False).of(cluster, 1)
     assert apart.network == Link(1e-6, 5e9) and apart.memory == cluster.memory
 
 
