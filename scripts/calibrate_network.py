@@ -5,9 +5,9 @@
 
 Needs mpi4py. A line is fitted to the fastest times of MPI's `Iallreduce` over some sizes: its offset gives the latency
 of the ring's messages, its slope the time of a byte, what adding takes taken away. That is timed with NumPy: an array
-of float32 is added to another, and rounded to bf16 and widened again. At last each rank computes, with one thread,
-beside another that communicates: the computing time that is lost, over what the communication takes alone, is the share
-that it takes away.
+of float32 is copied, added to another, and rounded to bf16 and widened again. At last each rank computes, with one
+thread, beside another that communicates: the computing time that is lost, over what the communication takes alone, is
+the share that it takes away.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ngraph_mxnet.experiments.facts import machine
 SIZES = [1 << power for power in range(12, 27, 2)]
 """Bytes, from those in which latency is nearly all to those in which it is nothing."""
 ROUNDS, COMPUTING_SECONDS = 20, 0.5
-ADDED = 4 << 20
+LARGE = 16 << 20
 """Elements of float32: more bytes than caches hold."""
 COMPUTED = 1 << 16
 """Elements of float32 that are in the cache."""
@@ -71,15 +71,21 @@ def link(ranks: int, offset: float, slope: float, reducing: float) -> Link:
     return Link(offset / steps, 1 / per_byte)
 
 
+def copy() -> float:
+    """Seconds for each byte that is copied."""
+    total, other = np.zeros(LARGE, np.float32), np.ones(LARGE, np.float32)
+    return fastest(lambda: np.copyto(total, other), ROUNDS) / total.nbytes
+
+
 def add() -> float:
     """Seconds for each byte that is added."""
-    total, other = np.zeros(ADDED, np.float32), np.ones(ADDED, np.float32)
+    total, other = np.zeros(LARGE, np.float32), np.ones(LARGE, np.float32)
     return fastest(lambda: np.add(total, other, out=total), ROUNDS) / total.nbytes
 
 
 def convert() -> float:
     """Seconds for each byte of float32 that is rounded to bf16, to the nearest, and widened."""
-    bits, wire = np.ones(ADDED, np.float32).view(np.uint32), np.empty(ADDED, np.uint16)
+    bits, wire = np.ones(LARGE, np.float32).view(np.uint32), np.empty(LARGE, np.uint16)
     rounded = np.empty_like(bits)
 
     def both() -> None:
@@ -106,7 +112,7 @@ def taken_share(world: Any) -> float:
     end = time.perf_counter() + COMPUTING_SECONDS
     count, seconds = computed(lambda: time.perf_counter() > end)
     each = seconds / count
-    gradient, total = np.ones(ADDED, np.float32), np.empty(ADDED, np.float32)
+    gradient, total = np.ones(LARGE, np.float32), np.empty(LARGE, np.float32)
     once = world.bcast(fastest(lambda: world.Iallreduce(gradient, total).Wait(), ROUNDS))
     rounds = round(COMPUTING_SECONDS / once) + 1
 
@@ -135,17 +141,18 @@ def main(output: Path) -> None:
         raise click.UsageError("found 1 rank, expected 2 or more: mpirun -n 2 python scripts/calibrate_network.py")
     sums = [all_reduce(world, size) for size in SIZES]
     same_node = world.Split_type(MPI.COMM_TYPE_SHARED).size == world.size
-    mine = np.array([*line(SIZES, sums), add(), convert(), taken_share(world)])
+    mine = np.array([*line(SIZES, sums), copy(), add(), convert(), taken_share(world)])
     total = np.empty_like(mine)
     world.Allreduce(mine, total)
-    offset, slope, reducing, converting, taken = map(float, total / world.size)
+    offset, slope, copying, reducing, converting, taken = map(float, total / world.size)
     fitted = link(world.size, offset, slope, reducing)
     if world.rank == 0:
-        Calibration(fitted.latency_seconds, fitted.bytes_per_second, reducing, converting, taken, same_node,
+        Calibration(fitted.latency_seconds, fitted.bytes_per_second, copying, reducing, converting, taken, same_node,
                     MPI.Get_library_version().split(",")[0].strip("\0\n "), machine()["cpu"]).save(output)
-        click.echo(f"latency {fitted.latency_seconds * 1e6:.2f} us, {fitted.bytes_per_second / 1e9:.2f} GB/s each way, "
-                   f"adding {1e-9 / reducing:.2f} GB/s, to bf16 and back {1e-9 / converting:.2f} GB/s, {taken:.0%} of "
-                   "computing taken")
+        rates = {"messages": fitted.bytes_per_second, "copying": 1 / copying, "adding": 1 / reducing,
+                 "to bf16 and back": 1 / converting}
+        shown = ", ".join(f"{what} {rate / 1e9:.2f} GB/s" for what, rate in rates.items())
+        click.echo(f"latency {fitted.latency_seconds * 1e6:.2f} us, {shown}, {taken:.0%} of computing taken")
         for size, seconds in zip(SIZES, sums, strict=True):
             click.echo(f"all-reduce of {size >> 10} KiB: {seconds * 1e3:.3f} ms, "
                        f"{(offset + slope * size) / seconds - 1:+.0%} as fitted")

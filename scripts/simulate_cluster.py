@@ -23,7 +23,7 @@ from rich.table import Table
 from ngraph_mxnet.distributed.simulation import ALGORITHMS, Calibration, Cluster, Link, Scheme, Trace, predict
 from ngraph_mxnet.distributed.simulation.measured import Comparison, Measured, compare
 from ngraph_mxnet.distributed.simulation.plot import plot as draw
-from ngraph_mxnet.distributed.simulation.smpi_replay import NETWORK_MODELS, replay
+from ngraph_mxnet.distributed.simulation.smpi_replay import NETWORK_MODELS, replay, without_cpus
 from ngraph_mxnet.distributed.simulation.study import Study, study
 from ngraph_mxnet.errors import NGraphError
 
@@ -54,7 +54,7 @@ def replayed(studies: Sequence[Study]) -> Replayed:
     """
     found: Replayed = []
     for each in studies:
-        plain = replace(each.cluster, reduce_seconds_per_byte=0.0, convert_seconds_per_byte=0.0, taken_share=0.0)
+        plain = without_cpus(each.cluster)
         for gbit in each.curves:
             for nodes in each.nodes:
                 cluster = replace(plain, nodes=nodes,
@@ -98,12 +98,14 @@ def print_comparisons(comparisons: Sequence[Comparison], console: Console) -> No
 @click.option("--calibration", type=FILE,
               help="What calibrate_network.py measured. Default: communication costs CPUs nothing.")
 @click.option("--algorithm", default="ring", show_default=True, type=click.Choice(list(ALGORITHMS)))
-@click.option("--hierarchical", is_flag=True, help="Sum in each node first, then between nodes.")
+@click.option("--no-shared-memory", is_flag=True, help="The ranks of a node send messages to each other, too.")
 @click.option("--bf16", is_flag=True, help="Gradients go over the wire in bf16.")
-@click.option("--bucket-mib", default=25.0, show_default=True, type=click.FloatRange(0),
-              help="Size of a bucket; 0: each gradient is one.")
+@click.option("--bucket-mb", default=25.0, show_default=True, type=click.FloatRange(0),
+              help="A bucket of so many MB is full; 0: each gradient is one.")
 @click.option("--no-overlap", is_flag=True, help="Sum behind the backward pass, not beside it.")
 @click.option("--late-update", is_flag=True, help="Update weights when all sums are there, not bucket by bucket.")
+@click.option("--poll-ms", default=0.0, show_default=True, type=click.FloatRange(0),
+              help="Between two looks of the progress thread at messages, while the rank computes.")
 @click.option("--jitter", default=0.0, show_default=True, type=click.FloatRange(0),
               help="Standard deviation of the logarithm of a rank's computing time.")
 @click.option("--seed", default=0, show_default=True, type=click.IntRange(0), help="Of the jitter.")
@@ -119,9 +121,10 @@ def main(traces: tuple[Path, ...], nodes: tuple[int, ...], gbits: tuple[float, .
         loaded = [Trace.load(path) for path in traces]
         calibrated = Calibration.load(calibration) if calibration else None
         base = Cluster(1, Link.of_gbit(GBIT, latency_us * 1e-6), options["ranks_per_node"],
-                       compute_speed=options["compute_speed"], jitter=options["jitter"], seed=options["seed"])
-        scheme = Scheme(options["algorithm"], options["hierarchical"], options["bf16"],
-                        int(options["bucket_mib"] * 2**20), not options["no_overlap"], not options["late_update"])
+                       compute_speed=options["compute_speed"], poll_seconds=options["poll_ms"] * 1e-3,
+                       jitter=options["jitter"], seed=options["seed"])
+        scheme = Scheme(options["algorithm"], not options["no_shared_memory"], options["bf16"],
+                        int(options["bucket_mb"] * 1e6), not options["no_overlap"], not options["late_update"])
 
         def cluster_of(trace: Trace) -> Cluster:
             return calibrated.of(base, trace.threads) if calibrated else base

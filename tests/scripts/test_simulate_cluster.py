@@ -41,19 +41,20 @@ def test_all_four_models_have_a_trace() -> None:
 
 
 def test_options_reach_the_cluster_and_the_scheme(tmp_path: Path) -> None:
-    Calibration(2e-6, 5e9, 1e-10, 2e-10, 0.5, True).save(tmp_path / "network.json")
+    Calibration(2e-6, 5e9, 3e-10, 1e-10, 2e-10, 0.5, True).save(tmp_path / "network.json")
     done = run(TRACES / "lstm_lm.json", "--nodes", "2", "--gbit", "25", "--latency-us", "3", "--ranks-per-node", "2",
                "--compute-speed", "4", "--calibration", tmp_path / "network.json", "--algorithm", "tree",
-               "--hierarchical", "--bf16", "--bucket-mib", "1.5", "--no-overlap", "--late-update", "--jitter", "0.1",
-               "--seed", "5", "--json")
+               "--bf16", "--bucket-mb", "1.5", "--no-overlap", "--late-update", "--jitter", "0.1", "--seed", "5",
+               "--poll-ms", "2", "--json")
     assert done.exit_code == 0, done.output
     (found,) = json.loads(done.output)["studies"]
-    assert found["scheme"] == {"algorithm": "tree", "hierarchical": True, "bf16": True, "bucket_bytes": 3 << 19,
+    assert found["scheme"] == {"algorithm": "tree", "shared_memory": True, "bf16": True, "bucket_bytes": 1_500_000,
                                "overlap": False, "early_update": False}
     cluster = found["cluster"]
     assert cluster["latency_seconds"] == pytest.approx(3e-6)
     assert (cluster["ranks_per_node"], cluster["compute_speed"], cluster["jitter"], cluster["seed"]) == (2, 4, 0.1, 5)
     assert cluster["memory"] == {"latency_seconds": 2e-6, "bytes_per_second": 5e9}
+    assert cluster["poll_seconds"] == pytest.approx(2e-3)
     assert cluster["taken_share"] == 0.25  # of two threads
 
 
@@ -76,7 +77,8 @@ def test_without_simgrid_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     (("none.json",), 1, "none.json can't be read"),
     ((TRACES / "lstm_lm.json", "--nodes", "1,two"), 2, "expected numbers above 0"),
     ((TRACES / "lstm_lm.json", "--gbit", "0"), 2, "expected numbers above 0"),
-    ((TRACES / "lstm_lm.json", "--ranks-per-node", "2", "--algorithm", "tree"), 1, "or a hierarchical all-reduce"),
+    ((TRACES / "lstm_lm.json", "--ranks-per-node", "2", "--algorithm", "tree", "--no-shared-memory"), 1,
+     "expected 'ring', or shared memory"),
 ])
 def test_wrong_command_lines(arguments: tuple[object, ...], status: int, words: str) -> None:
     done = run(*arguments)

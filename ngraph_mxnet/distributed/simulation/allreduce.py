@@ -23,18 +23,20 @@ class Channel:
         links: a message takes as long as on the slowest of them.
         wire: bytes sent for each byte of a gradient.
         per_byte: seconds for each byte beside those on the wire; `reducing`: of a message that is added to a gradient.
+        waiting: seconds for each message, until somebody looks.
     """
 
     links: tuple[Link, ...]
     wire: float = 1.0
     per_byte: float = 0.0
     reducing: float = 0.0
+    waiting: float = 0.0
 
     def seconds(self, size: float, reduces: bool) -> float:
         """Of one message of so many bytes of a gradient."""
         sent = size * self.wire
         on_the_wire = max(link.latency_seconds + sent / link.bytes_per_second for link in self.links)
-        return on_the_wire + size * (self.per_byte + (self.reducing if reduces else 0.0))
+        return self.waiting + on_the_wire + size * (self.per_byte + (self.reducing if reduces else 0.0))
 
 
 def _ring(size: float, ranks: int, channel: Channel) -> float:
@@ -62,26 +64,40 @@ ALGORITHMS: Mapping[str, Callable[[float, int, Channel], float]] = {
 """Seconds for a gradient of so many bytes, ranks and a channel. `halving`: recursive halving, then doubling."""
 
 
-def all_reduce_seconds(size: float, cluster: Cluster, scheme: Scheme) -> float:
+def all_reduce_seconds(size: float, cluster: Cluster, scheme: Scheme, *, computing: bool = False) -> float:
     """From the last rank's call until all have the sums of `size` bytes of float32; 0 for one rank.
+
+    Args:
+        computing: whether the ranks compute meanwhile, so that `poll_seconds` counts.
 
     Raises:
         SimulationError: there is no such algorithm, or it is not modelled for several ranks on each of several nodes.
     """
     require(scheme.algorithm in ALGORITHMS, "algorithm", repr(scheme.algorithm), f"one of {listed(ALGORITHMS)}")
-    run = ALGORITHMS[scheme.algorithm]
-    wire, convert = (0.5, cluster.convert_seconds_per_byte) if scheme.bf16 else (1.0, 0.0)
-    nodes, local, reducing = cluster.nodes, cluster.ranks_per_node, cluster.reduce_seconds_per_byte
-    if nodes == 1 or local == 1:
-        links = (cluster.network,) if local == 1 else (cluster.memory,)
-        return run(size, cluster.ranks, Channel(links, wire, convert, reducing))
-    if not scheme.hierarchical:
-        require(scheme.algorithm == "ring", f"algorithm, {local} ranks on each of {nodes} nodes",
-                repr(scheme.algorithm), "'ring', or a hierarchical all-reduce")
-        return _ring(size, cluster.ranks, Channel((cluster.network, cluster.memory), wire, convert, reducing))
-    part = size / local
-    inside = Channel((cluster.memory,), reducing=reducing)
-    # The ranks of a node share its interface, each with a part of the bytes, and add and convert their parts at once.
-    between = Channel((cluster.network,), wire, convert / local, reducing / local)
-    return ((local - 1) * (inside.seconds(part, True) + inside.seconds(part, False))
-            + run(size, nodes, between))
+    if cluster.ranks == 1:
+        return 0.0
+    nodes, local = cluster.nodes, cluster.ranks_per_node
+    waiting = cluster.poll_seconds / 2 if computing else 0.0
+    copied = size * cluster.copy_seconds_per_byte
+
+    def by_messages(ranks: int, *links: Link) -> float:
+        wire, convert = (0.5, cluster.convert_seconds_per_byte) if scheme.bf16 else (1.0, 0.0)
+        channel = Channel(links, wire, convert, cluster.reduce_seconds_per_byte, waiting)
+        return ALGORITHMS[scheme.algorithm](size, ranks, channel)
+
+    if local == 1:
+        return copied + by_messages(nodes, cluster.network)
+    if scheme.shared_memory:
+        return copied + _shared(size, cluster, waiting) + by_messages(nodes, cluster.network)
+    if nodes == 1:
+        return copied + by_messages(local, cluster.memory)
+    require(scheme.algorithm == "ring", f"algorithm, {local} ranks on each of {nodes} nodes", repr(scheme.algorithm),
+            "'ring', or shared memory")
+    return copied + by_messages(cluster.ranks, cluster.network, cluster.memory)
+
+
+def _shared(size: float, cluster: Cluster, waiting: float) -> float:
+    """All wait for each other, and each adds a part for all; they do before the sums go to other nodes, and after."""
+    barriers = 2 if cluster.nodes == 1 else 3
+    added = size * (cluster.ranks_per_node - 1) / cluster.ranks_per_node
+    return barriers * (waiting + cluster.memory.latency_seconds) + added * cluster.reduce_seconds_per_byte

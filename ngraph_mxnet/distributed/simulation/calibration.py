@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ngraph_mxnet.distributed.simulation.cluster import Cluster, Link
+from ngraph_mxnet.distributed.simulation.cluster import COSTS, Cluster, Link
 from ngraph_mxnet.distributed.simulation.fields import made, read_as, write_as
 
 FORMAT, VERSION = "ngraph-mxnet network calibration", 1
@@ -29,6 +29,7 @@ class Calibration:
 
     latency_seconds: float
     bytes_per_second: float
+    copy_seconds_per_byte: float
     reduce_seconds_per_byte: float
     convert_seconds_per_byte: float
     taken_share: float
@@ -47,8 +48,7 @@ class Calibration:
         """The cluster with what was measured: its memory or its network, and what a rank's CPU does, of whose `threads`
         communication takes one away."""
         cluster = replace(cluster, memory=self.link) if self.same_node else replace(cluster, network=self.link)
-        return replace(cluster, reduce_seconds_per_byte=self.reduce_seconds_per_byte,
-                       convert_seconds_per_byte=self.convert_seconds_per_byte, taken_share=self.taken_share / threads)
+        return replace(cluster, **{name: getattr(self, name) for name in COSTS}, taken_share=self.taken_share / threads)
 
     @staticmethod
     def load(path: str | Path) -> Calibration:

@@ -7,7 +7,9 @@ from math import inf, isfinite
 
 from ngraph_mxnet.distributed.simulation.fields import require
 
-BUCKET_BYTES = 25 << 20
+COSTS = ("copy_seconds_per_byte", "reduce_seconds_per_byte", "convert_seconds_per_byte")
+"""Fields of a cluster: what communication takes of a rank's CPU."""
+BUCKET_BYTES = 25_000_000
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,13 @@ class Cluster:
     Attributes:
         network: from node to node.
         memory: from rank to rank of a node.
-        reduce_seconds_per_byte: what adding one float32 gradient to another takes of CPU time, for each byte.
+        copy_seconds_per_byte: what copying a gradient to the buffer that is sent or shared takes, for each byte.
+        reduce_seconds_per_byte: what adding one float32 gradient to another takes, for each byte.
         convert_seconds_per_byte: what rounding a float32 gradient to bf16 and widening it again takes, for each byte.
         taken_share: of a rank's computing power, what its communication takes away while it is under way. 0: the
             progress thread has a core of its own; 1: nothing computes meanwhile.
+        poll_seconds: between two looks of the progress thread at what is under way, while the rank computes: each
+            message waits for half of it. Behind the backward pass it looks all the time.
         compute_speed: how many times as fast as in the trace a rank computes.
         jitter: each rank computes each step exp(jitter · z) times as long, z from a standard normal distribution.
         seed: of z.
@@ -55,9 +60,11 @@ class Cluster:
     network: Link
     ranks_per_node: int = 1
     memory: Link = field(default_factory=lambda: Link(1e-6, 10e9))
+    copy_seconds_per_byte: float = 0.0
     reduce_seconds_per_byte: float = 0.0
     convert_seconds_per_byte: float = 0.0
     taken_share: float = 0.0
+    poll_seconds: float = 0.0
     compute_speed: float = 1.0
     jitter: float = 0.0
     seed: int = 0
@@ -66,7 +73,7 @@ class Cluster:
     def __post_init__(self) -> None:
         for name in ("nodes", "ranks_per_node", "steps"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
-        for name in ("reduce_seconds_per_byte", "convert_seconds_per_byte", "jitter"):
+        for name in (*COSTS, "poll_seconds", "jitter"):
             require(0 <= getattr(self, name) < inf, name, getattr(self, name), "0 or more")
         require(0 <= self.taken_share <= 1, "taken_share", self.taken_share, "from 0 to 1")
         require(self.compute_speed > 0 and isfinite(self.compute_speed), "compute_speed", self.compute_speed,
@@ -84,10 +91,10 @@ class Scheme:
 
     Attributes:
         algorithm: of the all-reduce, one of `ALGORITHMS`.
-        hierarchical: the ranks of a node sum first, each a part, which then goes from node to node.
-        bf16: what goes over the wire is rounded to bf16; sums are float32. In a hierarchical all-reduce it is the
-            network's wire alone.
-        bucket_bytes: the size of a bucket of several gradients at most; 0: each gradient is one.
+        shared_memory: the ranks of a node sum in memory that they share, each a part of a bucket, and one of them
+            sums with those of the other nodes; else all send messages to each other.
+        bf16: messages are rounded to bf16; sums are float32.
+        bucket_bytes: a bucket of so many bytes is full; 0: each gradient is one.
         overlap: a bucket's all-reduce begins when its gradients are final; else when the backward pass has ended.
         early_update: a bucket's weights are updated when its sums are there; else all when the last sums are.
 
@@ -96,7 +103,7 @@ class Scheme:
     """
 
     algorithm: str = "ring"
-    hierarchical: bool = False
+    shared_memory: bool = True
     bf16: bool = False
     bucket_bytes: int = BUCKET_BYTES
     overlap: bool = True

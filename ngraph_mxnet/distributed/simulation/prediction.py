@@ -9,7 +9,7 @@ import numpy as np
 
 from ngraph_mxnet.distributed.simulation.allreduce import all_reduce_seconds
 from ngraph_mxnet.distributed.simulation.cluster import Cluster, Scheme
-from ngraph_mxnet.distributed.simulation.timeline import timeline
+from ngraph_mxnet.distributed.simulation.timeline import Sum, timeline
 from ngraph_mxnet.distributed.simulation.trace import Trace, buckets
 
 
@@ -87,15 +87,16 @@ def predict(trace: Trace, cluster: Cluster, scheme: Scheme | None = None) -> Pre
     """
     scheme = scheme or Scheme()
     filled = buckets(trace.gradients, scheme.bucket_bytes)
-    all_reduces = [all_reduce_seconds(bucket.bytes, cluster, scheme) for bucket in filled]
+    sums = [Sum(*(all_reduce_seconds(bucket.bytes, cluster, scheme, computing=each) for each in (True, False)))
+            for bucket in filled]
     factors = compute_factors(cluster)
-    found = [timeline(trace, filled, all_reduces, each, scheme, cluster.taken_share) for each in factors]
+    found = [timeline(trace, filled, sums, each, scheme, cluster.taken_share) for each in factors]
     step = float(np.mean([each.seconds for each in found]))
     compute = trace.compute_seconds * float(factors.mean())
     slowest = trace.compute_seconds * float(factors.max(1).mean())
     times = [np.mean([getattr(each, name) for each in found], 0) for name in ("ready", "start", "end", "updated")]
     return Prediction(
-        cluster.ranks, step, compute, slowest - compute, step - slowest, sum(all_reduces),
+        cluster.ranks, step, compute, slowest - compute, step - slowest, float((times[2] - times[1]).sum()),
         cluster.ranks * trace.batch / step,
         tuple(BucketTimes(bucket.bytes, *map(float, each))
               for bucket, each in zip(filled, np.transpose(times), strict=True)))

@@ -10,10 +10,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from ngraph_mxnet.distributed.simulation.cluster import Cluster, Scheme
+from ngraph_mxnet.distributed.simulation.cluster import COSTS, Cluster, Scheme
 from ngraph_mxnet.distributed.simulation.fields import SimulationError, require
 from ngraph_mxnet.distributed.simulation.trace import Bucket, Trace, buckets
 
@@ -38,6 +40,12 @@ TIMEOUT = 600
 _TIME = re.compile(r"Simulation time (\S+)")
 
 
+def without_cpus(cluster: Cluster) -> Cluster:
+    """The cluster as it can be replayed: communication costs its CPUs nothing."""
+    nothing: dict[str, Any] = dict.fromkeys(COSTS, 0.0)
+    return replace(cluster, **nothing, poll_seconds=0.0, taken_share=0.0)
+
+
 def is_there() -> bool:
     """Whether `smpirun` is found."""
     return shutil.which("smpirun") is not None
@@ -55,7 +63,7 @@ def replay(trace: Trace, cluster: Cluster, scheme: Scheme, network_model: str = 
     """
     require(is_there(), "smpirun", "none on the PATH", "SimGrid's (Debian: libsimgrid-dev)")
     require(cluster.ranks_per_node == 1, "ranks_per_node", cluster.ranks_per_node, "1 for SimGrid")
-    for name in ("jitter", "taken_share", "reduce_seconds_per_byte", "convert_seconds_per_byte"):
+    for name in (*COSTS, "poll_seconds", "taken_share", "jitter"):
         require(getattr(cluster, name) == 0, name, getattr(cluster, name), "0 for SimGrid")
     require(scheme.algorithm in OWN_ALGORITHMS, "algorithm", repr(scheme.algorithm), f"one of {[*OWN_ALGORITHMS]}")
     require(scheme.algorithm == "ring" or not scheme.overlap, "algorithm", repr(scheme.algorithm),

@@ -97,24 +97,26 @@ def study(trace: Trace, cluster: Cluster, scheme: Scheme, nodes: Sequence[int], 
 
 def variants(cluster: Cluster, scheme: Scheme) -> dict[str, tuple[Cluster, Scheme]]:
     """The scheme as it is, and with one change each."""
-    hierarchical = scheme.hierarchical or (cluster.nodes > 1 and cluster.ranks_per_node > 1)
-    found: dict[str, tuple[Cluster, Scheme]] = {UNCHANGED: (cluster, scheme)}
-    changes: dict[str, dict[str, Any]] = {
+    several = cluster.nodes > 1 and cluster.ranks_per_node > 1
+    schemes: dict[str, dict[str, Any]] = {
         "no overlap": {"overlap": False},
         "updates behind all sums": {"early_update": False},
         "bf16 on the wire": {"bf16": True},
         "each gradient alone": {"bucket_bytes": 0},
-        "buckets of 5 MiB": {"bucket_bytes": 5 << 20},
-        "buckets of 100 MiB": {"bucket_bytes": 100 << 20},
+        "buckets of 5 MB": {"bucket_bytes": 5_000_000},
+        "buckets of 100 MB": {"bucket_bytes": 100_000_000},
         "one bucket": {"bucket_bytes": 1 << 60},
-        "hierarchical": {"hierarchical": hierarchical},
-        "recursive halving": {"algorithm": "halving", "hierarchical": hierarchical},
-        "tree": {"algorithm": "tree", "hierarchical": hierarchical},
+        "recursive halving": {"algorithm": "halving"},
+        "tree": {"algorithm": "tree"},
     }
-    for change, fields in changes.items():
-        changed = replace(scheme, **fields)
-        if changed != scheme:
-            found[change] = cluster, changed
-    if not cluster.jitter:
-        found[f"jitter of {JITTER:.0%}"] = replace(cluster, jitter=JITTER), scheme
-    return found
+    if several:
+        schemes["messages in the nodes"] = {"algorithm": "ring", "shared_memory": False}
+    clusters: dict[str, dict[str, Any]] = {
+        "a look at messages each ms": {"poll_seconds": 1e-3},
+        f"jitter of {JITTER:.0%}": {"jitter": JITTER},
+    }
+    found = {UNCHANGED: (cluster, scheme)}
+    found |= {change: (cluster, replace(scheme, **fields)) for change, fields in schemes.items()
+              if scheme.shared_memory or not several or "algorithm" not in fields}
+    found |= {change: (replace(cluster, **fields), scheme) for change, fields in clusters.items()}
+    return {change: pair for change, pair in found.items() if change == UNCHANGED or pair != found[UNCHANGED]}

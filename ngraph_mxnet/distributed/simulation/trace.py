@@ -15,6 +15,7 @@ from typing import Any
 from ngraph_mxnet.distributed.simulation.fields import made, read_as, require, write_as
 
 FORMAT, VERSION = "ngraph-mxnet step trace", 1
+MOST_BUCKETS = 24
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,14 @@ class Bucket:
     ready_seconds: float
 
 
-def buckets(gradients: Sequence[Gradient], most_bytes: int) -> list[Bucket]:
-    """The gradients in their order, as many in a bucket as `most_bytes` hold, but one at least."""
+def buckets(gradients: Sequence[Gradient], full_bytes: int) -> list[Bucket]:
+    """The gradients in their order; a bucket is full when it has `full_bytes`, or a share of all: there are at most
+    `MOST_BUCKETS`, but for `full_bytes` of 0, with which each gradient is one."""
+    if full_bytes:
+        full_bytes = max(full_bytes, -(-sum(gradient.bytes for gradient in gradients) // MOST_BUCKETS))
     found: list[Bucket] = []
     for gradient in gradients:
-        if found and found[-1].bytes + gradient.bytes <= most_bytes:
+        if found and found[-1].bytes < full_bytes:
             found[-1] = Bucket(found[-1].bytes + gradient.bytes, gradient.ready_seconds)
         else:
             found.append(Bucket(gradient.bytes, gradient.ready_seconds))

@@ -19,24 +19,25 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, *, jitter: bool = True) -> Cluster:
+def clusters(draw: st.DrawFn, *, jitter: bool = True, polls: bool = True) -> Cluster:
     return Cluster(
         draw(st.integers(1, 9)), Link(draw(st.floats(0, 1e-3)), draw(st.floats(1e7, 1e11))), draw(st.integers(1, 4)),
-        Link(draw(st.floats(0, 1e-4)), draw(st.floats(1e8, 1e11))), draw(st.floats(0, 1e-9)), draw(st.floats(0, 1e-9)),
-        draw(st.sampled_from([0.0, 0.3, 1.0])), draw(st.floats(0.5, 50)),
+        Link(draw(st.floats(0, 1e-4)), draw(st.floats(1e8, 1e11))), *(draw(st.floats(0, 1e-9)) for _ in range(3)),
+        draw(st.sampled_from([0.0, 0.3, 1.0])), draw(st.sampled_from([0.0, 1e-3])) if polls else 0.0,
+        draw(st.floats(0.5, 50)),
         draw(st.sampled_from([0.0, 0.1])) if jitter else 0.0, draw(st.integers(0, 99)), 3)
 
 
 @st.composite
 def schemes(draw: st.DrawFn, cluster: Cluster) -> Scheme:
-    hierarchical = draw(st.booleans())
+    shared_memory = draw(st.booleans())
     several = cluster.nodes > 1 and cluster.ranks_per_node > 1
-    algorithms = ["ring"] if several and not hierarchical else ["ring", "halving", "tree"]
-    return Scheme(draw(st.sampled_from(algorithms)), hierarchical, draw(st.booleans()),
+    algorithms = ["ring"] if several and not shared_memory else ["ring", "halving", "tree"]
+    return Scheme(draw(st.sampled_from(algorithms)), shared_memory, draw(st.booleans()),
                   draw(st.sampled_from([0, 1 << 20, 25 << 20, 1 << 40])), draw(st.booleans()), draw(st.booleans()))
 
 
 @st.composite
-def steps(draw: st.DrawFn, *, jitter: bool = True) -> tuple[Trace, Cluster, Scheme]:
-    cluster = draw(clusters(jitter=jitter))
+def steps(draw: st.DrawFn, *, jitter: bool = True, polls: bool = True) -> tuple[Trace, Cluster, Scheme]:
+    cluster = draw(clusters(jitter=jitter, polls=polls))
     return draw(traces()), cluster, draw(schemes(cluster))

@@ -55,32 +55,44 @@ def test_bf16_halves_the_wire_and_costs_conversions() -> None:
     assert all_reduce_seconds(SIZE, cluster(4), Scheme(bf16=True)) == pytest.approx(expected, rel=1e-12)
 
 
-def test_ranks_of_one_node_use_its_memory() -> None:
+MESSAGES = Scheme(shared_memory=False)
+
+
+def test_ranks_of_one_node_send_messages_through_its_memory() -> None:
     memory = Link(1e-6, 5e9)
-    found = all_reduce_seconds(SIZE, cluster(1, ranks_per_node=4, memory=memory), Scheme())
+    found = all_reduce_seconds(SIZE, cluster(1, ranks_per_node=4, memory=memory), MESSAGES)
     assert found == pytest.approx(2 * 3 * 1e-6 + 2 * 3 / 4 * SIZE / 5e9 + 3 / 4 * SIZE * GAMMA, rel=1e-12)
 
 
 def test_a_flat_ring_waits_for_the_slower_link() -> None:
     slow, fast = Link(1e-6, 1e9), Link(1e-7, 1e10)
-    by_network = all_reduce_seconds(SIZE, Cluster(2, slow, 4, fast), Scheme())
-    assert by_network == all_reduce_seconds(SIZE, Cluster(2, fast, 4, slow), Scheme())
+    by_network = all_reduce_seconds(SIZE, Cluster(2, slow, 4, fast), MESSAGES)
+    assert by_network == all_reduce_seconds(SIZE, Cluster(2, fast, 4, slow), MESSAGES)
     assert by_network == all_reduce_seconds(SIZE, Cluster(8, slow), Scheme())
 
 
-def test_hierarchical() -> None:
-    """In a node a ring, of which each step is a quarter; then between nodes, on one interface for all ranks of a node,
-    whose CPUs share the work."""
+def test_shared_memory() -> None:
+    """A copy, two barriers, and each rank adds its quarter of all; the first of each node sends the whole."""
     memory = Link(1e-6, 5e9)
-    found = all_reduce_seconds(SIZE, cluster(8, ranks_per_node=4, memory=memory), Scheme("halving", hierarchical=True))
-    inside = 2 * 3 * (1e-6 + SIZE / 4 / 5e9) + 3 * SIZE / 4 * GAMMA
-    between = 2 * 3 * ALPHA + 2 * 7 / 8 * SIZE * BETA + 7 / 8 * SIZE * GAMMA / 4
-    assert found == pytest.approx(inside + between, rel=1e-12)
+    found = all_reduce_seconds(SIZE, cluster(1, ranks_per_node=4, memory=memory, copy_seconds_per_byte=3e-10), Scheme())
+    assert found == pytest.approx(SIZE * 3e-10 + 2e-6 + 3 / 4 * SIZE * GAMMA, rel=1e-12)
+    found = all_reduce_seconds(SIZE, cluster(8, ranks_per_node=4, memory=memory), Scheme("halving"))
+    between = all_reduce_seconds(SIZE, cluster(8), Scheme("halving"))
+    assert found == pytest.approx(3e-6 + 3 / 4 * SIZE * GAMMA + between, rel=1e-12)
+
+
+def test_each_message_waits_for_a_look() -> None:
+    """While the ranks compute."""
+    for scheme, waits in ((Scheme(), 2 * 7), (Scheme("halving"), 2 * 3), (Scheme("tree"), 2 * 3)):
+        polled, quick = cluster(8, poll_seconds=1e-3), cluster(8)
+        assert all_reduce_seconds(SIZE, polled, scheme) == all_reduce_seconds(SIZE, quick, scheme)
+        later = all_reduce_seconds(SIZE, polled, scheme, computing=True) - all_reduce_seconds(SIZE, quick, scheme)
+        assert later == pytest.approx(waits * 5e-4)
 
 
 @pytest.mark.parametrize(("scheme", "words"), [
     (Scheme("ring2"), "algorithm: found 'ring2', expected one of ring, halving, tree"),
-    (Scheme("tree"), "4 ranks on each of 2 nodes: found 'tree', expected 'ring', or a hierarchical"),
+    (Scheme("tree", shared_memory=False), "4 ranks on each of 2 nodes: found 'tree', expected 'ring', or shared mem"),
 ])
 def test_what_is_not_modelled_is_refused(scheme: Scheme, words: str) -> None:
     with pytest.raises(SimulationError, match=words):

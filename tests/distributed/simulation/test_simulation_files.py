@@ -12,7 +12,7 @@ import pytest
 from ngraph_mxnet.distributed.simulation import Calibration, Cluster, Gradient, Link, Scheme, SimulationError, Trace
 
 TRACE = Trace("net", 8, 2, "a CPU", 1, 2.0, 0.3, (Gradient("w", 40, 0.5), Gradient("b", 4, 0.5)), 1, 2, "by hand")
-CALIBRATION = Calibration(1e-6, 5e9, 1e-10, 2e-10, 0.25, True, "an MPI", "a CPU")
+CALIBRATION = Calibration(1e-6, 5e9, 3e-10, 1e-10, 2e-10, 0.25, True, "an MPI", "a CPU")
 
 
 def test_traces_come_back(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_calibrations_come_back_and_fit_the_cluster(tmp_path: Path) -> None:
     assert Calibration.load(tmp_path / "found.json") == CALIBRATION
     cluster = Cluster(2, Link(1e-5, 1e9))
     same = CALIBRATION.of(cluster, 2)
-    assert same == Cluster(2, Link(1e-5, 1e9), 1, Link(1e-6, 5e9), 1e-10, 2e-10, 0.125)
+    assert same == Cluster(2, Link(1e-5, 1e9), 1, Link(1e-6, 5e9), 3e-10, 1e-10, 2e-10, 0.125)
     apart = replace(CALIBRATION, same_node=False).of(cluster, 1)
     assert apart.network == Link(1e-6, 5e9) and apart.memory == cluster.memory
 
@@ -81,6 +81,7 @@ def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(("make", "words"), [
     (lambda: Cluster(0, Link(0, 1)), "nodes: found 0"),
     (lambda: Cluster(1, Link(0, 1), taken_share=1.5), "taken_share: found 1.5, expected from 0 to 1"),
+    (lambda: Cluster(1, Link(0, 1), poll_seconds=-1), "poll_seconds: found -1"),
     (lambda: Cluster(1, Link(0, 1), compute_speed=0), "compute_speed: found 0"),
     (lambda: Cluster(1, Link(0, 1), jitter=-1), "jitter: found -1"),
     (lambda: Link(-1, 1), "latency_seconds: found -1"),

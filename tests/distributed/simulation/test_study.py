@@ -44,7 +44,7 @@ def test_points_are_predictions() -> None:
 def test_each_variant_has_one_change() -> None:
     found = variants(replace(CLUSTER, nodes=8), Scheme(bf16=True))
     assert found.pop(UNCHANGED) == (replace(CLUSTER, nodes=8), Scheme(bf16=True))
-    assert "bf16 on the wire" not in found and "hierarchical" not in found
+    assert "bf16 on the wire" not in found and "messages in the nodes" not in found
     assert found["no overlap"] == (replace(CLUSTER, nodes=8), Scheme(bf16=True, overlap=False))
     assert found["jitter of 5%"] == (replace(CLUSTER, nodes=8, jitter=0.05), Scheme(bf16=True))
     assert all(changed != (replace(CLUSTER, nodes=8), Scheme(bf16=True)) for changed in found.values())
@@ -52,7 +52,9 @@ def test_each_variant_has_one_change() -> None:
 
 def test_variants_of_several_ranks_a_node_are_those_that_are_modelled() -> None:
     found = small_study(ranks_per_node=4).variants
-    assert {"hierarchical", "tree", "recursive halving"} <= found.keys()
+    assert {"messages in the nodes", "tree", "recursive halving"} <= found.keys()
+    messages = study(TRACE, replace(CLUSTER, ranks_per_node=4), Scheme(shared_memory=False), [1, 32], [10]).variants
+    assert "no overlap" in messages and not {"tree", "messages in the nodes"} & messages.keys()
     assert all(math.isfinite(each.step_seconds) for row in found.values() for each in row.values())
 
 
