@@ -40,6 +40,11 @@ def test_all_four_models_have_a_trace() -> None:
     assert {path.stem for path in TRACES.glob("*.json")} == {"resnet50_v2", "vgg16", "bert12_128", "lstm_lm"}
 
 
+def test_the_committed_calibration_is_of_one_node() -> None:
+    found = Calibration.load(SCRIPTS / "calibrations" / "one_node.json")
+    assert found.same_node and 1e-7 < found.latency_seconds < 1e-4 and 1e9 < found.bytes_per_second < 1e11
+
+
 def test_options_reach_the_cluster_and_the_scheme(tmp_path: Path) -> None:
     Calibration(2e-6, 5e9, 3e-10, 1e-10, 2e-10, 0.5, True).save(tmp_path / "network.json")
     done = run(TRACES / "lstm_lm.json", "--nodes", "2", "--gbit", "25", "--latency-us", "3", "--ranks-per-node", "2",

@@ -36,7 +36,7 @@ def plot(studies: Sequence[Study], path: str | Path) -> None:
     figure.supylabel("efficiency, t(1) / t(N)")
     metadata = {"Date": None} if Path(path).suffix == ".svg" else None
     try:
-        with matplotlib.rc_context({"svg.hashsalt": "efficiency"}):
+        with matplotlib.rc_context({"svg.hashsalt": "efficiency", "svg.fonttype": "none"}):
             figure.savefig(path, metadata=metadata)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
