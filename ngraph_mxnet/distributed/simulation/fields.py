@@ -12,7 +12,6 @@ from ngraph_mxnet.errors import NGraphError, listed
 
 Made = TypeVar("Made")
 
-
 _TYPES: Mapping[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
 """What JSON gives for a field that is declared so."""
 

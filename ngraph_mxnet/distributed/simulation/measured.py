@@ -22,6 +22,7 @@ class Measured:
     Attributes:
         model, batch: as in the trace.
         gbit: of the network; 0: the cluster's.
+        overlap, bf16: as in `Scheme`; what the step had, whatever other predictions have.
 
     Raises:
         SimulationError: the time is not above 0.

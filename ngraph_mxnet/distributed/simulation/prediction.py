@@ -41,7 +41,7 @@ class Prediction:
         waiting_seconds: what the slowest rank computes longer than the mean.
         exposed_seconds: what the step takes longer than the slowest rank's computing: communication that nothing
             hides, and what it takes away from computing.
-        communication_seconds: of all all-reduces, hidden or not.
+        communication_seconds: of all all-reduces, hidden or not, also while others are under way.
         samples_per_second: of all ranks.
     """
 

@@ -37,19 +37,11 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Sum:
-    """Seconds of a bucket's all-reduce while the ranks compute, and when they wait for it."""
+    """Seconds of a bucket's all-reduce while the ranks compute, and when they wait for it: its messages wait for looks
+    while they do, in which the next bucket's are sent."""
 
     beside: float
     alone: float
-
-
-@dataclass(frozen=True)
-class Busy:
-    """From `start` to `end` communication takes that share of the ranks' computing away."""
-
-    start: float
-    end: float
-    taken_share: float
 
 
 def timeline(trace: Trace, filled: Sequence[Bucket], sums: Sequence[Sum], factors: Seconds, scheme: Scheme,
@@ -59,44 +51,44 @@ def timeline(trace: Trace, filled: Sequence[Bucket], sums: Sequence[Sum], factor
         filled: the buckets.
         sums: of each bucket.
         factors: how many times as long as in the trace each rank computes.
-        taken_share: as in `Cluster`; it is less while nobody looks at a message.
+        taken_share: as in `Cluster`.
     """
     passes = (trace.forward_seconds + trace.backward_seconds) * factors
-    busy: list[Busy] = []
+    none = np.zeros_like(factors)
+    busy: list[tuple[float, float]] = []
     ready, start, end = (np.zeros(len(filled)) for _ in range(3))
     free = 0.0
     for number, (bucket, each) in enumerate(zip(filled, sums, strict=True)):
         work = (trace.forward_seconds + bucket.ready_seconds) * factors
-        ready[number] = _computed(np.zeros_like(factors), work, busy).max()
+        ready[number] = _computed(none, work, busy, taken_share).max()
         begins = ready[number] if scheme.overlap else passes.max()
         start[number] = max(begins, free)
         free = end[number] = start[number] + each.alone
-        if each.beside and scheme.overlap:
-            beside = Busy(start[number], start[number] + each.beside, taken_share * each.alone / each.beside)
-            computed = _computed(np.zeros_like(factors), passes, [*busy, beside]).max()
-            done = min(max(computed - start[number], 0.0) / each.beside, 1.0)
-            free = end[number] = start[number] + done * each.beside + (1 - done) * each.alone
-            busy.append(Busy(start[number], end[number], beside.taken_share))
-    now = _computed(np.zeros_like(factors), passes, busy)
+        if scheme.overlap and each.beside:
+            busy.append((start[number], free))
+            computing = max(_computed(none, passes, busy, taken_share).max() - start[number], 0.0)
+            beside = min(computing / each.beside, 1.0)
+            end[number] = start[number] + beside * each.beside + (1 - beside) * each.alone
+    now = _computed(none, passes, busy, taken_share)
     updated = np.zeros(len(filled))
     for number, bucket in enumerate(filled):
-        waits = end[number] if scheme.overlap and scheme.early_update else end[-1]
+        waits = end[number] if scheme.overlap and scheme.early_update else end.max()
         work = trace.update_seconds * bucket.bytes / trace.bytes * factors
-        now = _computed(np.maximum(now, waits), work, busy)
+        now = _computed(np.maximum(now, waits), work, busy, taken_share)
         updated[number] = now.max()
     return Timeline(ready, start, end, updated)
 
 
-def _computed(begin: Seconds, work: Seconds, busy: Sequence[Busy]) -> Seconds:
-    """When so many seconds of computing have ended that begin then."""
-    now, left = begin, work
-    for each in busy:
-        if each.taken_share:
-            alone = np.clip(each.start - now, 0, left)
-            now, left = now + alone, left - alone
-            rate = 1 - each.taken_share
-            beside = np.clip(each.end - np.maximum(now, each.start), 0, None) * rate
-            last = left <= beside  # where nothing computes beside, nothing is left
-            now = np.where(last, now + (left / rate if rate else 0.0), np.maximum(now, each.end))
-            left = np.where(last, 0, left - beside)
+def _computed(begin: Seconds, work: Seconds, busy: Sequence[tuple[float, float]], taken_share: float) -> Seconds:
+    """When so many seconds of computing have ended that begin then, with communication under way while `busy`."""
+    if not taken_share:
+        return begin + work
+    now, left, rate = begin, work, 1 - taken_share
+    for start, end in busy:
+        alone = np.clip(start - now, 0, left)
+        now, left = now + alone, left - alone
+        beside = np.clip(end - np.maximum(now, start), 0, None) * rate
+        last = left <= beside  # where nothing computes beside, nothing is left
+        now = np.where(last, now + (left / rate if rate else 0.0), np.maximum(now, end))
+        left = np.where(last, 0, left - beside)
     return now + left
