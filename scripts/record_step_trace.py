@@ -1,126 +1,110 @@
 #!/usr/bin/env python3
 """Record the trace of a training step, for `simulate_cluster.py`.
 
-The step's passes are timed as MXNet's Module runs them. Ready times are those of the backward half's instructions, one
-after the other, stretched to the backward pass as it was timed. Under mpirun each rank records its own step while the
-others run theirs; `{rank}` in the output's name is its number.
+Steps of a Gluon block with a Trainer are timed, pass by pass, and each gradient when the running backward pass
+announces that it is final. Under mpirun each rank records its own step while the others run theirs; `{rank}` in the
+output's name is its number.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import click
-import numpy as np
 from training_peers.spec import TRAININGS
 
 from ngraph_mxnet.distributed.simulation import Gradient, SimulationError, Trace
+from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.experiments.facts import machine
 
 WARM_UP = 2
 """Steps that are not timed."""
-PASSES = ("forward", "backward", "update")
-SOURCE = "passes as timed, ready times by the instructions of the backward half, one by one"
-Arrays = Mapping[str, np.ndarray]
+SOURCE = "passes and announcements of the steps themselves, medians"
 
 
-@dataclass(frozen=True)
-class Job:
-    """What trains: `symbol` ends in the loss, `trained` are the names of the arguments with a gradient, `arrays` those
-    of arguments and states."""
+class Announcements:
+    """When gradients became final, as the executor announces them."""
 
-    symbol: Any
-    trained: list[str]
-    arrays: Arrays
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        from ngraph_mxnet import _core
 
+        self._count = len(arrays)
+        self._watch = _core.ResultWatch([(address(array), 0) for array in arrays])
 
-def timed_passes(model: str, batch: int, rounds: int) -> tuple[dict[str, float], Job]:
-    """Median seconds of each pass in a Module, and what it trains.
+    def take(self) -> list[float]:
+        """Of the last backward pass, which has ended: `time.monotonic` for each array.
 
-    Raises:
-        SimulationError: it is not compiled as a whole.
-    """
-    from training_peers.mxnet_peer import Module, draw_weights
-
-    import ngraph_mxnet
-
-    training = TRAININGS[model]
-    inputs = list(training.inputs)
-    inputs[training.labelled - 1] = batch
-    training = replace(training, inputs=tuple(inputs))
-    peer = Module("ngraph")
-    peer.load(model, training, draw_weights(model))
-    data, labels = training.batches()
-    native = peer.native(data[0], labels[0])
-    peer.compile()
-    seconds: dict[str, list[float]] = {name: [] for name in PASSES}
-    for _ in range(WARM_UP + rounds):
-        for name in PASSES:
-            begin = time.perf_counter()
-            if name == "forward":
-                peer.module.forward(native, is_train=True)
-            else:
-                getattr(peer.module, name)()
-            peer.mx.nd.waitall()
-            seconds[name].append(time.perf_counter() - begin)
-    left = peer.detail()
-    if left or not ngraph_mxnet.report().steps:
-        raise SimulationError(f"{model} is not compiled as a whole: {left or 'no training step was'}")
-    arguments, states = peer.module.get_params()
-    arrays = {name: array.asnumpy() for name, array in {**arguments, **states}.items()}
-    job = Job(peer.symbol, peer.names, {**arrays, "data": data[0], "label": labels[0]})
-    return {name: median(times[WARM_UP:]) for name, times in seconds.items()}, job
+        Raises:
+            SimulationError: one was not announced.
+        """
+        last = {number: when for number, when, _ in self._watch.take(0.0)}
+        missing = self._count - len(last)
+        if missing:
+            raise SimulationError(f"gradients: found no announcement of {missing}, expected all {self._count}; the "
+                                  "model, or a part of it, is not trained compiled")
+        return [last[number] for number in range(self._count)]
 
 
-def ready_shares(job: Job) -> dict[str, float]:
-    """When each gradient is final, in the order of these times: the share of the backward pass until then.
+def address(array: Any) -> int:
+    """Where an array of MXNet's lies."""
+    from mxnet.base import _LIB, check_call
 
-    Raises:
-        UnsupportedError: the symbol is not trained as a whole.
-    """
-    from ngraph_mxnet.bridges.mxnet.judging import partitioner
-    from ngraph_mxnet.bridges.mxnet.training.compiled import compile_step
-    from ngraph_mxnet.ir import TensorType, element_type
-    from ngraph_mxnet.targets.cpu.program.instruction import Space
+    found = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(found)))
+    return found.value or 0
 
-    types = {name: TensorType(element_type(array.dtype), array.shape) for name, array in job.arrays.items()}
-    facts, (forward, backward) = compile_step(partitioner.json_of(job.symbol), types, job.trained, recorded=False)
-    results = forward(*(job.arrays[port.name] for port in forward.inputs))
-    outputs = results[:len(facts["outputs"])]
-    known = {**job.arrays, **dict(zip((name for name, *_ in facts["saved"]), results[len(outputs):], strict=True)),
-             **{name: outputs[number] for name, number in facts["repeated"].items()},
-             **{name: np.ones_like(outputs[number]) for number, name in facts["heads"]}}
-    made = [np.empty(port.type.shape, port.type.element.numpy) for port in backward.outputs]
-    profile = backward.native.profile([known[port.name] for port in backward.inputs], made)
-    last: dict[int, float] = {}
-    clock = 0.0
-    instructions = (each for level in backward.package().code["main"]["levels"] for each in level)
-    for (_, operands, *_), (_, seconds) in zip(instructions, profile, strict=True):
-        clock += seconds
-        last.update({number: clock for space, number, _ in operands if space == Space.OUTPUT})
-    first = len(facts["updated"])
-    ready = {name: last[first + number] / clock for number, name in enumerate(job.trained)}
-    return dict(sorted(ready.items(), key=lambda item: item[1]))
+
+def step(peer: Any, batch: Any, announcements: Announcements) -> tuple[list[float], list[float]]:
+    """Seconds of forward pass, backward pass and update; of the backward pass until each gradient was final."""
+    times = [time.monotonic()]
+    losses = peer.forward(batch)
+    peer.mx.nd.waitall()
+    times.append(time.monotonic())
+    losses.backward()
+    peer.mx.nd.waitall()
+    times.append(time.monotonic())
+    ready = [when - times[1] for when in announcements.take()]
+    peer.trainer.step(losses.size)
+    peer.mx.nd.waitall()
+    times.append(time.monotonic())
+    return [after - before for before, after in pairwise(times)], ready
 
 
 def record(model: str, batch: int, threads: int, rounds: int, rank: int, ranks: int) -> Trace:
     """
     Raises:
-        NGraphError: the model is not trained as a whole; the text says why.
+        SimulationError: the model, or a part of it, is not trained compiled.
     """
-    seconds, job = timed_passes(model, batch, rounds)
-    from ngraph_mxnet.experiments.facts import machine
+    from training_peers.mxnet_peer import Gluon, draw_weights, trained
 
-    sizes = {name: job.arrays[name].nbytes for name in job.trained}
-    gradients = tuple(Gradient(name, sizes[name], share * seconds["backward"])
-                      for name, share in ready_shares(job).items())
-    return Trace(model, batch, threads, machine()["cpu"], seconds["forward"], seconds["backward"], seconds["update"],
-                 gradients, rank, ranks, SOURCE)
+    training = TRAININGS[model]
+    inputs = list(training.inputs)
+    inputs[training.labelled - 1] = batch
+    training = replace(training, inputs=tuple(inputs))
+    peer = Gluon("ngraph")
+    peer.load(model, training, draw_weights(model))
+    data, labels = training.batches()
+    peer.compile()
+    native = peer.native(data[0], labels[0])
+    peer.step(native)
+    parameters = trained(peer.net)
+    announcements = Announcements([parameter.grad() for parameter in parameters])
+    steps = [step(peer, native, announcements) for _ in range(WARM_UP + rounds)][WARM_UP:]
+    forward, backward, update = (median(times) for times in zip(*(passes for passes, _ in steps), strict=True))
+    ready = [median(times) for times in zip(*(times for _, times in steps), strict=True)]
+    gradients = [Gradient(parameter.name, 4 * parameter.grad().size, min(seconds, backward))
+                 for parameter, seconds in zip(parameters, ready, strict=True)]
+    return Trace(model, batch, threads, machine()["cpu"], forward, backward, update,
+                 tuple(sorted(gradients, key=lambda each: each.ready_seconds)), rank, ranks, SOURCE)
 
 
 def position() -> tuple[int, int]:
@@ -137,10 +121,13 @@ def position() -> tuple[int, int]:
 @click.option("-o", "--output", required=True, help="The trace's file; {rank} in its name is the rank's number.")
 def main(model: str, batch: int | None, threads: int, rounds: int, output: str) -> None:
     """Record the trace of a training step of MODEL."""
-    os.environ.update(MXNET_SUBGRAPH_BACKEND="NGRAPH", NGRAPH_TRAINING="1", OMP_NUM_THREADS=str(threads))
+    os.environ.update(MXNET_SUBGRAPH_BACKEND="NGRAPH", OMP_NUM_THREADS=str(threads))
     rank, ranks = position()
-    trace = record(model, batch or TRAININGS[model].samples, threads, rounds, rank, ranks)
-    trace.save(Path(output.replace("{rank}", str(rank))))
+    try:
+        trace = record(model, batch or TRAININGS[model].samples, threads, rounds, rank, ranks)
+        trace.save(Path(output.replace("{rank}", str(rank))))
+    except (NGraphError, OSError) as error:
+        sys.exit(f"error: {error}")
     click.echo(f"{model}, batch {trace.batch}: forward {trace.forward_seconds:.3f} s, backward "
                f"{trace.backward_seconds:.3f} s, update {trace.update_seconds:.3f} s; {len(trace.gradients)} gradients "
                f"of {trace.bytes / 2**20:.1f} MiB, the first after {trace.gradients[0].ready_seconds:.3f} s")

@@ -104,14 +104,18 @@ class Gluon:
         self.trainer = gluon.Trainer(self.net.collect_params(), self.training.optimizer, options,
                                      kvstore=self.kvstore)
 
-    def backward(self, batch: Any) -> tuple[Any, int]:
-        """The losses of the labels, their number."""
+    def forward(self, batch: Any) -> Any:
+        """The losses of the labels, recorded."""
         data, labels = batch
         with self.mx.autograd.record():
             scores = self.net(data)
             if self.training.labelled > 1:
                 scores, labels = scores.reshape((-1, self.training.classes)), labels.reshape((-1,))
-            losses = self.loss(scores, labels)
+            return self.loss(scores, labels)
+
+    def backward(self, batch: Any) -> tuple[Any, int]:
+        """The losses of the labels, their number."""
+        losses = self.forward(batch)
         losses.backward()
         return losses, losses.size
 

@@ -9,7 +9,7 @@ from ngraph_mxnet.distributed.simulation.fields import require
 
 COSTS = ("copy_seconds_per_byte", "reduce_seconds_per_byte", "convert_seconds_per_byte")
 """Fields of a cluster: what communication takes of a rank's CPU."""
-BUCKET_BYTES = 25_000_000
+BUCKET_BYTES = 25 << 20
 
 
 @dataclass(frozen=True)

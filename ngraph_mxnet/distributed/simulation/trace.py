@@ -12,10 +12,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from ngraph_mxnet.distributed.plan import make_plan
 from ngraph_mxnet.distributed.simulation.fields import made, read_as, require, write_as
 
 FORMAT, VERSION = "ngraph-mxnet step trace", 1
-MOST_BUCKETS = 24
+FLOAT = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Gradient:
     """`ready_seconds`: from the backward pass's start until nothing writes the gradient any more.
 
     Raises:
-        SimulationError: there are no bytes, or the time is negative.
+        SimulationError: the bytes are none of float32, or the time is negative.
     """
 
     name: str
@@ -31,7 +34,8 @@ class Gradient:
     ready_seconds: float
 
     def __post_init__(self) -> None:
-        require(self.bytes > 0, f"gradient {self.name}, bytes", self.bytes, "more than 0")
+        require(self.bytes > 0 and self.bytes % FLOAT.itemsize == 0, f"gradient {self.name}, bytes", self.bytes,
+                "more than 0, of float32")
         require(0 <= self.ready_seconds < float("inf"), f"gradient {self.name}, ready_seconds", self.ready_seconds,
                 "0 or more")
 
@@ -121,14 +125,10 @@ class Bucket:
 
 
 def buckets(gradients: Sequence[Gradient], full_bytes: int) -> list[Bucket]:
-    """The gradients in their order; a bucket is full when it has `full_bytes`, or a share of all: there are at most
-    `MOST_BUCKETS`, but for `full_bytes` of 0, with which each gradient is one."""
-    if full_bytes:
-        full_bytes = max(full_bytes, -(-sum(gradient.bytes for gradient in gradients) // MOST_BUCKETS))
-    found: list[Bucket] = []
-    for gradient in gradients:
-        if found and found[-1].bytes < full_bytes:
-            found[-1] = Bucket(found[-1].bytes + gradient.bytes, gradient.ready_seconds)
-        else:
-            found.append(Bucket(gradient.bytes, gradient.ready_seconds))
-    return found
+    """The gradients in their order, in the buckets of `make_plan`; with `full_bytes` of 0 each is one."""
+    if not full_bytes:
+        return [Bucket(gradient.bytes, gradient.ready_seconds) for gradient in gradients]
+    sizes = [gradient.bytes // FLOAT.itemsize for gradient in gradients]
+    plan = make_plan(sizes, [FLOAT] * len(sizes), range(len(sizes)), full_bytes)
+    return [Bucket(sum(slot.bytes for slot in each.slots), gradients[each.slots[-1].gradient].ready_seconds)
+            for each in plan]

@@ -13,7 +13,7 @@ _SECONDS = st.floats(0, 2)
 def traces(draw: st.DrawFn) -> Trace:
     shares = sorted(draw(st.lists(st.floats(0, 1), min_size=1, max_size=12)))
     backward = draw(st.floats(1e-3, 2))
-    gradients = [Gradient(f"g{number}", draw(st.integers(1, 1 << 28)), share * backward)
+    gradients = [Gradient(f"g{number}", 4 * draw(st.integers(1, 1 << 26)), share * backward)
                  for number, share in enumerate(shares)]
     return Trace("drawn", draw(st.integers(1, 64)), 1, "", draw(_SECONDS), backward, draw(_SECONDS), tuple(gradients))
 

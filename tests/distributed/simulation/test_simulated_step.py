@@ -32,14 +32,14 @@ def test_one_bucket_without_overlap() -> None:
     assert found.samples_per_second == pytest.approx(4 * 8 / (3.3 + summing), rel=1e-12)
 
 
-def test_full_buckets() -> None:
-    """A bucket is full when it has so many bytes; of many gradients there are no more than 24 buckets."""
-    gradients = [Gradient(f"g{number}", size, 0.1 * number) for number, size in enumerate((9, 1, 1, 10, 2, 30, 1))]
-    assert buckets(gradients, 10) == [Bucket(10, 0.1), Bucket(11, gradients[3].ready_seconds), Bucket(32, 0.5),
-                                      Bucket(1, gradients[6].ready_seconds)]
+def test_buckets_are_those_of_the_kvstore() -> None:
+    """Each with the bytes and the time of all of its gradients; 0 bytes: each gradient is one."""
+    gradients = [Gradient(f"g{number}", 64 * size, 0.1 * number) for number, size in enumerate((9, 1, 1, 10, 2, 30, 1))]
+    assert buckets(gradients, 640) == [Bucket(640, gradients[1].ready_seconds), Bucket(704, gradients[3].ready_seconds),
+                                       Bucket(2048, 0.5), Bucket(64, gradients[6].ready_seconds)]
     assert buckets(gradients, 0) == [Bucket(each.bytes, each.ready_seconds) for each in gradients]
-    many = [Gradient(f"g{number}", 1, 0.0) for number in range(1000)]
-    assert [bucket.bytes for bucket in buckets(many, 10)] == [42] * 23 + [34]
+    many = [Gradient(f"g{number}", 64, 0.0) for number in range(1000)]
+    assert [bucket.bytes for bucket in buckets(many, 640)] == [64 * 42] * 23 + [64 * 34]
 
 
 def test_each_bucket_waits_for_its_gradients_the_one_before_and_the_backward_pass() -> None:

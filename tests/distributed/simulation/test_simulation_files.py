@@ -60,6 +60,7 @@ def test_the_file_of_these_tests_is_a_trace(tmp_path: Path) -> None:
     ({"gradients": {}}, "gradients: found dict, expected a list"),
     ({"gradients": [3]}, "a gradient: found int, expected an object"),
     ({"gradients": [{"name": "w", "bytes": 0, "ready_seconds": 0}]}, "gradient w, bytes: found 0"),
+    ({"gradients": [{"name": "w", "bytes": 6, "ready_seconds": 0}]}, "gradient w, bytes: found 6, .*of float32"),
     ({"gradients": [{"name": "w", "bytes": 4, "ready_seconds": 1}, {"name": "b", "bytes": 4, "ready_seconds": 0.5}]},
      "gradient b, ready_seconds: found 0.5, expected from 1, that of the one before"),
 ])
