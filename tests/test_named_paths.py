@@ -21,8 +21,8 @@ SHARED = "runtime"
 EXTENSIONS = "cc h in json md pth py sh toml".split()
 BUILT = {"ngraph_mxnet/_core*.so"}
 OTHERS = {
-    "Python.h", "MODEL-symbol.json", "model-symbol.json", "net-symbol.json", "recipe.json", "results.json", "script.py",
-    "serve.py", "your_script.py",
+    "Python.h", "MODEL-symbol.json", "measured.json", "model-symbol.json", "net-symbol.json", "network.json",
+    "recipe.json", "results.json", "script.py", "serve.py", "trace.json", "your_script.py",
 }
 """Files of readers, of Python and of examples' output."""
 

@@ -104,14 +104,18 @@ class Gluon:
         self.trainer = gluon.Trainer(self.net.collect_params(), self.training.optimizer, options,
                                      kvstore=self.kvstore)
 
-    def backward(self, batch: Any) -> tuple[Any, int]:
-        """The losses of the labels, their number."""
+    def forward(self, batch: Any) -> Any:
+        """The losses of the labels, recorded."""
         data, labels = batch
         with self.mx.autograd.record():
             scores = self.net(data)
             if self.training.labelled > 1:
                 scores, labels = scores.reshape((-1, self.training.classes)), labels.reshape((-1,))
-            losses = self.loss(scores, labels)
+            return self.loss(scores, labels)
+
+    def backward(self, batch: Any) -> tuple[Any, int]:
+        """The losses of the labels, their number."""
+        losses = self.forward(batch)
         losses.backward()
         return losses, losses.size
 
@@ -148,7 +152,7 @@ class Module:
             net(mx.nd.zeros((1, *training.inputs[1:])))
         self.names = [parameter.name for parameter in trained(net)]
         self.values = {n: mx.nd.array(weight) for n, weight in zip(self.names, weights, strict=True)}
-        self.states = {p.name: p.data() for p in net.collect_params().values() if p.grad_req == "null"}
+        self.constants = {p.name: p.data() for p in net.collect_params().values() if p.grad_req == "null"}
         scores = mx.sym.reshape(net(mx.sym.var("data")), shape=(-1, training.classes))
         labels = mx.sym.reshape(mx.sym.var("label"), shape=(-1,))
         self.symbol = mx.sym.MakeLoss(mx.gluon.loss.SoftmaxCrossEntropyLoss()(scores, labels))
@@ -163,11 +167,12 @@ class Module:
 
     def compile(self) -> None:
         data, labels = self.shapes
-        self.module = self.mx.mod.Module(self.symbol, ["data"], ["label"])
+        fixed = {name: self.constants[name] for name in self.symbol.list_arguments() if name in self.constants}
+        self.module = self.mx.mod.Module(self.symbol, ["data"], ["label"], fixed_param_names=list(fixed))
         self.module.bind(data, labels)
         self.count = int(np.prod(labels[0][1]))
-        states = {name: self.states[name] for name in self.symbol.list_auxiliary_states()}
-        self.module.init_params(arg_params=self.values, aux_params=states)
+        states = {name: self.constants[name] for name in self.symbol.list_auxiliary_states()}
+        self.module.init_params(arg_params={**self.values, **fixed}, aux_params=states)
         options = {"learning_rate": self.training.rate, "rescale_grad": 1 / self.count}
         if self.training.optimizer == "sgd":
             options["momentum"] = self.training.momentum

@@ -128,3 +128,36 @@ def test_losses_that_are_off_fail(tmp_path: Path):
     done = run("--models", "mlp", "--peers", "none", "--rounds", 1, "--burst", 1, "--json", "--work", tmp_path)
     assert done.returncode == 1
     assert "none: outputs are off by nan" in json.loads(done.stdout)["failures"][0]["reason"]
+
+
+FIXED = """
+import numpy as np
+from training_peers import mxnet_peer
+from training_peers.spec import Training
+
+nn = mxnet_peer.import_mxnet("none").gluon.nn
+
+def network(name):
+    net = nn.HybridSequential()
+    net.add(nn.BatchNorm(scale=False, center=False), nn.Dense(3))
+    return net
+
+mxnet_peer.network = network
+training = Training((4, 5), 3, "sgd", 0.1)
+weights = [np.linspace(-1, 1, 15, dtype=np.float32).reshape(3, 5), np.zeros(3, np.float32)]
+losses = []
+for kind in (mxnet_peer.Gluon, mxnet_peer.Module):
+    peer = kind("none")
+    peer.load("net", training, weights)
+    batches = [peer.native(*pair) for pair in zip(*training.batches())]
+    peer.compile()
+    losses.append([peer.loss_of(peer.step(batch)) for batch in batches])
+np.testing.assert_allclose(*losses, rtol=1e-5)
+assert len(set(losses[0])) == len(batches)
+"""
+
+
+def test_a_module_trains_a_net_with_fixed_parameters() -> None:
+    """As ResNet v2's first batch norm has: the same losses as by Gluon."""
+    subprocess.run([sys.executable, "-c", FIXED], cwd=SCRIPT.parent, check=True,
+                   env={**os.environ, "MXNET_SUBGRAPH_BACKEND": "NONE"})

@@ -159,7 +159,8 @@ tell(out=out.asnumpy().tolist(), several=[each.asnumpy().tolist() for each in se
 
 @pytest.mark.parametrize(("script", "message"), [
     ("""kv.broadcast("a", mx.nd.zeros(3 + kv.rank), mx.nd.zeros(3 + kv.rank))""", "the shape of a is not the same"),
-    ("""kv.pushpull(["a", "b"][kv.rank], mx.nd.zeros(3))""", "the shape of a is not the same on all ranks: (3) on rank 0, nothing on rank 1"),
+    ("""kv.pushpull(["a", "b"][kv.rank], mx.nd.zeros(3))""",
+     "the shape of a is not the same on all ranks: (3) on rank 0, nothing on rank 1"),
     ("""kv._barrier() if kv.rank else kv.pushpull("a", mx.nd.zeros(3))""", "pushpull on rank 0, barrier on rank 1"),
     ("""kv.pushpull("a", mx.nd.zeros(3, dtype="int32"))""", "int32 can't be summed"),
     ("""kv.pushpull("a", mx.nd.zeros((3, 3)).tostype("row_sparse"))""", "sums dense ones only"),

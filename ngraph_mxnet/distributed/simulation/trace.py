@@ -1,0 +1,134 @@
+"""The trace of one training step of one rank, and its buckets of gradients.
+
+A trace is a JSON object: `"format": "ngraph-mxnet step trace"`, `"version": 1`, and the fields of `Trace`; times are in
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngraph_mxnet.distributed.plan import make_plan
+from ngraph_mxnet.distributed.simulation.fields import made, read_as, require, write_as
+
+FORMAT, VERSION = "ngraph-mxnet step trace", 1
+FLOAT = np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """`ready_seconds`: from the backward pass's start until nothing writes the gradient any more.
+
+    Raises:
+        SimulationError: the bytes are none of float32, or the time is negative.
+    """
+
+    name: str
+    bytes: int
+    ready_seconds: float
+
+    def __post_init__(self) -> None:
+        require(self.bytes > 0 and self.bytes % FLOAT.itemsize == 0, f"gradient {self.name}, bytes", self.bytes,
+                "more than 0, of float32")
+        require(0 <= self.ready_seconds < float("inf"), f"gradient {self.name}, ready_seconds", self.ready_seconds,
+                "0 or more")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A step without communication: the forward pass, the backward pass, the update of all weights.
+
+    Attributes:
+        batch: samples of this rank's batch.
+        threads: that computed.
+        gradients: float32, in the order in which they become final.
+        ranks: how many trained on this machine at once while it was recorded.
+        source: how the times were found.
+
+    Raises:
+        SimulationError: a number is out of bounds, or the gradients are not in order.
+    """
+
+    model: str
+    batch: int
+    threads: int
+    cpu: str
+    forward_seconds: float
+    backward_seconds: float
+    update_seconds: float
+    gradients: tuple[Gradient, ...]
+    rank: int = 0
+    ranks: int = 1
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.batch > 0, "batch", self.batch, "more than 0")
+        require(self.threads > 0, "threads", self.threads, "more than 0")
+        require(0 <= self.rank < self.ranks, "rank", self.rank, f"below ranks, {self.ranks}")
+        for name in ("forward_seconds", "backward_seconds", "update_seconds"):
+            value = getattr(self, name)
+            require(value >= 0 and isfinite(value), name, value, "0 or more")
+        require(self.compute_seconds > 0, "the seconds of all", 0, "more than 0")
+        require(bool(self.gradients), "gradients", "none", "one at least")
+        before = 0.0
+        for gradient in self.gradients:
+            ready = gradient.ready_seconds
+            require(before <= ready <= self.backward_seconds, f"gradient {gradient.name}, ready_seconds", ready,
+                    f"from {before}, that of the one before, to backward_seconds, {self.backward_seconds}")
+            before = ready
+
+    @property
+    def compute_seconds(self) -> float:
+        """Of the whole step."""
+        return self.forward_seconds + self.backward_seconds + self.update_seconds
+
+    @property
+    def bytes(self) -> int:
+        """Of all gradients."""
+        return sum(gradient.bytes for gradient in self.gradients)
+
+    @staticmethod
+    def load(path: str | Path) -> Trace:
+        """
+        Raises:
+            SimulationError: it can't be read, or is not such a file.
+        """
+        return read_as(path, FORMAT, VERSION, _trace)
+
+    def save(self, path: str | Path) -> None:
+        """
+        Raises:
+            OSError: it can't be written.
+        """
+        write_as(path, FORMAT, VERSION, asdict(self) | {"gradients": [asdict(each) for each in self.gradients]})
+
+
+def _trace(content: Mapping[str, Any]) -> Trace:
+    gradients = content.get("gradients", [])
+    require(isinstance(gradients, list), "gradients", type(gradients).__name__, "a list")
+    return made(Trace, {**content, "gradients": tuple(made(Gradient, each, "a gradient") for each in gradients)},
+                "trace")
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Gradients that one all-reduce takes; `ready_seconds`: of the last of them."""
+
+    bytes: int
+    ready_seconds: float
+
+
+def buckets(gradients: Sequence[Gradient], full_bytes: int) -> list[Bucket]:
+    """The gradients in their order, in the buckets of `make_plan`; with `full_bytes` of 0 each is one."""
+    if not full_bytes:
+        return [Bucket(gradient.bytes, gradient.ready_seconds) for gradient in gradients]
+    sizes = [gradient.bytes // FLOAT.itemsize for gradient in gradients]
+    plan = make_plan(sizes, [FLOAT] * len(sizes), range(len(sizes)), full_bytes)
+    return [Bucket(sum(slot.bytes for slot in each.slots), gradients[each.slots[-1].gradient].ready_seconds)
+            for each in plan]
