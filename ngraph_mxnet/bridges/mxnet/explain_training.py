@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
+from ngraph_mxnet.bridges.mxnet.explain_buckets import BucketTraining, buckets_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.rendered import Rendered
@@ -54,6 +55,8 @@ class TrainingExplanation(Rendered):
 
     Attributes:
         whole: why the model is not one program; None where it is.
+        buckets: in which the gradients of one program would travel between processes, in their order.
+        backward_seconds: of that program's backward pass; 0 without one.
         saved_bytes: what our programs keep from forward to backward.
         optimizers: the classes that have a compiled update.
     """
@@ -63,6 +66,8 @@ class TrainingExplanation(Rendered):
     saved_bytes: int
     optimizers: tuple[str, ...]
     whole: str | None = None
+    buckets: tuple[BucketTraining, ...] = ()
+    backward_seconds: float = 0.0
 
     @property
     def compiles(self) -> bool:
@@ -88,14 +93,27 @@ class TrainingExplanation(Rendered):
                           f"{', '.join(self.optimizers)}; with other optimizers by MXNet"))
         parts += [Text(f"MXNet updates {update.name}: {update.reason}", style="yellow")
                   for update in self.updates if update.where == MXNET]
+        if self.buckets:
+            parts.append(self._buckets())
         return Group(*parts)
+
+
+    def _buckets(self) -> Table:
+        table = Table("bucket", "gradients", "first", "last", "MB", "ready", title_justify="left",
+                      title="Sums over processes (dist_sync_ngraph): when buckets are ready, in shares of the "
+                            f"{1e3 * self.backward_seconds:.1f} ms of the backward pass")
+        for number, bucket in enumerate(self.buckets):
+            first, *_, last = *bucket.gradients, bucket.gradients[-1]
+            table.add_row(str(number), str(len(bucket.gradients)), Text(first), Text(last),
+                          f"{bucket.bytes / 1e6:.1f}", f"{bucket.ready:.2f}")
+        return table
 
 
 def explain_training(symbol: Symbol | str | Path, shapes: Mapping[str, Sequence[int]],
                      dtypes: Mapping[str, Any] | None = None) -> TrainingExplanation:
     """What training would compile of `symbol`, all of whose arguments are trained but those in `shapes` and labels.
 
-    Nothing runs; the programs are compiled.
+    The programs are compiled, and the backward half of a model that is one program is run on zeros.
 
     Args:
         symbol: a Symbol, or the path of a symbol file (`model-symbol.json`).
@@ -142,7 +160,8 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
             text, {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}, trained,
             recorded=True)
         nodes = [_ours(node.name, node.op, "whole", program) for node in parse_symbol(text).operators()]
-        return TrainingExplanation(tuple(nodes), updates, program.saved_bytes, optimizers)
+        return TrainingExplanation(tuple(nodes), updates, program.saved_bytes, optimizers, None,
+                                   *buckets_of(program, trained))
     except UnsupportedError as error:
         whole = " ".join(str(error).split())
     try:

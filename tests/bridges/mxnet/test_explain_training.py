@@ -37,6 +37,16 @@ def test_a_model_that_is_ours_as_a_whole() -> None:
     assert "4 of 4 nodes train compiled" in str(found)
 
 
+def test_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ngraph_mxnet.explain_training(classifier(), {"data": (4, 6)})
+    (bucket,) = found.buckets
+    assert set(bucket.gradients) == {"fc1_weight", "fc1_bias", "fc2_weight", "fc2_bias"}
+    assert set(bucket.gradients[:2]) == {"fc2_weight", "fc2_bias"}  # the last layer's come first
+    assert bucket.bytes == sum(update.bytes for update in found.updates)
+    assert 0 < bucket.ready <= 1 and found.backward_seconds > 0
+    assert "Sums over processes" in str(found)
+
+
 def test_a_gradient_that_nobody_asks_for() -> None:
     data = mx.sym.BlockGrad(mx.sym.relu(mx.sym.Variable("data"), name="relu"), name="blocked")
     found = ngraph_mxnet.explain_training(mx.sym.FullyConnected(data, num_hidden=3, name="fc"), {"data": (4, 6)})
