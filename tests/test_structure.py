@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "installation": set(),
     "outside": set(),
     "recent": {"forks"},
+    "name_pieces": set(),
     "progress": set(),
     "rendered": set(),
     "registry": {"outside"},
@@ -61,7 +62,9 @@ ALLOWED: dict[str, set[str]] = {
     "auditing": {"append_only", "debug", "ir", "version", "setting_texts", "_core", *_BASE},
     "runtime": {"auditing", "ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
-    "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE},
+    "targets.cpu": {
+        "cache", "ir", "name_pieces", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE,
+    },
     "targets.nnp": {"ir", "ops", "package", "passes", "quantise", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
     "debug": {"drawing", "ir", "ops", "passes", *_BASE},
@@ -88,7 +91,7 @@ ALLOWED: dict[str, set[str]] = {
         "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
     },
     "experiments": {"append_only", "cores", "version", *_BASE},
-    "reporting": {"ir", "passes", "placement", "runtime", "verifying", "version", *_BASE},
+    "reporting": {"ir", "name_pieces", "passes", "placement", "runtime", "verifying", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
         "explaining", "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress", "quantise",
