@@ -35,6 +35,7 @@ ROOMS = ("bridges", "targets")
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cores": set(),
+    "environment": set(),
     "forks": set(),
     "version": set(),
     "installation": set(),
@@ -59,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "placement": {"drawing", "ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version", "_core"},
     "distributed": {"cores", "_core", *_BASE},
-    "auditing": {"append_only", "debug", "ir", "version", "setting_texts", "_core", *_BASE},
+    "auditing": {"append_only", "debug", "installation", "ir", "version", "setting_texts", "_core", *_BASE},
     "runtime": {"auditing", "ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
     "targets.cpu": {
@@ -81,7 +82,9 @@ ALLOWED: dict[str, set[str]] = {
         "bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "passes", "placement", "runtime", *_BASE,
     },
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
-    "doctor": {"bridges.mxnet", "cache", "cores", "installation", "ir", "runtime", "version", "_core", *_BASE},
+    "doctor": {
+        "bridges.mxnet", "cache", "cores", "environment", "installation", "ir", "runtime", "version", "_core", *_BASE,
+    },
     "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
     "quantizing": {
         "bridges.mxnet", "bridges.onnx", "exporting", "ir", "model_kinds", "package", "passes", "progress", "quantise",
@@ -90,7 +93,7 @@ ALLOWED: dict[str, set[str]] = {
     "verifying": {
         "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
     },
-    "experiments": {"append_only", "cores", "version", *_BASE},
+    "experiments": {"append_only", "cores", "environment", "installation", "version", *_BASE},
     "reporting": {"ir", "name_pieces", "passes", "placement", "runtime", "verifying", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
