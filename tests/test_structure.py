@@ -159,6 +159,11 @@ def test_modules_are_short(module: Path):
     assert len(module.read_text().splitlines()) <= MOST_LINES
 
 
+@pytest.mark.parametrize("asset", sorted((PACKAGE / "reporting/assets").iterdir()), ids=lambda asset: asset.name)
+def test_assets_are_no_longer_than_modules(asset: Path):
+    assert len(asset.read_text().splitlines()) <= MOST_LINES
+
+
 @pytest.mark.parametrize("module", RUNTIME_MODULES, ids=lambda path: path.name)
 def test_the_runtime_needs_only_numpy(module: Path):
     """Also on Python 3.8, whose grammar it keeps to."""
