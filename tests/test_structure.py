@@ -91,7 +91,8 @@ ALLOWED: dict[str, set[str]] = {
         "runtime", *_BASE,
     },
     "verifying": {
-        "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
+        "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "package", "progress", "runtime",
+        *_BASE,
     },
     "experiments": {"append_only", "cores", "environment", "installation", "version", *_BASE},
     "reporting": {"ir", "name_pieces", "passes", "placement", "runtime", "verifying", "version", *_BASE},
