@@ -6,6 +6,10 @@
 #include <limits>
 #include <random>
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 #pragma GCC diagnostic ignored "-Wpsabi"  // functions that take vectors are all inlined
 
 namespace ngraph_mxnet {
@@ -17,6 +21,7 @@ constexpr std::size_t kChunk = std::size_t{1} << 24;  // elements, so that no la
 
 // By the compiler for each instruction set; the processor at hand chooses when the library is loaded.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define NGRAPH_VECTORIZED_BLOCKS
 #define NGRAPH_VECTORIZED __attribute__((target_clones("avx2", "default")))
 #else
 #define NGRAPH_VECTORIZED
@@ -117,40 +122,52 @@ template <class Float>
   lanes.add_to(totals);
 }
 
+#ifdef NGRAPH_VECTORIZED_BLOCKS
 constexpr std::size_t kBlock = 1024;  // elements: they stay in the first cache
 
 // A block of f32; false, and nothing is added, if a number is NaN, infinite or denormal, for which the general way has
 // to look at each.
-[[gnu::always_inline]] inline bool add_usual(const char* data, Totals* totals) {
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  Vector<float> low = Vector<float>{} + kInfinity, high = Vector<float>{} - kInfinity;
-  Vector<double> sums{}, squares{};
-  Vector<std::int32_t> zeros{}, odd{};
-  for (std::size_t at = 0; at < kBlock; at += kLanes, data += sizeof(Vector<float>)) {
-    Vector<float> values;
-    std::memcpy(&values, data, sizeof values);
-    const Vector<std::int32_t> magnitude = reinterpret_cast<Vector<std::int32_t>>(values) & Single::kMagnitude;
-    const Vector<std::int32_t> is_zero = magnitude == 0;
-    zeros -= is_zero;
-    odd |= (magnitude >= Single::kInfinity) | ((magnitude < Single::kNormal) & ~is_zero);
-    low = values < low ? values : low;
-    high = values > high ? values : high;
-    const auto reals = __builtin_convertvector(values, Vector<double>);
-    sums += reals;
-    squares += reals * reals;
+[[gnu::target("avx2,fma")]] bool add_usual(const char* data, Totals* totals) {
+  constexpr std::size_t kWide = 8;
+  const auto* from = reinterpret_cast<const float*>(data);
+  const __m256i magnitudes = _mm256_set1_epi32(Single::kMagnitude), normal = _mm256_set1_epi32(Single::kNormal);
+  __m256 low = _mm256_set1_ps(std::numeric_limits<float>::infinity()), high = _mm256_sub_ps(_mm256_setzero_ps(), low);
+  __m256d sums[2] = {}, squares[2] = {};
+  __m256i zeros = _mm256_setzero_si256(), small = _mm256_setzero_si256();
+  for (const float* const end = from + kBlock; from < end; from += kWide) {
+    const __m256 values = _mm256_loadu_ps(from);
+    const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(values), magnitudes);
+    zeros = _mm256_sub_epi32(zeros, _mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256()));
+    small = _mm256_sub_epi32(small, _mm256_cmpgt_epi32(normal, magnitude));
+    low = _mm256_min_ps(low, values);
+    high = _mm256_max_ps(high, values);
+    for (std::size_t half = 0; half < 2; ++half) {
+      const __m256d reals = _mm256_cvtps_pd(_mm_loadu_ps(from + kLanes * half));
+      sums[half] = _mm256_add_pd(sums[half], reals);
+      squares[half] = _mm256_fmadd_pd(reals, reals, squares[half]);
+    }
   }
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    if (odd[lane] != 0) return false;
-  }
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    totals->low = std::min(totals->low, static_cast<double>(low[lane]));
-    totals->high = std::max(totals->high, static_cast<double>(high[lane]));
-    totals->sum += sums[lane];
-    totals->squares += squares[lane];
-    totals->zeros += static_cast<std::uint64_t>(zeros[lane]);
+  alignas(32) double sum[kLanes], square[kLanes];
+  alignas(32) float lows[kWide], highs[kWide];
+  alignas(32) std::int32_t zero[kWide];
+  _mm256_store_pd(sum, _mm256_add_pd(sums[0], sums[1]));
+  _mm256_store_pd(square, _mm256_add_pd(squares[0], squares[1]));
+  const double all_squares = square[0] + square[1] + square[2] + square[3];
+  const bool has_denormals = _mm256_movemask_epi8(_mm256_cmpeq_epi32(zeros, small)) != -1;
+  if (has_denormals || !std::isfinite(all_squares)) return false;  // each finite f32 can be squared in f64
+  _mm256_store_ps(lows, low);
+  _mm256_store_ps(highs, high);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(zero), zeros);
+  totals->sum += sum[0] + sum[1] + sum[2] + sum[3];
+  totals->squares += all_squares;
+  for (std::size_t lane = 0; lane < kWide; ++lane) {
+    totals->low = std::min(totals->low, static_cast<double>(lows[lane]));
+    totals->high = std::max(totals->high, static_cast<double>(highs[lane]));
+    totals->zeros += static_cast<std::uint64_t>(zero[lane]);
   }
   return true;
 }
+#endif
 
 template <class Integer>
 void add_integers(const char* data, std::size_t count, Totals* totals) {
@@ -178,9 +195,12 @@ using Add = void (*)(const char* data, std::size_t count, Totals* totals);
 
 NGRAPH_VECTORIZED void add_f16(const char* data, std::size_t count, Totals* totals) { add_floats<Half>(data, count, totals); }
 NGRAPH_VECTORIZED void add_f32(const char* data, std::size_t count, Totals* totals) {
-  for (; count >= kBlock; data += kBlock * sizeof(float), count -= kBlock) {
+#ifdef NGRAPH_VECTORIZED_BLOCKS
+  static const bool has_blocks = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  for (; has_blocks && count >= kBlock; data += kBlock * sizeof(float), count -= kBlock) {
     if (!add_usual(data, totals)) add_floats<Single>(data, kBlock, totals);
   }
+#endif
   add_floats<Single>(data, count, totals);
 }
 NGRAPH_VECTORIZED void add_f64(const char* data, std::size_t count, Totals* totals) { add_floats<Double>(data, count, totals); }

@@ -1,9 +1,10 @@
-"""Whether what the package needs to run is there; nothing of it is imported to find that out."""
+"""What is installed, and whether what the package needs is; nothing of it is imported to find that out."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 NEEDED = ("click", "llvmlite", "mxnet", "networkx", "numba", "numpy", "onnx", "packaging", "rich")
@@ -22,3 +23,18 @@ def missing_part() -> str | None:
         return None
     return (f"{problem}. In a checkout, `pip install -e .` builds it in place, in some minutes; after `pip install .` "
             "start Python in another folder, so that it finds the installed package.")
+
+
+def version_of(distribution: str) -> str | None:
+    """None if it is not installed."""
+    from importlib import metadata  # takes longer than what starts most commands
+
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions_of(distributions: Iterable[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    return {name: found for name in distributions if (found := version_of(name)) is not None}

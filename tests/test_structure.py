@@ -35,11 +35,13 @@ ROOMS = ("bridges", "targets")
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "cores": set(),
+    "environment": set(),
     "forks": set(),
     "version": set(),
     "installation": set(),
     "outside": set(),
     "recent": {"forks"},
+    "name_pieces": set(),
     "progress": set(),
     "rendered": set(),
     "registry": {"outside"},
@@ -58,10 +60,12 @@ ALLOWED: dict[str, set[str]] = {
     "placement": {"drawing", "ir", "package", "runtime", *_BASE},
     "package": {"ir", "errors", "version", "_core"},
     "distributed": {"cores", "_core", *_BASE},
-    "auditing": {"append_only", "debug", "ir", "version", "setting_texts", "_core", *_BASE},
+    "auditing": {"append_only", "debug", "installation", "ir", "version", "setting_texts", "_core", *_BASE},
     "runtime": {"auditing", "ir", "package", "registry", *_BASE},
     "targets.interpreter": {"ir", "ops", "package", "runtime", *_BASE},
-    "targets.cpu": {"cache", "ir", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE},
+    "targets.cpu": {
+        "cache", "ir", "name_pieces", "ops", "package", "passes", "progress", "quantise", "runtime", "_core", *_BASE,
+    },
     "targets.nnp": {"ir", "ops", "package", "passes", "quantise", "runtime", *_BASE},
     "targets.hybrid": {"ir", "package", "passes", "placement", "runtime", *_BASE},
     "debug": {"drawing", "ir", "ops", "passes", *_BASE},
@@ -78,17 +82,20 @@ ALLOWED: dict[str, set[str]] = {
         "bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "passes", "placement", "runtime", *_BASE,
     },
     "api": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
-    "doctor": {"bridges.mxnet", "cache", "cores", "installation", "ir", "runtime", "version", "_core", *_BASE},
+    "doctor": {
+        "bridges.mxnet", "cache", "cores", "environment", "installation", "ir", "runtime", "version", "_core", *_BASE,
+    },
     "exporting": {"bridges.mxnet", "bridges.onnx", "ir", "model_kinds", "package", "runtime", *_BASE},
     "quantizing": {
         "bridges.mxnet", "bridges.onnx", "exporting", "ir", "model_kinds", "package", "passes", "progress", "quantise",
         "runtime", *_BASE,
     },
     "verifying": {
-        "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "progress", "runtime", *_BASE,
+        "bridges.mxnet", "bridges.onnx", "debug", "exporting", "ir", "model_kinds", "package", "progress", "runtime",
+        *_BASE,
     },
-    "experiments": {"append_only", "cores", "version", *_BASE},
-    "reporting": {"ir", "passes", "placement", "runtime", "verifying", "version", *_BASE},
+    "experiments": {"append_only", "cores", "environment", "installation", "version", *_BASE},
+    "reporting": {"ir", "name_pieces", "passes", "placement", "runtime", "verifying", "version", *_BASE},
     "cli": {
         "api", "auditing", "autodiff", "bridges.mxnet", "bridges.onnx", "cache", "debug", "doctor", "experiments",
         "explaining", "exporting", "ir", "model_kinds", "package", "passes", "placement", "progress", "quantise",
@@ -151,6 +158,11 @@ def test_modules_of_tests_have_names_of_their_own() -> None:
 @pytest.mark.parametrize("module", [*MODULES, *RUNTIME_MODULES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_are_short(module: Path):
     assert len(module.read_text().splitlines()) <= MOST_LINES
+
+
+@pytest.mark.parametrize("asset", sorted((PACKAGE / "reporting/assets").iterdir()), ids=lambda asset: asset.name)
+def test_assets_are_no_longer_than_modules(asset: Path):
+    assert len(asset.read_text().splitlines()) <= MOST_LINES
 
 
 @pytest.mark.parametrize("module", RUNTIME_MODULES, ids=lambda path: path.name)

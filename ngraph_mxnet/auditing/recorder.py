@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -26,6 +25,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.auditing import database
 from ngraph_mxnet.auditing.tensors import Described
 from ngraph_mxnet.forks import ForkSafeLock
+from ngraph_mxnet.installation import versions_of
 from ngraph_mxnet.ir.types import TensorType, element_type
 from ngraph_mxnet.version import __version__
 
@@ -118,12 +118,8 @@ class Recorder:
                 config.logger(__name__).warning("the audit ends: %s can't be written to: %s", self.path, error)
 
     def _run_row(self) -> tuple[Any, ...]:
-        found = {"ngraph_mxnet": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version}
-        for name in _DISTRIBUTIONS:
-            try:
-                found[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                continue
+        found = {"ngraph_mxnet": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version,
+                 **versions_of(_DISTRIBUTIONS)}
         command = json.dumps(sys.orig_argv)
         settings = {**self._settings, "settings": config.compile_settings()}
         return (self._started, socket.gethostname(), os.getpid(), os.getppid(), command, json.dumps(settings),

@@ -15,16 +15,20 @@ from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.loading import Shapes
 from ngraph_mxnet.cli.models import console, settings_of
 from ngraph_mxnet.errors import NGraphError
+from ngraph_mxnet.model_kinds import SYMBOL_FILE
 from ngraph_mxnet.runtime.feeds import SEED
 from ngraph_mxnet.verifying.verified import REFERENCES
 from ngraph_mxnet.verifying.verified import verify as verify_model
 
 
 @click.command()
-@options.model_argument
+@options.runnable_argument
 @click.option("--against", type=click.Choice(REFERENCES),
               help="The reference: MXNet's own operators, ONNX Runtime, or the definitions of this package's IR. By "
                    "default mxnet for symbols; for ONNX models onnxruntime where it is installed, else interpreter.")
+@click.option("--of", type=options.FILE, metavar=f"MODEL.onnx|MODEL{SYMBOL_FILE}",
+              help="Of a compiled file the model that it was made of, to which --shape, --params and --dtype belong. "
+                   "Without it the file is compared with the results that it holds.")
 @options.input_option
 @options.shape_option
 @options.dtype_option
@@ -43,13 +47,14 @@ from ngraph_mxnet.verifying.verified import verify as verify_model
                    "1e-3; in float16, also of models that store values so, 1e-2; with --precision bf16 5e-2, with int8 "
                    "0.2.")
 @options.json_option
-def verify(model: str, against: str | None, arrays: dict[str, np.ndarray], shapes: Shapes, dtypes: dict[str, str],
-           seed: int, params: str | None, reference_params: str | None, backend: str | None, threads: int | None,
-           precision: str | None, recipe: str | None, settings: dict[str, str], tolerance: float | None,
-           as_json: bool) -> None:
+def verify(model: str, against: str | None, of: str | None, arrays: dict[str, np.ndarray], shapes: Shapes,
+           dtypes: dict[str, str], seed: int, params: str | None, reference_params: str | None, backend: str | None,
+           threads: int | None, precision: str | None, recipe: str | None, settings: dict[str, str],
+           tolerance: float | None, as_json: bool) -> None:
     """Compare a compiled model's outputs with a reference's, and find the first node that differs.
 
-    A symbol's weights are random without --params. The exit status is 0 where all outputs agree, 1 where one differs, 2
+    A symbol's weights are random without --params. Of a compiled file MODEL.ngraph the outputs are compared with those
+    of the model that it was made of, --of. The exit status is 0 where all outputs agree, 1 where one differs, 2
     where the command line is wrong or the model can't be run.
     """
     os.environ.setdefault("MXNET_SUBGRAPH_VERBOSE", "0")  # MXNet would name our backend when it runs its own operators
@@ -57,8 +62,9 @@ def verify(model: str, against: str | None, arrays: dict[str, np.ndarray], shape
     if recipe is not None:
         given["recipe"] = recipe
     try:
-        found = verify_model(model, against, inputs=arrays, shapes=shapes, params=params, seed=seed, backend=backend,
-                             reference_params=reference_params, dtypes=dtypes, tolerance=tolerance, **given)
+        found = verify_model(model, against, of=of, inputs=arrays, shapes=shapes, params=params, seed=seed,
+                             backend=backend, reference_params=reference_params, dtypes=dtypes,
+                             tolerance=tolerance, **given)
     except NGraphError:
         raise
     except Exception:  # a fault of ours, which is no difference

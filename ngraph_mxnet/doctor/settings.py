@@ -10,11 +10,9 @@ from ngraph_mxnet import config
 from ngraph_mxnet.cache.folder import UnsafeError, opened_folder
 from ngraph_mxnet.cache.store import Store, wanted_folder
 from ngraph_mxnet.doctor.finding import Finding
+from ngraph_mxnet.environment import settings_in
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet_autoload.names import BACKEND, MXNET_BACKENDS, VARIABLE
-
-SHOWN = ("NGRAPH_", "MXNET_", "OMP_", "GOMP_", "KMP_")
-"""What names of variables begin with that are shown; others may hold secrets."""
 
 _MATTER_MOST = (VARIABLE, "OMP_NUM_THREADS")
 _NEARLY = 0.9
@@ -23,10 +21,9 @@ _NEARLY = 0.9
 
 def settings() -> Finding:
     """Of `os.environ`."""
-    shown = {name: value for name, value in sorted(os.environ.items()) if name.startswith(SHOWN)}
     facts: dict[str, Any] = {}
     problems, notes = [], []
-    for name, value in shown.items():
+    for name, value in settings_in(os.environ).items():
         variable = config.VARIABLES.get(name)
         facts[name] = {"value": value, "effect": variable.help} if variable else {"value": value}
         try:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ngraph_mxnet.doctor.finding import Finding
 from ngraph_mxnet.doctor.trial import DEFINITION, LIBRARIES, MXNET, NUMBA, RUNS, Trial
-from ngraph_mxnet.installation import missing_part
+from ngraph_mxnet.installation import missing_part, version_of
 from ngraph_mxnet.version import __version__
 
 DISTRIBUTION, FORK = "ngraph-mxnet-backend", "ngraph-mxnet"
@@ -27,14 +27,6 @@ _RUNTIMES = {"GNU's libgomp": re.compile(r"libgomp\b"), "Intel's libiomp5": re.c
              "LLVM's libomp": re.compile(r"libomp\b")}
 _CLOSE = 1e-4
 """The most by which a probability may differ from the definition's."""
-
-
-def version_of(distribution: str) -> str | None:
-    """None if it is not installed."""
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def installation(missing: Callable[[], str | None] = missing_part,

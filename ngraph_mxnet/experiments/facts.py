@@ -6,17 +6,16 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cores import ROOT, cpu_info
+from ngraph_mxnet.environment import settings_in
+from ngraph_mxnet.installation import versions_of
 from ngraph_mxnet.version import __version__
 
-VARIABLES = ("NGRAPH_", "MXNET_", "OMP_", "GOMP_", "KMP_", "MKLDNN_", "DNNL_", "ONEDNN_", "OV_", "ORT_")
-"""What names of variables begin with that are recorded; others may hold secrets."""
 NOT_RECORDED = ("NGRAPH_RUNS",)
 """Says where a run is recorded, which does not matter to it."""
 PACKAGES = ("mxnet", "numpy", "onnx", "numba", "llvmlite", "onnxruntime", "openvino", "torch", "tensorflow")
@@ -33,7 +32,7 @@ def collect(command: Sequence[str]) -> dict[str, Any]:
         "command": list(command), "folder": os.getcwd(), "variables": variables(os.environ),
         "threads": config.threads(), "affinity": sorted(os.sched_getaffinity(0)), "machine": machine(),
         "load": os.getloadavg()[0], "python": platform.python_version(),
-        "packages": {"ngraph-mxnet-backend": __version__, **packages(PACKAGES)}, "source": source(_SOURCE),
+        "packages": {"ngraph-mxnet-backend": __version__, **versions_of(PACKAGES)}, "source": source(_SOURCE),
     }
 
 
@@ -44,8 +43,7 @@ def own_command() -> list[str]:
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
     """Those that matter to a measurement."""
-    return {name: value for name, value in sorted(environment.items())
-            if name.startswith(VARIABLES) and name not in NOT_RECORDED}
+    return {name: value for name, value in settings_in(environment).items() if name not in NOT_RECORDED}
 
 
 def machine(root: Path = ROOT) -> dict[str, Any]:
@@ -61,17 +59,6 @@ def machine(root: Path = ROOT) -> dict[str, Any]:
     return {"cpu": fields.get("model name", platform.machine()), "family": fields.get("cpu family"),
             "model": fields.get("model"), "flags": fields.get("flags", "").split(), "cpus": os.cpu_count(),
             "governor": governor, "system": platform.platform()}
-
-
-def packages(names: Iterable[str]) -> dict[str, str]:
-    """The versions of those that are installed."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def source(folder: Path) -> dict[str, Any] | None:

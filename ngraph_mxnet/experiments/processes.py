@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ngraph_mxnet.environment import without_settings
 from ngraph_mxnet.errors import NGraphError
 from ngraph_mxnet.experiments import facts
 from ngraph_mxnet.experiments.run import PROCESS, Run, now
@@ -52,8 +53,7 @@ def measured(wanted: Sequence[Run], processes: int, advance: Callable[[], None] 
 
 def environment_of(recorded: Mapping[str, Any]) -> dict[str, str]:
     """This process's environment, with a run's variables and none others of their kind."""
-    others = {name: value for name, value in os.environ.items() if not name.startswith(facts.VARIABLES)}
-    return {**others, **recorded["variables"]}
+    return {**without_settings(os.environ), **recorded["variables"]}
 
 
 def affinity_of(recorded: Mapping[str, Any]) -> set[int]:

@@ -9,8 +9,9 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-SCRIPTS = ("elements.js", "layout.js", "graph.js", "charts.js", "sections.js", "page.js")
-"""In the order of loading."""
+SCRIPTS = ("elements.js", "model.js", "colours.js", "layout.js", "viewport.js", "details.js", "graph.js", "charts.js",
+           "sections.js", "page.js")
+"""In the order of loading: each uses those before it."""
 
 
 def page(data: Mapping[str, Any]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ngraph_mxnet.name_pieces import pieces
 
 _DENSE = 0.4
 """The least share that a block has of the nodes from its first to its last: others are no part of the model, but
@@ -27,27 +28,22 @@ def scopes(names: Sequence[str]) -> tuple[list[Scope], list[int]]:
     """
     found: list[Scope] = []
     innermost = [-1] * len(names)
-    pieces = [_pieces(name) for name in names]
+    cut = [pieces(name) for name in names]
 
     def divide(members: list[int], depth: int, taken: int, parent: int) -> None:
         groups: dict[str, list[int]] = {}
         for member in members:
             innermost[member] = parent
-            if depth < len(pieces[member]) - 1:
-                groups.setdefault(pieces[member][depth], []).append(member)
+            if depth < len(cut[member]) - 1:
+                groups.setdefault(cut[member][depth], []).append(member)
         for group in groups.values():
             whole = len(group) == len(members)
             if len(group) < 2 or whole or len(group) / (group[-1] - group[0] + 1) < _DENSE:
                 divide(group, depth + 1, taken, parent)
                 continue
-            label = "".join(pieces[group[0]][taken:depth + 1]).strip("/._")
+            label = "".join(cut[group[0]][taken:depth + 1]).strip("/._")
             found.append(Scope(label, parent))
             divide(group, depth + 1, depth + 1, len(found) - 1)
 
     divide(list(range(len(names))), 0, 0, -1)
     return found, innermost
-
-
-def _pieces(name: str) -> list[str]:
-    """Parts with the separator behind each; of paths, only `/` and `.` separate."""
-    return re.findall(r"[^/.]*[/.]|[^/.]+$" if "/" in name else r"[^_.]*[_.]|[^_.]+$", name)

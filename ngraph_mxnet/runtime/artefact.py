@@ -99,7 +99,7 @@ def _items(graphs: Sequence[Weighted | Ranged], backend: Backend, options: Mappi
     for number, weighted in enumerate(sets):
         graph, weights = weighted()
         bound, rest = _with_weights(backend, graph, weights, prepares)
-        yield _origin(graph, weights)
+        yield origin_of(graph, weights)
         names = result_names(bound)  # passes need not keep them
         if with_references:
             yield _reference(bound, backend, options, number, rest)
@@ -133,7 +133,8 @@ def _with_weights(backend: Backend, graph: Graph, weights: Mapping[str, Any],
     return bound, rest
 
 
-def _origin(graph: Graph, weights: Mapping[str, Any]) -> Origin:
+def origin_of(graph: Graph, weights: Mapping[str, Any]) -> Origin:
+    """What a file tells of a set of shapes that is compiled from these. Parameters without weights are inputs."""
     digest, parameters = fingerprint(graph)
     return Origin(digest, [check(np.ascontiguousarray(weights[one.name]).reshape(-1).view(np.uint8).data)
                            if one.name in weights else one.name for one in parameters])

@@ -36,7 +36,11 @@ class Model(ABC):
     output_names: Sequence[str]
     inputs: Arrays
     drawn: Sequence[str] = ()
+    given = "given"
+    """Where the other inputs are from, as text."""
     weights = "the model's own"
+    precision: str | None = None
+    """In which it is compiled already, whatever the options say."""
     note: str | None = None
     """What else there is to tell of how it runs."""
 
@@ -61,6 +65,11 @@ class Model(ABC):
     @abstractmethod
     def has_halves(self) -> bool:
         """Whether the model stores values in float16."""
+
+    def parts_agree(self) -> str:
+        """Why outputs may differ though those of all parts agree."""
+        return ("each output agrees when the model is cut behind it, with nothing else to compute: the difference is "
+                "one of how the whole is compiled")
 
     def default_reference(self) -> str:
         return self.framework or INTERPRETER

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import ConfigError, NGraphError, UnsupportedError
+from ngraph_mxnet.errors import ConfigError, NGraphError, UnsupportedError, listed
+from ngraph_mxnet.exporting import graphs_of
+from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.parser import parse_graph
 from ngraph_mxnet.model_kinds import Kind, kind_of
 from ngraph_mxnet.progress import progress
 from ngraph_mxnet.runtime.backend import canonical_name, check_options, get_backend
 from ngraph_mxnet.runtime.executable import as_array
 from ngraph_mxnet.runtime.feeds import SEED
+from ngraph_mxnet.verifying.artefacts import ArtefactFile, ArtefactModel, StoredResults
 from ngraph_mxnet.verifying.bisection import Bisection
 from ngraph_mxnet.verifying.comparison import DEFAULTS, Tolerance, compare
 from ngraph_mxnet.verifying.models import INTERPRETER, GraphModel, Model
@@ -26,7 +30,7 @@ from ngraph_mxnet.verifying.report import Diverging, Verification
 REFERENCES = ("mxnet", "onnxruntime", INTERPRETER)
 
 
-def verify(model: Any, against: str | None = None, *, inputs: Any = None,
+def verify(model: Any, against: str | None = None, *, of: Any = None, inputs: Any = None,
            shapes: Mapping[str, Sequence[int]] | None = None, params: Any = None, reference_params: Any = None,
            dtypes: Mapping[str, str] | None = None, backend: str | None = None, tolerance: float | None = None,
            seed: int = SEED, **options: Any) -> Verification:
@@ -34,7 +38,10 @@ def verify(model: Any, against: str | None = None, *, inputs: Any = None,
 
     Args:
         model: an MXNet symbol, as the object or the path of its `-symbol.json`; a Gluon HybridBlock; an ONNX model, as
-            its path, its bytes or an `onnx.ModelProto`; a `Graph`, its text, or the path of that.
+            its path, its bytes or an `onnx.ModelProto`; a `Graph`, its text, or the path of that; or the path of a
+            compiled file.
+        of: of a compiled file the model that it was made of, which the reference runs, and to which `shapes`, `params`
+            and `dtypes` belong; without it, the file is compared with the results that it holds.
         against: `mxnet`, its own operators; `onnxruntime`; or `interpreter`, the definitions of the IR. By default
             MXNet for symbols and blocks, ONNX Runtime for ONNX models where it is installed, else the interpreter.
         inputs: arrays by name, or in the model's order; those that are missing are drawn at random.
@@ -57,9 +64,13 @@ def verify(model: Any, against: str | None = None, *, inputs: Any = None,
     check_options(name, options)
     if tolerance is not None and not (tolerance >= 0 and math.isfinite(tolerance)):
         raise ConfigError(f"tolerance: found {tolerance}, expected a number from 0 on")
-    found = _model(model, _arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed)
+    given = _Given(_arrays(inputs), shapes or {}, params, reference_params, dtypes or {}, name, seed)
+    kind, read = kind_of(model)
+    if of is not None and kind is not Kind.COMPILED:
+        raise ConfigError(f"of: is for compiled files, and the model is a {kind.value}")
+    found = _model_of_file(read, of, against, given) if kind is Kind.COMPILED else _model(kind, read, given)
     against = _reference(found, against)
-    precision = get_backend(name).precision(options)
+    precision = found.precision or get_backend(name).precision(options)
     coarsest = "f16" if precision == "f32" and found.has_halves else precision
     allowed = Tolerance(DEFAULTS[coarsest] if tolerance is None else tolerance)
     with progress("verifying", 3) as advance:
@@ -85,35 +96,74 @@ def _diverging(model: Model, against: str, backend: str, options: Mapping[str, A
             bisection = Bisection(traced, expected, tolerance, advance)
             first = bisection.first()
             if first is None:
-                return None, ("each output agrees when the model is cut behind it, with nothing else to compute: the "
-                              "difference is one of how the whole is compiled")
+                return None, model.parts_agree()
             found = bisection.described(first)
     except NGraphError as error:
         return None, f"the model can't be cut into parts: {error}"
     return found.with_differing(model.differing_weights(found.parameters)), None
 
 
-def _model(model: Any, arrays: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], params: Any,
-           reference_params: Any, dtypes: Mapping[str, str], backend: str, seed: int) -> Model:
-    kind, model = kind_of(model)
-    if kind in (Kind.COMPILED, Kind.PACKAGE):
+@dataclass(frozen=True)
+class _Given:
+    """The arguments of `verify` that belong to the model."""
+
+    arrays: Mapping[str, Any]
+    shapes: Mapping[str, Sequence[int]]
+    params: Any
+    reference_params: Any
+    dtypes: Mapping[str, str]
+    backend: str
+    seed: int
+
+
+def _model(kind: Kind, model: Any, given: _Given) -> Model:
+    if kind in (Kind.PACKAGE, Kind.COMPILED):
         raise ConfigError(f"found a {kind.value}, which has none of the model's values: verify the model itself")
     if kind in (Kind.GRAPH, Kind.TEXT):
-        if shapes or dtypes:
+        if given.shapes or given.dtypes:
             raise ConfigError("shapes and dtypes are for models; those of a graph are in its types")
         graph = parse_graph(model) if kind is Kind.TEXT else model
-        return GraphModel(graph, _by_name(params), _by_name(reference_params), arrays, seed)
+        return GraphModel(graph, _by_name(given.params), _by_name(given.reference_params), given.arrays, given.seed)
     if kind in (Kind.SYMBOL, Kind.BLOCK):
         from ngraph_mxnet.verifying.symbols import symbol_model
 
         file = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-        return symbol_model(model, file, params, reference_params, shapes, dtypes, arrays, seed, backend)
-    if params is not None or dtypes:
+        return symbol_model(model, file, given.params, given.reference_params, given.shapes, given.dtypes,
+                            given.arrays, given.seed, given.backend)
+    if given.params is not None or given.dtypes:
         raise ConfigError("params and dtypes are for symbols; an ONNX model holds its weights, and says its inputs' "
                           "types")
     from ngraph_mxnet.verifying.onnx_models import OnnxModel
 
-    return OnnxModel(model, reference_params, shapes, arrays, seed)
+    return OnnxModel(model, given.reference_params, given.shapes, given.arrays, given.seed)
+
+
+def _model_of_file(path: Any, of: Any, against: str | None, given: _Given) -> Model:
+    file = ArtefactFile(os.fspath(path))
+    if of is None:
+        unused = {"against": against, "inputs": given.arrays, "shapes": given.shapes, "params": given.params,
+                  "reference_params": given.reference_params, "dtypes": given.dtypes}
+        names = [name for name, value in unused.items() if value is not None and value != {}]
+        if names:
+            raise ConfigError(f"{listed(names)}: of the model that the file was made of, which is missing: of= as an "
+                              "argument, --of on the command line")
+        return StoredResults(file)
+    kind, model = kind_of(of)
+    if kind is Kind.SYMBOL and given.params is None:
+        raise ConfigError("the weights of the model are missing that the file was made of: params= as an argument, "
+                          "--params MODEL-0000.params on the command line")
+    if kind not in (Kind.GRAPH, Kind.TEXT):
+        given = replace(given, shapes={**file.shapes(), **given.shapes})
+    if kind in (Kind.SYMBOL, Kind.BLOCK):
+        given = replace(given, dtypes={**file.dtypes(), **given.dtypes})
+
+    def made(shapes: Mapping[str, Sequence[int]]) -> tuple[Graph, Mapping[str, Any]]:
+        sets = [{}] if kind in (Kind.GRAPH, Kind.TEXT) else [shapes]
+        (graph,), _ = graphs_of(of, sets, given.params, given.dtypes, given.backend)
+        assert callable(graph)  # no range: the shapes are numbers
+        return graph()
+
+    return ArtefactModel(file, _model(kind, model, given), made)
 
 
 def _by_name(arrays: Mapping[str, Any] | None) -> dict[str, np.ndarray]:
@@ -154,5 +204,9 @@ def _title(model: Any) -> str:
 
 def _told(model: Model, seed: int) -> list[str]:
     """Where the inputs are from."""
-    return [f"{name} {array.dtype}{list(array.shape)}, {f'random of seed {seed}' if name in model.drawn else 'given'}"
-            if isinstance(array, np.ndarray) else f"{name}, given" for name, array in model.inputs.items()]
+    told = []
+    for name, array in model.inputs.items():
+        origin = f"random of seed {seed}" if name in model.drawn else model.given
+        kind = f" {array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else ""
+        told.append(f"{name}{kind}, {origin}")
+    return told

@@ -16,9 +16,9 @@ from typing import Any
 
 import workers
 
+from ngraph_mxnet.environment import without_settings
+
 SCRIPTS = Path(__file__).resolve().parents[1]
-#: Left over from the shell, they would change what is measured.
-CLEARED = ("OMP_", "GOMP_", "KMP_", "MXNET_", "MKLDNN_", "DNNL_", "NGRAPH_")
 LOG_LINES = 3
 #: Importing a library takes longer than a small model; what a model leaves behind may burden the next ones.
 MODELS_PER_PROCESS = 10
@@ -186,9 +186,8 @@ class Worker:
 
 
 def _environment(plan: Plan) -> dict[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
     runtime = {} if plan.library is None else {"NGRAPH_RUNTIME_LIBRARY": str(plan.library)}
-    return {**inherited, **runtime, "MXNET_SUBGRAPH_VERBOSE": "0",
+    return {**without_settings(os.environ), **runtime, "MXNET_SUBGRAPH_VERBOSE": "0",
             "OMP_NUM_THREADS": str(plan.threads), "NGRAPH_CACHE_DIR": str(plan.folder / "cache")}
 
 

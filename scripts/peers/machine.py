@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ngraph_mxnet.experiments import facts
+from ngraph_mxnet.installation import versions_of
 
 PACKAGES = ("mxnet", "ngraph-mxnet-backend", "numpy", "onnx", "onnxruntime", "openvino")
 FLAGS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16")
@@ -23,7 +24,7 @@ def describe() -> dict[str, object]:
         "vector_instructions": [flag for flag in FLAGS if flag in found["flags"]],
         "system": found["system"],
         "python": platform.python_version(),
-        "packages": facts.packages(PACKAGES),
+        "packages": versions_of(PACKAGES),
     }
 
 

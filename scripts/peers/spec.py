@@ -40,8 +40,6 @@ READS_ONNX = ("onnxruntime", "openvino", "openvino-bf16", "ngraph-onnx")
 #: What is measured if nothing else is asked for: of models of the zoo, and of ONNX files.
 DEFAULT_PEERS = tuple(kind for kind in INFER if kind != "ngraph-onnx")
 DEFAULT_FILE_PEERS = ("onnxruntime", "openvino", "ngraph-onnx")
-#: Left over from the shell, variables of these prefixes would reach some peers only.
-CLEARED = ("OMP_", "GOMP_", "KMP_", "MXNET_", "MKLDNN_", "DNNL_", "ONEDNN_", "NGRAPH_", "OV_", "ORT_")
 
 ZOO = (
     "alexnet",
@@ -95,13 +93,14 @@ class PeerSpec:
 
     def environment(self, threads: int, cache: str) -> dict[str, str]:
         """The environment of the peer's process: this one's, less what would reach some peers only."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(CLEARED)}
+        from ngraph_mxnet.environment import without_settings  # not in peers, which read this module, too
+
         own = {"OMP_NUM_THREADS": str(threads), "NGRAPH_CACHE_DIR": cache, "MXNET_SUBGRAPH_VERBOSE": "0"}
         if self.module != "ngraph_mxnet":
             own["MXNET_SUBGRAPH_BACKEND"] = "MKLDNN" if self.kind.startswith("mkldnn") else "NONE"
         else:
             own["MXNET_SUBGRAPH_BACKEND"] = "NGRAPH"
-        return {**kept, **own, **self.variables}
+        return {**without_settings(os.environ), **own, **self.variables}
 
 
 def parse_peer(text: str, kinds: Sequence[str] = INFER) -> PeerSpec:

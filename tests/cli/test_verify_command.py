@@ -238,3 +238,17 @@ def test_no_color_is_respected(folder: Path) -> None:
 
     colour = re.compile(r"\x1b\[[0-9;]*3[0-9]m")
     assert colour.search(shown()) and not colour.search(shown(NO_COLOR="1"))
+
+
+def test_compiled_files(folder: Path) -> None:
+    made = CliRunner().invoke(main, ["compile", *SYMBOL, "--with-reference", "--isa", "avx2", "-o", "net.ngraph"])
+    assert made.exit_code == 0, made.output
+    found = agrees("net.ngraph", "--of", *SYMBOL[:3], "--json")
+    assert found["reference"] == "MXNet 1.9.1's own operators" and found["outputs"][0]["name"] == "dense_fwd_output"
+    assert agrees("net.ngraph", "--json")["inputs"] == ["data float32[2, 3, 8, 8], stored in the file"]
+    text = differs("net.ngraph", "--of", "net-symbol.json", "--params", "other.params")
+    assert "its weights second_weight are others than the model's" in text
+    missing = command("net.ngraph", "--of", "net-symbol.json")
+    assert missing.exit_code == 2 and "--params MODEL-0000.params" in missing.stderr
+    alone = command("net.ngraph", "--against", "mxnet")
+    assert alone.exit_code == 2 and "against: of the model that the file was made of" in alone.stderr

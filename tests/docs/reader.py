@@ -52,7 +52,8 @@ def write_files(folder: Path) -> None:
     np.savez(folder / "data.npz", data=images, labels=np.arange(16) % CLASSES)
     sizes = ("1..32", 3, "H:8..640", "W:8..640")
     ngraph_mxnet.export(str(folder / "net.onnx"), folder / "model.ngraph", data=sizes)
-    (folder / "net.ngraph").write_bytes((folder / "model.ngraph").read_bytes())
+    ngraph_mxnet.export(str(folder / "net-symbol.json"), folder / "net.ngraph", data=SHAPE, with_references=True,
+                        weights=str(folder / "net-0000.params"))
 
 
 def gluon_net() -> tuple[ModuleType, Any]:

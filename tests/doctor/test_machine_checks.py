@@ -11,14 +11,15 @@ import pytest
 
 from ngraph_mxnet import config
 from ngraph_mxnet.doctor.machine import processor, threads
-from ngraph_mxnet.doctor.settings import SHOWN, cache, settings
+from ngraph_mxnet.doctor.settings import cache, settings
+from ngraph_mxnet.environment import settings_in
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.runtime.backend import get_backend
 
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(SHOWN)]:
+    for name in settings_in(os.environ):
         monkeypatch.delenv(name)
 
 

@@ -181,6 +181,34 @@ window.addEventListener("load", () => {
   const before = document.querySelector(".item.chosen")?.dataset.place;
   key("ArrowUp");
   results.moved = document.querySelector(".item.chosen")?.dataset.place !== before;
+  const drawing = document.getElementById("drawing"), at = () => drawing.querySelector("g").style.transform;
+  const pointer = (type, x) => drawing.dispatchEvent(
+    new PointerEvent(type, { pointerId: 1, clientX: x, clientY: 300, bubbles: true }));
+  const places = [at()];
+  drawing.dispatchEvent(new WheelEvent("wheel", { deltaY: -200, clientX: 400, clientY: 300, cancelable: true }));
+  places.push(at());
+  document.getElementById("out").click();
+  places.push(at());
+  const chosen = () => document.querySelector(".item.chosen").dataset.place;
+  const clicked = items().find((item) => item.dataset.place !== chosen());
+  pointer("pointerdown", 400);
+  pointer("pointermove", 460);
+  pointer("pointerup", 460);
+  places.push(at());
+  clicked.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  results.clickAfterDrag = chosen() === clicked.dataset.place;
+  pointer("pointerdown", 400);
+  pointer("pointerup", 400);
+  clicked.dispatchEvent(new MouseEvent("click", { bubbles: true }));
+  results.click = chosen() === clicked.dataset.place;
+  results.places = new Set(places).size;
+  const colour = document.getElementById("colour");
+  const fills = () => items().map((item) => item.querySelector("rect.box").getAttribute("fill")).join();
+  results.colours = [...colour.options].map((option) => {
+    colour.value = option.value;
+    colour.dispatchEvent(new Event("change"));
+    return [fills(), document.getElementById("legend").textContent];
+  });
   results.named = items().every((item) => item.getAttribute("aria-label"));
   results.tabs = [...document.querySelectorAll("#tabs button")].map((tab) => {
     tab.click();
@@ -218,6 +246,9 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
     assert results["slash"] and results["found"].startswith("1 found") and results["cleared"]
     assert "tanh" in results["details"] and "Kernel calls" in results["details"]
     assert results["moved"] and results["named"]
+    assert results["places"] == 4 and results["click"] and not results["clickAfterDrag"]
+    fills, legends = zip(*results["colours"], strict=True)  # by kind, time and layout: there are no devices
+    assert len(set(fills)) == len(set(legends)) == 3
     assert len(results["tabs"]) == 7 and all(children > 1 for _, children in results["tabs"])
 
 

@@ -55,3 +55,7 @@ function firstOf(rows, most, shown) {
   box.append(make("p", {}, more));
   return box;
 }
+
+/** Names with values; those without one are left out. */
+const facts = (rows) => make("dl", {}, rows.filter(([, value]) => value !== undefined && value !== "").flatMap(
+  ([name, value]) => [make("dt", {}, name), make("dd", { style: "white-space:pre-line" }, String(value))]));

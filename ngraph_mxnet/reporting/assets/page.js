@@ -50,7 +50,7 @@ const view = new GraphView(byId("drawing"));
 const recolour = () => {
   view.colour = byId("colour").value;
   view.render();
-  byId("legend").replaceChildren(...view.legend());
+  byId("legend").replaceChildren(...legendBy(view.colour));
 };
 recolour();
 view.choose(null, false);
@@ -58,9 +58,9 @@ byId("colour").addEventListener("change", recolour);
 byId("collapse").addEventListener("click", () => view.setAll(false));
 byId("expand").addEventListener("click", () => view.setAll(true));
 byId("collapse").hidden = byId("expand").hidden = scopesOfGraph.length === 0;
-byId("in").addEventListener("click", () => view.zoom(1.25));
-byId("out").addEventListener("click", () => view.zoom(0.8));
-byId("fit").addEventListener("click", () => view.fit(true));
+byId("in").addEventListener("click", () => view.viewport.zoom(1.25));
+byId("out").addEventListener("click", () => view.viewport.zoom(0.8));
+byId("fit").addEventListener("click", () => view.viewport.fit(true));
 
 const search = byId("search");
 const tellMatches = () => {

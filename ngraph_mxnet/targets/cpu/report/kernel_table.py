@@ -10,6 +10,7 @@ from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
+from ngraph_mxnet.name_pieces import common_prefix
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
 from ngraph_mxnet.targets.cpu.report.describe import Contraction, contractions
@@ -37,7 +38,9 @@ class Explained(Rendered):
 
 def kernel_table(regions: Sequence[Sequence[Contraction]]) -> Table:
     """One row for each contraction of each region."""
-    table = Table(title="Contractions", title_justify="left")
+    title, nodes = titled("Contractions", [c.node for region in regions for c in region])
+    shown = iter(nodes)
+    table = Table(title=title, title_justify="left")
     table.add_column("#")
     table.add_column("node", overflow="fold", ratio=1)
     for name in ("algorithm", "kernel", "tile"):
@@ -46,8 +49,8 @@ def kernel_table(regions: Sequence[Sequence[Contraction]]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for number, region in enumerate(regions, 1):
         for c in region:
-            table.add_row(str(number), escape(framework_names(c.node)), c.algorithm, c.kernel, c.tile, c.order,
-                          str(c.chunk), str(c.tasks), str(c.calls))
+            table.add_row(str(number), next(shown), c.algorithm, c.kernel, c.tile, c.order, str(c.chunk),
+                          str(c.tasks), str(c.calls))
     return table
 
 
@@ -63,7 +66,24 @@ def memory_table(regions: Sequence[MemoryUse]) -> Table:
     return table
 
 
-def framework_names(origin: str) -> str:
-    """The framework's names only: `convolution_bias (mx:conv0 Convolution + mx:relu0 Activation)`: `conv0 + relu0`."""
-    inside = origin.partition("(")[2].removesuffix(")")
-    return " + ".join(part.partition(":")[2].split(" ")[0] or part for part in inside.split(" + ")) or origin
+def titled(title: str, nodes: Sequence[str]) -> tuple[str, list[str]]:
+    """Markup for a table with a column of nodes: its title, and the nodes by their framework's names. What all of these
+    begin with stands in the title alone, and what those of one row begin with in front of it: `stage1_{conv0 + relu0}`.
+    """
+    names = [_framework_names(node) for node in nodes]
+    prefix = common_prefix([name for row in names for name in row])
+    cells = [_joined([name.removeprefix(prefix) for name in row]) or node
+             for row, node in zip(names, nodes, strict=True)]
+    return title + (f" of {escape(prefix)}" if prefix else ""), [escape(cell) for cell in cells]
+
+
+def _framework_names(node: str) -> list[str]:
+    """`conv0` and `relu0` of `convolution_bias (mx:conv0 Convolution + mx:relu0 Activation)`."""
+    inside = node.partition("(")[2].removesuffix(")")
+    return [part.partition(":")[2].split(" ")[0] or part for part in inside.split(" + ") if part]
+
+
+def _joined(names: Sequence[str]) -> str:
+    prefix = common_prefix(names)
+    rest = " + ".join(name.removeprefix(prefix) for name in names)
+    return f"{prefix}{{{rest}}}" if prefix else rest

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 
-from ngraph_mxnet.targets.cpu.report.kernel_table import framework_names, memory_table
+from ngraph_mxnet.targets.cpu.report.kernel_table import memory_table, titled
 from ngraph_mxnet.targets.cpu.report.profile_data import ProfileData, Row
 
 
@@ -29,6 +28,9 @@ def render(profile: ProfileData) -> RenderableType:
 
 
 def _rows(title: str, profile: ProfileData, rows: Sequence[Row], *, with_origin: bool) -> Table:
+    cells = [str(row.calls) for row in rows]
+    if with_origin:
+        title, cells = titled(title, [row.origin for row in rows])
     table = Table(title=title, title_justify="left")
     table.add_column("kernel", no_wrap=True)
     if with_origin:
@@ -37,11 +39,10 @@ def _rows(title: str, profile: ProfileData, rows: Sequence[Row], *, with_origin:
         table.add_column("calls", justify="right")
     for name in ("ms", "share", "GFLOP/s", "of peak", "GB/s", "of copy"):
         table.add_column(name, justify="right", no_wrap=True)
-    for row in rows:
+    for row, cell in zip(rows, cells, strict=True):
         rates = [f"{row.gflops:.1f}", _percent(row.gflops / profile.peak.gflops)] if row.gflop else ["", ""]
         rates += [f"{row.gigabytes:.1f}", _percent(row.gigabytes / profile.peak.gigabytes)]
-        whose = escape(framework_names(row.origin)) if with_origin else str(row.calls)
-        table.add_row(row.kernel, whose, f"{row.ms:.3f}", _percent(row.ms / profile.total_ms), *rates)
+        table.add_row(row.kernel, cell, f"{row.ms:.3f}", _percent(row.ms / profile.total_ms), *rates)
     return table
 
 
