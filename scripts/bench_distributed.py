@@ -30,7 +30,8 @@ from training_peers.spec import parse_models
 HERE = Path(__file__).parent
 WARM = 3
 """Steps that are not counted: compiling, and the order of gradients is learnt in the second."""
-TOLERANCE = 1e-3
+TOLERANCES = (1e-4, 1e-2, 1e-2)
+"""Of the first losses; behind a step nets with many batch norms magnify roundings."""
 STORES = {"one": "device", "ranks": "dist_sync_ngraph", "server": "dist_sync"}
 
 
@@ -102,8 +103,8 @@ def off(told: dict[str, list[dict[str, Any]]]) -> str:
     if len({each["weights"] for each in ours}) > 1:
         return "the processes have other weights than each other"
     for ours_too, theirs in zip(ours, told.get("server", []), strict=False):
-        for mine, other in zip(ours_too["losses"][:3], theirs["losses"][:3], strict=True):
-            if abs(mine - other) > TOLERANCE * abs(other):
+        for mine, other, tolerance in zip(ours_too["losses"], theirs["losses"], TOLERANCES, strict=False):
+            if abs(mine - other) > tolerance * abs(other):
                 return f"losses {ours_too['losses'][:3]} beside {theirs['losses'][:3]} of the parameter server"
     return ""
 

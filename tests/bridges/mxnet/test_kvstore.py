@@ -157,6 +157,19 @@ tell(out=out.asnumpy().tolist(), several=[each.asnumpy().tolist() for each in se
         assert each["half"] == [4.5] * 3 and each["sums"] == [4.5] * 3 and each["double"] == [rank + 0.5] * 3
 
 
+def test_weights_in_a_layout_of_onednn(tmp_path: Path):
+    told = jobs.job(tmp_path, """
+kv = mx.kv.create("dist_sync_ngraph")
+layer = gluon.nn.Conv2D(64, 3, in_channels=64)
+layer.initialize(mx.init.Constant(kv.rank + 1))
+layer(mx.nd.ones((1, 64, 8, 8))).wait_to_read()
+weight = layer.weight.data()
+kv.broadcast("w", weight, weight)
+tell(weights=[float(weight.min().asscalar()), float(weight.max().asscalar())])
+""", 2)
+    assert [each["weights"] for each in told] == [[1.0, 1.0]] * 2
+
+
 @pytest.mark.parametrize(("script", "message"), [
     ("""kv.broadcast("a", mx.nd.zeros(3 + kv.rank), mx.nd.zeros(3 + kv.rank))""", "the shape of a is not the same"),
     ("""kv.pushpull(["a", "b"][kv.rank], mx.nd.zeros(3))""",

@@ -85,8 +85,9 @@ class NGraphKVStore(KVStoreBase):
             data = np.ascontiguousarray(first.asnumpy())
             self._begin("broadcast", [Tensor(str(each), data.shape, data.dtype.name)])
             self._world.comm.Bcast(data.reshape(-1).view(np.uint8), root=0)
+            received = mx.nd.array(data, dtype=data.dtype)
             for target in targets:
-                target[:] = data
+                received.copyto(target)  # by the engine: `target` may lie in a layout of oneDNN's
 
     def init(self, key: Any, value: Any) -> None:
         """As `broadcast` to `value` itself."""
