@@ -70,13 +70,15 @@ class World:
         Raises:
             DistributedError: they differ, and the text says where; or see `check`.
         """
+        from mpi4py import MPI
+
         if self._watch is None:
             return
         self._operations += 1
         self._watch.step(self._operations, True)
         digest = int.from_bytes(hashlib.blake2b(b"\0".join(key), digest_size=7).digest(), "little")
         least = np.array([digest, -digest], np.int64)
-        self._least(least)
+        self._reduce(least, MPI.MIN)
         if least[0] != -least[1]:
             mine, *others = map(RankFacts.from_json, self._mine_first(facts().to_json()))
             problem = describe_mismatch(mine, others)
@@ -87,10 +89,20 @@ class World:
         everyone = self.comm.allgather(text)
         return [everyone.pop(self.rank), *everyone]
 
-    def _least(self, data: np.ndarray) -> None:
+    def sum(self, data: np.ndarray) -> None:
+        """In place, over all ranks, of float32 or float64 numbers; `begin` comes before.
+
+        Raises:
+            DistributedError: see `check`.
+        """
         from mpi4py import MPI
 
-        request = self.comm.Iallreduce(MPI.IN_PLACE, data, MPI.MIN)
+        self._reduce(data, MPI.SUM)
+
+    def _reduce(self, data: np.ndarray, operation: Any) -> None:
+        from mpi4py import MPI
+
+        request = self.comm.Iallreduce(MPI.IN_PLACE, data, operation)
         while not request.Test():
             self.check()
             time.sleep(_PAUSE)

@@ -170,6 +170,23 @@ tell(weights=[float(weight.min().asscalar()), float(weight.max().asscalar())])
     assert [each["weights"] for each in told] == [[1.0, 1.0]] * 2
 
 
+def test_loops_that_push_and_pull(tmp_path: Path):
+    """As scripts from before the Trainer do, of float16 too."""
+    told = jobs.job(tmp_path, """
+kv = mx.kv.create("dist_sync_ngraph")
+weights = {1: mx.nd.full((2, 3), 5 + kv.rank), "half": mx.nd.full((4,), 1 + kv.rank, dtype="float16")}
+for key, weight in weights.items():
+    kv.init(key, weight)
+kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.5))
+for step in range(2):
+    for key, weight in weights.items():
+        kv.push(key, mx.nd.ones(weight.shape, dtype=weight.dtype) * (kv.rank + 1))
+        kv.pull(key, out=weight)
+tell(weights=[weight.asnumpy().tolist() for weight in weights.values()])
+""", 2)
+    assert [each["weights"] for each in told] == [[[[2.0] * 3] * 2, [-2.0] * 4]] * 2
+
+
 @pytest.mark.parametrize(("script", "message"), [
     ("""kv.broadcast("a", mx.nd.zeros(3 + kv.rank), mx.nd.zeros(3 + kv.rank))""", "the shape of a is not the same"),
     ("""kv.pushpull(["a", "b"][kv.rank], mx.nd.zeros(3))""",
@@ -178,6 +195,8 @@ tell(weights=[float(weight.min().asscalar()), float(weight.max().asscalar())])
     ("""kv.pushpull("a", mx.nd.zeros(3, dtype="int32"))""", "int32 can't be summed"),
     ("""kv.pushpull("a", mx.nd.zeros((3, 3)).tostype("row_sparse"))""", "sums dense ones only"),
     ("""kv.save_optimizer_states("x")""", "has no optimizer"),
+    ("""kv.push("a", mx.nd.zeros(3))""", "has no a: init comes first"),
+    ("""kv.row_sparse_pull("a", out=None)""", "has dense arrays only"),
 ])
 def test_bad_calls_have_clear_errors(tmp_path: Path, script: str, message: str):
     done, _ = jobs.run_job(tmp_path, f"kv = mx.kv.create('dist_sync_ngraph')\n{script}\n", 2)

@@ -6,7 +6,8 @@ import atexit
 import functools
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves
 from ngraph_mxnet.bridges.mxnet.kvstore.places import place_once
 from ngraph_mxnet.bridges.mxnet.kvstore.sums import Sums
 from ngraph_mxnet.distributed import world
+from ngraph_mxnet.distributed.plan import summed_dtype
 from ngraph_mxnet.distributed.rank_facts import RankFacts, Tensor
 from ngraph_mxnet.errors import DistributedError
 from ngraph_mxnet.package.files import write_file
@@ -53,6 +55,7 @@ class NGraphKVStore(KVStoreBase):
         self._updater: opt.Updater | None = None
         self._sums: dict[tuple[Any, ...], Sums] = {}
         self._keys = Recent(256)
+        self._kept: dict[Any, NDArray] = {}
         atexit.register(self._stop)
 
     @property
@@ -90,8 +93,10 @@ class NGraphKVStore(KVStoreBase):
                 received.copyto(target)  # by the engine: `target` may lie in a layout of oneDNN's
 
     def init(self, key: Any, value: Any) -> None:
-        """As `broadcast` to `value` itself."""
-        self.broadcast(key, value, value)
+        """The store keeps rank 0's `value`, for `push` and `pull`."""
+        for each, (first, *_) in zip(_listed(key), _rows(key, value), strict=True):
+            self._kept[each] = first.copy()
+            self.broadcast(each, first, self._kept[each])
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """Sums `value` over all devices and ranks. With an optimizer the weights `out` are updated by it; else the sums
@@ -110,6 +115,9 @@ class NGraphKVStore(KVStoreBase):
         if self._world.size == 1:
             self._alone(keys, gradients, targets, out is None)
             return
+        if not isinstance(key, (list, tuple)):
+            self._use(keys, [self._sum(key, gradients[0])], targets)
+            return
         for array in itertools.chain(*gradients):
             array.wait_to_read()  # the backward pass has the cores until then
         self._begin("pushpull", [Tensor(str(each), row[0].shape, np.dtype(row[0].dtype).name)
@@ -117,18 +125,30 @@ class NGraphKVStore(KVStoreBase):
         sums = self._sums.get(tuple(keys))
         if sums is None:
             sums = self._sums[tuple(keys)] = Sums(self._world, keys, gradients)
-        try:
+        with _as_mxnet_errors():
             for numbers in sums.sum(gradients):
                 results = [sums.results[number] for number in numbers]
                 self._use([keys[number] for number in numbers], results, [targets[number] for number in numbers])
-        except DistributedError as error:
-            raise MXNetError(str(error)) from error
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
-        """Raises MXNetError: MXNet pushes, and then pulls, what is sparse only, which is not summed here."""
+        """The sum of `value` over all ranks updates what `init` has kept, or without an optimizer takes its place.
+
+        Raises:
+            MXNetError: as `pushpull`, or the store has no such key.
+        """
         for each, row in zip(_listed(key), _rows(key, value), strict=True):
-            _check_dense(each, row)
-        raise MXNetError(f"{NAME} sums and gives back in one call: use pushpull instead of push and pull")
+            self.pushpull(each, row, self._kept_of(each))
+
+    def pull(self, key: Any, out: Any, priority: int = 0, ignore_sparse: bool = True) -> None:
+        """Writes what the store has kept to `out`."""
+        for each, row in zip(_listed(key), _rows(key, out), strict=True):
+            for target in row:
+                self._kept_of(each).copyto(target)
+
+    def row_sparse_pull(self, key: Any, *args: Any, **kwargs: Any) -> None:
+        """Raises MXNetError: there are no sparse arrays."""
+        raise MXNetError(f"{key} is row_sparse, {NAME} has dense arrays only: make the layer with sparse_grad=False, "
+                         "or train with MXNet's own dist_sync")
 
     def set_optimizer(self, optimizer: opt.Optimizer) -> None:
         """From now on `pushpull` updates weights, in each rank by an updater of its own."""
@@ -158,6 +178,20 @@ class NGraphKVStore(KVStoreBase):
             raise MXNetError(f"{NAME} has no optimizer: set_optimizer comes first")
         return self._updater
 
+    def _kept_of(self, key: Any) -> NDArray:
+        if key not in self._kept:
+            raise MXNetError(f"{NAME} has no {key}: init comes first")
+        return self._kept[key]
+
+    def _sum(self, key: Any, row: Sequence[NDArray]) -> NDArray:
+        """Over all devices and ranks, of a key that comes alone: nothing is made ready for its next sum."""
+        total = _over_devices(row).asnumpy()
+        data = total.astype(_summed(key, total.dtype))
+        self._begin("pushpull", [Tensor(str(key), total.shape, total.dtype.name)])
+        with _as_mxnet_errors():
+            self._world.sum(data)
+        return mx.nd.array(data, dtype=total.dtype)
+
     def _use(self, keys: Sequence[Any], results: Sequence[NDArray], targets: Sequence[Sequence[NDArray]]) -> None:
         """Updates the targets by these sums, or writes them there."""
         if self._updater is None:
@@ -165,15 +199,16 @@ class NGraphKVStore(KVStoreBase):
                 for target in row:
                     result.copyto(target)
             return
-        self._updater(list(keys), list(results), [row[0] for row in targets])
+        alike = [result if result.dtype == row[0].dtype else result.astype(row[0].dtype)
+                 for result, row in zip(results, targets, strict=True)]
+        self._updater(list(keys), alike, [row[0] for row in targets])
         for row in targets:
             for other in row[1:]:
                 row[0].copyto(other)
 
     def _alone(self, keys: Sequence[Any], gradients: Sequence[Sequence[NDArray]], targets: Sequence[Sequence[NDArray]],
                in_place: bool) -> None:
-        results = [row[0] if len(row) == 1 else sum(each.as_in_context(row[0].context) for each in row)
-                   for row in gradients]
+        results = [_over_devices(row) for row in gradients]
         if self._updater is not None or not in_place or any(len(row) > 1 for row in gradients):
             self._use(keys, results, targets)
 
@@ -192,14 +227,31 @@ class NGraphKVStore(KVStoreBase):
         if key is None:
             key = replace(facts(), rank=0).to_json().encode()
             self._keys.put(known, key)
-        try:
+        with _as_mxnet_errors():
             self._world.begin(key, repr(numbers).encode(), facts=lambda: facts(numbers))
-        except DistributedError as error:
-            raise MXNetError(str(error)) from error
 
     def _stop(self) -> None:
         for sums in self._sums.values():
             sums.stop()
+
+
+@contextmanager
+def _as_mxnet_errors() -> Iterator[None]:
+    try:
+        yield
+    except DistributedError as error:
+        raise MXNetError(str(error)) from error
+
+
+def _over_devices(row: Sequence[NDArray]) -> NDArray:
+    return row[0] if len(row) == 1 else sum(each.as_in_context(row[0].context) for each in row)
+
+
+def _summed(key: Any, dtype: np.dtype) -> np.dtype:
+    try:
+        return summed_dtype(dtype)
+    except TypeError as error:
+        raise MXNetError(f"{key}: {error}") from None
 
 
 @functools.cache
