@@ -16,7 +16,7 @@ from ngraph_mxnet.distributed.rounds import Agreement, Round
 from ngraph_mxnet.distributed.world import World
 from ngraph_mxnet.errors import DistributedError
 
-_IDLE, _LAZY, _EAGER = 0.5, 1e-3, 2e-5
+_IDLE, _LAZY, _EAGER = 0.5, 2e-3, 2e-5
 """Seconds between looks at what is under way: when nothing is, while the backward pass needs the cores, and when
 somebody waits."""
 
@@ -202,8 +202,8 @@ class GradientSet:
 
     def _pause(self) -> float:
         current = self._round
-        if current is None or current.is_over:
-            return _IDLE
+        if current is None or not current.speaks:
+            return _IDLE  # an announcement, or who waits, wakes
         return _EAGER if self._waiting else _LAZY
 
 

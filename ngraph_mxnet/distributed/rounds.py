@@ -45,7 +45,7 @@ class Round:
         announced: gradients that have become final, in that order, and when, as `time.monotonic`.
         spoilt: how many buckets were sent again.
         overlaps: whether sums are made before `finish`; None: not agreed yet.
-        is_over: whether nothing is left to do.
+        speaks: whether a message to other ranks is under way, so that `steps` has to be asked again without a reason.
 
     Args:
         buckets: to sum.
@@ -65,7 +65,7 @@ class Round:
         self.spoilt = 0
         self._writes: dict[int, int] = {}
         self.overlaps: bool | None = None
-        self.is_over = False
+        self.speaks = True
         self._filled: set[int] = set()
         self._written: set[int] = set()
         self._finished = False
@@ -99,7 +99,9 @@ class Round:
         self.overlaps = bool(everyone[0])
         if not self.overlaps:
             while not self._finished:
+                self.speaks = False
                 yield False
+            self.speaks = True
             self._certain = True
         yield from self._sum(range(len(self._buckets)))
         if self._early:
@@ -110,7 +112,7 @@ class Round:
                 self._done[number] = False
             self._early.clear()
             yield from self._sum(again)
-        self.is_over = True
+        self.speaks = False
         yield True
 
     def _sum(self, numbers: Sequence[int]) -> Iterator[bool]:
@@ -130,6 +132,7 @@ class Round:
             for place in over:
                 del running[place]
                 self._done[numbers[place]] = True
+            self.speaks = bool(running) or (end is not None and not agreed)
             if agreed and not waiting and not running:
                 return
             yield bool(over)
