@@ -148,6 +148,7 @@ ACTIONS: dict[str, Callable[[Rank], object]] = {
 def main() -> None:
     number, size, folder, silence, action = sys.argv[1:]
     rank = Rank(int(number), int(size), Path(folder), float(silence))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
     say("started")
     rank.train(ACTIONS[action], STEP + 1 if action == "early" else STEPS)
 

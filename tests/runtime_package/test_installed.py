@@ -14,6 +14,8 @@ import pytest
 import ngraph_runtime
 
 SOURCE = Path(__file__).with_name("first_output.c")
+MINOR = ".".join(ngraph_runtime.__version__.split(".")[:2])
+"""The version that programs ask for: others of it fit."""
 OF_THE_SYSTEM = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libgomp.so.1", "ld-linux-x86-64.so.2"}
 C, CXX = ["cc", "-std=c99", "-Wall", "-Wextra", "-Werror"], ["c++", "-x", "c++", "-Wall", "-Wextra", "-Werror"]
 
@@ -97,7 +99,7 @@ def test_cmake(prefix: Path, small_model: Path, real_library: str, tmp_path: Pat
     shutil.copy(SOURCE, source)
     (tmp_path / "CMakeLists.txt").write_text(
         f"cmake_minimum_required(VERSION 3.18)\nproject(program LANGUAGES {language})\n"
-        "find_package(ngraph_runtime 0.1 REQUIRED)\n"
+        f"find_package(ngraph_runtime {MINOR} REQUIRED)\n"
         f"add_executable(program {source.name})\ntarget_link_libraries(program PRIVATE ngraph_runtime::{target})\n")
     output("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
     output("cmake", "--build", tmp_path / "build")
