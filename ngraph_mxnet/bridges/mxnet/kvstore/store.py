@@ -124,7 +124,7 @@ class NGraphKVStore(KVStoreBase):
                                  for each, row in zip(keys, gradients, strict=True)])
         sums = self._sums.get(tuple(keys))
         if sums is None:
-            sums = self._sums[tuple(keys)] = Sums(self._world, keys, gradients)
+            sums = self._sums[tuple(keys)] = Sums(self._world, gradients)
         with _as_mxnet_errors():
             for numbers in sums.sum(gradients):
                 results = [sums.results[number] for number in numbers]

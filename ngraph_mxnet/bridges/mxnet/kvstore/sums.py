@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -24,7 +23,6 @@ class Sums:
 
     Args:
         world: the job.
-        keys: names for messages.
         gradients: for each key its gradients, one for each of this process's devices.
 
     Raises:
@@ -32,8 +30,8 @@ class Sums:
         DistributedError: the processes have no memory in common.
     """
 
-    def __init__(self, world: World, keys: Sequence[Any], gradients: Sequence[Sequence[NDArray]]) -> None:
-        self.world, self.keys = world, list(keys)
+    def __init__(self, world: World, gradients: Sequence[Sequence[NDArray]]) -> None:
+        self.world = world
         self._of_devices: dict[int, NDArray] = {}
         self._arrays = self._alone(gradients)
         self._set = GradientSet(world, [_source(array) for array in self._arrays],

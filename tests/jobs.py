@@ -14,6 +14,9 @@ import pytest
 
 MPIRUN = shutil.which("mpirun", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
 
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+"""What OpenMPI wants to hear from root, as whom containers run."""
+
 PRELUDE = """
 import json, sys
 import mxnet as mx, numpy as np
@@ -37,8 +40,7 @@ def run_job(folder: Path, script: str, ranks: int = 2, timeout: float = 120, **e
     """Runs the script, behind `PRELUDE`, in so many processes; what each has told, None of those that told nothing."""
     path = folder / "script.py"
     path.write_text(PRELUDE + script)
-    env = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH", "OMPI_ALLOW_RUN_AS_ROOT": "1",
-           "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1", **environment}
+    env = {**os.environ, **AS_ROOT, "MXNET_SUBGRAPH_BACKEND": "NGRAPH", "OMP_NUM_THREADS": "1", **environment}
     assert MPIRUN is not None
     done = subprocess.run([MPIRUN, "--oversubscribe", "-n", str(ranks), sys.executable, str(path), str(folder)],
                           env=env, capture_output=True, text=True, timeout=timeout, check=False)
