@@ -303,9 +303,9 @@ TABLE = (
     Variable(
         "NGRAPH_KVSTORE_BUCKET",
         "integer",
-        25,
+        None,
         "a positive integer",
-        "MB of gradients that dist_sync_ngraph sends in one message.",
+        "MB of gradients that dist_sync_ngraph sums at once; unset: a sixteenth of all, but 1 to 25 MB.",
         setting_texts.positive,
     ),
     _switch(

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Measure training on several processes of this host beside one process, and beside MXNet's parameter server.
 
+With `--gbit` each process is on a host of its own, with a link of that speed to the others (`network_hosts.py`).
 The same batch for each process, `--threads` cores each. The jobs run in turns; a step's time is that of the slowest
 process. Losses of the first three steps, and sums of the weights at the end, are compared first: with the parameter
 server's, and between processes.
@@ -45,13 +46,19 @@ def figures(outputs: Sequence[str]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: int(each["rank"]))
 
 
-def run_ranks(model: str, ranks: int, threads: int, steps: int) -> list[dict[str, Any]]:
-    """By mpirun, which binds each to its cores."""
+def launcher(ranks: int, threads: int, network: Sequence[str]) -> list[str]:
+    """Starts a program in each rank, bound to its cores; `network`: options of `network_hosts.py`."""
+    if network:
+        return [sys.executable, str(HERE / "network_hosts.py"), "--hosts", str(ranks), *network, "--"]
     mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if mpirun is None:
         raise JobError("found no mpirun: install .[mpi]")
-    words = [mpirun, "--map-by", f"slot:PE={threads}", "--bind-to", "core", "-n", str(ranks), sys.executable,
-             str(HERE / "distributed_worker.py"), "ngraph", model, STORES["ranks"], str(steps)]
+    return [mpirun, "--map-by", f"slot:PE={threads}", "--bind-to", "core", "-n", str(ranks)]
+
+
+def run_ranks(model: str, ranks: int, threads: int, steps: int, network: Sequence[str]) -> list[dict[str, Any]]:
+    words = [*launcher(ranks, threads, network), sys.executable, str(HERE / "distributed_worker.py"), "ngraph", model,
+             STORES["ranks"], str(steps)]
     env = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH", "OMP_NUM_THREADS": str(threads),
            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=1800, check=False)
@@ -109,7 +116,7 @@ def off(told: dict[str, list[dict[str, Any]]]) -> str:
     return ""
 
 
-def measure(model: str, ranks: int, threads: int, steps: int, rounds: int, server: bool,
+def measure(model: str, ranks: int, threads: int, steps: int, rounds: int, server: bool, network: Sequence[str],
             progress: Progress) -> dict[str, Any]:
     """The rows of one model; `problem` is not empty where it failed."""
     task = progress.add_task(model, total=rounds * (2 + server))
@@ -119,7 +126,7 @@ def measure(model: str, ranks: int, threads: int, steps: int, rounds: int, serve
         for kind in ("one", "ranks", *(["server"] if server else [])):
             try:
                 found = (run_server(model, ranks, threads, WARM + steps) if kind == "server" else
-                         run_ranks(model, 1 if kind == "one" else ranks, threads, WARM + steps))
+                         run_ranks(model, 1 if kind == "one" else ranks, threads, WARM + steps, network))
             except JobError as error:
                 return {"model": model, "problem": f"{kind}: {error}"}
             told[kind] = found
@@ -140,12 +147,24 @@ def measure(model: str, ranks: int, threads: int, steps: int, rounds: int, serve
 @click.option("--steps", default=8, show_default=True, type=click.IntRange(1), help="that count, in each round")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--server/--no-server", default=True, show_default=True, help="beside MXNet's parameter server")
+@click.option("--gbit", type=click.FloatRange(0, min_open=True), help="each process on a host of its own, with a link "
+              "of so many Gb/s each way, by network_hosts.py; as root")
+@click.option("--cpu-share", type=click.FloatRange(0.01, 1), help="with --gbit: of a core for each host, so that there "
+              "may be more than cores; default: hosts divide the cores")
 @click.option("--json", "as_json", is_flag=True, help="all samples, for programs")
-def main(models: str, ranks: int, threads: int, steps: int, rounds: int, server: bool, as_json: bool) -> None:
+def main(models: str, ranks: int, threads: int, steps: int, rounds: int, server: bool, gbit: float | None,
+         cpu_share: float | None, as_json: bool) -> None:
     """Measure training on several processes of this host."""
+    if gbit is not None and server:
+        raise click.UsageError("--gbit needs --no-server: the parameter server runs on this host only")
+    if cpu_share is not None and gbit is None:
+        raise click.UsageError("--cpu-share needs --gbit")
+    network = [] if gbit is None else ["--gbit", str(gbit)]
+    network += [] if cpu_share is None else ["--cpu-share", str(cpu_share)]
     console = Console()
     with Progress(console=Console(stderr=True)) as progress:
-        rows = [measure(model, ranks, threads, steps, rounds, server, progress) for model in parse_models(models)]
+        rows = [measure(model, ranks, threads, steps, rounds, server, network, progress)
+                for model in parse_models(models)]
     if as_json:
         print(json.dumps(rows, indent=1))
     else:

@@ -3,7 +3,7 @@
 
     mpirun -n 2 python scripts/calibrate_network.py -o network.json
 
-Needs mpi4py. A line is fitted to the fastest times of MPI's `Iallreduce` over some sizes: its offset gives the latency
+Needs mpi4py. A line is fitted to the fastest times of the kvstore's sums over some sizes: its offset gives the latency
 of the ring's messages, its slope the time of a byte, what adding takes taken away. That is timed with NumPy: an array
 of float32 is copied, added to another, and rounded to bf16 and widened again. At last each rank computes, with one
 thread, beside another that communicates: the computing time that is lost, over what the communication takes alone, is
@@ -22,11 +22,14 @@ import click
 import numpy as np
 
 from ngraph_mxnet.distributed.simulation import Calibration, Link
+from ngraph_mxnet.distributed.wire import exact
 from ngraph_mxnet.experiments.facts import machine
 
 SIZES = [1 << power for power in (12, 14, 16, 24, 25, 26)]
 """Bytes: of some latency is nearly all, others are buckets. What lies between is in caches, which buckets are not."""
 ROUNDS, COMPUTING_SECONDS = 40, 0.5
+PAUSE = 2e-5
+"""Seconds between looks."""
 LARGE = 16 << 20
 """Elements of float32: more bytes than caches hold."""
 COMPUTED = 1 << 16
@@ -55,11 +58,17 @@ def fastest(call: Callable[[], Any], rounds: int) -> float:
     return min(times)
 
 
+def summed(world: Any, gradient: np.ndarray) -> None:
+    """The kvstore's sum, by a thread that looks as often as one that somebody waits for."""
+    for _ in exact(world, gradient):
+        time.sleep(PAUSE)
+
+
 def all_reduce(world: Any, size: int) -> float:
-    """Seconds of MPI's, of so many bytes."""
-    gradient, total = np.ones(size // 4, np.float32), np.empty(size // 4, np.float32)
+    """Seconds of the sum of so many bytes."""
+    gradient = np.zeros(size // 4, np.float32)
     world.Barrier()
-    return fastest(lambda: world.Iallreduce(gradient, total).Wait(), ROUNDS)
+    return fastest(lambda: summed(world, gradient), ROUNDS)
 
 
 def link(ranks: int, offset: float, slope: float, reducing: float) -> Link:
@@ -112,13 +121,13 @@ def taken_share(world: Any) -> float:
     end = time.perf_counter() + COMPUTING_SECONDS
     count, seconds = computed(lambda: time.perf_counter() > end)
     each = seconds / count
-    gradient, total = np.ones(LARGE, np.float32), np.empty(LARGE, np.float32)
-    once = world.bcast(fastest(lambda: world.Iallreduce(gradient, total).Wait(), ROUNDS))
+    gradient = np.zeros(LARGE, np.float32)
+    once = world.bcast(fastest(lambda: summed(world, gradient), ROUNDS))
     rounds = round(COMPUTING_SECONDS / once) + 1
 
     def communicate() -> None:
         for _ in range(rounds):
-            world.Iallreduce(gradient, total).Wait()
+            summed(world, gradient)
 
     world.Barrier()
     thread = threading.Thread(target=communicate)

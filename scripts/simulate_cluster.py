@@ -100,8 +100,8 @@ def print_comparisons(comparisons: Sequence[Comparison], console: Console) -> No
 @click.option("--algorithm", default="ring", show_default=True, type=click.Choice(list(ALGORITHMS)))
 @click.option("--no-shared-memory", is_flag=True, help="The ranks of a node send messages to each other, too.")
 @click.option("--bf16", is_flag=True, help="Gradients go over the wire in bf16.")
-@click.option("--bucket-mb", default=25.0, show_default=True, type=click.FloatRange(0),
-              help="A bucket of so many MB is full, as NGRAPH_KVSTORE_BUCKET; 0: each gradient is one.")
+@click.option("--bucket-mb", type=click.FloatRange(0), help="A bucket of so many MB is full, as NGRAPH_KVSTORE_BUCKET; "
+              "0: each gradient is one. Default: as of the kvstore.")
 @click.option("--no-overlap", is_flag=True, help="Sum behind the backward pass, not beside it.")
 @click.option("--late-update", is_flag=True, help="Update weights when all sums are there, not bucket by bucket.")
 @click.option("--poll-ms", default=0.0, show_default=True, type=click.FloatRange(0),
@@ -123,8 +123,9 @@ def main(traces: tuple[Path, ...], nodes: tuple[int, ...], gbits: tuple[float, .
         base = Cluster(1, Link.of_gbit(GBIT, latency_us * 1e-6), options["ranks_per_node"],
                        compute_speed=options["compute_speed"], poll_seconds=options["poll_ms"] * 1e-3,
                        jitter=options["jitter"], seed=options["seed"])
+        full = None if options["bucket_mb"] is None else int(options["bucket_mb"] * 2**20)
         scheme = Scheme(options["algorithm"], not options["no_shared_memory"], options["bf16"],
-                        int(options["bucket_mb"] * 2**20), not options["no_overlap"], not options["late_update"])
+                        full, not options["no_overlap"], not options["late_update"])
 
         def cluster_of(trace: Trace) -> Cluster:
             return calibrated.of(base, trace.threads) if calibrated else base

@@ -61,7 +61,7 @@ class GradientSet:
     Args:
         world: the job.
         sources: the gradients, whose memory stays.
-        bucket_bytes: see `make_plan`.
+        full_bytes: of a bucket, see `make_plan`.
         wire: what travels between hosts, of `WIRES`.
         before_writing: waits until nobody reads the sums of the last round any more.
         watches: whether announcements open rounds.
@@ -71,9 +71,9 @@ class GradientSet:
         DistributedError: see `Buffers`.
     """
 
-    def __init__(self, world: World, sources: Sequence[Source], *, bucket_bytes: int, wire: str = "f32",
+    def __init__(self, world: World, sources: Sequence[Source], *, full_bytes: int | None, wire: str = "f32",
                  before_writing: Callable[[], None] = lambda: None, watches: bool = True) -> None:
-        self._world, self._bucket_bytes = world, bucket_bytes
+        self._world, self._full_bytes = world, full_bytes
         self._before_writing, self.watches = before_writing, watches
         self._sizes, self._dtypes = zip(*((each.memory.size, each.memory.dtype) for each in sources), strict=True)
         for dtype in self._dtypes:
@@ -103,7 +103,7 @@ class GradientSet:
 
     def replan(self, order: Sequence[int]) -> None:
         """Buckets for gradients that come in this order; by all ranks with the same, between two rounds."""
-        self.buckets = make_plan(self._sizes, self._dtypes, order, self._bucket_bytes)
+        self.buckets = make_plan(self._sizes, self._dtypes, order, self._full_bytes)
         self._slots = {slot.gradient: slot for bucket in self.buckets for slot in bucket.slots}
 
     def total(self, gradient: int) -> np.ndarray:

@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ngraph_mxnet import config
+
 ALIGNMENT = 64
 """Bytes: each gradient's sum begins at a multiple, as kernels' vectors want it."""
 MOST_BUCKETS = 24
+USUAL_BUCKETS, LEAST_USUAL, MOST_USUAL = 16, 1 << 20, 25 << 20
+"""How many buckets there are, and how small and large they are, where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +62,31 @@ def summed_dtype(dtype: np.dtype) -> np.dtype:
     raise TypeError(f"gradients of {dtype} can't be summed over processes: expected float16, float32 or float64")
 
 
+def bucket_bytes() -> int | None:
+    """As NGRAPH_KVSTORE_BUCKET has it, for `make_plan`."""
+    megabytes = config.get("NGRAPH_KVSTORE_BUCKET")
+    return None if megabytes is None else megabytes << 20
+
+
 def make_plan(sizes: Sequence[int], dtypes: Sequence[np.dtype], order: Sequence[int],
-              bucket_bytes: int) -> list[Bucket]:
+              full_bytes: int | None) -> list[Bucket]:
     """Buckets in the order in which they are sent.
 
     Args:
         sizes: elements of each gradient.
         dtypes: of each gradient.
         order: numbers of the gradients, the one that comes first at first.
-        bucket_bytes: a bucket of so many bytes is full. Of more than `MOST_BUCKETS` there are fewer, larger ones.
+        full_bytes: a bucket of so many bytes is full. Of more than `MOST_BUCKETS` there are fewer, larger ones.
+            None: a sixteenth of all, but 1 to 25 MB: messages are large, yet the last, which nothing hides, is a
+            small part.
 
     Raises:
         TypeError: see `summed_dtype`.
     """
     total = sum(size * summed_dtype(dtype).itemsize for size, dtype in zip(sizes, dtypes, strict=True))
-    full = max(bucket_bytes, -(-total // MOST_BUCKETS))
+    if full_bytes is None:
+        full_bytes = min(max(total // USUAL_BUCKETS, LEAST_USUAL), MOST_USUAL)
+    full = max(full_bytes, -(-total // MOST_BUCKETS))
     buckets: list[Bucket] = []
     slots: list[Slot] = []
     begin = 0

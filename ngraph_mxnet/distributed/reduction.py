@@ -105,7 +105,7 @@ class Reduction:
                 yield from self._summed.call(place, _barrier)
         if self._across is not None:
             data = self.buffers.total[bucket.begin:bucket.end].view(bucket.dtype)
-            yield from self._across.call(place, lambda comm: self._sum_across(comm, data))
+            yield from self._across.call(place, lambda comm: self._sum_across(comm, data, place))
         if self._local_size > 1:
             yield from self._done.call(place, _barrier)
 

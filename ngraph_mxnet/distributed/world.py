@@ -8,7 +8,7 @@ import hashlib
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.distributed.peer_watch import PeerWatch
 from ngraph_mxnet.distributed.process_end import ProcessEnd
 from ngraph_mxnet.distributed.rank_facts import RankFacts, describe_mismatch
+from ngraph_mxnet.distributed.wire import exact, wait
 from ngraph_mxnet.errors import DistributedError
 
 _PAUSE = 2e-5
@@ -78,7 +79,7 @@ class World:
         self._watch.step(self._operations, True)
         digest = int.from_bytes(hashlib.blake2b(b"\0".join(key), digest_size=7).digest(), "little")
         least = np.array([digest, -digest], np.int64)
-        self._reduce(least, MPI.MIN)
+        self._go_through(wait(self.comm.Iallreduce(MPI.IN_PLACE, least, MPI.MIN)))
         if least[0] != -least[1]:
             mine, *others = map(RankFacts.from_json, self._mine_first(facts().to_json()))
             problem = describe_mismatch(mine, others)
@@ -95,15 +96,10 @@ class World:
         Raises:
             DistributedError: see `check`.
         """
-        from mpi4py import MPI
+        self._go_through(exact(self.comm, data))
 
-        self._reduce(data, MPI.SUM)
-
-    def _reduce(self, data: np.ndarray, operation: Any) -> None:
-        from mpi4py import MPI
-
-        request = self.comm.Iallreduce(MPI.IN_PLACE, data, operation)
-        while not request.Test():
+    def _go_through(self, steps: Iterator[None]) -> None:
+        for _ in steps:
             self.check()
             time.sleep(_PAUSE)
 

@@ -15,11 +15,11 @@ GRADIENTS = st.lists(st.tuples(st.integers(0, 5000), st.sampled_from([np.float16
                      max_size=40)
 
 
-@given(gradients=GRADIENTS, bucket_bytes=st.integers(1, 1 << 16), data=st.data())
-def test_every_gradient_has_a_place_of_its_own(gradients, bucket_bytes, data):
+@given(gradients=GRADIENTS, full_bytes=st.none() | st.integers(1, 1 << 16), data=st.data())
+def test_every_gradient_has_a_place_of_its_own(gradients, full_bytes, data):
     sizes, dtypes = [size for size, _ in gradients], [np.dtype(dtype) for _, dtype in gradients]
     order = data.draw(st.permutations(range(len(sizes))))
-    buckets = make_plan(sizes, dtypes, order, bucket_bytes)
+    buckets = make_plan(sizes, dtypes, order, full_bytes)
     slots = [slot for bucket in buckets for slot in bucket.slots]
     assert [slot.gradient for slot in slots] == list(order)
     assert all(slot.elements == sizes[slot.gradient] for slot in slots)
@@ -37,6 +37,12 @@ def test_every_gradient_has_a_place_of_its_own(gradients, bucket_bytes, data):
 def test_buckets_are_full_before_the_next_begins():
     buckets = make_plan([100] * 10, [np.dtype(np.float32)] * 10, range(10), 1000)
     assert [len(bucket.slots) for bucket in buckets] == [3, 3, 3, 1]
+
+
+@pytest.mark.parametrize(("megabytes", "buckets"), [(0.5, 1), (8, 8), (64, 16), (600, 24)])
+def test_usual_buckets_are_a_sixteenth_of_all_but_neither_small_nor_large(megabytes, buckets):
+    sizes = [int(megabytes * 1024)] * 256  # of float32
+    assert len(make_plan(sizes, [np.dtype(np.float32)] * 256, range(256), None)) == buckets
 
 
 def test_large_models_have_few_buckets():

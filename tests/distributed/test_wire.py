@@ -1,14 +1,91 @@
-"""bf16 between hosts: rounding as the format has it."""
+"""Sums between hosts: a ring of any number of ranks, and bf16 rounded as the format has it."""
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict, deque
+from collections.abc import Callable
+
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ngraph_mxnet.distributed.wire import rounded, widened
+from ngraph_mxnet.distributed import wire
+from ngraph_mxnet.distributed.wire import exact, rounded, widened
+
+
+class Request:
+    def __init__(self, tries: Callable[[], bool]) -> None:
+        self._tries = tries
+        self._done = False
+
+    def Test(self) -> bool:  # noqa: N802
+        self._done = self._done or self._tries()
+        return self._done
+
+
+class Network:
+    """Messages that arrive when they are looked for, in order, as MPI's do."""
+
+    def __init__(self) -> None:
+        self.messages: dict[tuple[int, int, int], deque[np.ndarray]] = defaultdict(deque)
+
+
+class Comm:
+    """A rank's end of it. A message reads what it sends when it is received: until then nobody may write there."""
+
+    def __init__(self, network: Network, rank: int, size: int) -> None:
+        self._network, self._rank, self._size = network, rank, size
+
+    def Get_size(self) -> int:  # noqa: N802
+        return self._size
+
+    def Get_rank(self) -> int:  # noqa: N802
+        return self._rank
+
+    def Isend(self, data: np.ndarray, to: int, tag: int) -> Request:  # noqa: N802
+        waiting = self._network.messages[self._rank, to, tag]
+        waiting.append(data)
+        return Request(lambda: not any(each is data for each in waiting))
+
+    def Irecv(self, into: np.ndarray, source: int, tag: int) -> Request:  # noqa: N802
+        waiting = self._network.messages[source, self._rank, tag]
+
+        def tries() -> bool:
+            if not waiting:
+                return False
+            into[...] = waiting.popleft()
+            return True
+
+        return Request(tries)
+
+
+@given(ranks=st.integers(2, 6), sizes=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+       dtype=st.sampled_from([np.float32, np.float64]), seed=st.integers(0, 1000))
+def test_all_ranks_have_the_same_sums(ranks, sizes, dtype, seed):
+    """Several at a time, whoever comes first."""
+    rng = np.random.default_rng(seed)
+    data = [[rng.standard_normal(size).astype(dtype) for size in sizes] for _ in range(ranks)]
+    expected = [np.sum([each[number] for each in data], 0) for number in range(len(sizes))]
+    network = Network()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "SMALL", 0)
+        running = [exact(Comm(network, rank, ranks), data[rank][number], number)
+                   for rank, number in itertools.product(range(ranks), range(len(sizes)))]
+        for _ in range(10000):
+            if not running:
+                break
+            steps = running[rng.integers(len(running))]
+            if next(steps, steps) is steps:
+                running.remove(steps)
+    assert not running and not any(network.messages.values())
+    for each in data:
+        for found, sums, first in zip(each, expected, data[0], strict=True):
+            np.testing.assert_allclose(found, sums, rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(found, first)
 
 
 @given(arrays(np.float32, st.integers(1, 50), elements=st.floats(width=32)))

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ngraph_mxnet import config
-from ngraph_mxnet.distributed.plan import make_plan
+from ngraph_mxnet.distributed.plan import bucket_bytes, make_plan
 from ngraph_mxnet.ir.types import ELEMENT_TYPES
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def buckets_of(program: TrainingProgram, trained: Sequence[str]) -> tuple[tuple[
     seconds = time.monotonic() - begin
     ready = {number: at - begin for number, at, _ in watch.take(0.0)}
     sizes, dtypes = [each.size for each in outputs], [each.dtype for each in outputs]
-    plan = make_plan(sizes, dtypes, list(ready), config.get("NGRAPH_KVSTORE_BUCKET") << 20)
+    plan = make_plan(sizes, dtypes, list(ready), bucket_bytes())
     return tuple(BucketTraining(tuple(trained[slot.gradient] for slot in bucket.slots),
                                 sum(slot.bytes for slot in bucket.slots),
                                 max(ready[slot.gradient] for slot in bucket.slots) / seconds)

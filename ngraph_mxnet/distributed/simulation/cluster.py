@@ -9,7 +9,6 @@ from ngraph_mxnet.distributed.simulation.fields import require
 
 COSTS = ("copy_seconds_per_byte", "reduce_seconds_per_byte", "convert_seconds_per_byte")
 """Fields of a cluster: what communication takes of a rank's CPU."""
-BUCKET_BYTES = 25 << 20
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Scheme:
         shared_memory: the ranks of a node sum in memory that they share, each a part of a bucket, and one of them
             sums with those of the other nodes; else all send messages to each other.
         bf16: messages are rounded to bf16; sums are float32.
-        bucket_bytes: a bucket of so many bytes is full; 0: each gradient is one.
+        bucket_bytes: a bucket of so many bytes is full; 0: each gradient is one; None: as of the kvstore.
         overlap: a bucket's all-reduce begins when its gradients are final; else when the backward pass has ended.
         early_update: a bucket's weights are updated when its sums are there; else all when the last sums are.
 
@@ -105,9 +104,9 @@ class Scheme:
     algorithm: str = "ring"
     shared_memory: bool = True
     bf16: bool = False
-    bucket_bytes: int = BUCKET_BYTES
+    bucket_bytes: int | None = None
     overlap: bool = True
     early_update: bool = True
 
     def __post_init__(self) -> None:
-        require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "0 or more")
+        require(self.bucket_bytes is None or self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "0 or more")

@@ -103,7 +103,7 @@ def variants(cluster: Cluster, scheme: Scheme) -> dict[str, tuple[Cluster, Schem
         "updates behind all sums": {"early_update": False},
         "bf16 on the wire": {"bf16": True},
         "each gradient alone": {"bucket_bytes": 0},
-        "buckets of 5 MB": {"bucket_bytes": 5 << 20},
+        "buckets of 25 MB": {"bucket_bytes": 25 << 20},
         "buckets of 100 MB": {"bucket_bytes": 100 << 20},
         "one bucket": {"bucket_bytes": 1 << 60},
         "recursive halving": {"algorithm": "halving"},

@@ -124,9 +124,9 @@ class Bucket:
     ready_seconds: float
 
 
-def buckets(gradients: Sequence[Gradient], full_bytes: int) -> list[Bucket]:
+def buckets(gradients: Sequence[Gradient], full_bytes: int | None) -> list[Bucket]:
     """The gradients in their order, in the buckets of `make_plan`; with `full_bytes` of 0 each is one."""
-    if not full_bytes:
+    if full_bytes == 0:
         return [Bucket(gradient.bytes, gradient.ready_seconds) for gradient in gradients]
     sizes = [gradient.bytes // FLOAT.itemsize for gradient in gradients]
     plan = make_plan(sizes, [FLOAT] * len(sizes), range(len(sizes)), full_bytes)

@@ -12,8 +12,8 @@ from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.distributed import GradientSet, Source, World
+from ngraph_mxnet.distributed.plan import bucket_bytes
 
-_MB = 1 << 20
 _PATIENCE = 3
 """Rounds in a row in which the script has written to gradients behind the backward pass: it always will."""
 
@@ -35,8 +35,8 @@ class Sums:
         self._of_devices: dict[int, NDArray] = {}
         self._arrays = self._alone(gradients)
         self._set = GradientSet(world, [_source(array) for array in self._arrays],
-                                bucket_bytes=config.get("NGRAPH_KVSTORE_BUCKET") * _MB,
-                                wire=config.get("NGRAPH_KVSTORE_WIRE"), before_writing=self._wait_for_readers,
+                                full_bytes=bucket_bytes(), wire=config.get("NGRAPH_KVSTORE_WIRE"),
+                                before_writing=self._wait_for_readers,
                                 watches=config.get("NGRAPH_KVSTORE_OVERLAP"))
         self._spoilt = 0
         self._make_results()
