@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any
 
 import click
 from distributed_worker import MARK
+from network_hosts import AS_ROOT, HostsError, find_mpirun
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -50,9 +50,10 @@ def launcher(ranks: int, threads: int, network: Sequence[str]) -> list[str]:
     """Starts a program in each rank, bound to its cores; `network`: options of `network_hosts.py`."""
     if network:
         return [sys.executable, str(HERE / "network_hosts.py"), "--hosts", str(ranks), *network, "--"]
-    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if mpirun is None:
-        raise JobError("found no mpirun: install .[mpi]")
+    try:
+        mpirun = find_mpirun()
+    except HostsError as error:
+        raise JobError(str(error)) from None
     return [mpirun, "--map-by", f"slot:PE={threads}", "--bind-to", "core", "-n", str(ranks)]
 
 
@@ -60,7 +61,7 @@ def run_ranks(model: str, ranks: int, threads: int, steps: int, network: Sequenc
     words = [*launcher(ranks, threads, network), sys.executable, str(HERE / "distributed_worker.py"), "ngraph", model,
              STORES["ranks"], str(steps)]
     env = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH", "OMP_NUM_THREADS": str(threads),
-           "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+           **AS_ROOT}
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=1800, check=False)
     if done.returncode:
         raise JobError(done.stdout[-2000:] + done.stderr[-2000:])

@@ -33,6 +33,8 @@ BURST_SECONDS, LEAST_BURST = 2e-4, 1 << 18
 PERIOD = 5000
 """Microseconds, in which a host that has a part of a core computes for that part."""
 REMOVAL_SECONDS = 5.0
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+"""What Open MPI wants to hear from root."""
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -141,14 +143,22 @@ exec taskset -c "$cores" nsenter --net="/run/netns/$host" unshare --uts --mount 
     return agent
 
 
-def mpirun_words(hosts: Sequence[Host], agent: Path, network: str, ranks: int) -> list[str]:
+def find_mpirun() -> str:
+    """
+    Raises:
+        HostsError: there is none.
+    """
     found = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if found is None:
         raise HostsError("found no mpirun: install .[mpi]")
+    return found
+
+
+def mpirun_words(hosts: Sequence[Host], agent: Path, network: str, ranks: int) -> list[str]:
     settings = {"plm_rsh_agent": str(agent), "plm_rsh_no_tree_spawn": "1", "oob_tcp_if_include": network,
                 "btl": "self,vader,tcp", "btl_tcp_if_include": network, "pml": "ob1"}
     options = [word for name, value in settings.items() for word in ("--mca", name, value)]
-    return [found, *options, "--bind-to", "none", "--host", ",".join(f"{host.name}:{ranks}" for host in hosts),
+    return [find_mpirun(), *options, "--bind-to", "none", "--host", ",".join(f"{host.name}:{ranks}" for host in hosts),
             "-n", str(ranks * len(hosts)), "--map-by", "slot"]
 
 
@@ -169,8 +179,7 @@ def run(command: Sequence[str], count: int, gbit: float | None, share: float | N
         undo.enter_context(links(hosts, f"ngb{own}", f"{network}.1", gbit))
         groups = [undo.enter_context(cpu_share(host.name, share)) for host in hosts] if share is not None else []
         words = mpirun_words(hosts, write_agent(folder, hosts, groups), f"{network}.0/24", ranks)
-        env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        return subprocess.run([*words, *command], env=env, check=False).returncode
+        return subprocess.run([*words, *command], env={**os.environ, **AS_ROOT}, check=False).returncode
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "ignore_unknown_options": True})

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.experiments.run import Run
+from ngraph_mxnet.figures import make_figure, save_figure
 
 
 def plot(runs: Sequence[Run], series: str, path: Path) -> None:
@@ -16,12 +17,7 @@ def plot(runs: Sequence[Run], series: str, path: Path) -> None:
         ConfigError: matplotlib is not installed, or knows no such format; or a run has no such samples.
         OSError: it can't be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(f"runs are drawn with matplotlib, which can't be imported ({error}): "
-                          "pip install matplotlib") from None
-    figure = Figure(figsize=(11, 1 + 2.5 * len(runs)), layout="constrained")
+    figure = make_figure(11, 1 + 2.5 * len(runs))
     axes = figure.subplots(len(runs), 2, sharey="all", squeeze=False)
     for run, (in_order, boxes) in zip(runs, axes, strict=True):
         blocks = run.samples.get(series)
@@ -35,7 +31,4 @@ def plot(runs: Sequence[Run], series: str, path: Path) -> None:
         in_order.set_title(f"{run.id[:8]} {run.kind}: {run.name}", fontsize=8)
         in_order.set_ylabel(series)
         boxes.set_xlabel(run.blocks)
-    try:
-        figure.savefig(path)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    save_figure(figure, path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.figures import make_figure, save_figure
 from ngraph_mxnet.quantizing.report import Report
 
 
@@ -15,13 +15,8 @@ def plot(report: Report, path: str | Path) -> None:
         ConfigError: matplotlib is not installed, or knows no such format.
         OSError: it can't be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(f"a report is drawn with matplotlib, which can't be imported ({error}): "
-                          "pip install matplotlib") from None
     rows = list(report.layers)
-    figure = Figure(figsize=(11, 1.5 + 0.22 * len(rows)), layout="constrained")
+    figure = make_figure(11, 1.5 + 0.22 * len(rows))
     damage, times = figure.subplots(1, 2, sharey=True)
     places = range(len(rows))
     colours = ["tab:blue" if row.kept is None else "tab:grey" for row in rows]
@@ -37,7 +32,4 @@ def plot(report: Report, path: str | Path) -> None:
     times.set_xlabel("ms in kernels")
     times.legend()
     figure.suptitle(report.decision, fontsize=8, wrap=True)
-    try:
-        figure.savefig(path)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    save_figure(figure, path)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import click
+import jobs
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -145,14 +145,12 @@ def test_calibration_needs_mpi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 def test_two_ranks_measure_their_network(tmp_path: Path) -> None:
-    pytest.importorskip("mpi4py", reason="mpi4py of the extra mpi is not installed")
-    mpirun = shutil.which("mpirun", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if mpirun is None:
-        pytest.skip("no mpirun")
+    jobs.needs_mpi()
+    assert jobs.MPIRUN is not None
     done = subprocess.run(
-        [mpirun, "--oversubscribe", "-n", "2", sys.executable, str(SCRIPTS / "calibrate_network.py"), "-o",
+        [jobs.MPIRUN, "--oversubscribe", "-n", "2", sys.executable, str(SCRIPTS / "calibrate_network.py"), "-o",
          str(tmp_path / "network.json")], capture_output=True, text=True,
-        env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        env={**os.environ, **jobs.AS_ROOT})
     assert done.returncode == 0, done.stdout + done.stderr
     found = Calibration.load(tmp_path / "network.json")
     assert found.same_node and found.bytes_per_second > 1e7 and found.mpi

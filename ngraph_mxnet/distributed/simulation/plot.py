@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ngraph_mxnet.distributed.simulation.study import Study
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.figures import make_figure, save_figure
 
 
 def plot(studies: Sequence[Study], path: str | Path) -> None:
@@ -16,13 +16,7 @@ def plot(studies: Sequence[Study], path: str | Path) -> None:
         ConfigError: matplotlib is not installed, or knows no such format.
         OSError: it can't be written.
     """
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(f"efficiency is drawn with matplotlib, which can't be imported ({error}): "
-                          "pip install matplotlib") from None
-    figure = Figure(figsize=(3.2 * len(studies), 3.2), layout="constrained")
+    figure = make_figure(3.2 * len(studies), 3.2)
     for axes, study in zip(figure.subplots(1, len(studies), sharey=True, squeeze=False)[0], studies, strict=True):
         for gbit, curve in study.curves.items():
             axes.plot(study.nodes, [found.efficiency for found in curve], "o-", markersize=3, label=f"{gbit:g} Gb/s")
@@ -34,9 +28,4 @@ def plot(studies: Sequence[Study], path: str | Path) -> None:
         axes.set_xlabel("nodes")
         axes.legend(fontsize=8, loc="lower left")
     figure.supylabel("efficiency, t(1) / t(N)")
-    metadata = {"Date": None} if Path(path).suffix == ".svg" else None
-    try:
-        with matplotlib.rc_context({"svg.hashsalt": "efficiency", "svg.fonttype": "none"}):
-            figure.savefig(path, metadata=metadata)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
+    save_figure(figure, path)
