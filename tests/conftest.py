@@ -31,6 +31,7 @@ LEGITIMATE_SKIPS = {
     "the CPU has AVX-512": "the message where there is none",
     "the CPU has no VNNI": "int8 to the bit: sums of MXNet's saturate without it",
     "only AVX2 has half blocks": "blocks of 8 channels",
+    "no namespaces of the network": "hosts that are this machine's, which need root and iproute2",
     "one CPU": "binding of threads to CPUs needs two",
     "needs glibc 2.33": "mallinfo2, which tells what malloc has handed out",
     "root writes everywhere": "folders without write permission",

@@ -41,12 +41,10 @@ if kv.rank == 0:
 @pytest.fixture(scope="module")
 def namespaces() -> None:
     jobs.needs_mpi()
-    try:
-        done = subprocess.run(["unshare", "--net", "--uts", "--mount", "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no unshare")
-    if done.returncode or os.geteuid():
-        pytest.skip("no namespaces here, which need root")
+    probe = ("unshare --net --uts --mount sh -ec 'ip link add p0 type bridge; tc qdisc add dev p0 root tbf rate 1gbit "
+             "burst 1mb latency 1ms; command -v nsenter taskset'")
+    if os.geteuid() or subprocess.run(probe, shell=True, capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces of the network")
 
 
 def on_hosts(folder: Path, script: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -63,7 +61,7 @@ def left_over() -> str:
 
 def test_each_has_a_name_and_cores_of_its_own(tmp_path: Path):
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("one core")
+        pytest.skip("one CPU")
     before = left_over()
     done = on_hosts(tmp_path, TELLS, "--hosts", "2", "--gbit", "1")
     assert done.returncode == 0, done.stderr

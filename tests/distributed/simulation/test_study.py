@@ -76,7 +76,7 @@ def test_plot(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ConfigError, match="pip install matplotlib"):
         plot([small_study()], tmp_path / "efficiency.svg")
 
