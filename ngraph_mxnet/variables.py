@@ -305,7 +305,7 @@ TABLE = (
         "integer",
         None,
         "a positive integer",
-        "MB of gradients that dist_sync_ngraph sums at once; unset: a sixteenth of all, but 1 to 25 MB.",
+        "MB of gradients that dist_sync_ngraph sums at once; unset: a sixteenth of all, but 4 to 25 MB.",
         setting_texts.positive,
     ),
     _switch(

@@ -3,8 +3,10 @@
 
 With `--gbit` each process is on a host of its own, with a link of that speed to the others (`network_hosts.py`).
 The same batch for each process, `--threads` cores each. The jobs run in turns; a step's time is that of the slowest
-process. Losses of the first three steps, and sums of the weights at the end, are compared first: with the parameter
-server's, and between processes.
+process. "Apart" are as many processes at once that know nothing of each other: what they lose beside one, they lose to
+the memory and the clock that they share.
+Losses of the first three steps, and sums of the weights at the end, are compared first: with the parameter server's,
+and between processes.
 Exit status: 0; 1 when a job failed or its losses are off; 2 for a wrong command line.
 """
 
@@ -58,14 +60,52 @@ def launcher(ranks: int, threads: int, network: Sequence[str]) -> list[str]:
 
 
 def run_ranks(model: str, ranks: int, threads: int, steps: int, network: Sequence[str]) -> list[dict[str, Any]]:
-    words = [*launcher(ranks, threads, network), sys.executable, str(HERE / "distributed_worker.py"), "ngraph", model,
-             STORES["ranks"], str(steps)]
-    env = {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH", "OMP_NUM_THREADS": str(threads),
-           **AS_ROOT}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=1800, check=False)
+    words = [*launcher(ranks, threads, network), *worker_words("ngraph", model, STORES["ranks"], steps)]
+    done = subprocess.run(words, env=our_environment(threads), capture_output=True, text=True, timeout=1800,
+                          check=False)
     if done.returncode:
         raise JobError(done.stdout[-2000:] + done.stderr[-2000:])
     return figures([done.stdout])
+
+
+def run_apart(model: str, ranks: int, threads: int, steps: int) -> list[dict[str, Any]]:
+    """So many jobs of one rank at once."""
+    one = worker_words("ngraph", model, STORES["ranks"], steps)
+    return figures(finish([bound(rank, threads, one, our_environment(threads)) for rank in range(ranks)]))
+
+
+def worker_words(kind: str, model: str, store: str, steps: int) -> list[str]:
+    return [sys.executable, str(HERE / "distributed_worker.py"), kind, model, store, str(steps)]
+
+
+def our_environment(threads: int) -> dict[str, str]:
+    return {**os.environ, "MXNET_SUBGRAPH_BACKEND": "NGRAPH", "OMP_NUM_THREADS": str(threads), **AS_ROOT}
+
+
+def bound(rank: int, threads: int, words: Sequence[str], env: dict[str, str]) -> subprocess.Popen[str]:
+    """A process on cores of its own."""
+    cores = sorted(os.sched_getaffinity(0))[rank * threads:(rank + 1) * threads]
+    return subprocess.Popen(["taskset", "-c", ",".join(map(str, cores)), *words], env=env, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def finish(workers: Sequence[subprocess.Popen[str]]) -> list[str]:
+    """What each has printed.
+
+    Raises:
+        JobError: one has failed, or does not end; all are killed then.
+    """
+    try:
+        told = [worker.communicate(timeout=1800) for worker in workers]
+    except subprocess.TimeoutExpired:
+        raise JobError("the job does not end") from None
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.wait()
+    if any(worker.returncode for worker in workers):
+        raise JobError("\n".join(words[-2000:] for both in told for words in both))
+    return [out for out, _ in told]
 
 
 def run_server(model: str, ranks: int, threads: int, steps: int) -> list[dict[str, Any]]:
@@ -79,25 +119,13 @@ def run_server(model: str, ranks: int, threads: int, steps: int) -> list[dict[st
     others = [subprocess.Popen([sys.executable, "-c", "import ngraph_mxnet_autoload, mxnet"],
                                env={**env, "DMLC_ROLE": role}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
               for role in ("scheduler", "server")]
-    cores = sorted(os.sched_getaffinity(0))
-    workers = []
-    for rank in range(ranks):
-        mine = ",".join(str(core) for core in cores[rank * threads:(rank + 1) * threads])
-        words = ["taskset", "-c", mine, sys.executable, str(HERE / "distributed_worker.py"), "none", model,
-                 STORES["server"], str(steps)]
-        workers.append(subprocess.Popen(words, env={**env, "DMLC_ROLE": "worker"}, stdout=subprocess.PIPE, text=True,
-                                        stderr=subprocess.PIPE))
+    words = worker_words("none", model, STORES["server"], steps)
     try:
-        told = [worker.communicate(timeout=1800) for worker in workers]
-    except subprocess.TimeoutExpired:
-        raise JobError("the parameter server's job does not end") from None
+        return figures(finish([bound(rank, threads, words, {**env, "DMLC_ROLE": "worker"}) for rank in range(ranks)]))
     finally:
-        for process in (*workers, *others):
+        for process in others:
             process.kill()
             process.wait()
-    if any(worker.returncode for worker in workers):
-        raise JobError("\n".join(words[-2000:] for words, _ in told) + "\n".join(words[-2000:] for _, words in told))
-    return figures([out for out, _ in told])
 
 
 def step_times(told: Sequence[dict[str, Any]]) -> list[float]:
@@ -120,14 +148,17 @@ def off(told: dict[str, list[dict[str, Any]]]) -> str:
 def measure(model: str, ranks: int, threads: int, steps: int, rounds: int, server: bool, network: Sequence[str],
             progress: Progress) -> dict[str, Any]:
     """The rows of one model; `problem` is not empty where it failed."""
-    task = progress.add_task(model, total=rounds * (2 + server))
+    kinds = ["one", "ranks", *([] if network else ["apart"]), *(["server"] if server else [])]
+    task = progress.add_task(model, total=rounds * len(kinds))
     times: dict[str, list[float]] = {}
     told: dict[str, list[dict[str, Any]]] = {}
     for _ in range(rounds):
-        for kind in ("one", "ranks", *(["server"] if server else [])):
+        for kind in kinds:
             try:
-                found = (run_server(model, ranks, threads, WARM + steps) if kind == "server" else
-                         run_ranks(model, 1 if kind == "one" else ranks, threads, WARM + steps, network))
+                if kind in ("server", "apart"):
+                    found = (run_server if kind == "server" else run_apart)(model, ranks, threads, WARM + steps)
+                else:
+                    found = run_ranks(model, 1 if kind == "one" else ranks, threads, WARM + steps, network)
             except JobError as error:
                 return {"model": model, "problem": f"{kind}: {error}"}
             told[kind] = found
@@ -136,6 +167,7 @@ def measure(model: str, ranks: int, threads: int, steps: int, rounds: int, serve
     medians = {kind: statistics.median(each) for kind, each in times.items()}
     return {"model": model, "problem": off(told), "ranks": ranks, "threads": threads, "median_seconds": medians,
             "seconds": times, "throughput_of_one": ranks * medians["one"] / medians["ranks"],
+            "throughput_apart": ranks * medians["one"] / medians["apart"] if "apart" in medians else None,
             "throughput_of_server": medians["server"] / medians["ranks"] if server else None,
             "waited_seconds": statistics.mean(each["waited"] for each in told["ranks"]) if ranks > 1 else 0.0,
             "overlapped": all(each.get("overlapped") for each in told["ranks"])}
@@ -169,13 +201,14 @@ def main(models: str, ranks: int, threads: int, steps: int, rounds: int, server:
     if as_json:
         print(json.dumps(rows, indent=1))
     else:
-        table = Table("model", "one ms", f"{ranks} ranks ms", "throughput of one", "waited ms", "server ms",
-                      "of server's")
+        table = Table("model", "one ms", f"{ranks} ranks ms", "throughput of one", "apart", "waited ms",
+                      "server ms", "of server's")
         for row in rows:
             if row["problem"]:
                 continue
             medians = {kind: f"{1e3 * value:.1f}" for kind, value in row["median_seconds"].items()}
             table.add_row(row["model"], medians["one"], medians["ranks"], f"{row['throughput_of_one']:.2f}",
+                          "-" if row["throughput_apart"] is None else f"{row['throughput_apart']:.2f}",
                           f"{1e3 * row['waited_seconds']:.1f}", medians.get("server", "-"),
                           f"{row['throughput_of_server']:.2f}" if server else "-")
         console.print(table)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ngraph_mxnet.distributed.plan import Slot, buffer_bytes, make_plan, summed_dtype
-from ngraph_mxnet.distributed.reduction import Reduction
+from ngraph_mxnet.distributed.plan import buffer_bytes, make_plan, summed_dtype
+from ngraph_mxnet.distributed.reduction import Reduction, part
 from ngraph_mxnet.distributed.rounds import Agreement, Round
 from ngraph_mxnet.distributed.world import World
 from ngraph_mxnet.errors import DistributedError
@@ -78,7 +78,8 @@ class GradientSet:
         self._sizes, self._dtypes = zip(*((each.memory.size, each.memory.dtype) for each in sources), strict=True)
         for dtype in self._dtypes:
             summed_dtype(dtype)
-        self._reduction = Reduction(world, buffer_bytes(self._sizes, self._dtypes), wire)
+        self._reduction = Reduction(world, buffer_bytes(self._sizes, self._dtypes), wire,
+                                    lambda gradient: self._sources[gradient].memory)
         self._agreement = Agreement(world)
         self.rounds, self.waited, self.overlapped, self.spoilt = 0, 0.0, False, 0
         self.order: list[int] | None = None
@@ -108,7 +109,7 @@ class GradientSet:
 
     def total(self, gradient: int) -> np.ndarray:
         """Where the sum of a gradient is made, flat; until `replan`."""
-        return _part(self._reduction.buffers.total, self._slots[gradient])
+        return part(self._reduction.buffers.total, self._slots[gradient])
 
     def finish(self) -> None:
         """All gradients are final, and nothing is under way on them.
@@ -170,10 +171,7 @@ class GradientSet:
             raise DistributedError(str(self._error)) from self._error
 
     def _new_round(self, announced: bool) -> Round:
-        return Round(self.buckets, self._reduction, self._agreement, self._fill, announced)
-
-    def _fill(self, slot: Slot) -> None:
-        np.copyto(_part(self._reduction.buffers.own, slot), self._sources[slot.gradient].memory, casting="same_kind")
+        return Round(self.buckets, self._reduction, self._agreement, announced)
 
     def _run(self) -> None:
         steps: Iterator[bool] | None = None
@@ -205,8 +203,3 @@ class GradientSet:
         if current is None or not current.speaks:
             return _IDLE  # an announcement, or who waits, wakes
         return _EAGER if self._waiting else _LAZY
-
-
-def _part(buffer: np.ndarray, slot: Slot) -> np.ndarray:
-    found: np.ndarray = buffer[slot.begin:slot.begin + slot.bytes].view(slot.dtype)
-    return found

@@ -13,7 +13,7 @@ from ngraph_mxnet import config
 ALIGNMENT = 64
 """Bytes: each gradient's sum begins at a multiple, as kernels' vectors want it."""
 MOST_BUCKETS = 24
-USUAL_BUCKETS, LEAST_USUAL, MOST_USUAL = 16, 1 << 20, 25 << 20
+USUAL_BUCKETS, LEAST_USUAL, MOST_USUAL = 16, 4 << 20, 25 << 20
 """How many buckets there are, and how small and large they are, where nothing else is asked for."""
 
 
@@ -77,7 +77,7 @@ def make_plan(sizes: Sequence[int], dtypes: Sequence[np.dtype], order: Sequence[
         dtypes: of each gradient.
         order: numbers of the gradients, the one that comes first at first.
         full_bytes: a bucket of so many bytes is full. Of more than `MOST_BUCKETS` there are fewer, larger ones.
-            None: a sixteenth of all, but 1 to 25 MB: messages are large, yet the last, which nothing hides, is a
+            None: a sixteenth of all, but 4 to 25 MB: messages are large, yet the last, which nothing hides, is a
             small part.
 
     Raises:

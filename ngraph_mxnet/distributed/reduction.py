@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.distributed.plan import Bucket
+from ngraph_mxnet.distributed.plan import Bucket, Slot
 from ngraph_mxnet.distributed.wire import WIRES, Sum, wait
 from ngraph_mxnet.distributed.world import World
 from ngraph_mxnet.errors import DistributedError
@@ -20,7 +20,7 @@ _GRAIN = 16
 
 class Buffers:
     """For each rank of the host memory of `size` bytes, which all of them reach. `own` is this rank's; the sums are
-    made in the first's, `total`.
+    in the first's, `total`.
 
     Raises:
         DistributedError: there is no such memory.
@@ -73,14 +73,19 @@ class _Channel:
 class Reduction:
     """Sums buckets. All ranks of the job sum the same buckets in the same order.
 
+    Each rank of a host sums a share of a bucket. Of its own gradients it copies what others sum; its share it reads
+    where the gradients lie.
+
     Args:
         world: the job.
         size: bytes of the buffer that buckets lie in.
         wire: what travels between hosts, of `WIRES`.
+        gradient: where this rank's gradient of a number lies, flat.
     """
 
-    def __init__(self, world: World, size: int, wire: str) -> None:
+    def __init__(self, world: World, size: int, wire: str, gradient: Callable[[int], np.ndarray]) -> None:
         self.buffers = Buffers(world, size)
+        self._gradient = gradient
         self._local_rank, self._local_size = world.local.Get_rank(), world.local.Get_size()
         self._filled, self._summed, self._done = (_Channel(world.local) for _ in range(3))
         self._across = _Channel(world.leaders) if world.leaders is not None and world.hosts > 1 else None
@@ -93,10 +98,16 @@ class Reduction:
             if channel is not None:
                 channel.begin()
 
-    def steps(self, bucket: Bucket, place: int) -> Iterator[None]:
-        """Sums `own` of all ranks into `total`; the bucket is the pass's so-many-th.
+    def fill(self, bucket: Bucket, slot: Slot) -> None:
+        """Puts this rank's gradient of the slot into `own`, but for what this rank sums."""
+        own, gradient = part(self.buffers.own, slot), self._gradient(slot.gradient)
+        for piece in _without(slice(0, slot.elements), self._share(bucket, slot)):
+            np.copyto(own[piece], gradient[piece], casting="same_kind")
 
-        Ends when nobody writes to `total` any more.
+    def steps(self, bucket: Bucket, place: int) -> Iterator[None]:
+        """Sums the filled bucket of all ranks into `total`; it is the pass's so-many-th.
+
+        Ends when nobody writes to `total`, or reads this rank's gradients, any more.
         """
         if self._local_size > 1:
             yield from self._filled.call(place, _barrier)
@@ -109,17 +120,41 @@ class Reduction:
         if self._local_size > 1:
             yield from self._done.call(place, _barrier)
 
+    def _share(self, bucket: Bucket, slot: Slot) -> slice:
+        """What this rank sums of the slot's elements; nothing where it is alone on its host."""
+        if self._local_size == 1:
+            return slice(0, 0)
+        grains = -(-bucket.elements // _GRAIN)
+        before = (slot.begin - bucket.begin) // slot.dtype.itemsize
+        first, last = (min(max(grains * rank // self._local_size * _GRAIN - before, 0), slot.elements)
+                       for rank in (self._local_rank, self._local_rank + 1))
+        return slice(first, last)
+
     def _sum_share(self, bucket: Bucket) -> None:
         """This rank's part of the bucket, of all ranks of the host in their order."""
-        grains = -(-bucket.elements // _GRAIN)
-        first, last = (min(grains * rank // self._local_size * _GRAIN, bucket.elements)
-                       for rank in (self._local_rank, self._local_rank + 1))
-        parts = [each[bucket.begin:bucket.end].view(bucket.dtype) for each in self.buffers.all]
         with np.errstate(all="ignore"):  # of a net that diverges
-            for begin in range(first, last, _CHUNK):
-                chunk = slice(begin, min(begin + _CHUNK, last))
-                for other in parts[1:]:
-                    np.add(parts[0][chunk], other[chunk], out=parts[0][chunk])
+            for slot in bucket.slots:
+                share = self._share(bucket, slot)
+                parts = [part(each, slot) for each in self.buffers.all]
+                total = parts[0]
+                parts[self._local_rank] = self._gradient(slot.gradient)
+                for begin in range(share.start, share.stop, _CHUNK):
+                    chunk = slice(begin, min(begin + _CHUNK, share.stop))
+                    np.add(parts[0][chunk], parts[1][chunk], out=total[chunk])
+                    for other in parts[2:]:
+                        np.add(total[chunk], other[chunk], out=total[chunk])
+
+
+def part(buffer: np.ndarray, slot: Slot) -> np.ndarray:
+    """The slot's elements, flat."""
+    found: np.ndarray = buffer[slot.begin:slot.begin + slot.bytes].view(slot.dtype)
+    return found
+
+
+def _without(whole: slice, share: slice) -> Iterator[slice]:
+    """What is left of it, before and behind."""
+    yield slice(whole.start, share.start)
+    yield slice(share.stop, whole.stop)
 
 
 def _barrier(comm: Any) -> Sum:

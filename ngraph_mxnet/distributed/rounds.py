@@ -8,11 +8,11 @@ messages that travel beside the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from ngraph_mxnet.distributed.plan import Bucket, Slot
+from ngraph_mxnet.distributed.plan import Bucket
 from ngraph_mxnet.distributed.reduction import Reduction
 from ngraph_mxnet.distributed.wire import Sum, wait
 from ngraph_mxnet.distributed.world import World
@@ -51,15 +51,14 @@ class Round:
         buckets: to sum.
         reduction: sums them.
         agreement: of all ranks.
-        fill: copies a gradient to its slot.
         is_announced: whether this rank opens the round with an announcement, not with `finish`.
 
     Where no thread is named, the caller holds a lock; `steps` is gone through by one thread.
     """
 
     def __init__(self, buckets: Sequence[Bucket], reduction: Reduction, agreement: Agreement,
-                 fill: Callable[[Slot], None], is_announced: bool) -> None:
-        self._buckets, self._reduction, self._agreement, self._fill = buckets, reduction, agreement, fill
+                 is_announced: bool) -> None:
+        self._buckets, self._reduction, self._agreement = buckets, reduction, agreement
         self._is_announced = is_announced
         self.announced: dict[int, float] = {}
         self.spoilt = 0
@@ -146,7 +145,7 @@ class Round:
             if not (self._finished or slot.gradient in self.announced):
                 whole = False
                 continue
-            self._fill(slot)
+            self._reduction.fill(bucket, slot)
             self._filled.add(slot.gradient)
         return whole
 

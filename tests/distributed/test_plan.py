@@ -39,7 +39,7 @@ def test_buckets_are_full_before_the_next_begins():
     assert [len(bucket.slots) for bucket in buckets] == [3, 3, 3, 1]
 
 
-@pytest.mark.parametrize(("megabytes", "buckets"), [(0.5, 1), (8, 8), (64, 16), (600, 24)])
+@pytest.mark.parametrize(("megabytes", "buckets"), [(0.5, 1), (8, 2), (128, 16), (600, 24)])
 def test_usual_buckets_are_a_sixteenth_of_all_but_neither_small_nor_large(megabytes, buckets):
     sizes = [int(megabytes * 1024)] * 256  # of float32
     assert len(make_plan(sizes, [np.dtype(np.float32)] * 256, range(256), None)) == buckets

@@ -50,12 +50,15 @@ class Agreement:
 class Reduction:
     """Sums a rank's `own` over all ranks, in place; calls must come in the same order in all."""
 
-    def __init__(self, job: Job, own: np.ndarray) -> None:
-        self._job, self._own, self._pass, self._turn = job, own, 0, 0
+    def __init__(self, job: Job, own: np.ndarray, gradients: list[np.ndarray]) -> None:
+        self._job, self._own, self._gradients, self._pass, self._turn = job, own, gradients, 0, 0
 
     def begin(self) -> None:
         self._pass += 1
         self._turn = 0
+
+    def fill(self, bucket: Bucket, slot: Slot) -> None:
+        self._own[slot.begin:slot.begin + slot.bytes].view(np.float32)[:] = self._gradients[slot.gradient]
 
     def steps(self, bucket: Bucket, place: int) -> Iterator[None]:
         while self._turn != place:
@@ -72,12 +75,9 @@ class Rank:
         self.gradients = [np.zeros(size, np.float32) for size in SIZES]
         self.writes = [0] * len(SIZES)
         self.buckets = make_plan(SIZES, [np.dtype(np.float32)] * len(SIZES), [3, 2, 1, 0], 28)
-        self.round = Round(self.buckets, Reduction(job, self.own), Agreement(job), self._fill, announces)
+        self.round = Round(self.buckets, Reduction(job, self.own, self.gradients), Agreement(job), announces)
         self.steps = self.round.steps()
         self.begun = False
-
-    def _fill(self, slot: Slot) -> None:
-        self.own[slot.begin:slot.begin + slot.bytes].view(np.float32)[:] = self.gradients[slot.gradient]
 
     def write(self, gradient: int, value: float, announced: bool) -> None:
         """As an operator that announces before it ends."""

@@ -88,7 +88,7 @@ def all_reduce_seconds(size: float, cluster: Cluster, scheme: Scheme, *, computi
     if local == 1:
         return copied + by_messages(nodes, cluster.network)
     if scheme.shared_memory:
-        return copied + _shared(size, cluster, waiting) + by_messages(nodes, cluster.network)
+        return copied * (local - 1) / local + _shared(size, cluster, waiting) + by_messages(nodes, cluster.network)
     if nodes == 1:
         return copied + by_messages(local, cluster.memory)
     require(scheme.algorithm == "ring", f"algorithm, {local} ranks on each of {nodes} nodes", repr(scheme.algorithm),

@@ -157,6 +157,24 @@ tell(out=out.asnumpy().tolist(), several=[each.asnumpy().tolist() for each in se
         assert each["half"] == [4.5] * 3 and each["sums"] == [4.5] * 3 and each["double"] == [rank + 0.5] * 3
 
 
+def test_many_arrays_of_all_sizes_and_dtypes(tmp_path: Path):
+    """Summed together, in which each rank sums a share; whole numbers, of which sums are exact."""
+    told = jobs.job(tmp_path, """
+kv = mx.kv.create("dist_sync_ngraph")
+rng = np.random.default_rng(0)
+sizes = [1, 7, 300000, 5, 90000, 16, 1, 400000, 33, 70000]
+dtypes = ["float32", "float16", "float32", "float64", "float16", "float32", "float64", "float32", "float32", "float64"]
+wrong = []
+for step in range(4):
+    values = [rng.integers(-9, 9, (kv.num_workers, size)) for size in sizes]
+    arrays = [mx.nd.array(each[kv.rank], dtype=dtype) for each, dtype in zip(values, dtypes)]
+    kv.pushpull(list(range(len(sizes))), arrays)
+    wrong += [(step, key) for key, each in enumerate(values) if (arrays[key].asnumpy() != each.sum(0)).any()]
+tell(wrong=wrong)
+""", 3, NGRAPH_KVSTORE_BUCKET="1")
+    assert [each["wrong"] for each in told] == [[]] * 3
+
+
 def test_weights_in_a_layout_of_onednn(tmp_path: Path):
     told = jobs.job(tmp_path, """
 kv = mx.kv.create("dist_sync_ngraph")

@@ -72,10 +72,10 @@ def test_a_flat_ring_waits_for_the_slower_link() -> None:
 
 
 def test_shared_memory() -> None:
-    """A copy, two barriers, and each rank adds its quarter of all; the first of each node sends the whole."""
+    """A copy of three quarters, two barriers, each rank adds its quarter of all; one of a node sends the whole."""
     memory = Link(1e-6, 5e9)
     found = all_reduce_seconds(SIZE, cluster(1, ranks_per_node=4, memory=memory, copy_seconds_per_byte=3e-10), Scheme())
-    assert found == pytest.approx(SIZE * 3e-10 + 2e-6 + 3 / 4 * SIZE * GAMMA, rel=1e-12)
+    assert found == pytest.approx(3 / 4 * SIZE * 3e-10 + 2e-6 + 3 / 4 * SIZE * GAMMA, rel=1e-12)
     found = all_reduce_seconds(SIZE, cluster(8, ranks_per_node=4, memory=memory), Scheme("halving"))
     between = all_reduce_seconds(SIZE, cluster(8), Scheme("halving"))
     assert found == pytest.approx(3e-6 + 3 / 4 * SIZE * GAMMA + between, rel=1e-12)

@@ -54,7 +54,8 @@ class Sums:
         arrays = self._alone(gradients)
         for array in arrays:
             array.wait_to_read()  # those of several devices are added up
-        if any(array is not known for array, known in zip(arrays, self._arrays, strict=True)):
+        before = self._arrays  # the thread may read them until the round's end
+        if any(array is not known for array, known in zip(arrays, before, strict=True)):
             self._arrays = arrays
             self._set.move([_source(array) for array in arrays])
         self._set.finish()
@@ -62,6 +63,7 @@ class Sums:
             self._set.wait(number)
             yield [slot.gradient for slot in bucket.slots]
         self._set.close()
+        del before
         self._spoilt = self._spoilt + 1 if self._set.spoilt else 0
         if self._spoilt >= _PATIENCE:
             self._set.watches = False
