@@ -66,10 +66,6 @@ std::int64_t memory(const std::string& line) {
   return 0;
 }
 
-Observation observed(std::uint64_t call, std::size_t place, const TensorSpec& spec, const char* data) {
-  return {call, static_cast<std::uint32_t>(place), statistics_of(spec, data), comparable_hash(data, spec.bytes())};
-}
-
 }  // namespace
 
 std::uint64_t new_observation() { return next_id.fetch_add(1); }
@@ -109,7 +105,7 @@ void Observer::run(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
     call.thread = this_thread();
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (std::binary_search(weights_.begin(), weights_.end(), i)) continue;
-      found.tensors.push_back(observed(call.id, i, graph->inputs()[i], inputs[i].data));
+      found.tensors.push_back({call.id, static_cast<std::uint32_t>(i), content_of(graph->inputs()[i], inputs[i].data)});
     }
   }
   call.begin = nanoseconds<std::chrono::system_clock>();
@@ -125,10 +121,13 @@ void Observer::run(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
     const TensorSpec& spec = graph->outputs()[i];
     const bool bounded = explain_ && error.empty() && spec.element->numpy_kind == 'f';
     if (!chosen && !bounded) continue;
-    const TensorStatistics statistics = statistics_of(spec, outputs[i]);
+    TensorStatistics statistics;
     if (chosen) {
-      found.tensors.push_back({call.id, static_cast<std::uint32_t>(inputs.size() + i), statistics,
-                               comparable_hash(outputs[i], spec.bytes())});
+      const TensorContent content = content_of(spec, outputs[i]);
+      found.tensors.push_back({call.id, static_cast<std::uint32_t>(inputs.size() + i), content});
+      statistics = content.statistics;
+    } else {
+      statistics = statistics_of(spec, outputs[i]);
     }
     const bool outside = statistics.nans > 0 || (statistics.infinities > 0 && !bounds_.infinite) ||
                          statistics.min < bounds_.low || statistics.max > bounds_.high;
@@ -166,7 +165,7 @@ std::uint64_t Observer::weights_of(const CompiledGraph& graph, const std::vector
     for (std::size_t i = 0; i < weights_.size(); ++i) {
       const std::size_t at = weights_[i];
       found->tensors.push_back({weights.id, static_cast<std::uint32_t>(at),
-                                statistics_of(graph.inputs()[at], fixed[at].data), hashes[i]});
+                                {statistics_of(graph.inputs()[at], fixed[at].data), hashes[i]}});
     }
     found->calls.push_back(weights);
     auto id = std::make_shared<AlignedBuffer>(sizeof weights.id);

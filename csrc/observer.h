@@ -19,8 +19,7 @@ namespace ngraph_mxnet {
 struct Observation {
   std::uint64_t call;  // see ObservedCall
   std::uint32_t place;
-  TensorStatistics statistics;
-  Hash128 hash;
+  TensorContent content;
 };
 
 // A call, or the weights that later calls read.

@@ -1,7 +1,9 @@
 #include "observer_module.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +39,7 @@ py::tuple take() {
                                 static_cast<double>(c.seconds) * 1e-9, c.thread, c.resident, c.peak, c.are_weights != 0));
   }
   for (const Observation& each : found.tensors) {
-    tensors.append(py::make_tuple(each.call, each.place, listed(each.statistics), bytes_of(each.hash)));
+    tensors.append(py::make_tuple(each.call, each.place, listed(each.content.statistics), bytes_of(each.content.hash)));
   }
   return py::make_tuple(calls, tensors, found.dropped);
 }
@@ -104,20 +106,28 @@ void run_steps(Executable& graph, const py::sequence& inputs, const py::sequence
   if (error) std::rethrow_exception(error);
 }
 
-py::tuple statistics_and_hash(const py::array& array, const std::string& element) {
+const TensorCode& code_named(const std::optional<std::string>& name) {
+  const std::vector<TensorCode>& codes = tensor_codes();
+  if (!name) return codes.front();
+  const auto found = std::find_if(codes.begin(), codes.end(), [&](const TensorCode& code) { return code.name == *name; });
+  if (found == codes.end()) throw py::value_error("this CPU has no code named " + *name);
+  return *found;
+}
+
+py::tuple statistics_and_hash(const py::array& array, const std::string& element,
+                              const std::optional<std::string>& code) {
   const TensorSpec spec(element, {static_cast<std::int64_t>(array.size())});
   if (!(array.flags() & py::array::c_style) || array.dtype().kind() != spec.element->numpy_kind ||
       static_cast<std::size_t>(array.itemsize()) != spec.element->size) {
     throw py::value_error("expected a C-contiguous array of " + element);
   }
-  TensorStatistics statistics;
-  Hash128 hash;
+  const TensorCode& with = code_named(code);
+  TensorContent content;
   {
     const py::gil_scoped_release released;
-    statistics = statistics_of(spec, array.data());
-    hash = comparable_hash(array.data(), static_cast<std::size_t>(array.nbytes()));
+    content = content_of(spec, array.data(), with);
   }
-  return py::make_tuple(listed(statistics), bytes_of(hash));
+  return py::make_tuple(listed(content.statistics), bytes_of(content.hash));
 }
 
 }  // namespace
@@ -154,8 +164,15 @@ void define_observers(py::module_& m) {
         "weights or 0, seconds since the epoch, seconds, thread, resident, peak, whether it is weights), tensors (id of "
         "the call, place, statistics, hash).");
   m.def("statistics_and_hash", &statistics_and_hash, py::arg("array"), py::arg("element"),
+        py::arg("code").none(true) = py::none(),
         "((min, max, mean, norm, NaN, infinite, zeros, denormals), 16 bytes) of a C-contiguous array; NaN where there are "
-        "no finite elements.");
+        "no finite elements. By the fastest of tensor_codes(), or the one named.");
+  m.attr("comparable_hash_version") = ComparableHasher::kVersion;
+  m.def("tensor_codes", [] {
+    std::vector<std::string> names;
+    for (const TensorCode& code : tensor_codes()) names.emplace_back(code.name);
+    return names;
+  }, "What can look at tensors on this CPU, the fastest first, by its instructions.");
 }
 
 }  // namespace ngraph_mxnet

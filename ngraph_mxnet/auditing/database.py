@@ -13,6 +13,8 @@ from ngraph_mxnet.append_only import Format
 from ngraph_mxnet.errors import AuditError
 
 NAME = "audit.sqlite"
+HASH = "hash"
+"""In a run's versions, that of its hashes: they are compared with those of the same version. Without one it is 1."""
 _FORMAT = Format("rows of an audit", {
     "runs": "id INTEGER PRIMARY KEY, started REAL, host TEXT, process INTEGER, parent INTEGER, command TEXT, "
             "settings TEXT, versions TEXT",

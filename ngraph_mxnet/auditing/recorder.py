@@ -23,6 +23,7 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.auditing import database
+from ngraph_mxnet.auditing.database import HASH
 from ngraph_mxnet.auditing.tensors import Described
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.installation import versions_of
@@ -118,8 +119,10 @@ class Recorder:
                 config.logger(__name__).warning("the audit ends: %s can't be written to: %s", self.path, error)
 
     def _run_row(self) -> tuple[Any, ...]:
-        found = {"ngraph_mxnet": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version,
-                 **versions_of(_DISTRIBUTIONS)}
+        from ngraph_mxnet import _core
+
+        found = {"ngraph_mxnet": __version__, HASH: _core.comparable_hash_version,
+                 "python": platform.python_version(), "sqlite": sqlite3.sqlite_version, **versions_of(_DISTRIBUTIONS)}
         command = json.dumps(sys.orig_argv)
         settings = {**self._settings, "settings": config.compile_settings()}
         return (self._started, socket.gethostname(), os.getpid(), os.getppid(), command, json.dumps(settings),
