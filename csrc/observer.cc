@@ -17,13 +17,14 @@ namespace ngraph_mxnet {
 namespace {
 
 constexpr std::size_t kMostTensors = std::size_t{1} << 20;  // that wait to be taken
+constexpr std::size_t kMostSpare = std::size_t{1} << 17;    // for which memory is kept when they were taken
 
 std::atomic<std::uint64_t> next_id{1};
 
 // Never destroyed: MXNet's threads may still run while the process exits.
 struct Queue {
   ForkSafeMutex mutex;
-  Observations waiting{};
+  Observations waiting{}, spare{};  // memory that was written to before costs no page faults
 };
 
 Queue& queue() {
@@ -73,7 +74,17 @@ std::uint64_t new_observation() { return next_id.fetch_add(1); }
 Observations take_observations() {
   Queue& from = queue();
   const std::lock_guard<ForkSafeMutex> lock(from.mutex);
-  return std::exchange(from.waiting, {});
+  return std::exchange(from.waiting, std::exchange(from.spare, {}));
+}
+
+void give_back(Observations taken) {
+  if (taken.tensors.capacity() > kMostSpare || taken.calls.capacity() > kMostSpare) return;
+  taken.calls.clear();
+  taken.tensors.clear();
+  taken.dropped = 0;
+  Queue& to = queue();
+  const std::lock_guard<ForkSafeMutex> lock(to.mutex);
+  to.spare = std::move(taken);
 }
 
 Observer::Observer(std::uint64_t graph, std::vector<std::size_t> weights, Selection selection, Bounds bounds,
@@ -103,6 +114,7 @@ void Observer::run(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
     call.graph = graph_;
     call.number = number;
     call.thread = this_thread();
+    found.tensors.reserve(found.tensors.size() + inputs.size() - weights_.size() + outputs.size());
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (std::binary_search(weights_.begin(), weights_.end(), i)) continue;
       found.tensors.push_back({call.id, static_cast<std::uint32_t>(i), content_of(graph->inputs()[i], inputs[i].data)});
@@ -140,15 +152,16 @@ void Observer::run(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
   if (!error.empty()) throw OutOfBounds(error);
 }
 
-std::shared_ptr<PreparedSets> Observer::sets(const CompiledGraph& graph) {
+PreparedSets& Observer::sets(const CompiledGraph& graph) {
+  if (generation_.load(std::memory_order_acquire) == fork_generation()) return *sets_;
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
-  if (sets_ == nullptr || generation_ != fork_generation()) {
+  if (generation_.load(std::memory_order_relaxed) != fork_generation()) {
     std::vector<std::size_t> bytes;
     for (std::size_t weight : weights_) bytes.push_back(graph.inputs()[weight].bytes());
     sets_ = std::make_shared<PreparedSets>(weights_, std::move(bytes), threads_, comparable_hash);
-    generation_ = fork_generation();
+    generation_.store(fork_generation(), std::memory_order_release);
   }
-  return sets_;
+  return *sets_;
 }
 
 // They are recorded once for each content, as PreparedSets tells it.
@@ -172,7 +185,7 @@ std::uint64_t Observer::weights_of(const CompiledGraph& graph, const std::vector
     std::memcpy(id->data(), &weights.id, sizeof weights.id);
     return id;
   };
-  const PreparedSets::Buffer id = sets(graph)->get(inputs, holder, record);
+  const PreparedSets::Buffer id = sets(graph).get(inputs, holder, std::cref(record));
   std::uint64_t weights;
   std::memcpy(&weights, id->data(), sizeof weights);
   return weights;

@@ -41,7 +41,12 @@ py::tuple take() {
   for (const Observation& each : found.tensors) {
     tensors.append(py::make_tuple(each.call, each.place, listed(each.content.statistics), bytes_of(each.content.hash)));
   }
-  return py::make_tuple(calls, tensors, found.dropped);
+  const std::uint64_t dropped = found.dropped;
+  {
+    const py::gil_scoped_release released;
+    give_back(std::move(found));
+  }
+  return py::make_tuple(calls, tensors, dropped);
 }
 
 std::shared_ptr<Observer> make(std::uint64_t graph, std::vector<std::size_t> weights, std::uint64_t first,

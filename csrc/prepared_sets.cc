@@ -60,9 +60,12 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, A
   for (std::size_t index : weight_inputs_) weights.push_back(inputs[index]);
 
   ArrayHolder::Look look;
-  look.trusted.resize(weights.size());
-  look.hashes.resize(weights.size());
-  if (holder != nullptr) look = holder->look(id_, weights, bytes_);
+  if (holder != nullptr) {
+    look = holder->look(id_, weights, bytes_);
+  } else {
+    look.trusted.resize(weights.size());
+    look.hashes.resize(weights.size());
+  }
   if (look.set != nullptr) {
     std::unique_lock<ForkSafeMutex> lock(mutex_);
     finished_.wait(lock, [&] { return !look.set->pending; });
