@@ -29,6 +29,15 @@ class Rows {
   alignas(64) char last_[kRowBytes];
 };
 
+// Of polynomials over GF(2), four coefficients at once.
+unsigned __int128 product_of(std::uint64_t a, std::uint64_t b) {
+  unsigned __int128 multiples[16] = {0, a};
+  for (unsigned i = 2; i < 16; ++i) multiples[i] = multiples[i / 2] << 1 ^ multiples[i % 2];
+  unsigned __int128 product = 0;
+  for (int shift = 60; shift >= 0; shift -= 4) product = product << 4 ^ multiples[b >> shift & 15];
+  return product;
+}
+
 // The sum over the lanes.
 template <std::size_t words>
 BlockSums over_lanes(const std::uint64_t (&first)[words], const std::uint64_t (&second)[words]) {
@@ -54,11 +63,7 @@ BlockSums block_sums_baseline(const char* data, std::size_t bytes, const std::ui
       for (std::uint64_t& word : group) word <<= 1;
       for (std::size_t i = 0; i < kRowWords; i += 2) {
         const std::uint64_t* const of_key = key + (row - begin) * kRowWords + i;
-        const std::uint64_t a = words[i] ^ of_key[0], b = words[i + 1] ^ of_key[1];
-        unsigned __int128 product = 0;
-        for (int bit = 0; bit < 64; ++bit) {
-          product ^= (static_cast<unsigned __int128>(a) << bit) & -static_cast<unsigned __int128>(b >> bit & 1);
-        }
+        const unsigned __int128 product = product_of(words[i] ^ of_key[0], words[i + 1] ^ of_key[1]);
         for (std::size_t half = 0; half < 2; ++half) {
           const auto word = static_cast<std::uint64_t>(product >> (64 * half));
           first[half] ^= word;
