@@ -100,8 +100,8 @@ class Observer {
   std::atomic<std::uint64_t> calls_{0};
   ForkSafeMutex mutex_;
   std::shared_ptr<PreparedSets> sets_;  // in place of prepared weights, the ids of those that were recorded
-  // Of the forks before `sets_` were made, which is only done for a process that has none: what its parent recorded is
-  // not the child's.
+  // How many forks led to the process that made `sets_`: a child makes its own, for what its parent recorded is not the
+  // child's. Where it is this process's number, nobody writes to `sets_` any more.
   std::atomic<std::uint64_t> generation_{~std::uint64_t{0}};
 };
 

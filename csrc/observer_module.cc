@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -53,14 +54,15 @@ class Taken {
 
   py::list weights() const {
     py::list all;
+    std::unordered_map<std::uint64_t, py::list> tensors;  // by the id of the weights
     for (const ObservedCall& call : found_.calls) {
-      if (!call.are_weights) continue;
-      py::list tensors;
-      for (const Observation& each : found_.tensors) {
-        if (each.call != call.id) continue;
-        tensors.append(py::make_tuple(each.call, each.place, listed(each.content.statistics), bytes_of(each.content.hash)));
-      }
-      all.append(py::make_tuple(row_of(call), tensors));
+      if (call.are_weights) all.append(py::make_tuple(row_of(call), tensors[call.id]));
+    }
+    for (const Observation& each : found_.tensors) {
+      const auto of = tensors.find(each.call);
+      if (of == tensors.end()) continue;
+      of->second.append(
+          py::make_tuple(each.call, each.place, listed(each.content.statistics), bytes_of(each.content.hash)));
     }
     return all;
   }
