@@ -110,6 +110,28 @@ std::shared_ptr<CompiledGraph> ArrayHolder::latest() const {
   return latest_.lock();
 }
 
+bool ArrayHolder::trusts(const InputTensor& tensor, std::size_t bytes) const {
+  return !distrusted_ && tensor.version.value_or(0) > 0 && !shared().outside_meets({tensor.data, bytes});
+}
+
+std::shared_ptr<PreparedSet> ArrayHolder::seen(std::uint64_t user, const std::vector<InputTensor>& inputs,
+                                               const std::vector<std::size_t>& places,
+                                               const std::vector<std::size_t>& bytes) {
+  const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
+  const auto sightings = sightings_.find(user);
+  if (sightings == sightings_.end()) return nullptr;
+  for (auto seen = sightings->second.rbegin(); seen != sightings->second.rend(); ++seen) {
+    bool all = true;
+    for (std::size_t i = 0; all && i < places.size(); ++i) {
+      const InputTensor& tensor = inputs[places[i]];
+      all = same(tensor, seen->tensors[i]) && trusts(tensor, bytes[i]);
+    }
+    if (!all) continue;
+    if (std::shared_ptr<PreparedSet> set = seen->set.lock()) return set;
+  }
+  return nullptr;
+}
+
 ArrayHolder::Look ArrayHolder::look(std::uint64_t user, const std::vector<InputTensor>& tensors,
                                     const std::vector<std::size_t>& bytes) {
   Look found;
@@ -118,25 +140,15 @@ ArrayHolder::Look ArrayHolder::look(std::uint64_t user, const std::vector<InputT
   const std::lock_guard<ForkSafeMutex> lock(shared().mutex);
   found.moment = shared().added;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    found.trusted[i] = !distrusted_ && tensors[i].version.value_or(0) > 0 &&
-                       !shared().outside_meets({tensors[i].data, bytes[i]});
+    found.trusted[i] = trusts(tensors[i], bytes[i]);
   }
   const auto sightings = sightings_.find(user);
   if (sightings == sightings_.end()) return found;
   for (auto seen = sightings->second.rbegin(); seen != sightings->second.rend(); ++seen) {
     const std::shared_ptr<PreparedSet> set = seen->set.lock();
     if (set == nullptr) continue;
-    bool all = true;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      if (found.trusted[i] && same(tensors[i], seen->tensors[i])) {
-        if (!found.hashes[i]) found.hashes[i] = set->hashes[i];
-      } else {
-        all = false;
-      }
-    }
-    if (all) {
-      found.set = set;
-      break;
+      if (!found.hashes[i] && found.trusted[i] && same(tensors[i], seen->tensors[i])) found.hashes[i] = set->hashes[i];
     }
   }
   return found;

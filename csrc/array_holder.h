@@ -32,7 +32,6 @@ class ArrayHolder {
  public:
   // What a call finds before it reads the weights.
   struct Look {
-    std::shared_ptr<PreparedSet> set;  // prepared from these very contents; else null
     std::vector<bool> trusted;         // of each tensor: nobody writes to it during the call, or between calls unseen
     std::vector<std::optional<Hash128>> hashes;  // of the tensors that have not been written to since
     std::uint64_t moment;
@@ -43,7 +42,11 @@ class ArrayHolder {
   ArrayHolder(const ArrayHolder&) = delete;
   ArrayHolder& operator=(const ArrayHolder&) = delete;
 
-  // `user` stands for whoever reads the tensors, of these sizes.
+  // `user` stands for whoever reads the tensors, which are those of `inputs` at these places, of these sizes. What was
+  // prepared from their very contents; null if they are not trusted, or were written to since.
+  std::shared_ptr<PreparedSet> seen(std::uint64_t user, const std::vector<InputTensor>& inputs,
+                                    const std::vector<std::size_t>& places, const std::vector<std::size_t>& bytes);
+
   Look look(std::uint64_t user, const std::vector<InputTensor>& tensors, const std::vector<std::size_t>& bytes);
 
   // After a `look`: `set` was prepared from what was found. Returns the set that was seen in these places before, if
@@ -78,6 +81,8 @@ class ArrayHolder {
     std::weak_ptr<PreparedSet> set;
   };
 
+  // Both with the holders' lock.
+  bool trusts(const InputTensor& tensor, std::size_t bytes) const;
   void drop_dead_users();
 
   std::unordered_map<std::uint64_t, std::vector<Sighting>> sightings_;  // by user, the latest last

@@ -14,6 +14,7 @@
 
 #include "aligned_buffer.h"
 #include "places.h"
+#include "splitmix.h"
 #include "team.h"
 
 namespace ngraph_mxnet {
@@ -30,12 +31,7 @@ const ContentHasher& hasher() {
   static const ContentHasher made = [] {
     ContentHasher::Key key;
     std::uint64_t state = 0;
-    for (std::uint64_t& word : key) {
-      std::uint64_t z = state += 0x9e3779b97f4a7c15;
-      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-      z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-      word = z ^ (z >> 31);
-    }
+    for (std::uint64_t& word : key) word = splitmix64(&state);
     return ContentHasher(key);
   }();
   return made;

@@ -7,6 +7,8 @@
 
 #include <sys/random.h>
 
+#include "mersenne.h"
+
 namespace ngraph_mxnet {
 namespace {
 
@@ -16,30 +18,7 @@ std::uint64_t word_at(const char* p) {
   return word;
 }
 
-using Wide = unsigned __int128;
-
-constexpr Wide kPrime = (Wide{1} << 127) - 1;
 constexpr std::size_t kPair = 2 * sizeof(std::uint64_t);
-
-Wide wide(const std::uint64_t* words) { return Wide{words[1]} << 64 | words[0]; }
-
-// Any number, modulo kPrime.
-Wide reduce(Wide x) {
-  x = (x & kPrime) + (x >> 127);
-  return x >= kPrime ? x - kPrime : x;
-}
-
-// Both below 2^127.
-Wide multiply(Wide a, Wide b) {
-  const auto a0 = static_cast<std::uint64_t>(a), a1 = static_cast<std::uint64_t>(a >> 64);
-  const auto b0 = static_cast<std::uint64_t>(b), b1 = static_cast<std::uint64_t>(b >> 64);
-  const Wide low = Wide{a0} * b0;
-  const Wide middle = Wide{a0} * b1 + (low >> 64);  // the factors' high words are below 2^63: nothing overflows
-  const Wide cross = Wide{a1} * b0 + static_cast<std::uint64_t>(middle);
-  const Wide high = Wide{a1} * b1 + (middle >> 64) + (cross >> 64);
-  const Wide lowest = cross << 64 | static_cast<std::uint64_t>(low);
-  return reduce(reduce(lowest) + (high << 1));  // 2^128 = 2
-}
 
 // What two keys make of a block: sums of products, modulo 2^128.
 struct Sums {

@@ -17,13 +17,14 @@ namespace ngraph_mxnet {
 namespace {
 
 constexpr std::size_t kMostTensors = std::size_t{1} << 20;  // that wait to be taken
+constexpr std::size_t kMostSpare = std::size_t{1} << 17;    // for which memory is kept when they were taken
 
 std::atomic<std::uint64_t> next_id{1};
 
 // Never destroyed: MXNet's threads may still run while the process exits.
 struct Queue {
   ForkSafeMutex mutex;
-  Observations waiting{};
+  Observations waiting{}, spare{};  // memory that was written to before costs no page faults
 };
 
 Queue& queue() {
@@ -32,6 +33,14 @@ Queue& queue() {
     return new Queue;
   }();
   return *made;
+}
+
+// Loads the memory behind the vector into the cache, for as many more.
+template <class Element>
+void prefetch_end(const std::vector<Element>& of, std::size_t count) {
+  constexpr std::size_t kLine = 64;
+  const char* const end = reinterpret_cast<const char*>(of.data() + of.size());
+  for (std::size_t at = 0; at < count * sizeof(Element); at += kLine) __builtin_prefetch(end + at, 1);
 }
 
 void put(const Observations& found) {
@@ -44,6 +53,8 @@ void put(const Observations& found) {
   }
   waiting.calls.insert(waiting.calls.end(), found.calls.begin(), found.calls.end());
   waiting.tensors.insert(waiting.tensors.end(), found.tensors.begin(), found.tensors.end());
+  prefetch_end(waiting.calls, found.calls.size());  // for the next call, whose unlocking would wait for memory
+  prefetch_end(waiting.tensors, found.tensors.size());
 }
 
 template <class Clock>
@@ -66,10 +77,6 @@ std::int64_t memory(const std::string& line) {
   return 0;
 }
 
-Observation observed(std::uint64_t call, std::size_t place, const TensorSpec& spec, const char* data) {
-  return {call, static_cast<std::uint32_t>(place), statistics_of(spec, data), comparable_hash(data, spec.bytes())};
-}
-
 }  // namespace
 
 std::uint64_t new_observation() { return next_id.fetch_add(1); }
@@ -77,7 +84,17 @@ std::uint64_t new_observation() { return next_id.fetch_add(1); }
 Observations take_observations() {
   Queue& from = queue();
   const std::lock_guard<ForkSafeMutex> lock(from.mutex);
-  return std::exchange(from.waiting, {});
+  return std::exchange(from.waiting, std::exchange(from.spare, {}));
+}
+
+void give_back(Observations taken) {
+  if (taken.tensors.capacity() > kMostSpare || taken.calls.capacity() > kMostSpare) return;
+  taken.calls.clear();
+  taken.tensors.clear();
+  taken.dropped = 0;
+  Queue& to = queue();
+  const std::lock_guard<ForkSafeMutex> lock(to.mutex);
+  to.spare = std::move(taken);
 }
 
 Observer::Observer(std::uint64_t graph, std::vector<std::size_t> weights, Selection selection, Bounds bounds,
@@ -107,9 +124,10 @@ void Observer::run(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
     call.graph = graph_;
     call.number = number;
     call.thread = this_thread();
+    found.tensors.reserve(found.tensors.size() + inputs.size() - weights_.size() + outputs.size());
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       if (std::binary_search(weights_.begin(), weights_.end(), i)) continue;
-      found.tensors.push_back(observed(call.id, i, graph->inputs()[i], inputs[i].data));
+      found.tensors.push_back({call.id, static_cast<std::uint32_t>(i), content_of(graph->inputs()[i], inputs[i].data)});
     }
   }
   call.begin = nanoseconds<std::chrono::system_clock>();
@@ -125,10 +143,13 @@ void Observer::run(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
     const TensorSpec& spec = graph->outputs()[i];
     const bool bounded = explain_ && error.empty() && spec.element->numpy_kind == 'f';
     if (!chosen && !bounded) continue;
-    const TensorStatistics statistics = statistics_of(spec, outputs[i]);
+    TensorStatistics statistics;
     if (chosen) {
-      found.tensors.push_back({call.id, static_cast<std::uint32_t>(inputs.size() + i), statistics,
-                               comparable_hash(outputs[i], spec.bytes())});
+      const TensorContent content = content_of(spec, outputs[i]);
+      found.tensors.push_back({call.id, static_cast<std::uint32_t>(inputs.size() + i), content});
+      statistics = content.statistics;
+    } else {
+      statistics = statistics_of(spec, outputs[i]);
     }
     const bool outside = statistics.nans > 0 || (statistics.infinities > 0 && !bounds_.infinite) ||
                          statistics.min < bounds_.low || statistics.max > bounds_.high;
@@ -141,15 +162,16 @@ void Observer::run(CompiledGraph* graph, const std::vector<InputTensor>& inputs,
   if (!error.empty()) throw OutOfBounds(error);
 }
 
-std::shared_ptr<PreparedSets> Observer::sets(const CompiledGraph& graph) {
+PreparedSets& Observer::sets(const CompiledGraph& graph) {
+  if (generation_.load(std::memory_order_acquire) == fork_generation()) return *sets_;
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
-  if (sets_ == nullptr || generation_ != fork_generation()) {
+  if (generation_.load(std::memory_order_relaxed) != fork_generation()) {
     std::vector<std::size_t> bytes;
     for (std::size_t weight : weights_) bytes.push_back(graph.inputs()[weight].bytes());
     sets_ = std::make_shared<PreparedSets>(weights_, std::move(bytes), threads_, comparable_hash);
-    generation_ = fork_generation();
+    generation_.store(fork_generation(), std::memory_order_release);
   }
-  return sets_;
+  return *sets_;
 }
 
 // They are recorded once for each content, as PreparedSets tells it.
@@ -166,14 +188,14 @@ std::uint64_t Observer::weights_of(const CompiledGraph& graph, const std::vector
     for (std::size_t i = 0; i < weights_.size(); ++i) {
       const std::size_t at = weights_[i];
       found->tensors.push_back({weights.id, static_cast<std::uint32_t>(at),
-                                statistics_of(graph.inputs()[at], fixed[at].data), hashes[i]});
+                                {statistics_of(graph.inputs()[at], fixed[at].data), hashes[i]}});
     }
     found->calls.push_back(weights);
     auto id = std::make_shared<AlignedBuffer>(sizeof weights.id);
     std::memcpy(id->data(), &weights.id, sizeof weights.id);
     return id;
   };
-  const PreparedSets::Buffer id = sets(graph)->get(inputs, holder, record);
+  const PreparedSets::Buffer id = sets(graph).get(inputs, holder, std::cref(record));
   std::uint64_t weights;
   std::memcpy(&weights, id->data(), sizeof weights);
   return weights;

@@ -19,8 +19,7 @@ namespace ngraph_mxnet {
 struct Observation {
   std::uint64_t call;  // see ObservedCall
   std::uint32_t place;
-  TensorStatistics statistics;
-  Hash128 hash;
+  TensorContent content;
 };
 
 // A call, or the weights that later calls read.
@@ -47,6 +46,9 @@ std::uint64_t new_observation();
 
 // What was recorded in this process since, which is then forgotten. A forked child begins with nothing.
 Observations take_observations();
+
+// What was taken and is no longer needed: its memory serves again.
+void give_back(Observations taken);
 
 // A call gave numbers that are out of bounds.
 class OutOfBounds : public std::runtime_error {
@@ -84,7 +86,7 @@ class Observer {
 
  private:
   bool is_chosen(std::uint64_t number) const;
-  std::shared_ptr<PreparedSets> sets(const CompiledGraph& graph);
+  PreparedSets& sets(const CompiledGraph& graph);
   std::uint64_t weights_of(const CompiledGraph& graph, const std::vector<InputTensor>& inputs, ArrayHolder* holder,
                            Observations* found);
 
@@ -98,7 +100,9 @@ class Observer {
   std::atomic<std::uint64_t> calls_{0};
   ForkSafeMutex mutex_;
   std::shared_ptr<PreparedSets> sets_;  // in place of prepared weights, the ids of those that were recorded
-  std::uint64_t generation_ = 0;        // of forks: what the parent recorded is not the child's
+  // How many forks led to the process that made `sets_`: a child makes its own, for what its parent recorded is not the
+  // child's. Where it is this process's number, nobody writes to `sets_` any more.
+  std::atomic<std::uint64_t> generation_{~std::uint64_t{0}};
 };
 
 }  // namespace ngraph_mxnet

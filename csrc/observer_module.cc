@@ -1,8 +1,12 @@
 #include "observer_module.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -25,22 +29,74 @@ py::tuple listed(const TensorStatistics& of) {
 
 py::bytes bytes_of(const Hash128& hash) { return {reinterpret_cast<const char*>(&hash), sizeof hash}; }
 
-py::tuple take() {
-  Observations found;
-  {
-    const py::gil_scoped_release released;
-    found = take_observations();
-  }
-  py::list calls, tensors;
-  for (const ObservedCall& c : found.calls) {
-    calls.append(py::make_tuple(c.id, c.graph, c.number, c.weights, static_cast<double>(c.begin) * 1e-9,
-                                static_cast<double>(c.seconds) * 1e-9, c.thread, c.resident, c.peak, c.are_weights != 0));
-  }
-  for (const Observation& each : found.tensors) {
-    tensors.append(py::make_tuple(each.call, each.place, listed(each.statistics), bytes_of(each.hash)));
-  }
-  return py::make_tuple(calls, tensors, found.dropped);
+py::tuple row_of(const ObservedCall& c) {
+  return py::make_tuple(c.id, c.graph, c.number, c.weights, static_cast<double>(c.begin) * 1e-9,
+                        static_cast<double>(c.seconds) * 1e-9, c.thread, c.resident, c.peak, c.are_weights != 0);
 }
+
+// Its memory serves again when it goes.
+class Taken {
+ public:
+  Taken() : found_(take_observations()) {}
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+  ~Taken() { give_back(std::move(found_)); }
+
+  std::size_t calls() const { return found_.calls.size(); }
+  std::size_t tensors() const { return found_.tensors.size(); }
+  std::uint64_t dropped() const { return found_.dropped; }
+
+  std::set<std::uint64_t> graphs() const {
+    std::set<std::uint64_t> numbers;
+    for (const ObservedCall& call : found_.calls) numbers.insert(call.graph);
+    return numbers;
+  }
+
+  py::list weights() const {
+    py::list all;
+    std::unordered_map<std::uint64_t, py::list> tensors;  // by the id of the weights
+    for (const ObservedCall& call : found_.calls) {
+      if (call.are_weights) all.append(py::make_tuple(row_of(call), tensors[call.id]));
+    }
+    for (const Observation& each : found_.tensors) {
+      const auto of = tensors.find(each.call);
+      if (of == tensors.end()) continue;
+      of->second.append(
+          py::make_tuple(each.call, each.place, listed(each.content.statistics), bytes_of(each.content.hash)));
+    }
+    return all;
+  }
+
+  py::list call_values(std::int64_t run, std::size_t begin, std::size_t end) const {
+    py::list values;
+    for (std::size_t i = begin; i < std::min(end, calls()); ++i) {
+      const ObservedCall& c = found_.calls[i];
+      if (c.are_weights) continue;
+      append(&values, run, c.id, c.graph, c.number, c.weights, static_cast<double>(c.begin) * 1e-9,
+             static_cast<double>(c.seconds) * 1e-9, c.thread);
+    }
+    return values;
+  }
+
+  py::list tensor_values(std::int64_t run, std::size_t begin, std::size_t end) const {
+    py::list values;
+    for (std::size_t i = begin; i < std::min(end, tensors()); ++i) {
+      const Observation& each = found_.tensors[i];
+      const TensorStatistics& of = each.content.statistics;
+      append(&values, run, each.call, each.place, of.min, of.max, of.mean, of.norm, of.nans, of.infinities, of.zeros,
+             of.denormals, bytes_of(each.content.hash));
+    }
+    return values;
+  }
+
+ private:
+  template <class... Values>
+  static void append(py::list* to, const Values&... values) {
+    (to->append(values), ...);
+  }
+
+  Observations found_;
+};
 
 std::shared_ptr<Observer> make(std::uint64_t graph, std::vector<std::size_t> weights, std::uint64_t first,
                                std::uint64_t every, double low, double high, bool infinite, const py::object& explain,
@@ -104,20 +160,28 @@ void run_steps(Executable& graph, const py::sequence& inputs, const py::sequence
   if (error) std::rethrow_exception(error);
 }
 
-py::tuple statistics_and_hash(const py::array& array, const std::string& element) {
+const TensorCode& code_named(const std::optional<std::string>& name) {
+  const std::vector<TensorCode>& codes = tensor_codes();
+  if (!name) return codes.front();
+  const auto found = std::find_if(codes.begin(), codes.end(), [&](const TensorCode& code) { return code.name == *name; });
+  if (found == codes.end()) throw py::value_error("this CPU has no code named " + *name);
+  return *found;
+}
+
+py::tuple statistics_and_hash(const py::array& array, const std::string& element,
+                              const std::optional<std::string>& code) {
   const TensorSpec spec(element, {static_cast<std::int64_t>(array.size())});
   if (!(array.flags() & py::array::c_style) || array.dtype().kind() != spec.element->numpy_kind ||
       static_cast<std::size_t>(array.itemsize()) != spec.element->size) {
     throw py::value_error("expected a C-contiguous array of " + element);
   }
-  TensorStatistics statistics;
-  Hash128 hash;
+  const TensorCode& with = code_named(code);
+  TensorContent content;
   {
     const py::gil_scoped_release released;
-    statistics = statistics_of(spec, array.data());
-    hash = comparable_hash(array.data(), static_cast<std::size_t>(array.nbytes()));
+    content = content_of(spec, array.data(), with);
   }
-  return py::make_tuple(listed(statistics), bytes_of(hash));
+  return py::make_tuple(listed(content.statistics), bytes_of(content.hash));
 }
 
 }  // namespace
@@ -149,13 +213,31 @@ void define_observers(py::module_& m) {
         "Runs an Executable one instruction after the other, on one thread; `after` is called after those of these "
         "numbers, which rise, with the number and the arena's address.");
   m.def("new_observation", &new_observation, "The id of a call that Python records.");
-  m.def("take_observations", &take,
-        "(calls, tensors, dropped): what was recorded, which is then forgotten. Calls are (id, graph, number, id of the "
-        "weights or 0, seconds since the epoch, seconds, thread, resident, peak, whether it is weights), tensors (id of "
-        "the call, place, statistics, hash).");
+  py::class_<Taken>(m, "TakenObservations", "What was recorded, which is then forgotten.")
+      .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("calls", &Taken::calls, "How many, those of weights among them.")
+      .def_property_readonly("tensors", &Taken::tensors, "Of how many tensors.")
+      .def_property_readonly("dropped", &Taken::dropped, "How many calls nobody took in time.")
+      .def_property_readonly("graphs", &Taken::graphs, "The numbers of the graphs that were called.")
+      .def("weights", &Taken::weights,
+           "[((id, graph, number, 0, seconds since the epoch, seconds, thread, resident, peak, True), [(id, place, "
+           "statistics, hash)])], for each content of a graph's weights.")
+      .def("call_values", &Taken::call_values, py::arg("run"), py::arg("begin"), py::arg("end"),
+           "Of the calls from one number up to another, weights left out, one after the other: run, id, graph, number, "
+           "id of the weights or 0, seconds since the epoch, seconds, thread.")
+      .def("tensor_values", &Taken::tensor_values, py::arg("run"), py::arg("begin"), py::arg("end"),
+           "Of the tensors likewise: run, id of the call, place, min, max, mean, norm, NaN, infinite, zeros, denormals, "
+           "hash.");
   m.def("statistics_and_hash", &statistics_and_hash, py::arg("array"), py::arg("element"),
+        py::arg("code").none(true) = py::none(),
         "((min, max, mean, norm, NaN, infinite, zeros, denormals), 16 bytes) of a C-contiguous array; NaN where there are "
-        "no finite elements.");
+        "no finite elements. By the fastest of tensor_codes(), or the one named.");
+  m.attr("comparable_hash_version") = ComparableHasher::kVersion;
+  m.def("tensor_codes", [] {
+    std::vector<std::string> names;
+    for (const TensorCode& code : tensor_codes()) names.emplace_back(code.name);
+    return names;
+  }, "What can look at tensors on this CPU, the fastest first, by its instructions.");
 }
 
 }  // namespace ngraph_mxnet

@@ -55,22 +55,21 @@ PreparedSets::PreparedSets(std::vector<std::size_t> weight_inputs, std::vector<s
 
 PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, ArrayHolder* holder,
                                        const Prepare& prepare) {
+  if (holder != nullptr) {
+    if (const SetPtr seen = holder->seen(id_, inputs, weight_inputs_, bytes_)) {
+      if (Buffer buffer = finished(seen)) return buffer;
+    }
+  }
   std::vector<InputTensor> weights;
   weights.reserve(weight_inputs_.size());
   for (std::size_t index : weight_inputs_) weights.push_back(inputs[index]);
 
   ArrayHolder::Look look;
-  look.trusted.resize(weights.size());
-  look.hashes.resize(weights.size());
-  if (holder != nullptr) look = holder->look(id_, weights, bytes_);
-  if (look.set != nullptr) {
-    std::unique_lock<ForkSafeMutex> lock(mutex_);
-    finished_.wait(lock, [&] { return !look.set->pending; });
-    if (look.set->buffer != nullptr) {
-      const auto at = std::find(sets_.begin(), sets_.end(), look.set);
-      if (at != sets_.end()) sets_.splice(sets_.begin(), sets_, at);
-      return look.set->buffer;
-    }
+  if (holder != nullptr) {
+    look = holder->look(id_, weights, bytes_);
+  } else {
+    look.trusted.resize(weights.size());
+    look.hashes.resize(weights.size());
   }
 
   // A set is prepared from what was hashed. Preparing reads the weights once more, so what somebody may write to
@@ -103,6 +102,15 @@ PreparedSets::Buffer PreparedSets::get(const std::vector<InputTensor>& inputs, A
   if (holder != nullptr) {
     if (const SetPtr useless = holder->record(id_, weights, bytes_, look, set)) drop(useless);
   }
+  return set->buffer;
+}
+
+// The set's buffer, as soon as it is prepared; null if that failed.
+PreparedSets::Buffer PreparedSets::finished(const SetPtr& set) {
+  std::unique_lock<ForkSafeMutex> lock(mutex_);
+  finished_.wait(lock, [&] { return !set->pending; });
+  const auto at = std::find(sets_.begin(), sets_.end(), set);
+  if (at != sets_.end()) sets_.splice(sets_.begin(), sets_, at);
   return set->buffer;
 }
 

@@ -47,6 +47,7 @@ class PreparedSets : public std::enable_shared_from_this<PreparedSets> {
  private:
   using SetPtr = std::shared_ptr<PreparedSet>;
 
+  Buffer finished(const SetPtr& set);
   std::size_t most_sets() const;
   Hashes all_hashes(const std::vector<InputTensor>& weights,
                     const std::vector<std::optional<Hash128>>& known) const;

@@ -4,11 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <random>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #pragma GCC diagnostic ignored "-Wpsabi"  // functions that take vectors are all inlined
 
@@ -17,11 +12,10 @@ namespace {
 
 constexpr std::size_t kLanes = 4;
 constexpr double kLargestSquared = 1e140;  // only numbers of f64 are beyond
-constexpr std::size_t kChunk = std::size_t{1} << 24;  // elements, so that no lane's count overflows
+constexpr std::size_t kPieceBytes = 2 * kBlockBytes;  // read twice, the second time out of the first cache
 
 // By the compiler for each instruction set; the processor at hand chooses when the library is loaded.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define NGRAPH_VECTORIZED_BLOCKS
+#if defined(__GNUC__) && !defined(__clang__)
 #define NGRAPH_VECTORIZED __attribute__((target_clones("avx2", "default")))
 #else
 #define NGRAPH_VECTORIZED
@@ -57,12 +51,7 @@ struct Native {
 using Single = Native<std::int32_t, float, 0x7f800000, 0x00800000>;
 using Double = Native<std::int64_t, double, 0x7ff0000000000000, 0x0010000000000000>;
 
-struct Totals {
-  double low = std::numeric_limits<double>::infinity(), high = -low, sum = 0, squares = 0;
-  std::uint64_t nans = 0, infinities = 0, zeros = 0, denormals = 0;
-};
-
-// What lanes have of a chunk of floats.
+// What lanes have of a piece of floats.
 template <class Float>
 struct FloatLanes {
   using Word = typename Float::Word;
@@ -122,53 +111,6 @@ template <class Float>
   lanes.add_to(totals);
 }
 
-#ifdef NGRAPH_VECTORIZED_BLOCKS
-constexpr std::size_t kBlock = 1024;  // elements: they stay in the first cache
-
-// A block of f32; false, and nothing is added, if a number is NaN, infinite or denormal, for which the general way has
-// to look at each.
-[[gnu::target("avx2,fma")]] bool add_usual(const char* data, Totals* totals) {
-  constexpr std::size_t kWide = 8;
-  const auto* from = reinterpret_cast<const float*>(data);
-  const __m256i magnitudes = _mm256_set1_epi32(Single::kMagnitude), normal = _mm256_set1_epi32(Single::kNormal);
-  __m256 low = _mm256_set1_ps(std::numeric_limits<float>::infinity()), high = _mm256_sub_ps(_mm256_setzero_ps(), low);
-  __m256d sums[2] = {}, squares[2] = {};
-  __m256i zeros = _mm256_setzero_si256(), small = _mm256_setzero_si256();
-  for (const float* const end = from + kBlock; from < end; from += kWide) {
-    const __m256 values = _mm256_loadu_ps(from);
-    const __m256i magnitude = _mm256_and_si256(_mm256_castps_si256(values), magnitudes);
-    zeros = _mm256_sub_epi32(zeros, _mm256_cmpeq_epi32(magnitude, _mm256_setzero_si256()));
-    small = _mm256_sub_epi32(small, _mm256_cmpgt_epi32(normal, magnitude));
-    low = _mm256_min_ps(low, values);
-    high = _mm256_max_ps(high, values);
-    for (std::size_t half = 0; half < 2; ++half) {
-      const __m256d reals = _mm256_cvtps_pd(_mm_loadu_ps(from + kLanes * half));
-      sums[half] = _mm256_add_pd(sums[half], reals);
-      squares[half] = _mm256_fmadd_pd(reals, reals, squares[half]);
-    }
-  }
-  alignas(32) double sum[kLanes], square[kLanes];
-  alignas(32) float lows[kWide], highs[kWide];
-  alignas(32) std::int32_t zero[kWide];
-  _mm256_store_pd(sum, _mm256_add_pd(sums[0], sums[1]));
-  _mm256_store_pd(square, _mm256_add_pd(squares[0], squares[1]));
-  const double all_squares = square[0] + square[1] + square[2] + square[3];
-  const bool has_denormals = _mm256_movemask_epi8(_mm256_cmpeq_epi32(zeros, small)) != -1;
-  if (has_denormals || !std::isfinite(all_squares)) return false;  // each finite f32 can be squared in f64
-  _mm256_store_ps(lows, low);
-  _mm256_store_ps(highs, high);
-  _mm256_store_si256(reinterpret_cast<__m256i*>(zero), zeros);
-  totals->sum += sum[0] + sum[1] + sum[2] + sum[3];
-  totals->squares += all_squares;
-  for (std::size_t lane = 0; lane < kWide; ++lane) {
-    totals->low = std::min(totals->low, static_cast<double>(lows[lane]));
-    totals->high = std::max(totals->high, static_cast<double>(highs[lane]));
-    totals->zeros += static_cast<std::uint64_t>(zero[lane]);
-  }
-  return true;
-}
-#endif
-
 template <class Integer>
 void add_integers(const char* data, std::size_t count, Totals* totals) {
   Integer low = std::numeric_limits<Integer>::max(), high = std::numeric_limits<Integer>::min();
@@ -193,17 +135,15 @@ void add_integers(const char* data, std::size_t count, Totals* totals) {
 
 using Add = void (*)(const char* data, std::size_t count, Totals* totals);
 
-NGRAPH_VECTORIZED void add_f16(const char* data, std::size_t count, Totals* totals) { add_floats<Half>(data, count, totals); }
+NGRAPH_VECTORIZED void add_f16(const char* data, std::size_t count, Totals* totals) {
+  add_floats<Half>(data, count, totals);
+}
 NGRAPH_VECTORIZED void add_f32(const char* data, std::size_t count, Totals* totals) {
-#ifdef NGRAPH_VECTORIZED_BLOCKS
-  static const bool has_blocks = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  for (; has_blocks && count >= kBlock; data += kBlock * sizeof(float), count -= kBlock) {
-    if (!add_usual(data, totals)) add_floats<Single>(data, kBlock, totals);
-  }
-#endif
   add_floats<Single>(data, count, totals);
 }
-NGRAPH_VECTORIZED void add_f64(const char* data, std::size_t count, Totals* totals) { add_floats<Double>(data, count, totals); }
+NGRAPH_VECTORIZED void add_f64(const char* data, std::size_t count, Totals* totals) {
+  add_floats<Double>(data, count, totals);
+}
 
 Add adds(const Element& element) {
   if (element.numpy_kind == 'f') return element.size == 2 ? add_f16 : element.size == 4 ? add_f32 : add_f64;
@@ -229,21 +169,24 @@ void scaled_sums(const char* data, std::size_t count, double scale, double* sum,
   }
 }
 
-ContentHasher::Key public_key() {
-  ContentHasher::Key key;
-  std::mt19937_64 random(7);
-  std::generate(key.begin(), key.end(), random);
-  return key;
+// `add_finite` may be null.
+void add_piece(Add add, AddFinite add_finite, const char* data, std::size_t count, Totals* totals) {
+  const std::size_t steps = add_finite != nullptr ? count / kFiniteStep * kFiniteStep : 0;
+  const bool added = steps > 0 && add_finite(data, steps, totals);
+  const std::size_t done = added ? steps : 0;
+  if (done < count) add(data + done * sizeof(float), count - done, totals);
 }
 
-}  // namespace
-
-TensorStatistics statistics_of(const TensorSpec& spec, const void* data) {
-  const std::size_t size = spec.element->size, count = spec.bytes() / size;
+// `hasher` may be null.
+TensorStatistics looked_at(const TensorSpec& spec, const char* data, const TensorCode& code, ComparableHasher* hasher) {
+  const std::size_t bytes = spec.bytes(), size = spec.element->size, count = bytes / size;
+  const bool is_f32 = spec.element->numpy_kind == 'f' && size == sizeof(float);
   const Add add = adds(*spec.element);
   Totals totals;
-  for (std::size_t at = 0; at < count; at += kChunk) {
-    add(static_cast<const char*>(data) + at * size, std::min(kChunk, count - at), &totals);
+  for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
+    const std::size_t piece = std::min(kPieceBytes, bytes - at);
+    add_piece(add, is_f32 ? code.add_finite : nullptr, data + at, piece / size, &totals);
+    if (hasher != nullptr) hasher->add(data + at, piece);
   }
   const std::uint64_t finite = count - totals.nans - totals.infinities;
   const double none = std::numeric_limits<double>::quiet_NaN();
@@ -253,15 +196,44 @@ TensorStatistics statistics_of(const TensorSpec& spec, const void* data) {
   double sum = totals.sum, squares = totals.squares, scale = 1;
   if (!squares_fit) {
     scale = largest;
-    scaled_sums(static_cast<const char*>(data), count, scale, &sum, &squares);
+    scaled_sums(data, count, scale, &sum, &squares);
   }
   return {totals.low, totals.high, sum / static_cast<double>(finite) * scale, std::sqrt(squares) * scale,
           totals.nans, totals.infinities, totals.zeros, totals.denormals};
 }
 
+}  // namespace
+
+const std::vector<TensorCode>& tensor_codes() {
+  static const std::vector<TensorCode> codes = [] {
+    std::vector<TensorCode> found;
+    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                      __builtin_cpu_supports("pclmul");
+    const bool wide = avx2 && __builtin_cpu_supports("vpclmulqdq");
+    const bool avx512 = wide && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+    if (avx512) found.push_back({"avx512", block_sums_avx512, add_finite_avx512});
+    if (wide) found.push_back({"avx2_vpclmulqdq", block_sums_avx2, add_finite_avx2});
+    if (avx2) found.push_back({"avx2", block_sums_pclmul, add_finite_avx2});
+    found.push_back({"baseline", block_sums_baseline, nullptr});
+    return found;
+  }();
+  return codes;
+}
+
+TensorStatistics statistics_of(const TensorSpec& spec, const void* data) {
+  return looked_at(spec, static_cast<const char*>(data), tensor_codes().front(), nullptr);
+}
+
+TensorContent content_of(const TensorSpec& spec, const void* data, const TensorCode& code) {
+  ComparableHasher hasher(code.block_sums);
+  const TensorStatistics statistics = looked_at(spec, static_cast<const char*>(data), code, &hasher);
+  return {statistics, hasher.finish()};
+}
+
 Hash128 comparable_hash(const void* data, std::size_t bytes) {
-  static const ContentHasher hasher(public_key());
-  return hasher(data, bytes);
+  ComparableHasher hasher(tensor_codes().front().block_sums);
+  hasher.add(static_cast<const char*>(data), bytes);
+  return hasher.finish();
 }
 
 }  // namespace ngraph_mxnet

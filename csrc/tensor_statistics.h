@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
-#include "content_hash.h"
+#include "comparable_hash.h"
+#include "finite_floats.h"
 #include "tensor_spec.h"
 
 namespace ngraph_mxnet {
@@ -16,11 +18,27 @@ struct TensorStatistics {
   std::uint64_t nans, infinities, zeros, denormals;
 };
 
+struct TensorContent {
+  TensorStatistics statistics;
+  Hash128 hash;
+};
+
+// What looks at tensors, in the instructions of one kind of processor. All give the same hashes, and the same statistics
+// but for the rounding of sums.
+struct TensorCode {
+  const char* name;
+  BlockSumsOf block_sums;
+  AddFinite add_finite;  // null: there is none
+};
+
+// Those that this processor can run, the fastest first.
+const std::vector<TensorCode>& tensor_codes();
+
 // Of a dense tensor, in one pass.
 TensorStatistics statistics_of(const TensorSpec& spec, const void* data);
+TensorContent content_of(const TensorSpec& spec, const void* data, const TensorCode& code = tensor_codes().front());
 
-// Under a key that everybody knows, so that those of several processes can be compared. It tells contents apart that
-// nobody has made to be mistaken for each other.
+// The hash alone.
 Hash128 comparable_hash(const void* data, std::size_t bytes);
 
 }  // namespace ngraph_mxnet

@@ -6,6 +6,8 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from ngraph_mxnet.append_only import Format
 from ngraph_mxnet.errors import AuditError
 
 NAME = "audit.sqlite"
+HASH = "hash"
+"""In a run's versions, that of its hashes: they are compared with those of the same version. Without one it is 1."""
 _FORMAT = Format("rows of an audit", {
     "runs": "id INTEGER PRIMARY KEY, started REAL, host TEXT, process INTEGER, parent INTEGER, command TEXT, "
             "settings TEXT, versions TEXT",
@@ -45,15 +49,27 @@ def location(path: str | Path) -> Path:
     return found
 
 
-def append(path: Path, rows: Mapping[str, Sequence[Sequence[Any]]]) -> None:
+BATCH = 64
+"""Rows that one statement adds. Other threads of Python get their turn at each: beside a busy one, rows that are added
+one by one take ten times as long. SQLite before 3.32 takes 999 values at most."""
+
+
+def append(path: Path, rows: Mapping[str, Sequence[Sequence[Any]]],
+           batches: Iterable[tuple[str, list[Any]]] = ()) -> None:
     """Add rows by table, all or none.
+
+    Args:
+        batches: further rows of a table, at most BATCH, as values one after the other.
 
     Raises:
         sqlite3.Error: the file can't be written to, or is none of ours.
     """
     with _FORMAT.adding(path) as database:
         for table, added in rows.items():
-            _insert(database, table, added)
+            for begin in range(0, len(added), BATCH):
+                _insert(database, table, list(chain.from_iterable(added[begin:begin + BATCH])))
+        for table, values in batches:
+            _insert(database, table, values)
 
 
 def new_run(path: Path, row: Sequence[Any]) -> int:
@@ -65,9 +81,21 @@ def new_run(path: Path, row: Sequence[Any]) -> int:
     return run
 
 
-def _insert(database: sqlite3.Connection, table: str, rows: Sequence[Sequence[Any]]) -> None:
-    if rows:
-        database.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
+def _insert(database: sqlite3.Connection, table: str, values: list[Any]) -> None:
+    if values:
+        database.execute(_insertion(table, len(values)), values)
+
+
+@cache
+def _insertion(table: str, values: int) -> str:
+    columns = len(_columns(table))
+    row = f"({', '.join('?' * columns)})"
+    return f"INSERT INTO {table} VALUES {', '.join([row] * (values // columns))}"
+
+
+def _columns(table: str) -> list[str]:
+    found = _FORMAT.tables[table].partition(", PRIMARY KEY (")[0]
+    return [column.split()[0] for column in found.split(", ")]
 
 
 class Reader:

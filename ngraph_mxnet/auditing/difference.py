@@ -79,8 +79,11 @@ def difference(a: Run, b: Run, tolerance: float = 0.0) -> Difference:
             of the largest magnitude.
 
     Raises:
-        AuditError: the runs have no call in common.
+        AuditError: the runs have no call in common, or without a tolerance hashes of two versions.
     """
+    if tolerance == 0 and a.hash_version != b.hash_version:
+        raise AuditError(f"contents can't be compared: {_hash_versions(a, b)}; record again what is older, or compare "
+                         "the statistics (--tolerance)")
     others = {(call.graph.key, call.number): call for call in b.calls}
     pairs = [(call, others[call.graph.key, call.number]) for call in a.calls if (call.graph.key, call.number) in others]
     if not pairs:
@@ -147,8 +150,14 @@ def _names(run: Run) -> str:
     return ", ".join(dict.fromkeys(graph.name for graph in run.graphs)) or "none"
 
 
+def _hash_versions(a: Run, b: Run) -> str:
+    return f"the first run has hashes of version {a.hash_version}, the second of version {b.hash_version}"
+
+
 def _unmatched(a: Run, b: Run, calls: int) -> list[str]:
     found = []
+    if a.hash_version != b.hash_version:
+        found.append(f"{_hash_versions(a, b)}; only statistics are compared")
     for which, one in (("first", a), ("second", b)):
         if len(one.calls) > calls:
             found.append(f"{len(one.calls) - calls} calls of the {which} run have none to be compared with")

@@ -15,7 +15,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
@@ -23,6 +23,7 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.auditing import database
+from ngraph_mxnet.auditing.database import HASH
 from ngraph_mxnet.auditing.tensors import Described
 from ngraph_mxnet.forks import ForkSafeLock
 from ngraph_mxnet.installation import versions_of
@@ -35,7 +36,7 @@ _DISTRIBUTIONS = ("mxnet", "numpy", "onnx")
 
 Call = tuple[Any, ...]
 """(id, graph, number, id of the weights or 0, begin, seconds, thread, resident, peak, whether it is weights): as
-`_core.take_observations` gives them."""
+`_core.TakenObservations` has those of weights."""
 Observed = tuple[int, int, tuple[Any, ...], bytes]
 """(id of the call, place, statistics, hash), likewise."""
 
@@ -103,31 +104,40 @@ class Recorder:
         with self._writing:
             if self._closed.is_set():
                 return  # what there is now is another audit's
-            calls, observed, lost = _core.take_observations()
-            calls += self._waiting[0]
-            observed += self._waiting[1]
+            taken = _core.TakenObservations()
+            calls, observed = self._waiting
             self._waiting = [], []
-            if not (calls or lost):
+            if not (calls or taken.calls or taken.dropped):
                 return
             try:
                 if not self._run:
                     self._run = database.new_run(self.path, self._run_row())
-                database.append(self.path, self._rows(calls, observed, lost))
+                database.append(self.path, self._rows(calls, observed, taken), self._batches(taken))
             except (sqlite3.Error, OSError) as error:
                 self._closed.set()
                 config.logger(__name__).warning("the audit ends: %s can't be written to: %s", self.path, error)
 
     def _run_row(self) -> tuple[Any, ...]:
-        found = {"ngraph_mxnet": __version__, "python": platform.python_version(), "sqlite": sqlite3.sqlite_version,
-                 **versions_of(_DISTRIBUTIONS)}
+        from ngraph_mxnet import _core
+
+        found = {"ngraph_mxnet": __version__, HASH: _core.comparable_hash_version,
+                 "python": platform.python_version(), "sqlite": sqlite3.sqlite_version, **versions_of(_DISTRIBUTIONS)}
         command = json.dumps(sys.orig_argv)
         settings = {**self._settings, "settings": config.compile_settings()}
         return (self._started, socket.gethostname(), os.getpid(), os.getppid(), command, json.dumps(settings),
                 json.dumps(found))
 
-    def _rows(self, calls: list[Call], observed: list[Observed], lost: int) -> dict[str, list[tuple[Any, ...]]]:
+    def _batches(self, taken: Any) -> Iterator[tuple[str, list[Any]]]:
+        """What native code recorded. It is made into objects a batch at a time, not to keep other threads waiting."""
+        for table, count, values in (("calls", taken.calls, taken.call_values),
+                                     ("statistics", taken.tensors, taken.tensor_values)):
+            for begin in range(0, count, database.BATCH):
+                yield table, values(self._run, begin, begin + database.BATCH)
+
+    def _rows(self, calls: list[Call], observed: list[Observed], taken: Any) -> dict[str, list[tuple[Any, ...]]]:
+        """All but `_batches`."""
         run, graphs, tensors = self._run, list[tuple[Any, ...]](), list[tuple[Any, ...]]()
-        for number in sorted({call[1] for call in calls}):
+        for number in sorted({*taken.graphs, *(call[1] for call in calls)}):
             graph, known = self._graphs[number], self._known.get(number)
             if known is None:
                 graphs.append((run, number, *graph.columns()))
@@ -144,10 +154,11 @@ class Recorder:
         return {
             "graphs": graphs,
             "tensors": tensors,
-            "checkpoints": [self._checkpoint(call, by_owner[call[0]]) for call in calls if call[-1]],
+            "checkpoints": [self._checkpoint(call, of_weights) for call, of_weights in (
+                *taken.weights(), *((call, by_owner[call[0]]) for call in calls if call[-1]))],
             "calls": [(run, *call[:7]) for call in calls if not call[-1]],
             "statistics": [(run, owner, place, *numbers, content) for owner, place, numbers, content in observed],
-            "losses": [(run, lost)] if lost else [],
+            "losses": [(run, taken.dropped)] if taken.dropped else [],
         }
 
     def _checkpoint(self, call: Call, weights: list[Observed]) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ngraph_mxnet.auditing.database import Reader, location
+from ngraph_mxnet.auditing.database import HASH, Reader, location
 from ngraph_mxnet.auditing.tensors import KINDS, Tensor
 from ngraph_mxnet.debug.statistics import Statistics
 from ngraph_mxnet.errors import AuditError
@@ -75,6 +75,11 @@ class Run:
     calls: list[RecordedCall]
     checkpoints: list[Checkpoint]
     lost: int
+
+    @property
+    def hash_version(self) -> int:
+        """The same content has equal hashes in runs of the same one only."""
+        return int(self.columns["versions"].get(HASH, 1))
 
 
 def open_run(path: str | Path) -> Run:

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import sqlite3
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import ngraph_mxnet
 from ngraph_mxnet.auditing.database import NAME
+from ngraph_mxnet.auditing.recorder import PERIOD
 from ngraph_mxnet.auditing.runs import Run, open_run
 from ngraph_mxnet.debug.statistics import statistics
 from ngraph_mxnet.errors import AuditError, ConfigError
@@ -154,6 +156,22 @@ def test_threads(tmp_path: Path) -> None:
             thread.join()
     run = open_run(tmp_path)
     assert sorted(each.number for each in run.calls) == list(range(800)) and run.lost == 0
+    assert {len(each.tensors) for each in run.calls} == {4}
+
+
+def test_calls_of_several_transactions(tmp_path: Path) -> None:
+    """Memory of those that were written serves the next ones."""
+    scales = [float(number) for number in range(300)]
+    with ngraph_mxnet.audit(tmp_path):
+        executable = ngraph_mxnet.compile(net(), weights={"w": W})
+        for number, scale in enumerate(scales):
+            if number % 100 == 99:
+                time.sleep(1.5 * PERIOD)
+            call(executable, scale)
+    run = open_run(tmp_path)
+    assert [each.number for each in run.calls] == list(range(300)) and run.lost == 0
+    maxima = [by_name(run, number)["x"].statistics.max for number in range(300)]
+    assert maxima == [pytest.approx(float((X * np.float32(scale)).max())) for scale in scales]
     assert {len(each.tensors) for each in run.calls} == {4}
 
 

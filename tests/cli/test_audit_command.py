@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 import ngraph_mxnet
-from ngraph_mxnet.auditing.database import NAME
+from ngraph_mxnet import _core
+from ngraph_mxnet.auditing.database import HASH, NAME
+from ngraph_mxnet.auditing.runs import open_run
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.ir import Builder
 
@@ -74,6 +77,26 @@ def test_a_weight_that_differs(runs: dict[str, str]) -> None:
 def test_an_input_that_differs(runs: dict[str, str]) -> None:
     done = command("diff", runs["a"], runs["input"])
     assert done.exit_code == 1 and "in call 1 of graph net" in done.output and "input x" in done.output
+
+
+def test_hashes_of_another_version(runs: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They say nothing of content that was hashed otherwise: it is told, and not taken for a difference."""
+    monkeypatch.setattr(_core, "comparable_hash_version", 1)
+    old = record(tmp_path)
+    for pair, sides in (((old, runs["a"]), "first run has hashes of version 1, the second of version 2"),
+                        ((runs["a"], old), "first run has hashes of version 2, the second of version 1")):
+        done = command("diff", *pair)
+        assert done.exit_code == 2 and f"contents can't be compared: the {sides}; record again" in done.output
+        done = command("diff", *pair, "--tolerance", "1e-6")
+        assert done.exit_code == 0 and f"Note: the {sides}; only statistics are compared." in done.output
+    assert command("diff", old, record(tmp_path / "again")).exit_code == 0
+
+
+def test_runs_that_say_no_version_have_the_first(runs: dict[str, str]) -> None:
+    run = open_run(runs["a"])
+    assert run.hash_version == _core.comparable_hash_version
+    versions = {name: version for name, version in run.columns["versions"].items() if name != HASH}
+    assert dataclasses.replace(run, columns={**run.columns, "versions": versions}).hash_version == 1
 
 
 def test_a_tolerance(runs: dict[str, str]) -> None:
