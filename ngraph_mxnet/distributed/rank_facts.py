@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 
 class Tensor(NamedTuple):
-    """An array that ranks exchange, by its key; `element` is its NumPy dtype's name."""
+    """An array that ranks exchange, by its key; `element` is its NumPy dtype's name, `storage` MXNet's for how it is
+    stored: default, which is dense, or row_sparse."""
 
     key: str
     shape: tuple[int, ...]
     element: str
+    storage: str = "default"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class RankFacts:
     def from_json(text: str) -> RankFacts:
         """Of `to_json`."""
         fields = json.loads(text)
-        tensors = tuple(Tensor(key, tuple(shape), element) for key, shape, element in fields.pop("tensors"))
+        tensors = tuple(Tensor(key, tuple(shape), *others) for key, shape, *others in fields.pop("tensors"))
         return RankFacts(tensors=tensors, **fields)
 
 
@@ -51,7 +53,7 @@ def describe_mismatch(mine: RankFacts, others: Iterable[RankFacts]) -> str | Non
     """Where these ranks differ first, which ranks are on each side, and what to do; None where they don't.
 
     All ranks get the same sentence. What differs for one reason is compared first: versions, settings, what is asked,
-    then keys, shapes, dtypes and order of the arrays, and the optimizer.
+    then keys, shapes, dtypes, storage types and order of the arrays, and the optimizer.
     """
     everyone = sorted([mine, *others], key=lambda facts: facts.rank)
     for what, values, advice in _compared(everyone):
@@ -75,10 +77,13 @@ def _compared(everyone: Sequence[RankFacts]) -> Iterator[tuple[str, _Values, str
     advice = "build the same model on all ranks, from the same arguments"
     shapes = _by_name(everyone, lambda facts: {tensor.key: list(tensor.shape) for tensor in facts.tensors})
     elements = _by_name(everyone, lambda facts: {tensor.key: tensor.element for tensor in facts.tensors})
+    storages = _by_name(everyone, lambda facts: {tensor.key: tensor.storage for tensor in facts.tensors})
     for key, values in shapes:
         yield f"the shape of {key}", values, advice
     for key, values in elements:
         yield f"the dtype of {key}", values, advice
+    for key, values in storages:
+        yield f"the storage type of {key}", values, advice
     yield ("the order of parameters", {facts.rank: [tensor.key for tensor in facts.tensors] for facts in everyone},
            f"{advice}, and create its layers in the same order")
     yield "the optimizer", {facts.rank: facts.optimizer for facts in everyone}, "give all ranks the same optimizer"

@@ -79,7 +79,7 @@ class World:
         self._watch.step(self._operations, True)
         digest = int.from_bytes(hashlib.blake2b(b"\0".join(key), digest_size=7).digest(), "little")
         least = np.array([digest, -digest], np.int64)
-        self._go_through(wait(self.comm.Iallreduce(MPI.IN_PLACE, least, MPI.MIN)))
+        self.wait(self.comm.Iallreduce(MPI.IN_PLACE, least, MPI.MIN))
         if least[0] != -least[1]:
             mine, *others = map(RankFacts.from_json, self._mine_first(facts().to_json()))
             problem = describe_mismatch(mine, others)
@@ -98,10 +98,31 @@ class World:
         """
         self._go_through(exact(self.comm, data))
 
+    def broadcast(self, data: np.ndarray) -> None:
+        """In place, rank 0's to all ranks, whatever the dtype; `begin` comes before.
+
+        Raises:
+            DistributedError: see `check`.
+        """
+        self.wait(self.comm.Ibcast(data.reshape(-1).view(np.uint8), root=0))
+
+    def wait(self, request: Any) -> None:
+        """Until a request of MPI's is done.
+
+        Raises:
+            DistributedError: see `check`.
+        """
+        self._go_through(wait(request))
+
     def _go_through(self, steps: Iterator[None]) -> None:
         for _ in steps:
             self.check()
             time.sleep(_PAUSE)
+
+    def _reduce(self, data: np.ndarray, operation: Any) -> None:
+        from mpi4py import MPI
+
+        self.wait(self.comm.Iallreduce(MPI.IN_PLACE, data, operation))
 
     def guard_end(self) -> None:
         """From now on the other ranks know of the end of this process."""

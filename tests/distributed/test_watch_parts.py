@@ -251,6 +251,8 @@ def facts(rank: int, **fields: object) -> RankFacts:
      "the shape of b is not the same on all ranks: (2) on ranks 0 and 2, nothing on rank 1"),
     ({"tensors": (Tensor("w", (2, 3), "float16"), Tensor("b", (2,), "float32"))},
      "the dtype of w is not the same on all ranks: float32 on ranks 0 and 2, float16 on rank 1; build the same model"),
+    ({"tensors": (Tensor("w", (2, 3), "float32", "row_sparse"), Tensor("b", (2,), "float32"))},
+     "the storage type of w is not the same on all ranks: default on ranks 0 and 2, row_sparse on rank 1; build"),
     ({"tensors": (Tensor("b", (2,), "float32"), Tensor("w", (2, 3), "float32"))},
      "the order of parameters is not the same on all ranks: (w, b) on ranks 0 and 2, (b, w) on rank 1"),
     ({"optimizer": "Adam"}, "the optimizer is not the same on all ranks: SGD on ranks 0 and 2, Adam on rank 1"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mxnet import model
-from mxnet.gluon import Trainer
+from mxnet.gluon import Trainer, trainer
 from mxnet.kvstore import KVStoreBase
 from mxnet.module import module
 from mxnet.ndarray import NDArray
@@ -25,6 +25,7 @@ _stock_rescale = Trainer._check_and_rescale_grad
 _stock_update = model._update_params
 _stock_update_on_store = model._update_params_on_kvstore
 _stock_initialize = model._initialize_kvstore
+_stock_create_sparse = model._create_sparse_kvstore
 
 
 def install() -> None:
@@ -36,6 +37,7 @@ def install() -> None:
     Trainer.__init__ = _init
     Trainer._allreduce_grads = _allreduce
     Trainer._check_and_rescale_grad = _rescale
+    trainer._create_sparse_kvstore = _create_sparse
     module._update_params = _update
     module._update_params_on_kvstore = _update_on_store
     module._initialize_kvstore = _initialize
@@ -45,14 +47,26 @@ def install() -> None:
 def _init(self: Trainer, params: Any, optimizer: Any, optimizer_params: Any = None, kvstore: Any = "device",
           *args: Any, **kwargs: Any) -> None:
     """MXNet makes the store, and gives rank 0's weights to all, at the first step: then the net is compiled already,
-    for threads that the process is not to have, and the first gradients are those of other weights."""
+    for threads that the process is not to have, and the first gradients are those of other weights.
+
+    Sparse gradients it takes to subclasses of `KVStore` only, and what these can't do with them it refuses; here they
+    are summed and used as dense ones are."""
     named = isinstance(kvstore, str) and KVStoreBase.kv_registry.get(kvstore.lower()) is NGraphKVStore
     if named:
         places.place_once()
     _stock_init(self, params, optimizer, optimizer_params, kvstore, *args, **kwargs)
-    if (named or isinstance(kvstore, NGraphKVStore)) and all(param._data for param in self._params):
+    if not named and not isinstance(kvstore, NGraphKVStore):
+        return
+    self._contains_sparse_grad = False
+    if all(param._data for param in self._params):
         self._init_kvstore()
         self._init_params()
+
+
+@functools.wraps(_stock_create_sparse)
+def _create_sparse(kvstore: Any) -> tuple[Any, bool]:
+    """MXNet takes subclasses of `KVStore` only."""
+    return (kvstore, True) if isinstance(kvstore, NGraphKVStore) else _stock_create_sparse(kvstore)
 
 
 @functools.wraps(_stock_allreduce)
@@ -62,7 +76,8 @@ def _allreduce(self: Trainer) -> None:
         return
     rows = [(number, param) for number, param in enumerate(self._params) if param.grad_req != "null"]
     self._kvstore.pushpull([number for number, _ in rows], [param.list_grad() for _, param in rows],
-                           [param.list_data() for _, param in rows] if self._update_on_kvstore else None)
+                           [_trained(self._kvstore, number, param._data) for number, param in rows]
+                           if self._update_on_kvstore else None)
 
 
 @functools.wraps(_stock_rescale)
@@ -88,7 +103,8 @@ def _update(param_arrays: Sequence[Any], grad_arrays: Sequence[Any], updater: Ca
 def _update_on_store(param_arrays: Sequence[Any], grad_arrays: Sequence[Any], kvstore: Any,
                      param_names: Sequence[str]) -> None:
     if isinstance(kvstore, NGraphKVStore):
-        kvstore.pushpull(*_wanted(param_arrays, grad_arrays, param_names))
+        names, gradients, weights = _wanted(param_arrays, grad_arrays, param_names)
+        kvstore.pushpull(names, gradients, [_trained(kvstore, *row) for row in zip(names, weights, strict=True)])
     else:
         _stock_update_on_store(param_arrays, grad_arrays, kvstore, param_names)
 
@@ -96,9 +112,21 @@ def _update_on_store(param_arrays: Sequence[Any], grad_arrays: Sequence[Any], kv
 @functools.wraps(_stock_initialize)
 def _initialize(kvstore: Any, param_arrays: Sequence[Any], arg_params: dict[str, NDArray], param_names: Sequence[str],
                 update_on_kvstore: bool) -> None:
-    """MXNet gives weights to other ranks only where the store updates them."""
-    _stock_initialize(kvstore, param_arrays, arg_params, param_names,
-                      update_on_kvstore or isinstance(kvstore, NGraphKVStore))
+    """MXNet gives weights to other ranks only where the store updates them, and row_sparse ones when their rows are
+    pulled, which is behind the first batch."""
+    if not isinstance(kvstore, NGraphKVStore):
+        _stock_initialize(kvstore, param_arrays, arg_params, param_names, update_on_kvstore)
+        return
+    _stock_initialize(kvstore, param_arrays, arg_params, param_names, True)
+    for name, weights in zip(param_names, param_arrays, strict=True):
+        if weights[0].stype != "default":
+            kvstore.pull(name, weights, ignore_sparse=False)
+
+
+def _trained(kvstore: NGraphKVStore, key: Any, weights: Sequence[NDArray]) -> Sequence[NDArray]:
+    """What an update of these weights writes to: of row_sparse ones the store has all rows, they those that they
+    need."""
+    return weights if weights[0].stype == "default" else [kvstore.kept(key)]
 
 
 def _wanted(param_arrays: Sequence[Any], grad_arrays: Sequence[Any],

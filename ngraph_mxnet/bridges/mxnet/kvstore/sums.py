@@ -45,8 +45,8 @@ class Sums:
     def gradients(self) -> GradientSet:
         return self._set
 
-    def sum(self, gradients: Sequence[Sequence[NDArray]]) -> Iterator[list[int]]:
-        """Gives the numbers of keys whose `results` are there, until all are.
+    def sum(self, gradients: Sequence[Sequence[NDArray]]) -> Iterator[tuple[list[int], list[NDArray]]]:
+        """Begins, and gives the numbers of keys and their sums as they come.
 
         Raises:
             DistributedError: they never will be.
@@ -59,9 +59,14 @@ class Sums:
             self._arrays = arrays
             self._set.move([_source(array) for array in arrays])
         self._set.finish()
+        return self._finished_buckets(before)
+
+    def _finished_buckets(self, before: Sequence[NDArray]) -> Iterator[tuple[list[int], list[NDArray]]]:
+        """`before` lives until the round has ended."""
         for number, bucket in enumerate(self._set.buckets):
             self._set.wait(number)
-            yield [slot.gradient for slot in bucket.slots]
+            numbers = [slot.gradient for slot in bucket.slots]
+            yield numbers, [self._results[number] for number in numbers]
         self._set.close()
         del before
         self._spoilt = self._spoilt + 1 if self._set.spoilt else 0
@@ -75,24 +80,27 @@ class Sums:
         self._set.stop()
 
     def _make_results(self) -> None:
-        """`results`: the sums as NDArrays, for each key."""
-        self.results = [mx.nd.from_numpy(self._set.total(number), zero_copy=True).reshape(array.shape)
+        """The sums as NDArrays, for each key."""
+        self._results = [mx.nd.from_numpy(self._set.total(number), zero_copy=True).reshape(array.shape)
                         for number, array in enumerate(self._arrays)]
 
     def _wait_for_readers(self) -> None:
-        for array in self.results:
+        for array in self._results:
             check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
 
     def _alone(self, gradients: Sequence[Sequence[NDArray]]) -> list[NDArray]:
         """One array for each key: that of its only device, or the sum over all of them."""
-        return [row[0] if len(row) == 1 else self._sum_of(number, row) for number, row in enumerate(gradients)]
+        arrays = [over_devices(row, self._of_devices.get(number)) for number, row in enumerate(gradients)]
+        self._of_devices = {number: arrays[number] for number, row in enumerate(gradients) if len(row) > 1}
+        return arrays
 
-    def _sum_of(self, number: int, row: Sequence[NDArray]) -> NDArray:
-        context = row[0].context
-        if number not in self._of_devices:
-            self._of_devices[number] = mx.nd.zeros(row[0].shape, context, row[0].dtype)
-        mx.nd.add_n(*(each.as_in_context(context) for each in row), out=self._of_devices[number])
-        return self._of_devices[number]
+
+def over_devices(row: Sequence[NDArray], out: NDArray | None = None) -> NDArray:
+    """The sum of the gradients of a process's devices, dense or row_sparse, on the first of them; that of its only
+    device as it is."""
+    if len(row) == 1:
+        return row[0]
+    return mx.nd.add_n(*(each.as_in_context(row[0].context) for each in row), out=out)
 
 
 def _source(array: NDArray) -> Source:
