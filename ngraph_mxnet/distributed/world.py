@@ -119,11 +119,6 @@ class World:
             self.check()
             time.sleep(_PAUSE)
 
-    def _reduce(self, data: np.ndarray, operation: Any) -> None:
-        from mpi4py import MPI
-
-        self.wait(self.comm.Iallreduce(MPI.IN_PLACE, data, operation))
-
     def guard_end(self) -> None:
         """From now on the other ranks know of the end of this process."""
         from mpi4py import MPI
