@@ -19,7 +19,7 @@ READERS_FILES = {"your_script.py", "script.py", "SCRIPT", "serve.py"}
 OTHERS_VARIABLES = re.compile(r"(OMP|GOMP|MXNET|NGRAPH_RUNTIME)_\w+|PYTHON|PATH|CXX|SLOW_LANE_TURN|HYPOTHESIS_PROFILE")
 OTHER_TOOLS = {"cc", "cmake", "eval", "gunicorn", "sqlite3", "."}
 """What this project does not define."""
-WRAPPERS = {"chrt": 2, "mpirun": 2, "numactl": 2}
+WRAPPERS = {"chrt": 2, "numactl": 2}
 """What runs a command, by how many words stand before it."""
 
 
@@ -49,7 +49,11 @@ def check(words: list[str]) -> None:
     if not words:
         return
     tool, *arguments = words
-    if tool in WRAPPERS:
+    if tool == "mpirun":
+        while arguments and arguments[0].startswith("-"):
+            arguments = arguments[2:]  # each of the options that are named has a value
+        check(arguments)
+    elif tool in WRAPPERS:
         check(arguments[WRAPPERS[tool]:])
     elif tool.startswith(("scripts/", "examples/")):
         _check_file(tool, arguments)
