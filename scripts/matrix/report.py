@@ -215,6 +215,8 @@ def _notes_on_outputs(result: Result) -> list[str]:
             notes.append(f"MXNet's own change by {result['native_change']:.0e} when the data changes by 3e-07")
     if result.get("boxes") == 0:
         notes.append("no boxes to compare")
+    if "mkldnn_failure" in result:
+        notes.append(_cell(f"not timed: MKLDNN's second call fails, {result['mkldnn_failure']}"))
     if result.get("mkldnn_error", 0.0) > max(TOLERANCE[result["kind"]], SAME):
         notes.append(f"MKLDNN's own error {result['mkldnn_error']:.0e}")
     if not result["finite"]:

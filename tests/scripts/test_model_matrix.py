@@ -230,6 +230,21 @@ def test_stages_are_compared_on_the_same_data() -> None:
     assert found == {"stage_error": 0.0, "stage_boxes": 0.0}
 
 
+def test_a_peer_whose_second_call_fails_is_told() -> None:
+    class Executor:
+        def __init__(self, calls: int) -> None:
+            self._left = calls
+
+        def forward(self, is_train: bool) -> list[Any]:
+            self._left -= 1
+            if self._left < 0:
+                raise RuntimeError("Traceback\n  of C++\nCheck failed: layout\n")
+            return []
+
+    assert worker.second_call_fails(Executor(1)) is None
+    assert worker.second_call_fails(Executor(0)) == "Check failed: layout"
+
+
 def test_classes_and_places_are_not_perturbed() -> None:
     rows = np.stack([np.arange(-1, 79), np.linspace(0.1, 0.9, 80)], 1).astype(np.float32)
     found = worker._perturbed({"rows": rows})["rows"]
@@ -255,6 +270,7 @@ def test_the_page_has_every_model() -> None:
         result("old", ratio=0.9, ours_ms=1.8, native_ms=2.0, runs={}),
         result("slow", ratio=1.5, ours_ms=3.0, native_ms=2.0),
         result("split", regions=2, left=[["sort", "no rule for input 3", 4]]),
+        result("untimed", mkldnn_failure="a | layout"),
         result("wrong", error=0.5),
         result("tied", kind="boxes", error=0.5, stage_error=1e-6, stage_boxes=0.0),
         {"library": "gluon_zoo", "model": "twin", "genre": "toys", "step": "same", "inputs": {}, "same_as": "good"},
@@ -264,7 +280,7 @@ def test_the_page_has_every_model() -> None:
     page = report.write_page(report.resolved(results), "header")
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
     # of one thread, of two, of an unknown number
-    assert "| toys | 8 | 1 | 7 | 0 | 8 | 7 | 1 | 0 | 0 | 1 | 0.70 | 3 | 0.50 | 1 | 0.90 |" in page
+    assert "| toys | 9 | 1 | 8 | 0 | 9 | 8 | 1 | 0 | 0 | 1 | 0.70 | 3 | 0.50 | 1 | 0.90 |" in page
     assert "| 1e-03 |  |  | 2 | 3.0 / 2.0 | 1.50 | R2 |" in rows["slow"]
     assert "| 1 | 1.4 / 2.0 | 0.70 | regions: R2; error, time: R1 |" in rows["single"]
     assert "| unknown | 1.8 / 2.0 | 0.90 | unknown |" in rows["old"]
@@ -273,6 +289,7 @@ def test_the_page_has_every_model() -> None:
     assert "graph of good" in next(line for line in page.splitlines() if line.startswith("| twin"))
     assert "| sort | no rule for input # | 1 | 4 | toys 1 |" in page
     assert "**differs**" in next(line for line in page.splitlines() if line.startswith("| wrong"))
+    assert rows["untimed"].endswith("| not timed: MKLDNN's second call fails, a \\| layout |")
     assert "* a download: gone" in page
     assert "* trace failed: ValueError: x \\| y: broken" in page
 
