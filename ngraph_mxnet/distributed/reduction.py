@@ -101,7 +101,8 @@ class Reduction:
     def fill(self, bucket: Bucket, slot: Slot) -> None:
         """Puts this rank's gradient of the slot into `own`, but for what this rank sums."""
         own, gradient = part(self.buffers.own, slot), self._gradient(slot.gradient)
-        for piece in _without(slice(0, slot.elements), self._share(bucket, slot)):
+        share = self._share(bucket, slot)
+        for piece in (slice(share.start), slice(share.stop, None)):
             np.copyto(own[piece], gradient[piece], casting="same_kind")
 
     def steps(self, bucket: Bucket, place: int) -> Iterator[None]:
@@ -149,12 +150,6 @@ def part(buffer: np.ndarray, slot: Slot) -> np.ndarray:
     """The slot's elements, flat."""
     found: np.ndarray = buffer[slot.begin:slot.begin + slot.bytes].view(slot.dtype)
     return found
-
-
-def _without(whole: slice, share: slice) -> Iterator[slice]:
-    """What is left of it, before and behind."""
-    yield slice(whole.start, share.start)
-    yield slice(share.stop, whole.stop)
 
 
 def _barrier(comm: Any) -> Sum:
