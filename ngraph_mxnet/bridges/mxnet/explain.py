@@ -18,12 +18,14 @@ from ngraph_mxnet.bridges.mxnet.judging.judgement import argument_types
 from ngraph_mxnet.bridges.mxnet.judging.nameless import NamelessGraph
 from ngraph_mxnet.bridges.mxnet.judging.pins import pins_of
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import Cut
+from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import why_not_dense
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Graph
 from ngraph_mxnet.placement.verdicts.render import render
 from ngraph_mxnet.placement.verdicts.report import Partition
+from ngraph_mxnet.placement.verdicts.support import Verdict
 from ngraph_mxnet.rendered import Rendered
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 
@@ -101,6 +103,10 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     if kernels:
         planner.explain([])  # refuses, likewise, if there is nothing to tell
     check_inputs(symbol, shapes, dtypes)
+    sparse = why_not_dense(partitioner.json_of(symbol))
+    if sparse is not None:
+        nodes = parse_symbol(partitioner.json_of(symbol)).operators()
+        return Explanation(Partition(planner.name, [Verdict(node.name, node.op, sparse) for node in nodes]))
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
         nameless = NamelessGraph(partitioner.json_of(symbol))

@@ -15,6 +15,7 @@ from rich.text import Text
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.explain_buckets import BucketTraining, buckets_of
+from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import sparse_gradients, why_not_dense
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.rendered import Rendered
@@ -154,21 +155,32 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
     from ngraph_mxnet.ir import TensorType, element_type
 
     text = partitioner.json_of(symbol)
-    optimizers, updates = tuple(compiled_optimizers()), tuple(_update(name, *types[name]) for name in trained)
+    graph = parse_symbol(text)
+    sparse = sparse_gradients(graph)
+    optimizers = tuple(compiled_optimizers())
+    updates = tuple(_update(name, *types[name], is_sparse=name in sparse) for name in trained)
+
+    def all_mxnets(reason: str, whole: str) -> TrainingExplanation:
+        nodes = [NodeTraining(node.name, node.op, MXNET, MXNET, reason) for node in graph.operators()]
+        return TrainingExplanation(tuple(nodes), updates, 0, optimizers, whole)
+
+    if (reason := why_not_dense(text)) is not None:
+        return all_mxnets(reason, reason)
     try:
+        if sparse:
+            raise UnsupportedError("a gradient is sparse")
         program = TrainingProgram(
             text, {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}, trained,
             recorded=True)
-        nodes = [_ours(node.name, node.op, "whole", program) for node in parse_symbol(text).operators()]
+        nodes = [_ours(node.name, node.op, "whole", program) for node in graph.operators()]
         return TrainingExplanation(tuple(nodes), updates, program.saved_bytes, optimizers, None,
                                    *buckets_of(program, trained))
     except UnsupportedError as error:
         whole = " ".join(str(error).split())
     try:
-        parted = part(symbol, types, trained)
+        parted = part(symbol, types, trained, {name: f"the gradient of {name} is sparse" for name in sparse})
     except UnsupportedError as error:
-        nodes = [NodeTraining(node.name, node.op, MXNET, MXNET, str(error)) for node in parse_symbol(text).operators()]
-        return TrainingExplanation(tuple(nodes), updates, 0, optimizers, whole)
+        return all_mxnets(str(error), whole)
     found = {member: (f"part {number}", one.program) for number, one in enumerate(parted.trained, 1)
              for member in one.cut.members}
     left = {verdict.name: verdict.reason for verdict in parted.partition.left()}
@@ -183,8 +195,10 @@ def _ours(name: str, op: str, where: str, program: TrainingProgram) -> NodeTrain
     return NodeTraining(name, op, where, where if f"mx:{name} {op}" in program.gone_back else NOTHING)
 
 
-def _update(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> UpdateTraining:
+def _update(name: str, shape: Sequence[int], dtype: np.dtype[Any], *, is_sparse: bool) -> UpdateTraining:
     size = int(np.prod(shape)) * dtype.itemsize
+    if is_sparse:
+        return UpdateTraining(name, size, MXNET, "its gradient is sparse")
     if dtype != np.float32:
         return UpdateTraining(name, size, MXNET, f"it is {dtype}, not float32")
     return UpdateTraining(name, size, "one program")

@@ -99,3 +99,27 @@ def test_what_does_not_go_with_it(tmp_path: Path) -> None:
     assert "--train goes with" in shown.output
     none = CliRunner().invoke(main, ["explain", str(tmp_path / "net.onnx"), "--train"])
     assert none.exit_code == 2
+
+
+def embedded(**stored: str) -> mx.sym.Symbol:
+    weight = mx.sym.Variable("table", **stored)
+    rows = mx.sym.Embedding(mx.sym.Variable("data"), weight, input_dim=50, output_dim=8, sparse_grad=True, name="rows")
+    return mx.sym.FullyConnected(rows, num_hidden=3, name="fc")
+
+
+def test_a_sparse_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "LEAST_WORK", 1)
+    found = ngraph_mxnet.explain_training(embedded(), {"data": (4, 6)})
+    assert found.whole == "a gradient is sparse"
+    assert [(node.forward, node.reason) for node in found.nodes] == [
+        ("MXNet", "the gradient of table is sparse"), ("part 1", None)]
+    assert [(update.name, update.where) for update in found.updates] == [
+        ("table", "MXNet"), ("fc_weight", "one program"), ("fc_bias", "one program")]
+    assert not found.buckets
+
+
+def test_sparse_storage() -> None:
+    found = ngraph_mxnet.explain_training(embedded(stype="row_sparse"), {"data": (4, 6)})
+    assert {(node.forward, node.reason) for node in found.nodes} == {("MXNet", "a variable has sparse storage")}
+    assert not ngraph_mxnet.explain(embedded(stype="row_sparse"), {"data": (4, 6)}).compiles
+    assert ngraph_mxnet.explain(embedded(), {"data": (4, 6)}).compiles

@@ -596,3 +596,43 @@ def test_mxnet_updates_when_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     before = updates.ran()
     step(trainer_of("sgd", {}), 0)
     assert updates.ran() == before
+
+
+def with_an_embedding(name: str, options: dict[str, Any]) -> mx.gluon.Trainer:
+    """Of dense parameters and, among them, one whose gradient is row_sparse."""
+    made = parameters()
+    embedding = mx.gluon.Parameter("embedding_weight", shape=(20, 6), grad_stype="row_sparse")
+    embedding.initialize()
+    embedding.set_data(mx.nd.array(np.random.default_rng(1).normal(size=(20, 6))))
+    made.insert(1, embedding)
+    return mx.gluon.Trainer(made, name, {**options, "lr_scheduler": mx.lr_scheduler.FactorScheduler(2, 0.5)})
+
+
+def mixed_step(trainer: mx.gluon.Trainer, seed: int, stale: Sequence[int] = ()) -> None:
+    """With some rows of the embedding; parameters of the numbers `stale` have had no backward pass."""
+    rng = np.random.default_rng(seed)
+    for number, parameter in enumerate(trainer._params):
+        if parameter._grad_stype == "default":
+            parameter.grad()[:] = rng.normal(size=parameter.shape)
+        else:
+            rows = np.sort(rng.choice(20, 4, replace=False))
+            mx.nd.sparse.row_sparse_array((rng.normal(size=(4, 6)), rows), shape=(20, 6)).copyto(parameter.grad())
+        parameter.data()._fresh_grad = number not in stale
+    trainer.step(4, ignore_stale_grad=True)
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("sgd", {"wd": 0.01}), ("sgd", {"momentum": 0.9}), ("adam", {}), ("adagrad", {}), ("ftrl", {})])
+def test_dense_ones_beside_sparse_ones(name: str, options: dict[str, Any]) -> None:
+    same(*both(lambda: with_an_embedding(name, options), mixed_step))
+
+
+def test_dense_ones_beside_sparse_ones_of_other_counts() -> None:
+    ours, theirs = with_an_embedding("sgd", {}), with_an_embedding("sgd", {})
+    before = updates.ran()
+    for each, yes in ((ours, True), (theirs, False)):
+        with compiled(yes):
+            for number in range(6):
+                mixed_step(each, number, stale=[1] if number == 2 else [])
+    same(ours, theirs)
+    assert updates.ran() - before == 3  # until the embedding had one update less

@@ -11,7 +11,6 @@ Cases:
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -26,9 +25,8 @@ from ngraph_mxnet.bridges.mxnet.binding.compiled_bind import Arrays, stock_bind,
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal
 from ngraph_mxnet.bridges.mxnet.binding.stock_executor import bind_as_it_is, bind_natively
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import why_not_dense
 
-# MXNet's numbers for storage types: -1 undefined, 0 default.
-_SPARSE = re.compile(r'"__storage_type__": "(?!0"|-1")')
 _CACHED_OP = '"op": "_CachedOp"'
 
 
@@ -135,8 +133,8 @@ def reason_for_native(
         return "group2ctx places parts of the graph on several devices"
     if any(stype != "default" for stype in (stypes or {}).values()):
         return f"sparse storage is asked for: {stypes}"
-    if _SPARSE.search(text):
-        return "a variable has sparse storage"
+    if (sparse := why_not_dense(text)) is not None:
+        return sparse
     if _CACHED_OP in text:
         return "a node _CachedOp holds a graph that the symbol's JSON lacks, so that what is remembered can't be loaded"
     for group in arrays:

@@ -1,8 +1,8 @@
 """Optimizers' updates, compiled, unless NGRAPH_TRAINING=0, where the environment names our backend.
 
 One program updates all parameters of a call of MXNet's `Updater`, in which `Trainer.step` and `update` and
-`Module.update` end; states and counts stay where MXNet has them. What a kvstore updates comes key by key, and is
-MXNet's, as is all that there is no compiled update for; the log says why.
+`Module.update` end, but for those with sparse gradients; states and counts stay where MXNet has them. What a kvstore
+updates comes key by key, and is MXNet's, as is all that there is no compiled update for; the log says why.
 """
 
 from __future__ import annotations
@@ -46,10 +46,28 @@ def install() -> None:
 
 @functools.wraps(stock_call)
 def _call(self: Updater, index: Any, grad: Any, weight: Any) -> Any:
-    wanted = config.get("NGRAPH_TRAINING") and environment.requested()
-    if not wanted or not _updates_of(self).run(self, index, grad, weight):
+    if not config.get("NGRAPH_TRAINING") or not environment.requested():
         return stock_call(self, index, grad, weight)
+    updates = _updates_of(self)
+    for part in _by_storage(self.optimizer, index, grad, weight):
+        if not updates.run(self, *part):
+            stock_call(self, *part)
     return None
+
+
+def _by_storage(optimizer: Optimizer, index: Any, gradients: Any, weights: Any) -> list[tuple[Any, Any, Any]]:
+    """The parameters with dense gradients and those with sparse ones, where there are both. Only where all have had
+    equally many updates: else what a schedule gives for a rate depends on the order in which they are counted."""
+    together = [(index, gradients, weights)]
+    if not isinstance(index, (list, tuple)) or len({*map(type, gradients)}) < 2:
+        return together
+    counts = optimizer._index_update_count
+    if not len(index) == len(gradients) == len(weights) or len({counts.get(each) for each in index}) > 1:
+        return together
+    parts = ([number for number, each in enumerate(gradients) if (type(each) is NDArray) == dense]
+             for dense in (True, False))
+    return [([index[i] for i in part], [gradients[i] for i in part], [weights[i] for i in part])
+            for part in parts if part]
 
 
 _all: WeakKeyDictionary[Updater, Updates] = WeakKeyDictionary()

@@ -1,0 +1,24 @@
+"""What a symbol says about sparse arrays: variables that are stored so, and gradients that come so."""
+
+from __future__ import annotations
+
+import re
+
+from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
+from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
+
+# MXNet's numbers for storage types: -1 undefined, 0 default.
+_SPARSE = re.compile(r'"__storage_type__": "(?!0"|-1")')
+
+
+def why_not_dense(text: str) -> str | None:
+    """Why MXNet runs all of a symbol whose JSON is `text`: a variable has sparse storage. None: none has."""
+    return "a variable has sparse storage" if _SPARSE.search(text) else None
+
+
+def sparse_gradients(graph: SymbolGraph) -> list[str]:
+    """The variables whose gradients MXNet makes row_sparse: weights of an Embedding with `sparse_grad`."""
+    weights = [graph.nodes[node.inputs[1].node] for node in graph.operators()
+               if canonical(node.op) == "Embedding" and Attrs(node.attrs, node.origin).bool("sparse_grad", False)]
+    return [weight.name for weight in weights if weight.is_variable]
