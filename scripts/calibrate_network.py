@@ -22,14 +22,12 @@ import click
 import numpy as np
 
 from ngraph_mxnet.distributed.simulation import Calibration, Link
-from ngraph_mxnet.distributed.wire import exact
+from ngraph_mxnet.distributed.wire import PAUSE, exact
 from ngraph_mxnet.experiments.facts import machine
 
 SIZES = [1 << power for power in (12, 14, 16, 24, 25, 26)]
 """Bytes: of some latency is nearly all, others are buckets. What lies between is in caches, which buckets are not."""
 ROUNDS, COMPUTING_SECONDS = 40, 0.5
-PAUSE = 2e-5
-"""Seconds between looks."""
 LARGE = 16 << 20
 """Elements of float32: more bytes than caches hold."""
 COMPUTED = 1 << 16

@@ -13,12 +13,12 @@ import numpy as np
 from ngraph_mxnet.distributed.plan import buffer_bytes, make_plan, summed_dtype
 from ngraph_mxnet.distributed.reduction import Reduction, part
 from ngraph_mxnet.distributed.rounds import Agreement, Round
+from ngraph_mxnet.distributed.wire import PAUSE
 from ngraph_mxnet.distributed.world import World
 from ngraph_mxnet.errors import DistributedError
 
-_IDLE, _LAZY, _EAGER = 0.5, 2e-3, 2e-5
-"""Seconds between looks at what is under way: when nothing is, while the backward pass needs the cores, and when
-somebody waits."""
+_IDLE, _LAZY = 0.5, 2e-3
+"""Seconds between looks at what is under way: when nothing is, and while the backward pass needs the cores."""
 
 
 @dataclass(frozen=True)
@@ -202,4 +202,4 @@ class GradientSet:
         current = self._round
         if current is None or not current.speaks:
             return _IDLE  # an announcement, or who waits, wakes
-        return _EAGER if self._waiting else _LAZY
+        return PAUSE if self._waiting else _LAZY

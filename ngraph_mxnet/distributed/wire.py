@@ -9,6 +9,8 @@ import numpy as np
 
 SMALL = 1 << 16
 """Bytes: latency is most of the time of what is smaller."""
+PAUSE = 2e-5
+"""Seconds between two steps of a sum that somebody waits for."""
 Sum = Iterator[None]
 """Goes on with each `next`, and ends when the sum is there."""
 

@@ -17,11 +17,8 @@ from ngraph_mxnet import config
 from ngraph_mxnet.distributed.peer_watch import PeerWatch
 from ngraph_mxnet.distributed.process_end import ProcessEnd
 from ngraph_mxnet.distributed.rank_facts import RankFacts, describe_mismatch
-from ngraph_mxnet.distributed.wire import exact, wait
+from ngraph_mxnet.distributed.wire import PAUSE, exact, wait
 from ngraph_mxnet.errors import DistributedError
-
-_PAUSE = 2e-5
-"""Seconds between two looks at a message that somebody waits for."""
 
 
 class World:
@@ -117,7 +114,7 @@ class World:
     def _go_through(self, steps: Iterator[None]) -> None:
         for _ in steps:
             self.check()
-            time.sleep(_PAUSE)
+            time.sleep(PAUSE)
 
     def guard_end(self) -> None:
         """From now on the other ranks know of the end of this process."""
