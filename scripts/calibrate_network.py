@@ -23,6 +23,7 @@ import numpy as np
 
 from ngraph_mxnet.distributed.simulation import Calibration, Link
 from ngraph_mxnet.distributed.wire import PAUSE, exact
+from ngraph_mxnet.distributed.world import prepare_mpi
 from ngraph_mxnet.experiments.facts import machine
 
 SIZES = [1 << power for power in (12, 14, 16, 24, 25, 26)]
@@ -139,6 +140,7 @@ def taken_share(world: Any) -> float:
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The JSON file.")
 def main(output: Path) -> None:
     """Measure what messages and sums take between two ranks: mpirun -n 2 python scripts/calibrate_network.py."""
+    prepare_mpi()
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # the latter: there is mpi4py, but no MPI

@@ -30,8 +30,9 @@ QUEUE_SECONDS = 0.05
 """What a link holds back before it drops packets: TCP meets the rate, not losses."""
 BURST_SECONDS, LEAST_BURST = 2e-4, 1 << 18
 """What goes at once; not less, in bytes, than the largest piece that the system hands on."""
-PERIOD = 5000
-"""Microseconds, in which a host that has a part of a core computes for that part."""
+QUOTA = 1000
+"""Microseconds that a host with a part of a core computes for before it rests: the system takes no less, and the others
+wait for its messages while it rests."""
 REMOVAL_SECONDS = 5.0
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 """What Open MPI wants to hear from root."""
@@ -94,14 +95,14 @@ def cpu_share(name: str, share: float) -> Iterator[Path]:
     """A control group whose processes have that part of a core together; the file that takes them in."""
     unified = (CGROUPS / "cgroup.controllers").exists()
     group = CGROUPS / name if unified else CGROUPS / "cpu" / name
-    quota = round(share * PERIOD)
+    period = round(QUOTA / share)
     try:
         group.mkdir()
         if unified:
-            (group / "cpu.max").write_text(f"{quota} {PERIOD}")
+            (group / "cpu.max").write_text(f"{QUOTA} {period}")
         else:
-            (group / "cpu.cfs_period_us").write_text(str(PERIOD))
-            (group / "cpu.cfs_quota_us").write_text(str(quota))
+            (group / "cpu.cfs_period_us").write_text(str(period))
+            (group / "cpu.cfs_quota_us").write_text(str(QUOTA))
     except OSError as error:
         raise HostsError(f"a host can't have a part of a core: {error}") from None
     try:

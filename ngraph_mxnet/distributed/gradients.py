@@ -17,8 +17,9 @@ from ngraph_mxnet.distributed.wire import PAUSE
 from ngraph_mxnet.distributed.world import World
 from ngraph_mxnet.errors import DistributedError
 
-_IDLE, _LAZY = 0.5, 2e-3
-"""Seconds between looks at what is under way: when nothing is, and while the backward pass needs the cores."""
+_IDLE, _LAZY, _BUSY = 0.5, 2e-3, 5e-4
+"""Seconds between looks at what is under way: when nothing is, while the backward pass needs the cores, and while its
+gradients come faster than they are summed: MPI passes on only so many bytes at a look."""
 
 
 @dataclass(frozen=True)
@@ -202,4 +203,6 @@ class GradientSet:
         current = self._round
         if current is None or not current.speaks:
             return _IDLE  # an announcement, or who waits, wakes
-        return PAUSE if self._waiting else _LAZY
+        if self._waiting:
+            return PAUSE
+        return _BUSY if current.lags else _LAZY

@@ -76,6 +76,9 @@ class Reduction:
     Each rank of a host sums a share of a bucket. Of its own gradients it copies what others sum; its share it reads
     where the gradients lie.
 
+    Attributes:
+        crosses: whether this rank's sums go to other hosts.
+
     Args:
         world: the job.
         size: bytes of the buffer that buckets lie in.
@@ -90,6 +93,7 @@ class Reduction:
         self._filled, self._summed, self._done = (_Channel(world.local) for _ in range(3))
         self._across = _Channel(world.leaders) if world.leaders is not None and world.hosts > 1 else None
         self._hosts = world.hosts
+        self.crosses = self._across is not None
         self._sum_across = WIRES[wire]
 
     def begin(self) -> None:

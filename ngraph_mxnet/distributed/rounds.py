@@ -46,6 +46,7 @@ class Round:
         spoilt: how many buckets were sent again.
         overlaps: whether sums are made before `finish`; None: not agreed yet.
         speaks: whether a message to other ranks is under way, so that `steps` has to be asked again without a reason.
+        lags: whether buckets become final faster than this rank sums them between hosts.
 
     Args:
         buckets: to sum.
@@ -65,6 +66,7 @@ class Round:
         self._writes: dict[int, int] = {}
         self.overlaps: bool | None = None
         self.speaks = True
+        self.lags = False
         self._filled: set[int] = set()
         self._written: set[int] = set()
         self._finished = False
@@ -132,6 +134,7 @@ class Round:
                 del running[place]
                 self._done[numbers[place]] = True
             self.speaks = bool(running) or (end is not None and not agreed)
+            self.lags = self._reduction.crosses and len(running) > 1
             if agreed and not waiting and not running:
                 return
             yield bool(over)

@@ -124,6 +124,14 @@ class World:
             ProcessEnd(self._watch, MPI.Finalize, lambda: MPI.COMM_WORLD.Abort(1)).install()
 
 
+def prepare_mpi() -> None:
+    """Settings of Open MPI's that are set before MPI is imported, where nobody else has set them."""
+    # Its one-sided transport is not used, and in some builds prints an error when it is looked at.
+    os.environ.setdefault("OMPI_MCA_osc", "^ucx")
+    # Over TCP large messages go in fragments: past one that is put as a whole no answer gets to the other, who waits.
+    os.environ.setdefault("OMPI_MCA_btl_tcp_flags", "send,inplace")
+
+
 @functools.cache
 def world() -> World:
     """Of the job that this process belongs to; started without `mpirun`, one of this process alone.
@@ -131,8 +139,7 @@ def world() -> World:
     Raises:
         DistributedError: mpi4py, or an MPI library, is not there; the text says what to do.
     """
-    # Its one-sided transport is not used, and in some builds prints an error when it is looked at.
-    os.environ.setdefault("OMPI_MCA_osc", "^ucx")
+    prepare_mpi()
     try:
         import mpi4py
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +50,8 @@ class Agreement:
 
 class Reduction:
     """Sums a rank's `own` over all ranks, in place; calls must come in the same order in all."""
+
+    crosses = True
 
     def __init__(self, job: Job, own: np.ndarray, gradients: list[np.ndarray]) -> None:
         self._job, self._own, self._gradients, self._pass, self._turn = job, own, gradients, 0, 0
@@ -145,3 +148,26 @@ def test_what_is_written_behind_its_announcement_is_sent_again():
     assert all(map(rank.round.is_done, range(len(rank.buckets)))) and rank.round.spoilt == 1
     slot = next(slot for bucket in rank.buckets for slot in bucket.slots if slot.gradient == 2)
     assert rank.own[slot.begin:slot.begin + slot.bytes].view(np.float32).tolist() == [5.0, 6.0]
+
+
+@pytest.mark.parametrize("crosses", [True, False])
+def test_a_rank_lags_while_sums_of_several_buckets_are_under_way(monkeypatch, crosses):
+    monkeypatch.setattr(Reduction, "crosses", crosses)
+    job = Job(2)
+    ranks = Rank(job, 0, True), Rank(job, 1, True)
+    found = []
+    for number, bucket in enumerate(ranks[0].buckets[:2]):
+        for rank in ranks[:2 - number]:  # the second sums one bucket only
+            for slot in bucket.slots:
+                rank.write(slot.gradient, 1.0, True)
+        for _ in range(3):
+            ranks[0].step()
+            if number == 0:
+                found.append(ranks[0].round.lags)
+                ranks[1].step()
+    assert not any(found)
+    for slot in ranks[0].buckets[2].slots:
+        ranks[0].write(slot.gradient, 1.0, True)
+    for _ in range(3):
+        ranks[0].step()
+    assert ranks[0].round.lags is crosses
