@@ -29,6 +29,39 @@ py::tuple listed(const TensorStatistics& of) {
 
 py::bytes bytes_of(const Hash128& hash) { return {reinterpret_cast<const char*>(&hash), sizeof hash}; }
 
+// A list of numbers and bytes, made by CPython's own functions: while it grows, other threads wait for Python's lock.
+class Values {
+ public:
+  explicit Values(std::size_t most) : list_(most) {}
+
+  template <class... Types>
+  void add(const Types&... values) {
+    (put(made(values)), ...);
+  }
+
+  py::list take() {
+    if (PyList_SetSlice(list_.ptr(), count_, PyList_GET_SIZE(list_.ptr()), nullptr) != 0) throw py::error_already_set();
+    return std::move(list_);
+  }
+
+ private:
+  static PyObject* made(double value) { return PyFloat_FromDouble(value); }
+  static PyObject* made(std::int64_t value) { return PyLong_FromLongLong(value); }
+  static PyObject* made(std::uint64_t value) { return PyLong_FromUnsignedLongLong(value); }
+  static PyObject* made(std::uint32_t value) { return PyLong_FromUnsignedLong(value); }
+  static PyObject* made(const Hash128& value) {
+    return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+
+  void put(PyObject* value) {
+    if (value == nullptr) throw py::error_already_set();
+    PyList_SET_ITEM(list_.ptr(), count_++, value);
+  }
+
+  py::list list_;
+  Py_ssize_t count_ = 0;
+};
+
 py::tuple row_of(const ObservedCall& c) {
   return py::make_tuple(c.id, c.graph, c.number, c.weights, static_cast<double>(c.begin) * 1e-9,
                         static_cast<double>(c.seconds) * 1e-9, c.thread, c.resident, c.peak, c.are_weights != 0);
@@ -68,33 +101,30 @@ class Taken {
   }
 
   py::list call_values(std::int64_t run, std::size_t begin, std::size_t end) const {
-    py::list values;
+    constexpr std::size_t kColumns = 8;
+    Values values(kColumns * (std::min(end, calls()) - std::min(begin, calls())));
     for (std::size_t i = begin; i < std::min(end, calls()); ++i) {
       const ObservedCall& c = found_.calls[i];
       if (c.are_weights) continue;
-      append(&values, run, c.id, c.graph, c.number, c.weights, static_cast<double>(c.begin) * 1e-9,
-             static_cast<double>(c.seconds) * 1e-9, c.thread);
+      values.add(run, c.id, c.graph, c.number, c.weights, static_cast<double>(c.begin) * 1e-9,
+                 static_cast<double>(c.seconds) * 1e-9, c.thread);
     }
-    return values;
+    return values.take();
   }
 
   py::list tensor_values(std::int64_t run, std::size_t begin, std::size_t end) const {
-    py::list values;
+    constexpr std::size_t kColumns = 12;
+    Values values(kColumns * (std::min(end, tensors()) - std::min(begin, tensors())));
     for (std::size_t i = begin; i < std::min(end, tensors()); ++i) {
       const Observation& each = found_.tensors[i];
       const TensorStatistics& of = each.content.statistics;
-      append(&values, run, each.call, each.place, of.min, of.max, of.mean, of.norm, of.nans, of.infinities, of.zeros,
-             of.denormals, bytes_of(each.content.hash));
+      values.add(run, each.call, each.place, of.min, of.max, of.mean, of.norm, of.nans, of.infinities, of.zeros,
+                 of.denormals, each.content.hash);
     }
-    return values;
+    return values.take();
   }
 
  private:
-  template <class... Values>
-  static void append(py::list* to, const Values&... values) {
-    (to->append(values), ...);
-  }
-
   Observations found_;
 };
 

@@ -49,7 +49,7 @@ def location(path: str | Path) -> Path:
     return found
 
 
-BATCH = 64
+BATCH = 256 if sqlite3.sqlite_version_info >= (3, 32) else 64
 """Rows that one statement adds. Other threads of Python get their turn at each: beside a busy one, rows that are added
 one by one take ten times as long. SQLite before 3.32 takes 999 values at most."""
 
