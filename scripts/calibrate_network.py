@@ -22,7 +22,7 @@ import click
 import numpy as np
 
 from ngraph_mxnet.distributed.simulation import Calibration, Link
-from ngraph_mxnet.distributed.wire import PAUSE, exact
+from ngraph_mxnet.distributed.wire import PAUSE, exact, rounded, widen
 from ngraph_mxnet.distributed.world import prepare_mpi
 from ngraph_mxnet.experiments.facts import machine
 
@@ -93,16 +93,8 @@ def add() -> float:
 
 def convert() -> float:
     """Seconds for each byte of float32 that is rounded to bf16, to the nearest, and widened."""
-    bits, wire = np.ones(LARGE, np.float32).view(np.uint32), np.empty(LARGE, np.uint16)
-    rounded = np.empty_like(bits)
-
-    def both() -> None:
-        np.add(bits, 0x7FFF, out=rounded)
-        np.right_shift(rounded, 16, out=rounded)
-        np.copyto(wire, rounded, casting="unsafe")
-        np.left_shift(wire, 16, out=rounded, dtype=np.uint32)
-
-    return fastest(both, ROUNDS) / bits.nbytes
+    values = np.ones(LARGE, np.float32)
+    return fastest(lambda: widen(rounded(values), values), ROUNDS) / values.nbytes
 
 
 def computed(until: Callable[[], bool]) -> tuple[int, float]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 SMALL = 1 << 16
 """Bytes: latency is most of the time of what is smaller."""
+CHUNK = 1 << 16
+"""Elements that are rounded or widened at a time: what lies between stays in the cache."""
 PAUSE = 2e-5
 """Seconds between two steps of a sum that somebody waits for."""
 Sum = Iterator[None]
@@ -54,34 +56,58 @@ def exact(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
 def bf16(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
     """As `exact`; what travels are bf16 numbers, rounded to nearest: each rank sums its part of all in float32, and
     the rounded sum goes to all, so that all have the same bits. Of float64 nothing is rounded."""
-    from mpi4py import MPI
-
     if data.dtype != np.float32:
         yield from exact(comm, data, tag)
         return
-    ranks = comm.Get_size()
-    part = -(-data.size // ranks)
-    sent = np.zeros((ranks, part), np.uint16)
-    sent.reshape(-1)[:data.size] = rounded(data)
-    received = np.empty_like(sent)
-    yield from wait(comm.Ialltoall([sent, MPI.UINT16_T], [received, MPI.UINT16_T]))
-    total = widened(received[0])
+    ranks, rank = comm.Get_size(), comm.Get_rank()
+    parts = np.array_split(data, ranks)
+    others = [other for other in range(ranks) if other != rank]
+    sent = [rounded(part) for part in parts]
+    received = [np.empty_like(sent[rank]) for _ in range(ranks)]
+    received[rank] = sent[rank]
+
+    def exchange(gives: Sequence[np.ndarray], takes: Sequence[np.ndarray]) -> Sum:
+        requests = [comm.Irecv(takes[other].view(np.uint8), other, tag) for other in others]
+        requests += [comm.Isend(gives[other].view(np.uint8), other, tag) for other in others]
+        for request in requests:
+            yield from wait(request)
+
+    yield from exchange(sent, received)
+    total = parts[rank]
+    widen(received[0], total)
     for other in received[1:]:
-        total += widened(other)
-    yield from wait(comm.Iallgather([rounded(total), MPI.UINT16_T], [received, MPI.UINT16_T]))
-    data[:] = widened(received.reshape(-1)[:data.size])
+        widen(other, total, add=True)
+    sent[rank] = rounded(total)
+    yield from exchange([sent[rank]] * ranks, sent)
+    for bits, part in zip(sent, parts, strict=True):
+        widen(bits, part)
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
     """float32 as the bits of bf16, to nearest, ties to even; NaN stays one."""
-    bits = values.view(np.uint32)
-    upper = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
-    return np.where(np.isnan(values), np.uint16(0x7FC0), upper)
+    found = np.empty(values.shape, np.uint16)
+    for begin in range(0, values.size, CHUNK):
+        chunk = values[begin:begin + CHUNK]
+        bits = chunk.view(np.uint32)
+        upper = bits >> 16
+        upper &= 1
+        upper += 0x7FFF
+        upper += bits
+        upper >>= 16
+        to = found[begin:begin + CHUNK]
+        to[...] = upper
+        to[np.isnan(chunk)] = 0x7FC0
+    return found
 
 
-def widened(bits: np.ndarray) -> np.ndarray:
-    """The float32 numbers of these bits of bf16."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+def widen(bits: np.ndarray, into: np.ndarray, add: bool = False) -> None:
+    """Writes the float32 numbers of these bits of bf16, or adds them to what is there."""
+    for begin in range(0, bits.size, CHUNK):
+        wide = bits[begin:begin + CHUNK].astype(np.uint32)
+        wide <<= 16
+        to, values = into[begin:begin + CHUNK], wide.view(np.float32)
+        with np.errstate(all="ignore"):  # of a net that diverges
+            np.add(to, values, out=to) if add else np.copyto(to, values)
 
 
 WIRES = {"f32": exact, "bf16": bf16}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ngraph_mxnet.distributed import wire
-from ngraph_mxnet.distributed.wire import exact, rounded, widened
+from ngraph_mxnet.distributed.wire import bf16, exact, rounded, widen
 
 
 class Request:
@@ -63,32 +63,60 @@ class Comm:
         return Request(tries)
 
 
+def run(wire_sum, data: list[list[np.ndarray]], rng: np.random.Generator) -> None:
+    """Several sums at a time of all ranks, whoever comes first."""
+    network, ranks = Network(), len(data)
+    running = [wire_sum(Comm(network, rank, ranks), data[rank][number], number)
+               for rank, number in itertools.product(range(ranks), range(len(data[0])))]
+    for _ in range(10000):
+        if not running:
+            break
+        steps = running[rng.integers(len(running))]
+        if next(steps, steps) is steps:
+            running.remove(steps)
+    assert not running and not any(network.messages.values())
+
+
 @given(ranks=st.integers(2, 6), sizes=st.lists(st.integers(1, 40), min_size=1, max_size=3),
        dtype=st.sampled_from([np.float32, np.float64]), seed=st.integers(0, 1000))
 def test_all_ranks_have_the_same_sums(ranks, sizes, dtype, seed):
-    """Several at a time, whoever comes first."""
     rng = np.random.default_rng(seed)
     data = [[rng.standard_normal(size).astype(dtype) for size in sizes] for _ in range(ranks)]
     expected = [np.sum([each[number] for each in data], 0) for number in range(len(sizes))]
-    network = Network()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wire, "SMALL", 0)
-        running = [exact(Comm(network, rank, ranks), data[rank][number], number)
-                   for rank, number in itertools.product(range(ranks), range(len(sizes)))]
-        for _ in range(10000):
-            if not running:
-                break
-            steps = running[rng.integers(len(running))]
-            if next(steps, steps) is steps:
-                running.remove(steps)
-    assert not running and not any(network.messages.values())
+        run(exact, data, rng)
     for each in data:
         for found, sums, first in zip(each, expected, data[0], strict=True):
             np.testing.assert_allclose(found, sums, rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(found, first)
 
 
+@given(ranks=st.integers(1, 6), sizes=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+       chunk=st.sampled_from([4, wire.CHUNK]), seed=st.integers(0, 1000))
+def test_all_ranks_have_the_rounded_sums_of_rounded_numbers(ranks, sizes, chunk, seed):
+    rng = np.random.default_rng(seed)
+    data = [[rng.standard_normal(size).astype(np.float32) for size in sizes] for _ in range(ranks)]
+    expected = []
+    for number in range(len(sizes)):
+        total = as_bf16(data[0][number])
+        for each in data[1:]:
+            total = total + as_bf16(each[number])
+        expected.append(as_bf16(total))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(wire, "CHUNK", chunk)
+        run(bf16, data, rng)
+    for each in data:
+        for found, sums in zip(each, expected, strict=True):
+            np.testing.assert_array_equal(found, sums)
+
+
+def as_bf16(values: np.ndarray) -> np.ndarray:
+    return values.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
 @given(arrays(np.float32, st.integers(1, 50), elements=st.floats(width=32)))
 def test_rounds_to_the_nearest_number_of_bf16(values):
-    expected = values.astype(ml_dtypes.bfloat16).astype(np.float32)
-    np.testing.assert_array_equal(widened(rounded(values)), expected)
+    found = np.empty_like(values)
+    widen(rounded(values), found)
+    np.testing.assert_array_equal(found, as_bf16(values))
