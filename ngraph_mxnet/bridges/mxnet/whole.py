@@ -10,6 +10,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.mxnet.explain import explain, load_symbol
 from ngraph_mxnet.bridges.mxnet.importer import weights_of
+from ngraph_mxnet.bridges.mxnet.settled import settled
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import (
     at_hand_shapes,
     check_inputs,
@@ -90,7 +91,7 @@ class WholeSymbol:
         missing = sorted(name for name in wanted - set(self.weights) if not name.endswith("label"))
         if missing:
             raise ModelError(f"no weights for {listed(missing)}")
-        weights = {name: array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
+        weights = {name: settled(array) if hasattr(array, "asnumpy") else np.asarray(array)
                    for name, array in self.weights.items() if name in wanted}
         try:
             graph, weights = graph_of(self.symbol, shapes, self._dtypes, weights)

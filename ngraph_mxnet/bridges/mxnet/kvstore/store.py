@@ -23,6 +23,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.kvstore import atomic_saves, row_sparse
 from ngraph_mxnet.bridges.mxnet.kvstore.places import place_once
 from ngraph_mxnet.bridges.mxnet.kvstore.sums import Sums, over_devices
+from ngraph_mxnet.bridges.mxnet.settled import settled
 from ngraph_mxnet.distributed import broadcast_rows, sum_rows, world
 from ngraph_mxnet.distributed.plan import summed_dtype
 from ngraph_mxnet.distributed.rank_facts import RankFacts, Tensor
@@ -227,7 +228,7 @@ class NGraphKVStore(KVStoreBase):
             self._begin("broadcast", [_tensor(key, array)])
             with _as_mxnet_errors():
                 return row_sparse.array_of(broadcast_rows(self._world, rows), array)
-        data = np.ascontiguousarray(array.asnumpy())
+        data = np.ascontiguousarray(settled(array))
         self._begin("broadcast", [_tensor(key, array)])
         with _as_mxnet_errors():
             self._world.broadcast(data)
