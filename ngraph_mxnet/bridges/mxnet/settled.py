@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from mxnet.base import _LIB, check_call
-from mxnet.ndarray import NDArray
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
 
 
 def settled(array: NDArray) -> np.ndarray:
@@ -14,5 +17,7 @@ def settled(array: NDArray) -> np.ndarray:
     that it pushes when it runs. `asnumpy` waits for operators that are pushed already, and so can copy a weight while
     its elements move.
     """
+    from mxnet.base import _LIB, check_call
+
     check_call(_LIB.MXNDArrayWaitToWrite(array.handle))
     return array.asnumpy()
