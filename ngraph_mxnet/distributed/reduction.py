@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.distributed.plan import Bucket, Slot
-from ngraph_mxnet.distributed.wire import WIRES, Sum, wait
+from ngraph_mxnet.distributed.wire import CHUNK, WIRES, Sum, wait
 from ngraph_mxnet.distributed.world import World
 from ngraph_mxnet.errors import DistributedError
 
-_CHUNK = 1 << 16
-"""Elements that are summed at a time: they stay in the cache."""
 _GRAIN = 16
 """Elements: parts of a bucket begin at multiples, so that no two ranks write to one line of the cache."""
 
@@ -143,8 +141,8 @@ class Reduction:
                 parts = [part(each, slot) for each in self.buffers.all]
                 total = parts[0]
                 parts[self._local_rank] = self._gradient(slot.gradient)
-                for begin in range(share.start, share.stop, _CHUNK):
-                    chunk = slice(begin, min(begin + _CHUNK, share.stop))
+                for begin in range(share.start, share.stop, CHUNK):
+                    chunk = slice(begin, min(begin + CHUNK, share.stop))
                     np.add(parts[0][chunk], parts[1][chunk], out=total[chunk])
                     for other in parts[2:]:
                         np.add(total[chunk], other[chunk], out=total[chunk])

@@ -10,17 +10,18 @@ import numpy as np
 SMALL = 1 << 16
 """Bytes: latency is most of the time of what is smaller."""
 CHUNK = 1 << 16
-"""Elements that are rounded or widened at a time: what lies between stays in the cache."""
+"""Elements that are added, rounded or widened at a time: they stay in the cache."""
 PAUSE = 2e-5
 """Seconds between two steps of a sum that somebody waits for."""
 Sum = Iterator[None]
 """Goes on with each `next`, and ends when the sum is there."""
 
 
-def wait(request: Any) -> Sum:
-    """Until a request of MPI's is done."""
-    while not request.Test():
-        yield
+def wait(*requests: Any) -> Sum:
+    """Until these requests of MPI's are done."""
+    for request in requests:
+        while not request.Test():
+            yield
 
 
 def exact(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
@@ -40,9 +41,7 @@ def exact(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
     received = np.empty_like(parts[0])
 
     def pass_on(sent: int, into: np.ndarray) -> Sum:
-        requests = [comm.Irecv(into, (rank - 1) % ranks, tag), comm.Isend(parts[sent], (rank + 1) % ranks, tag)]
-        for request in requests:
-            yield from wait(request)
+        yield from wait(comm.Irecv(into, (rank - 1) % ranks, tag), comm.Isend(parts[sent], (rank + 1) % ranks, tag))
 
     for step in range(ranks - 1):
         part = parts[(rank - step - 1) % ranks]
@@ -69,8 +68,7 @@ def bf16(comm: Any, data: np.ndarray, tag: int = 0) -> Sum:
     def exchange(gives: Sequence[np.ndarray], takes: Sequence[np.ndarray]) -> Sum:
         requests = [comm.Irecv(takes[other].view(np.uint8), other, tag) for other in others]
         requests += [comm.Isend(gives[other].view(np.uint8), other, tag) for other in others]
-        for request in requests:
-            yield from wait(request)
+        yield from wait(*requests)
 
     yield from exchange(sent, received)
     total = parts[rank]

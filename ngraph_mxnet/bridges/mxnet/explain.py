@@ -103,13 +103,14 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     if kernels:
         planner.explain([])  # refuses, likewise, if there is nothing to tell
     check_inputs(symbol, shapes, dtypes)
-    sparse = why_not_dense(partitioner.json_of(symbol))
+    text = partitioner.json_of(symbol)
+    sparse = why_not_dense(text)
     if sparse is not None:
-        nodes = parse_symbol(partitioner.json_of(symbol)).operators()
+        nodes = parse_symbol(text).operators()
         return Explanation(Partition(planner.name, [Verdict(node.name, node.op, sparse) for node in nodes]))
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
-        nameless = NamelessGraph(partitioner.json_of(symbol))
+        nameless = NamelessGraph(text)
         told = all_dtypes(symbol, dtypes or {})
         types = {name: (shapes.get(name), told.get(name)) for name in {**shapes, **told}}
         found = partition(symbol, nameless, types, planner)
