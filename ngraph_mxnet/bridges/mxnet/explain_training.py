@@ -15,7 +15,12 @@ from rich.text import Text
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.explain_buckets import BucketTraining, buckets_of
-from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import sparse_gradients, why_not_dense
+from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import (
+    A_SPARSE_GRADIENT,
+    sparse_gradients,
+    why_left,
+    why_not_dense,
+)
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.rendered import Rendered
@@ -158,7 +163,7 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
     graph = parse_symbol(text)
     sparse = sparse_gradients(graph)
     optimizers = tuple(compiled_optimizers())
-    updates = tuple(_update(name, *types[name], is_sparse=name in sparse) for name in trained)
+    updates = _updates({name: types[name] for name in trained}, sparse)
 
     def all_mxnets(reason: str, whole: str) -> TrainingExplanation:
         nodes = [NodeTraining(node.name, node.op, MXNET, MXNET, reason) for node in graph.operators()]
@@ -168,7 +173,7 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
         return all_mxnets(reason, reason)
     try:
         if sparse:
-            raise UnsupportedError("a gradient is sparse")
+            raise UnsupportedError(A_SPARSE_GRADIENT)
         program = TrainingProgram(
             text, {name: TensorType(element_type(dtype), shape) for name, (shape, dtype) in types.items()}, trained,
             recorded=True)
@@ -178,7 +183,7 @@ def _explained(symbol: Symbol, types: Mapping[str, Any], trained: Sequence[str])
     except UnsupportedError as error:
         whole = " ".join(str(error).split())
     try:
-        parted = part(symbol, types, trained, {name: f"the gradient of {name} is sparse" for name in sparse})
+        parted = part(symbol, types, trained, why_left(sparse))
     except UnsupportedError as error:
         return all_mxnets(str(error), whole)
     found = {member: (f"part {number}", one.program) for number, one in enumerate(parted.trained, 1)
@@ -195,10 +200,20 @@ def _ours(name: str, op: str, where: str, program: TrainingProgram) -> NodeTrain
     return NodeTraining(name, op, where, where if f"mx:{name} {op}" in program.gone_back else NOTHING)
 
 
-def _update(name: str, shape: Sequence[int], dtype: np.dtype[Any], *, is_sparse: bool) -> UpdateTraining:
-    size = int(np.prod(shape)) * dtype.itemsize
-    if is_sparse:
-        return UpdateTraining(name, size, MXNET, "its gradient is sparse")
-    if dtype != np.float32:
-        return UpdateTraining(name, size, MXNET, f"it is {dtype}, not float32")
-    return UpdateTraining(name, size, "one program")
+def _updates(types: Mapping[str, tuple[Sequence[int], np.dtype[Any]]], sparse: Sequence[str]
+             ) -> tuple[UpdateTraining, ...]:
+    """One program updates all with dense gradients or none: one that is not float32 leaves the others to MXNet."""
+    other = next((name for name, (_, dtype) in types.items() if name not in sparse and dtype != np.float32), None)
+
+    def update(name: str, shape: Sequence[int], dtype: np.dtype[Any]) -> UpdateTraining:
+        reason = None
+        if name in sparse:
+            reason = "its gradient is sparse"
+        elif dtype != np.float32:
+            reason = f"it is {dtype}, not float32"
+        elif other is not None:
+            reason = f"{other} is {types[other][1]}, and one program updates all or none"
+        return UpdateTraining(name, int(np.prod(shape)) * dtype.itemsize, "one program" if reason is None else MXNET,
+                              reason)
+
+    return tuple(update(name, *found) for name, found in types.items())

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from mxnet_helpers import CONV_SHAPE, classifier, conv_net, mx, needs_library
 
 import ngraph_mxnet
+from ngraph_mxnet.bridges.mxnet.binding import updates
 from ngraph_mxnet.bridges.mxnet.training import parts
 from ngraph_mxnet.cli.commands import main
 
@@ -76,6 +77,26 @@ def test_an_update_that_is_mxnets() -> None:
                                                                                      dtype="float64")),
                                           {"data": (4, 6)}, {"w": "float64"})
     assert [(update.where, update.reason) for update in found.updates] == [("MXNet", "it is float64, not float32")]
+
+
+def test_one_dtype_leaves_all_updates_to_mxnet() -> None:
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Dense(5, in_units=6, prefix="narrow_"), mx.gluon.nn.HybridLambda(
+        lambda ops, x: ops.cast(x, dtype="float64")), mx.gluon.nn.Dense(3, in_units=5, dtype="float64", prefix="wide_"))
+    net.initialize()
+    net.hybridize()
+    found = ngraph_mxnet.explain_training(net(mx.sym.Variable("data")), {"data": (4, 6)},
+                                          {"wide_weight": "float64", "wide_bias": "float64"})
+    assert {update.name: update.reason for update in found.updates} == {
+        "narrow_weight": "wide_weight is float64, and one program updates all or none",
+        "narrow_bias": "wide_weight is float64, and one program updates all or none",
+        "wide_weight": "it is float64, not float32", "wide_bias": "it is float64, not float32"}
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
+    before = updates.ran()
+    with mx.autograd.record():
+        net(mx.nd.ones((4, 6))).backward()
+    trainer.step(4)
+    assert updates.ran() == before
 
 
 def test_the_command(tmp_path: Path) -> None:

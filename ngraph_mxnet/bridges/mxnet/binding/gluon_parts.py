@@ -8,6 +8,7 @@ from mxnet.gluon.block import HybridBlock
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet.bridges.mxnet.judging import partition_log
+from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import why_left
 from ngraph_mxnet.errors import UnsupportedError
 
 
@@ -44,6 +45,5 @@ class PartedBlock:
 def sparse_gradients(block: HybridBlock) -> dict[str, str]:
     """The parameters whose gradients are sparse, by the graph's names, and what is said of their readers."""
     names = block._cached_graph[1].list_inputs()
-    return {name: f"the gradient of {name} is sparse"
-            for name, (is_input, found) in zip(names, block._cached_op_args, strict=True)
-            if not is_input and found._grad_stype != "default"}
+    return why_left(name for name, (is_input, found) in zip(names, block._cached_op_args, strict=True)
+                    if not is_input and found._grad_stype != "default")

@@ -21,6 +21,7 @@ from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, made_or
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
+from ngraph_mxnet.bridges.mxnet.symbols.sparse_storage import A_SPARSE_GRADIENT
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import UnsupportedError
 
@@ -118,7 +119,7 @@ def _made(block: HybridBlock, inputs: dict[str, NDArray], parameters: dict[str, 
     """
     sparse = gluon_parts.sparse_gradients(block)
     if sparse:
-        return PartedBlock(block, inputs, parameters, trained, sparse, "a gradient is sparse")
+        return PartedBlock(block, inputs, parameters, trained, sparse, A_SPARSE_GRADIENT)
     try:
         return Calls(partitioner.json_of(block._cached_graph[1]), inputs, parameters, trained)
     except UnsupportedError as error:

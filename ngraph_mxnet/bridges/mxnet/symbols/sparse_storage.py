@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
+
+A_SPARSE_GRADIENT = "a gradient is sparse"
+"""Why a model is not trained as a whole."""
 
 # MXNet's numbers for storage types: -1 undefined, 0 default.
 _SPARSE = re.compile(r'"__storage_type__": "(?!0"|-1")')
@@ -22,3 +26,8 @@ def sparse_gradients(graph: SymbolGraph) -> list[str]:
     weights = [graph.nodes[node.inputs[1].node] for node in graph.operators()
                if canonical(node.op) == "Embedding" and Attrs(node.attrs, node.origin).bool("sparse_grad", False)]
     return [weight.name for weight in weights if weight.is_variable]
+
+
+def why_left(names: Iterable[str]) -> dict[str, str]:
+    """Of parameters with sparse gradients: why MXNet runs what reads them."""
+    return {name: f"the gradient of {name} is sparse" for name in names}
