@@ -65,7 +65,8 @@ def _make(node: Node, operands: list[Value], scores: _Scores, zeroed: bool, rw: 
     """Heads that were merged with the batch for the products stay apart, so that they need not be copied."""
     batch = _heads_apart(operands, rw)
     if batch is not None:
-        operands = [rw.reshape(rw.producer(v, "reshape").inputs[0], (*batch, *v.shape[-2:])) for v in operands]  # type: ignore[union-attr]
+        operands = [rw.reshape(v if (merge := _merge(v, rw)) is None else merge.inputs[0], (*batch, *v.shape[-2:]))
+                    for v in operands]
     if scores.mask is not None:
         mask = scores.mask
         if batch is not None and mask.type.rank == 3:
@@ -78,16 +79,19 @@ def _make(node: Node, operands: list[Value], scores: _Scores, zeroed: bool, rw: 
 
 
 def _heads_apart(operands: Sequence[Value], rw: Rewriter) -> tuple[int, ...] | None:
-    """(batch, heads), if all three operands are merged of these."""
-    found = set()
-    for value in operands:
-        merge = rw.producer(value, "reshape")
-        if merge is None or value.type.rank != 3 or merge.inputs[0].type.rank != 4:
-            return None
-        if not are_same_shape(merge.inputs[0].shape[2:], value.shape[1:]):
-            return None
-        found.add(merge.inputs[0].shape[:2])
+    """(batch, heads), if operands are merged of these, and no other of others. Of a single query a transpose of heads
+    has become a reshape, which shows none."""
+    merges = [merge for merge in (_merge(value, rw) for value in operands) if merge is not None]
+    found = {merge.inputs[0].shape[:2] for merge in merges}
     return found.pop() if len(found) == 1 else None
+
+
+def _merge(value: Value, rw: Rewriter) -> Node | None:
+    """The reshape that merges two leading axes into the first of `value`."""
+    node = rw.producer(value, "reshape")
+    if node is None or value.type.rank != 3 or node.inputs[0].type.rank != 4:
+        return None
+    return node if are_same_shape(node.inputs[0].shape[2:], value.shape[1:]) else None
 
 
 def _scores(value: Value, rw: Rewriter) -> _Scores | None:

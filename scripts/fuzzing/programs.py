@@ -126,8 +126,10 @@ def sequences() -> Graph:
     b = Builder()
     q, k, v = (b.parameter(name, (2, 3, length, 20)) for name, length in (("q", 7), ("k", 9), ("v", 9)))
     mask = b.parameter("mask", (7, 9))
-    found = [b.attention(q, k, v), b.attention(q, k, v, mask),
-             b.attention(q, k, v, b.greater(mask, b.constant(0.0)), fill=-1e4, zeroed=True)]
+    one, row = b.slice(q, begin=(0, 0, 2, 0), end=(2, 3, 3, 20)), b.slice(mask, begin=(2, 0), end=(3, 9))
+    found = [b.attention(queries, k, v, *masks, fill=-1e4, zeroed=bool(masks) and masks[0].type.element.name == "bool")
+             for queries, added in ((q, mask), (one, row))
+             for masks in ([], [added], [b.greater(added, b.constant(0.0))])]
     for cell, gates in (("lstm", 4), ("gru", 3), ("relu", 1), ("tanh", 1)):
         shapes = {"x": (2, 3, 5 * gates), "w": (5 * gates, 5), "b": (5 * gates,), "h": (3, 5)}
         x, w, bias, h = (b.parameter(f"{cell}_{name}", shape) for name, shape in shapes.items())

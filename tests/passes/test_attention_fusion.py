@@ -74,14 +74,23 @@ def rank_4(b: Builder) -> Value:
     return b.matmul(b.softmax(b.matmul(q, k, transpose_b=True)), v)
 
 
-@pytest.mark.parametrize("make", [plain, scaled_queries, scaled_scores, by_length, by_a_large_number, added, rank_4])
+def one_query(b: Builder) -> Value:
+    """The transpose of a single step's heads is a reshape."""
+    q = b.reshape(b.parameter("q", (BATCH, 1, HEADS * DEPTH)), shape=(BATCH * HEADS, 1, DEPTH))
+    k, v = heads(b, "k", KEYS, DEPTH), heads(b, "v", KEYS, WIDTH)
+    return b.matmul(b.softmax(b.matmul(q, k, transpose_b=True)), v)
+
+
+@pytest.mark.parametrize("make", [plain, scaled_queries, scaled_scores, by_length, by_a_large_number, added, rank_4,
+                                  one_query])
 def test_fused(make: Callable[[Builder], Value]) -> None:
     b = Builder()
     after = check(b.results(make(b)), lambda graph: run_pass(graph, attention_fusion()))
     assert ops(after)["attention"] == 1
     assert not {"matmul", "softmax", "select", "multiply", "divide", "add"} & ops(after).keys()
     (node,) = (node for node in after.nodes if node.op.name == "attention")
-    assert node.output.shape == (BATCH, HEADS, QUERIES, WIDTH)  # the heads are not merged with the batch
+    queries = 1 if make is one_query else QUERIES
+    assert node.output.shape == (BATCH, HEADS, queries, WIDTH)  # the heads are not merged with the batch
 
 
 def read_weights(b: Builder) -> Graph:
@@ -106,6 +115,17 @@ def other_mask(b: Builder) -> Graph:
 def shared_values(b: Builder) -> Graph:
     q, k, _ = operands(b)
     return b.results(b.matmul(b.softmax(b.matmul(q, k, transpose_b=True)), b.parameter("one", (1, KEYS, WIDTH))))
+
+
+def test_heads_of_different_numbers() -> None:
+    b = Builder()
+    q = b.reshape(b.parameter("q", (BATCH, HEADS, QUERIES, DEPTH)), shape=(6, QUERIES, DEPTH))
+    k, v = (b.reshape(b.parameter(name, (HEADS, BATCH, KEYS, size)), shape=(6, KEYS, size))
+            for name, size in (("k", DEPTH), ("v", WIDTH)))
+    after = check(b.results(b.matmul(b.softmax(b.matmul(q, k, transpose_b=True)), v)),
+                  lambda graph: run_pass(graph, attention_fusion()))
+    (node,) = (node for node in after.nodes if node.op.name == "attention")
+    assert node.output.shape == (6, QUERIES, WIDTH)
 
 
 @pytest.mark.parametrize("make", [read_weights, other_axis, other_mask, shared_values])

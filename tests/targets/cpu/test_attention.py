@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.runtime.compile import compile
-from ngraph_mxnet.targets.cpu.lower.attention import MOST_KEYS, task_rows
+from ngraph_mxnet.targets.cpu.lower.attention import FEW, MOST_KEYS, task_rows
 
 MASKS = ("none", "bool", "lengths", "added")
 
@@ -28,7 +28,7 @@ def heads(b: Builder, name: str, batch: int, length: int, count: int, width: int
 def graphs(draw: st.DrawFn) -> Graph:
     """Everything between the projections: masked scores, softmax, values, heads joined again."""
     batch, count = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    queries = draw(st.integers(1, 80))
+    queries = draw(st.one_of(st.integers(1, FEW), st.integers(1, 80)))
     keys = draw(st.one_of(st.just(queries), st.integers(1, 300)))
     depth, width = (draw(st.sampled_from([1, 3, 16, 20, 64])) for _ in range(2))
     orders = st.sampled_from([(0, 2, 1, 3), (1, 2, 0, 3), (0, 1, 2, 3)])
@@ -78,6 +78,20 @@ def test_agrees_with_the_interpreter(codegen: int, graph: Graph, seed: int) -> N
     np.testing.assert_array_equal(found, alone)
 
 
+@pytest.mark.parametrize("queries", [1, FEW, FEW + 1])
+def test_few_queries_read_keys_where_they_lie(queries: int) -> None:
+    b = Builder()
+    q = b.parameter("q", (6, queries, 5))
+    k, v = (b.reshape(heads(b, name, 2, 9, 3, 5, (0, 2, 1, 3)), shape=(6, 9, 5)) for name in "kv")
+    executable = compile(b.results(b.matmul(b.softmax(b.matmul(q, k, transpose_b=True)), v)), "CPU")
+    levels = executable.main.levels()  # type: ignore[attr-defined]
+    kernels = [i.kernel.removeprefix("ng_").partition("__")[0] for level in levels for i in level]
+    if queries == 1:  # else queries, whose heads are merged already, are copied
+        assert kernels == ["attention_few"]
+    assert ("attention_few" in kernels) == (queries <= FEW)
+    assert ({"pack_contraction", "attention"} <= set(kernels)) == (queries > FEW)
+
+
 @given(st.integers(1, 10**4), st.integers(1, MOST_KEYS))
 def test_scores_of_a_task_fit_its_stack(queries: int, keys: int) -> None:
     assert min(task_rows(queries, keys), -(-queries // 6) * 6) * -(-keys // 16) * 16 <= 12_288
@@ -90,9 +104,10 @@ def test_more_keys_stay_apart() -> None:
     assert not any("attention" in i.kernel for level in executable.main.levels() for i in level)  # type: ignore[attr-defined]
 
 
-def test_most_keys() -> None:
+@pytest.mark.parametrize("queries", [1, 7])
+def test_most_keys(queries: int) -> None:
     b = Builder()
-    q, k, v = (b.parameter(name, (1, n, 8)) for name, n in (("q", 7), ("k", MOST_KEYS), ("v", MOST_KEYS)))
+    q, k, v = (b.parameter(name, (1, n, 8)) for name, n in (("q", queries), ("k", MOST_KEYS), ("v", MOST_KEYS)))
     graph = b.results(b.matmul(b.softmax(b.matmul(q, k, transpose_b=True)), v))
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(p.shape).astype(np.float32) for p in graph.parameters]

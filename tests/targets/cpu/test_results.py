@@ -30,6 +30,8 @@ def product(rows: int, depth: int, columns: int, *, then: str = "") -> Graph:
     y = b.matmul(x, b.weight("w", (depth, columns)), transpose_a=False, transpose_b=False)
     if then == "reshape":
         return b.results(b.reshape(y, shape=(columns, rows)))
+    if then == "step":
+        return b.results(b.reshape(y, shape=(1, rows, 1, columns)))
     if then == "twice":
         return b.results(y, y)
     if then == "read":
@@ -59,13 +61,14 @@ def saved(kernel: int) -> Graph:
 @pytest.mark.parametrize(("graph", "number"), [
     (product(5, 7, 32), 0),
     (product(5, 7, 32, then="reshape"), 0),
+    (product(5, 7, 32, then="step"), 0),
     (product(5, 7, 32, then="twice"), 1),
     (product(5, 7, 32, then="read"), 0),
     (product(5, 7, 33), 1),
     (image(20, (5, 7)), 0),
     (saved(1), 0),
     (saved(3), 1),
-], ids=["product", "reshaped", "twice", "read", "with padding", "blocked", "saved", "saved with a halo"])
+], ids=["product", "reshaped", "step", "twice", "read", "with padding", "blocked", "saved", "saved with a halo"])
 def test_what_is_copied(graph: Graph, number: int) -> None:
     assert copies(graph) == number
     agree(graph, 0)
@@ -77,7 +80,7 @@ def test_no_arena_for_a_result() -> None:
 
 
 @given(rows=st.integers(1, 20), depth=st.integers(1, 40), columns=st.integers(1, 70),
-       then=st.sampled_from(["", "reshape", "twice", "read"]), seed=st.integers(0, 99))
+       then=st.sampled_from(["", "reshape", "step", "twice", "read"]), seed=st.integers(0, 99))
 def test_products_agree(rows: int, depth: int, columns: int, then: str, seed: int) -> None:
     agree(product(rows, depth, columns, then=then), seed)
 

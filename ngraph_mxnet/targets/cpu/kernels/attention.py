@@ -17,9 +17,10 @@ from ngraph_mxnet.targets.cpu.kernels.lanes import (
 )
 from ngraph_mxnet.targets.cpu.kernels.pointers import inline, pointer, reader, scratch, select, shift
 from ngraph_mxnet.targets.cpu.kernels.record import kernel
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_GRADIENT, MOST_NEAR
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW, ATTENTION_GRADIENT, MOST_NEAR
 
 read_attention = reader(ATTENTION)
+read_attention_few = reader(ATTENTION_FEW)
 read_attention_gradient = reader(ATTENTION_GRADIENT)
 
 
@@ -139,6 +140,98 @@ def attention(tensors, ints, floats, begin, end):
                     for r in range(min(6, count - row)):
                         for j in range(lanes):
                             target[r * p.out_row + j] = part[r * 16 + j]
+
+
+@inline
+def _products_by_rows(row, matrix, step, count, depth, target):
+    """target[count]: the row by each of so many rows."""
+    whole = depth // 16 * 16
+    for first in range(0, count, 4):
+        last = count - 1
+        m0, m1 = shift(matrix, first * step), shift(matrix, min(first + 1, last) * step)
+        m2, m3 = shift(matrix, min(first + 2, last) * step), shift(matrix, min(first + 3, last) * step)
+        t0 = t1 = t2 = t3 = np.float32(0)
+        if whole:
+            s0 = s1 = s2 = s3 = splat(np.float32(0))
+            for i in range(0, whole, 16):
+                x = load_lanes(row, i)
+                s0 = s0 + x * load_lanes(m0, i)
+                s1 = s1 + x * load_lanes(m1, i)
+                s2 = s2 + x * load_lanes(m2, i)
+                s3 = s3 + x * load_lanes(m3, i)
+            t0, t1, t2, t3 = sum_of_lanes(s0), sum_of_lanes(s1), sum_of_lanes(s2), sum_of_lanes(s3)
+        for i in range(whole, depth):
+            t0 += row[i] * m0[i]
+            t1 += row[i] * m1[i]
+            t2 += row[i] * m2[i]
+            t3 += row[i] * m3[i]
+        target[first], target[first + 1], target[first + 2], target[first + 3] = t0, t1, t2, t3
+
+
+@inline
+def _sum_of_rows(weights, matrix, step, count, width, target):
+    """target[width]: the sum of so many rows, each times its weight."""
+    column = 0
+    while column + 64 <= width:
+        s0 = s1 = s2 = s3 = splat(np.float32(0))
+        for n in range(count):
+            weight, line = splat(weights[n]), shift(matrix, n * step + column)
+            s0 = s0 + weight * load_lanes(line, 0)
+            s1 = s1 + weight * load_lanes(line, 16)
+            s2 = s2 + weight * load_lanes(line, 32)
+            s3 = s3 + weight * load_lanes(line, 48)
+        store_lanes(target, column, s0)
+        store_lanes(target, column + 16, s1)
+        store_lanes(target, column + 32, s2)
+        store_lanes(target, column + 48, s3)
+        column += 64
+    while column + 16 <= width:
+        s0 = splat(np.float32(0))
+        for n in range(count):
+            s0 = s0 + splat(weights[n]) * load_lanes(matrix, n * step + column)
+        store_lanes(target, column, s0)
+        column += 16
+    while column + 4 <= width:
+        t0 = t1 = t2 = t3 = np.float32(0)
+        for n in range(count):
+            weight, line = weights[n], shift(matrix, n * step + column)
+            t0 += weight * line[0]
+            t1 += weight * line[1]
+            t2 += weight * line[2]
+            t3 += weight * line[3]
+        target[column], target[column + 1], target[column + 2], target[column + 3] = t0, t1, t2, t3
+        column += 4
+    for c in range(column, width):
+        t0 = np.float32(0)
+        for n in range(count):
+            t0 += weights[n] * matrix[n * step + c]
+        target[c] = t0
+
+
+@kernel("attention_few")
+def attention_few(tensors, ints, floats, begin, end):
+    """As `attention`, a query at a time, with keys and values where they lie: few queries do not pay for packing.
+
+    tensors: queries, keys, values, mask, output; elements of a row are contiguous, also of the mask unless its stride
+    says 0. floats: scale, fill. Tasks: (outer, inner).
+    """
+    p = read_attention_few(ints, floats)
+    inner, queries, keys, depth, width = p.inner, p.queries, p.keys, p.depth, p.width
+    kind, zeroed, padded = p.mask_kind, p.zeroed, (keys + 15) // 16 * 16
+    fill, scale = np.float32(p.fill), np.float32(p.scale)
+    scores = scratch(2048)
+    for task in range(begin, end):
+        o, i = task // inner, task % inner
+        query = shift(pointer(tensors, 0, float32), o * p.q_outer + i * p.q_inner)
+        key = shift(pointer(tensors, 1, float32), o * p.k_outer + i * p.k_inner)
+        value = shift(pointer(tensors, 2, float32), o * p.v_outer + i * p.v_inner)
+        out = shift(pointer(tensors, 4, float32), o * p.out_outer + i * p.out_inner)
+        for row in range(queries):
+            _products_by_rows(shift(query, row * p.q_row), key, p.k_row, keys, depth, scores)
+            offset = o * p.mask_outer + i * p.mask_inner + row * p.mask_row
+            _softmax(scores, keys, padded, scale, shift(pointer(tensors, 3, types.uint8), offset),
+                     shift(pointer(tensors, 3, float32), offset), p.mask_column, kind, fill, zeroed)
+            _sum_of_rows(scores, value, p.v_row, keys, width, shift(out, row * p.out_row))
 
 
 @inline

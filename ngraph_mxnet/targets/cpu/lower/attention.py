@@ -12,12 +12,15 @@ from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import check_depth
 from ngraph_mxnet.targets.cpu.lower.matmul import packed_right
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
-from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_GRADIENT, MOST_KEYS, SIX
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION, ATTENTION_FEW, ATTENTION_GRADIENT, MOST_KEYS, SIX
 from ngraph_mxnet.targets.cpu.params.record import by_name
-from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, contiguous_strides
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, PlainView, View, contiguous_strides
 
 _BLOCK_SCORES = 8192
 """Floats of a task's scores, about, where that is more: they stay in L1 or L2."""
+FEW = 4
+"""So many queries read keys in less time than packing takes (of 12 to 2048 keys)."""
+
 
 def _check(node: Node) -> str | None:
     queries, keys = node.inputs[:2]
@@ -32,30 +35,34 @@ def _check(node: Node) -> str | None:
 
 @lowers("attention", check=_check)
 def attention(ctx: Lowering, node: Node) -> None:
-    """Queries and values are read where they lie, be it in the projection of all heads; keys are packed."""
+    """Queries and values are read where they lie, be it in the projection of all heads; keys are packed for more than
+    a few queries."""
     queries, keys, values, *masks = node.inputs
     if not node.output.type.size:
         ctx.set_plain(node.output, ctx.new_plain(node.output.type))
         return
     *batch, rows, depth = queries.shape
     columns, width = values.shape[-2:]
-    matrix = -(-columns // BLOCK) * -(-depth // BLOCK) * BLOCK * BLOCK
-    packed = packed_right(ctx, keys, True, BLOCK, matrix * 4)
-    left, right = _with_rows(ctx, queries), _with_rows(ctx, values, whole=True)
+    few = rows <= FEW and not ctx.is_prepared(keys)
+    left, right = _with_rows(ctx, queries), _with_rows(ctx, values, whole=not few)
     out = ctx.new_plain(node.output.type)
     out = replace(out, strides=_as_read(ctx.graph, node.output) or out.strides)
     mask, kind, steps = _masked(ctx, masks, (*queries.shape[:-1], columns))
-    params = ATTENTION(
-        **by_name("outer inner", _two(batch, 1)), queries=rows, keys=columns, depth=depth, width=width,
-        rows=task_rows(rows, columns), mask_kind=kind, zeroed=node.attrs["zeroed"], key_matrix=matrix,
-        **by_name("q_outer q_inner q_row", _two(left.strides[:-1], 0)),
-        **by_name("v_outer v_inner v_row", _two(right.strides[:-1], 0)),
-        **by_name("out_outer out_inner out_row", _two(out.strides[:-1], 0)),
-        **by_name("mask_outer mask_inner mask_row", _two(steps[:-1], 0)), mask_column=steps[-1],
-        scale=node.attrs["scale"], fill=node.attrs["fill"])
-    operations = 2 * prod(batch) * rows * columns * (depth + width)
-    ctx.emit("attention", params, queries=left, keys=packed, values=right, mask=mask, output=out, operations=operations,
-             exact=True)
+    common = {
+        **by_name("outer inner", _two(batch, 1)), "queries": rows, "keys": columns, "depth": depth, "width": width,
+        "mask_kind": kind, "zeroed": node.attrs["zeroed"],
+        **_steps("q", left.strides), **_steps("v", right.strides), **_steps("out", out.strides),
+        **_steps("mask", steps), "mask_column": steps[-1], "scale": node.attrs["scale"], "fill": node.attrs["fill"]}
+    read: View
+    if few:
+        lying = _with_rows(ctx, keys)
+        read, kernel, params = lying, "attention_few", ATTENTION_FEW(**common, **_steps("k", lying.strides))
+    else:
+        matrix = -(-columns // BLOCK) * -(-depth // BLOCK) * BLOCK * BLOCK
+        read = packed_right(ctx, keys, True, BLOCK, matrix * 4)
+        kernel, params = "attention", ATTENTION(**common, rows=task_rows(rows, columns), key_matrix=matrix)
+    ctx.emit(kernel, params, queries=left, keys=read, values=right, mask=mask, output=out,
+             operations=2 * prod(batch) * rows * columns * (depth + width), exact=True)
     ctx.set_plain(node.output, out)
 
 
@@ -77,13 +84,11 @@ def attention_gradient(ctx: Lowering, node: Node) -> None:
     packed = [packed_right(ctx, value, True, BLOCK, size) for value, size in zip((keys, values), sizes, strict=True)]
     views = [_with_rows(ctx, value, whole=True) for value in (queries, keys, head)]
     mask, kind, steps = _masked(ctx, masks, (*queries.shape[:-1], columns))
-    strides = {f"{name}_{axis}": step for name, view in zip("qkh", views, strict=True)
-               for axis, step in zip(("outer", "inner", "row"), _two(view.strides[:-1], 0), strict=True)}
+    q, k, h = (_steps(name, view.strides) for name, view in zip("qkh", views, strict=True))
     params = ATTENTION_GRADIENT(
         **by_name("outer inner", _two(batch, 1)), queries=rows, keys=columns, depth=depth, width=width,
-        rows=task_rows(rows, columns), mask_kind=kind, zeroed=node.attrs["zeroed"], **strides,
-        **by_name("mask_outer mask_inner mask_row", _two(steps[:-1], 0)), mask_column=steps[-1],
-        scale=node.attrs["scale"], fill=node.attrs["fill"])
+        rows=task_rows(rows, columns), mask_kind=kind, zeroed=node.attrs["zeroed"], **q, **k, **h,
+        **_steps("mask", steps), mask_column=steps[-1], scale=node.attrs["scale"], fill=node.attrs["fill"])
     operations = 2 * prod(batch) * rows * columns * (3 * depth + 2 * width)
     ctx.emit("attention_gradient", params, **by_name("queries keys head", views),
              **by_name("packed_keys packed_values", packed), mask=mask,
@@ -109,6 +114,11 @@ def task_rows(rows: int, columns: int) -> int:
 def _two(numbers: Sequence[int], fill: int) -> list[int]:
     """Sizes (`fill` 1) of two batch dimensions, or strides (`fill` 0) of these and of the row, filled up in front."""
     return [*[fill] * (3 - len(numbers) if fill == 0 else 2 - len(numbers)), *numbers]
+
+
+def _steps(name: str, strides: Sequence[int]) -> dict[str, int]:
+    """The ints of an operand's strides but for the last."""
+    return by_name(f"{name}_outer {name}_inner {name}_row", _two(strides[:-1], 0))
 
 
 def _with_rows(ctx: Lowering, value: Value, *, whole: bool = False) -> PlainView:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Value
-from ngraph_mxnet.ir.sizes import are_same, are_same_shape, is_true, is_zero
+from ngraph_mxnet.ir.sizes import are_same, is_one, is_true, is_zero
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.microkernels.params import CONTRACTION, CONTRACTIONS, Offsets
 from ngraph_mxnet.targets.cpu.microkernels.tables import PixelRecipe, StepRecipe
@@ -31,7 +31,8 @@ def _made_there(ctx: Lowering, source: PlainView, destination: PlainView) -> boo
     buffer = source.buffer
     whole = (buffer.space is Space.ARENA and buffer.region is None and is_zero(source.offset)
              and are_same(buffer.bytes, destination.type.bytes)
-             and are_same_shape(source.strides, destination.strides))
+             and all(is_one(size) or are_same(own, its) for size, own, its in zip(
+                 destination.type.shape, source.strides, destination.strides, strict=True)))
     if not whole:
         return False
     if not all((each in source.writers and each.exact) or _stays_inside(ctx, each, buffer)

@@ -32,16 +32,24 @@ def _strided(p: Any, size: int, operand: str, prefix: str, rows: int, last: int)
 
 def _reach(p: Any, size: int) -> list[Span]:
     tiles, strided = _tiles(p), partial(_strided, p, size)
-    spans = [strided("queries", "q", p.queries, p.depth),
-             span("keys", size, (p.outer * p.inner, p.key_matrix), (tiles, -(-p.depth // BLOCK) * BLOCK * BLOCK),
+    return [strided("queries", "q", p.queries, p.depth),
+            span("keys", size, (p.outer * p.inner, p.key_matrix), (tiles, -(-p.depth // BLOCK) * BLOCK * BLOCK),
                   last=p.depth * BLOCK),
              strided("values", "v", p.keys, -(-p.width // BLOCK) * BLOCK),
-             strided("output", "out", p.queries, p.width)]
-    for kind, bytes_ in _MASK_BYTES.items():
-        if p.mask_kind == kind:
-            axes = ((p.outer, p.mask_outer), (p.inner, p.mask_inner), (p.queries, p.mask_row), (p.keys, p.mask_column))
-            spans.append(span("mask", bytes_, *axes))
-    return spans
+             strided("output", "out", p.queries, p.width), *_of_mask(p)]
+
+
+def _few_reach(p: Any, size: int) -> list[Span]:
+    if p.keys > MOST_KEYS:
+        raise ValueError(f"{p.keys} keys do not fit in a task")
+    strided = partial(_strided, p, size)
+    return [strided("queries", "q", p.queries, p.depth), strided("keys", "k", p.keys, p.depth),
+            strided("values", "v", p.keys, p.width), strided("output", "out", p.queries, p.width), *_of_mask(p)]
+
+
+def _of_mask(p: Any) -> list[Span]:
+    axes = ((p.outer, p.mask_outer), (p.inner, p.mask_inner), (p.queries, p.mask_row), (p.keys, p.mask_column))
+    return [span("mask", bytes_, *axes) for kind, bytes_ in _MASK_BYTES.items() if p.mask_kind == kind]
 
 
 MOST_NEAR = 16_384
@@ -52,17 +60,12 @@ def _gradient_reach(p: Any, size: int) -> list[Span]:
     tiles, strided = _tiles(p), partial(_strided, p, size)
     depth, width = (-(-columns // BLOCK) * BLOCK for columns in (p.depth, p.width))
     matrices = p.outer * p.inner
-    spans = [strided("queries", "q", p.queries, depth), strided("keys", "k", p.keys, depth),
+    return [strided("queries", "q", p.queries, depth), strided("keys", "k", p.keys, depth),
              strided("head", "h", p.queries, width),
              span("packed_keys", size, (matrices, tiles * depth * BLOCK), last=tiles * depth * BLOCK),
              span("packed_values", size, (matrices, tiles * width * BLOCK), last=tiles * width * BLOCK),
              whole("of_queries", size, matrices, p.queries, p.depth), whole("of_keys", size, matrices, p.keys, p.depth),
-             whole("of_values", size, matrices, p.keys, p.width)]
-    for kind, bytes_ in _MASK_BYTES.items():
-        if p.mask_kind == kind:
-            axes = ((p.outer, p.mask_outer), (p.inner, p.mask_inner), (p.queries, p.mask_row), (p.keys, p.mask_column))
-            spans.append(span("mask", bytes_, *axes))
-    return spans
+             whole("of_values", size, matrices, p.keys, p.width), *_of_mask(p)]
 
 
 ATTENTION_GRADIENT = Kernels(
@@ -86,3 +89,11 @@ ATTENTION = Kernels(
 `mask_kind`: 0 none, 1 bool, 2 float32 to be added. `key_matrix`: floats between two matrices of packed keys. There are
 at most `MOST_KEYS` keys; `rows` by keys, rounded up to 16, is at most `MOST_SCORES`.
 """
+
+ATTENTION_FEW = Kernels(
+    "attention_few", tensors="queries keys values mask? >output",
+    ints="outer inner queries keys depth width mask_kind zeroed q_outer q_inner q_row k_outer k_inner k_row "
+         "v_outer v_inner v_row out_outer out_inner out_row mask_outer mask_inner mask_row mask_column",
+    sizes=6, floats="scale fill", tasks=lambda p: p.outer * p.inner, reach=_few_reach,
+)
+"""As of attention; keys are not packed, and a task is a matrix."""

@@ -1,0 +1,46 @@
+"""The kernel of attention of few queries, against the op that defines it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kernel_library import SEEDS, SPLITS, close, every_isa, run
+
+from ngraph_mxnet.ir import get_op
+from ngraph_mxnet.targets.cpu.params.attention import ATTENTION_FEW
+from ngraph_mxnet.targets.cpu.params.record import by_name
+
+SIZES = st.sampled_from([1, 3, 4, 7, 16, 21, 33, 64, 87])
+STRIDES = [f"{operand}_{axis}" for operand in ("q", "k", "v", "out") for axis in ("outer", "inner", "row")]
+
+
+def between_others(random: np.random.Generator, *shape: int) -> np.ndarray:
+    """Rows with NaNs behind them."""
+    wide = np.full((*shape[:-1], shape[-1] + 3), np.nan, np.float32)
+    wide[..., :shape[-1]] = random.standard_normal(shape)
+    return wide[..., :shape[-1]]
+
+
+@every_isa
+@pytest.mark.parametrize("mask", ["none", "chosen", "zeroed", "added", "one"])
+@given(seed=SEEDS, sizes=st.tuples(st.integers(1, 4), SIZES, SIZES, SIZES), splits=SPLITS)
+def test_attention_few(isa: str, mask: str, seed: int, sizes: tuple[int, int, int, int], splits: list[int]) -> None:
+    random = np.random.default_rng(seed)
+    queries, keys, depth, width = sizes
+    q, k, v = (between_others(random, 2, 3, *last) for last in ((queries, depth), (keys, depth), (keys, width)))
+    drawn = random.standard_normal((2, 1, queries, 1 if mask == "one" else keys)).astype(np.float32)
+    masks = {"none": [], "added": [drawn]}.get(mask, [drawn > 0])
+    attrs = {"scale": 0.3, "fill": -1e4, "zeroed": mask == "zeroed"}
+    found = between_others(random, 2, 3, queries, width)
+    found[...] = np.nan
+    params = ATTENTION_FEW(
+        outer=2, inner=3, queries=queries, keys=keys, depth=depth, width=width,
+        mask_kind={"none": 0, "added": 2}.get(mask, 1), zeroed=attrs["zeroed"],
+        **by_name(STRIDES, [step // 4 for array in (q, k, v, found) for step in array.strides[:3]]),
+        mask_outer=queries * drawn.shape[-1], mask_inner=0, mask_row=drawn.shape[-1], mask_column=int(mask != "one"),
+        scale=0.3, fill=-1e4)
+    run(isa, "attention_few", [q, k, v, masks[0] if masks else q, found], params, (), splits)
+    close(found, get_op("attention").evaluate([q, k, v, *masks], attrs)[0], 1e-5, 1e-5)
+    assert np.isnan(found.base[..., width:]).all()
