@@ -133,7 +133,6 @@ def _compile_block(block: Any, backend: str | None, shapes: Shapes, dtypes: Mapp
 def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any], shapes: Shapes,
                     dtypes: Mapping[str, str], options: Mapping[str, Any]) -> Executable:
     from ngraph_mxnet.bridges.mxnet.importer import import_symbol
-    from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import json_with_shapes, leaves_shapes_open
 
     check_options(_chosen(backend), options)
     try:
@@ -145,8 +144,6 @@ def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any],
     symbolic = symbolic_shapes(shapes)
     known = {**{name: array.shape for name, array in arrays.items()}, **symbolic}
     symbols = symbols_in(symbolic)
-    if leaves_shapes_open(text):
-        text = json_with_shapes(_as_object(model), known)
 
     def make() -> tuple[Graph, dict[str, Any]]:
         graph = import_symbol(text, known, {**{name: str(array.dtype) for name, array in arrays.items()}, **dtypes})
@@ -157,9 +154,3 @@ def _compile_symbol(model: Any, backend: str | None, weights: Mapping[str, Any],
         return compile_range(lambda: bind_weights(*make()), symbols, backend, options)
     graph, held = make()
     return compile_graph(graph, backend, held, **options)
-
-
-def _as_object(model: Any) -> Any:
-    from ngraph_mxnet.bridges.mxnet.explain import load_symbol
-
-    return model if hasattr(model, "tojson") else load_symbol(Path(model))

@@ -16,6 +16,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
 from ngraph_mxnet.bridges.mxnet.symbols.control_flow import FOREACH, Foreach
 from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
 from ngraph_mxnet.bridges.mxnet.symbols.inlining import inlined
+from ngraph_mxnet.bridges.mxnet.symbols.open_shapes import with_open_shapes
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value, element_type
@@ -78,7 +79,7 @@ def lower_values(b: Builder, symbol: SymbolGraph, types: Sequence[TensorType], h
     arguments = symbol.arguments()
     if len(types) != len(arguments):
         raise ModelError(f"found {len(types)} input types, expected {len(arguments)}: one for each argument")
-    weights = weights_of(symbol)
+    symbol, weights = with_open_shapes(symbol, types), weights_of(symbol)
     values: dict[Edge, Value] = {}
     names = _distinct([node.argument for node in arguments])
     for position, (node, type_) in enumerate(zip(arguments, types, strict=True)):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import ngraph_mxnet
-from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.runtime.executable import InputError
 from ngraph_mxnet.runtime.ranges import RangeExecutable
 
@@ -41,10 +40,16 @@ def test_a_symbol_for_a_range() -> None:
 
 
 def test_states_whose_batch_is_open() -> None:
-    """MXNet would have to infer them for numbers."""
+    """A cell begins with zeros of batch 0, for unknown, which MXNet infers."""
     cell = mx.rnn.LSTMCell(4, prefix="l_")
-    outputs, _ = cell.unroll(2, mx.sym.var("data"), merge_outputs=True)
-    weights = {"l_i2h_weight": (16, 3), "l_i2h_bias": (16,), "l_h2h_weight": (16, 4), "l_h2h_bias": (16,)}
-    with pytest.raises(UnsupportedError, match="sizes N are ranges"):
-        ngraph_mxnet.compile(outputs, "CPU", shapes={"data": ("1..4", 2, 3)},
-                             weights={name: np.zeros(shape, np.float32) for name, shape in weights.items()})
+    symbol, _ = cell.unroll(2, mx.sym.var("data"), merge_outputs=True)
+    shapes = {"l_i2h_weight": (16, 3), "l_i2h_bias": (16,), "l_h2h_weight": (16, 4), "l_h2h_bias": (16,)}
+    weights = {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    run = ngraph_mxnet.compile(symbol, "CPU", weights=weights, shapes={"data": ("1..4", 2, 3)})
+    assert isinstance(run, RangeExecutable)
+    for batch in (2, 4, 1):
+        x = rng.standard_normal((batch, 2, 3), np.float32)
+        given = {"data": x, **weights}
+        bound = symbol.bind(mx.cpu(), {name: mx.nd.array(given[name]) for name in symbol.list_arguments()})
+        np.testing.assert_allclose(run(x)[0], bound.forward()[0].asnumpy(), rtol=1e-5, atol=1e-6)
+    assert len(run.templates) == 1

@@ -13,6 +13,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import is_symbolic
 from ngraph_mxnet.ir.types import ElementType, Shape, f32, i32
 
 LARGEST = 1 << 24
@@ -77,6 +78,8 @@ def arange(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> V
         if known is None:
             raise UnsupportedError("infer_range=True, and the shape is unknown")
         count = known.shape[0]
+        if is_symbolic(count):
+            raise UnsupportedError("infer_range=True, and the shape is a range of sizes")
     else:
         start, stop = (0.0, start) if stop is None else (start, stop)
         count = ceil((stop - start) / step) * repeat if step else 0

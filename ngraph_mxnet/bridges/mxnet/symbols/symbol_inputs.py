@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
-import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.importer import weights_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
-from ngraph_mxnet.errors import ModelError, UnsupportedError, listed
+from ngraph_mxnet.errors import ModelError, listed
 from ngraph_mxnet.ir import element_type
 from ngraph_mxnet.ir.dims import Dim
 from ngraph_mxnet.ir.range_text import symbols_in
@@ -83,42 +80,6 @@ def _inferred(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> dict[str, 
     arguments, _, states = symbol.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
     names = [*symbol.list_arguments(), *symbol.list_auxiliary_states()]
     return dict(zip(names, [*arguments, *states], strict=True))
-
-
-def leaves_shapes_open(text: str) -> bool:
-    """Whether an operator without inputs in a symbol's JSON may have no whole shape (`json_with_shapes`).
-
-    Raises:
-        ModelError: the JSON is corrupt.
-    """
-    return any("shape" in node.attrs and not node.inputs and not node.is_variable
-               and any(int(size) <= 0 for size in re.findall(r"-?\d+", node.attrs["shape"]))
-               for node in parse_symbol(text).nodes)
-
-
-def json_with_shapes(symbol: Symbol, shapes: Mapping[str, Sequence[int]]) -> str:
-    """The symbol's JSON, with the shapes that MXNet infers where an operator without inputs leaves one open, as the
-    states do with which a recurrent layer begins: their batch is 0, for unknown.
-
-    Raises:
-        UnsupportedError: there are such, and sizes are symbols.
-    """
-    graph = json.loads(symbol.tojson(remove_amp_cast=False))
-    symbols = symbols_in(shapes)
-    opened = {node["name"]: node["attrs"] for node in graph["nodes"]
-              if not node["inputs"] and "shape" in node.get("attrs", {}) and node["op"] != "null"}
-    opened = {name: attrs for name, attrs in opened.items() if not is_whole(ast.literal_eval(attrs["shape"]))}
-    if opened and symbols:
-        raise UnsupportedError(f"sizes {listed(map(str, symbols))} are ranges, and the symbol has states whose shapes "
-                               "it leaves open: give them as inputs, or numbers for sizes")
-    if opened:
-        internals = symbol.get_internals()
-        _, found, _ = internals.infer_shape_partial(**{name: tuple(shape) for name, shape in shapes.items()})
-        for output, shape in zip(internals.list_outputs(), found, strict=True):
-            name = output.removesuffix("_output")
-            if name in opened and is_whole(shape):
-                opened[name]["shape"] = str(tuple(shape))
-    return json.dumps(graph)
 
 
 def is_whole(shape: Sequence[int] | None) -> bool:

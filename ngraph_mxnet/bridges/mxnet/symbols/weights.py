@@ -12,7 +12,7 @@ import numpy as np
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
 from ngraph_mxnet.bridges.mxnet.explain import all_dtypes, load_symbol
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes, json_with_shapes
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs, inferred_shapes
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir.graph import Graph
 
@@ -98,7 +98,7 @@ def graph_of(symbol: Symbol, shapes: Mapping[str, Sequence[int]], dtypes: Mappin
     found = inferred_shapes(symbol, shapes)
     types = {name: str(np.dtype(dtype)) for name, dtype in all_dtypes(symbol, dtypes).items()}
     types.update({name: str(array.dtype) for name, array in weights.items()})
-    graph = import_symbol(json_with_shapes(symbol, shapes), found, types)
+    graph = import_symbol(symbol.tojson(remove_amp_cast=False), found, types)
     held = {parameter.name for parameter in graph.parameters}
     return graph, {name: array for name, array in weights.items() if name in held}
 

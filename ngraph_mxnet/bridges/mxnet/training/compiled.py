@@ -11,8 +11,8 @@ from ngraph_mxnet.autodiff.reverse import HEAD
 from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
 from ngraph_mxnet.bridges.mxnet.kept import Made
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
-from ngraph_mxnet.bridges.mxnet.training.graph import import_training, parse_typed
+from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, parse_symbol
+from ngraph_mxnet.bridges.mxnet.training.graph import import_training
 from ngraph_mxnet.bridges.mxnet.training.integers import refuse_gradients
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType
@@ -39,7 +39,7 @@ def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wan
         if not types[name].element.is_float:
             raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
     if isinstance(symbol, str):
-        symbol = parse_typed(symbol, types)
+        symbol = parse_symbol(symbol)
     training = import_training(symbol, types)
     refuse_gradients(training.graph, wanted)
     # An unrolled cell becomes one op, whose adjoint is one, too. Attention computes its scores anew where the

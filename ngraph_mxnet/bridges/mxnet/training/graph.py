@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mxnet.symbol import load_json
-
 from ngraph_mxnet.bridges.mxnet.importer import lower_values, own_results
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
-from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import json_with_shapes, leaves_shapes_open
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
 from ngraph_mxnet.bridges.mxnet.training.rules import find_training_rule, updates_statistics
@@ -42,7 +39,7 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
         UnsupportedError: a node can't be lowered for training; the text names it and the reason.
     """
     if isinstance(symbol, str):
-        symbol = parse_typed(symbol, types)
+        symbol = parse_symbol(symbol)
     b, halves = Builder(name=name), Halves()
     if STATE in types:
         raise UnsupportedError(f"a variable is called {STATE}, as what random numbers follow from")
@@ -55,17 +52,6 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
     graph = b.results(*own_results(b, [*(values[head] for head in symbol.heads), *updates.values()]))
     graph.remove_dead()
     return TrainingGraph(graph, len(symbol.heads), tuple(updates))
-
-
-def parse_typed(text: str, types: Mapping[str, TensorType]) -> SymbolGraph:
-    """A symbol of JSON, with the sizes that MXNet infers where an operator leaves them open (`begin_state` of cells).
-
-    Raises:
-        ModelError: the JSON is corrupt.
-    """
-    if leaves_shapes_open(text):
-        text = json_with_shapes(load_json(text), {name: type_.shape for name, type_ in types.items() if type_.shape})
-    return parse_symbol(text)
 
 
 def _updates(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value]) -> dict[str, Value]:
