@@ -20,11 +20,13 @@ def is_whole(result: Result) -> bool:
 
 
 def is_right(result: Result) -> bool:
-    """MXNet's outputs by both ways, as far as the model was run.
+    """Ours ran, and gave MXNet's outputs by both ways, as far as the model was run.
 
     A detector whose boxes differ is right where each of its stages is, given the same data (`worker.stages`), for then
     the scores that ordered the boxes differ in their last bits.
     """
+    if result.get("fallbacks"):
+        return False
     if max(result["error"], result.get("block_error", 0.0)) <= TOLERANCE[result["kind"]]:
         return True
     return result.get("stage_error", 1.0) <= SAME and result["stage_boxes"] <= TOLERANCE["boxes"]
@@ -208,7 +210,9 @@ def _note(result: Result) -> str:
 
 
 def _notes_on_outputs(result: Result) -> list[str]:
-    notes = [] if is_right(result) else ["**differs**"]
+    notes = [f"**MXNet ran it**: {_cell(reason)}" for reason in result.get("fallbacks", ())]
+    if not notes and not is_right(result):
+        notes.append("**differs**")
     if "stage_error" in result:
         notes.append(f"stages given the same data: {result['stage_error']:.0e}, boxes {result['stage_boxes']:.0e}")
         if "native_change" in result and not is_right(result):

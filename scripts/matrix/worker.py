@@ -107,12 +107,20 @@ def run(symbol: Symbol, model: Model, native: Any, steps: list[str], send: Send)
     if "block" in steps:
         send(step="block")
         send(block_error=error(as_block(symbol, model, native), expected, model.kind))
+    send(fallbacks=fallbacks())
     if "time" in steps:
         send(step="time")
         fast = bind(symbol, model, "MKLDNN", native)
         send(mkldnn_error=error(outputs(fast), expected, model.kind))
         why = second_call_fails(fast)
         send(**(times(fast, ours) if why is None else {"mkldnn_failure": why}))
+
+
+def fallbacks() -> list[str]:
+    """Why MXNet ran what was to be compiled: its results would say nothing about ours."""
+    import ngraph_mxnet
+
+    return [each.reason for each in ngraph_mxnet.report().fallbacks]
 
 
 def outputs(executor: Any) -> list[np.ndarray]:

@@ -230,6 +230,17 @@ def test_stages_are_compared_on_the_same_data() -> None:
     assert found == {"stage_error": 0.0, "stage_boxes": 0.0}
 
 
+def test_a_block_that_mxnet_runs_is_told() -> None:
+    import mxnet as mx
+
+    before = worker.fallbacks()
+    model = Model(Net(), {"data": np.eye(3, dtype=np.float32)})  # type: ignore[arg-type]
+    symbol = mx.sym.linalg.potrf(mx.sym.Variable("data"))
+    worker.as_block(symbol, model, weights.bind(symbol, model, "NONE"))
+    (reason,) = worker.fallbacks()[len(before):]
+    assert "LAPACK" in reason
+
+
 def test_a_peer_whose_second_call_fails_is_told() -> None:
     class Executor:
         def __init__(self, calls: int) -> None:
@@ -272,6 +283,7 @@ def test_the_page_has_every_model() -> None:
         result("split", regions=2, left=[["sort", "no rule for input 3", 4]]),
         result("untimed", mkldnn_failure="a | layout"),
         result("wrong", error=0.5),
+        result("native", fallbacks=["it does | not"]),
         result("tied", kind="boxes", error=0.5, stage_error=1e-6, stage_boxes=0.0),
         {"library": "gluon_zoo", "model": "twin", "genre": "toys", "step": "same", "inputs": {}, "same_as": "good"},
         {"library": "gluon_zoo", "model": "gone", "genre": "toys", "left_out": "a download"},
@@ -280,7 +292,7 @@ def test_the_page_has_every_model() -> None:
     page = report.write_page(report.resolved(results), "header")
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in page.splitlines() if line.startswith("| ")}
     # of one thread, of two, of an unknown number
-    assert "| toys | 9 | 1 | 8 | 0 | 9 | 8 | 1 | 0 | 0 | 1 | 0.70 | 3 | 0.50 | 1 | 0.90 |" in page
+    assert "| toys | 10 | 1 | 9 | 0 | 10 | 8 | 1 | 0 | 0 | 1 | 0.70 | 3 | 0.50 | 1 | 0.90 |" in page
     assert "| 1e-03 |  |  | 2 | 3.0 / 2.0 | 1.50 | R2 |" in rows["slow"]
     assert "| 1 | 1.4 / 2.0 | 0.70 | regions: R2; error, time: R1 |" in rows["single"]
     assert "| unknown | 1.8 / 2.0 | 0.90 | unknown |" in rows["old"]
@@ -289,6 +301,7 @@ def test_the_page_has_every_model() -> None:
     assert "graph of good" in next(line for line in page.splitlines() if line.startswith("| twin"))
     assert "| sort | no rule for input # | 1 | 4 | toys 1 |" in page
     assert "**differs**" in next(line for line in page.splitlines() if line.startswith("| wrong"))
+    assert rows["native"].endswith("| **MXNet ran it**: it does \\| not |")
     assert rows["untimed"].endswith("| not timed: MKLDNN's second call fails, a \\| layout |")
     assert "* a download: gone" in page
     assert "* trace failed: ValueError: x \\| y: broken" in page
