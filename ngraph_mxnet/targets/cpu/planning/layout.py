@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.sizes import is_zero
 from ngraph_mxnet.targets.cpu.planning.phases import Phases, cut
 from ngraph_mxnet.targets.cpu.planning.view import BLOCK, Halo
 
@@ -117,7 +118,7 @@ def is_global_mean(node: Node) -> bool:
 
 
 def is_blocked_concat(node: Node) -> bool:
-    """A concat of whole channel blocks of images."""
+    """A concat of whole channel blocks of images. An axis 1 that changes counts steps, not channels."""
     if node.op.name != "concat" or node.attrs["axis"] != 1 or node.output.type.rank not in (3, 4, 5):
         return False
-    return node.output.type.element.name in ("f32", "u8") and all(v.shape[1] % BLOCK == 0 for v in node.inputs)
+    return node.output.type.element.name in ("f32", "u8") and all(is_zero(v.shape[1] % BLOCK) for v in node.inputs)
