@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
@@ -55,7 +56,8 @@ class _Inference:
         named = tuple(replace(node, name=f"n{node.index}", attrs={} if node.is_variable else node.attrs)
                       for node in symbol.nodes)
         text = json.dumps(replace(symbol, nodes=named).to_json() | {"attrs": _VERSION})
-        self._internals = mx_symbol.load_json(text).get_internals()
+        with _refusals():
+            self._internals = mx_symbol.load_json(text).get_internals()
         outputs = self._internals.list_outputs()
         self._outputs = {place: outputs.index(f"n{place}_output") for place in places}
         self._told = {f"n{node.index}": type_ for node, type_ in zip(symbol.arguments(), types, strict=True)}
@@ -63,7 +65,9 @@ class _Inference:
 
     def types(self) -> dict[int, TensorType | None]:
         """By place."""
-        dtypes = self._internals.infer_type_partial(**{n: t.element.numpy for n, t in self._told.items()})[1]
+        told = {name: type_.element.numpy for name, type_ in self._told.items()}
+        with _refusals():
+            dtypes = self._internals.infer_type_partial(**told)[1]
         return {place: None if shape is None else TensorType(element_type(dtypes[self._outputs[place]]), shape)
                 for place, shape in self._shapes().items()}
 
@@ -75,9 +79,11 @@ class _Inference:
             step = _step(atom, now, 1)
             moved = self._at({**now, atom.text: now[atom.text] + step})
             for place, shape in found.items():
-                found[place] = shape and tuple(
-                    size + (after - before) // step * (Dim({(atom,): 1}) - now[atom.text])
-                    for size, before, after in zip(shape, _evaluated(shape, now), moved[place] or shape, strict=True))
+                if shape is None:
+                    continue
+                before = _evaluated(shape, now)
+                found[place] = tuple(size + (b - a) // step * (Dim({(atom,): 1}) - now[atom.text])
+                                     for size, a, b in zip(shape, before, moved[place] or before, strict=True))
         for binding in _others(symbols, now):
             wanted = self._at(binding)
             for place, shape in found.items():
@@ -88,16 +94,23 @@ class _Inference:
 
     def _at(self, binding: Mapping[str, int]) -> dict[int, Shape | None]:
         """The shapes for these sizes; None where MXNet infers none."""
-        from mxnet.base import MXNetError
         from mxnet.util import np_shape
 
         shapes = {name: _evaluated(type_.shape, binding) for name, type_ in self._told.items()}
-        try:
-            with np_shape(False):
-                found = self._internals.infer_shape_partial(**shapes)[1]
-        except MXNetError as error:
-            raise UnsupportedError(f"MXNet can't infer shapes that are left open: {brief(error)}") from None
+        with _refusals(), np_shape(False):
+            found = self._internals.infer_shape_partial(**shapes)[1]
         return {place: found[at] if found[at] and min(found[at]) > 0 else None for place, at in self._outputs.items()}
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What MXNet says against a graph."""
+    from mxnet.base import MXNetError
+
+    try:
+        yield
+    except MXNetError as error:
+        raise UnsupportedError(f"MXNet can't infer shapes that are left open: {brief(error)}") from None
 
 
 def _evaluated(shape: Shape, binding: Mapping[str, int]) -> tuple[int, ...]:
