@@ -12,7 +12,7 @@ from mxnet.gluon import nn, rnn  # isort: skip  # the helpers make it importable
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet import ranges
 
-pytestmark = needs_library
+pytestmark = [needs_library, pytest.mark.usefixtures("nothing_is_compiled")]
 FLAGS = [{}, {"static_alloc": True, "static_shape": True}]
 
 
@@ -20,14 +20,6 @@ def close(found: mx.nd.NDArray, expected: mx.nd.NDArray) -> None:
     """Within 1e-5 of the largest."""
     largest = float(np.abs(expected.asnumpy()).max())
     np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-4, atol=1e-5 * max(largest, 1))
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_compiled():
-    _core.clear_compile_cache()
-    ranges.forget()
-    yield
-    _core.clear_compile_cache()
 
 
 def detector() -> nn.HybridSequential:

@@ -10,8 +10,6 @@ from mxnet_helpers import backend, mx, needs_library
 
 from mxnet.gluon import nn, rnn  # isort: skip  # the helpers make it importable
 import ngraph_mxnet
-from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet import ranges
 from ngraph_mxnet.bridges.mxnet.symbols.open_shapes import with_open_shapes
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import parse_symbol
 from ngraph_mxnet.errors import UnsupportedError
@@ -19,15 +17,7 @@ from ngraph_mxnet.ir import TensorType, element_type
 from ngraph_mxnet.ir.guards import Guards, assuming
 from ngraph_mxnet.ir.sizes import symbol as size_symbol
 
-pytestmark = needs_library
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_compiled():
-    _core.clear_compile_cache()
-    ranges.forget()
-    yield
-    _core.clear_compile_cache()
+pytestmark = [needs_library, pytest.mark.usefixtures("nothing_is_compiled")]
 
 
 class Cells(nn.HybridBlock):

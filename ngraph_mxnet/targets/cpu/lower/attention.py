@@ -43,7 +43,7 @@ def attention(ctx: Lowering, node: Node) -> None:
         return
     *batch, rows, depth = queries.shape
     columns, width = values.shape[-2:]
-    few = rows <= FEW and not ctx.is_prepared(keys)
+    few = not ctx.is_prepared(keys) and rows <= FEW
     left, right = _with_rows(ctx, queries), _with_rows(ctx, values, whole=not few)
     out = ctx.new_plain(node.output.type)
     out = replace(out, strides=_as_read(ctx.graph, node.output) or out.strides)

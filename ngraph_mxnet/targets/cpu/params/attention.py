@@ -34,9 +34,9 @@ def _reach(p: Any, size: int) -> list[Span]:
     tiles, strided = _tiles(p), partial(_strided, p, size)
     return [strided("queries", "q", p.queries, p.depth),
             span("keys", size, (p.outer * p.inner, p.key_matrix), (tiles, -(-p.depth // BLOCK) * BLOCK * BLOCK),
-                  last=p.depth * BLOCK),
-             strided("values", "v", p.keys, -(-p.width // BLOCK) * BLOCK),
-             strided("output", "out", p.queries, p.width), *_of_mask(p)]
+                 last=p.depth * BLOCK),
+            strided("values", "v", p.keys, -(-p.width // BLOCK) * BLOCK),
+            strided("output", "out", p.queries, p.width), *_of_mask(p)]
 
 
 def _few_reach(p: Any, size: int) -> list[Span]:
@@ -61,11 +61,11 @@ def _gradient_reach(p: Any, size: int) -> list[Span]:
     depth, width = (-(-columns // BLOCK) * BLOCK for columns in (p.depth, p.width))
     matrices = p.outer * p.inner
     return [strided("queries", "q", p.queries, depth), strided("keys", "k", p.keys, depth),
-             strided("head", "h", p.queries, width),
-             span("packed_keys", size, (matrices, tiles * depth * BLOCK), last=tiles * depth * BLOCK),
-             span("packed_values", size, (matrices, tiles * width * BLOCK), last=tiles * width * BLOCK),
-             whole("of_queries", size, matrices, p.queries, p.depth), whole("of_keys", size, matrices, p.keys, p.depth),
-             whole("of_values", size, matrices, p.keys, p.width), *_of_mask(p)]
+            strided("head", "h", p.queries, width),
+            span("packed_keys", size, (matrices, tiles * depth * BLOCK), last=tiles * depth * BLOCK),
+            span("packed_values", size, (matrices, tiles * width * BLOCK), last=tiles * width * BLOCK),
+            whole("of_queries", size, matrices, p.queries, p.depth), whole("of_keys", size, matrices, p.keys, p.depth),
+            whole("of_values", size, matrices, p.keys, p.width), *_of_mask(p)]
 
 
 ATTENTION_GRADIENT = Kernels(
