@@ -33,16 +33,15 @@ class Guard:
     @property
     def is_narrow(self) -> bool:
         """Whether it leaves one value of a symbol only."""
-        size, value = self.condition, self.value
-        (atom, *others), *rest = size.terms
-        if not others and not rest and atom.op == "zero" and value == 1:
+        size, atom = self.condition, _atom(self.condition)
+        if atom is not None and atom.op == "zero" and self.value == 1:
             size = atom.args[0]
         monomials = [monomial for monomial in size.terms if monomial]
         return len(monomials) == 1 and len(monomials[0]) == 1 and monomials[0][0].op == "symbol"
 
     def __str__(self) -> str:
-        (atom, *others), *rest = self.condition.terms
-        if not others and not rest and atom.op in _RELATIONS:
+        atom = _atom(self.condition)
+        if atom is not None and atom.op in _RELATIONS:
             return f"{atom.args[0]} {_RELATIONS[atom.op][self.value]} 0"
         return f"{self.condition} is {self.value}"
 
@@ -65,6 +64,12 @@ def parse_guard(text: str, symbols: Symbols) -> Guard | None:
     if _is_negated(found):
         found, value = 1 - found, 1 - value
     return Guard(found, value)
+
+
+def _atom(size: Dim) -> Atom | None:
+    """The only one that the size is made of: it is no sum, no product and no multiple."""
+    ((monomial, factor), *others) = size.terms.items()
+    return monomial[0] if not others and len(monomial) == factor == 1 else None
 
 
 def _is_negated(size: Dim) -> bool:

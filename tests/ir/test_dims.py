@@ -167,6 +167,21 @@ def test_guards_read_back(sizes, binding):
             int(size(SYMBOLS))
     for guard in guards.found.values():
         assert parse_guard(str(guard), SYMBOLS) == Guard(guard.condition, guard.value)
+        assert guard.is_narrow <= (len(guard.condition.symbols) == 1)
+
+
+@pytest.mark.parametrize(("size", "is_narrow"), [
+    (2 + H, True), (H - 30, True), (3 * H + 2, True), (2 * ((H + 1) // 2) + 2, False), (2 - H * H, False),
+    (H + W, False), (H // 2, False), (7 + H // 2 + W, False)])
+def test_whether_one_value_is_left(size, is_narrow):
+    """Whatever comes first in it, also read from the terms in another order."""
+    value = evaluate(size, {"H": 28, "W": 28})
+    for condition in (size, Dim(dict(reversed(size.terms.items())))):
+        assert Guard(condition, value).is_narrow is is_narrow
+        assert parse_guard(str(Guard(condition, value)), SYMBOLS) == Guard(size, value)
+        with assuming(Guards({"H": 28, "W": 28})) as guards:
+            assert bool(condition == value)
+        assert [guard.is_narrow for guard in guards.found.values()] == [is_narrow]
 
 
 def test_sizes_of_two_values_are_answered():
