@@ -18,7 +18,10 @@ from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.ir import Builder, Graph, print_graph
 from ngraph_mxnet.targets.cpu.codegen import generator
 from ngraph_mxnet.targets.cpu.codegen.describe import describe
+from ngraph_mxnet.targets.cpu.kernels import ALL_KERNELS
+from ngraph_mxnet.targets.cpu.kernels.compiler import expression_module
 from ngraph_mxnet.targets.cpu.machine.isa import supported
+from ngraph_mxnet.targets.cpu.microkernels.target import target_machine
 
 ISAS = supported(_core.cpu_features())
 
@@ -131,6 +134,25 @@ def test_threads_and_splits_agree_bit_for_bit():
     arrays = arrays_for(graph)
     results = [compile(graph, "CPU", threads=t, codegen=1)(*arrays)[0].tobytes() for t in (1, 2, 3)]
     assert len(set(results)) == 1
+
+
+def test_every_expression_is_generated():
+    """Whatever it takes: elements of one operand to three, and up to four numbers."""
+    records = {name: record for name, record in ALL_KERNELS.items() if record.expression is not None}
+    arguments = {len(record.inputs) + record.parameters for record in records.values()}
+    assert arguments >= {1, 2, 3, 5}
+    machine = target_machine("baseline", jit=True)
+    for count in arguments:
+        name = min(name for name, record in records.items() if len(record.inputs) + record.parameters == count)
+        assert expression_module(records[name], "expression", machine).get_function("expression")
+
+
+def test_numbers_of_an_expression_reach_it():
+    b = Builder()
+    x = b.parameter("x", (1, 16, 5, 5))
+    y = b.hard_swish(x, slope=0.3, offset=0.6, scale=1.5, shift=-0.25)
+    graph = b.results(b.sigmoid(b.elu(b.clamp(y, lower=-0.5, upper=2), alpha=0.7)))
+    assert_agree(graph)
 
 
 def test_nan_passes_through_rows_and_activations():

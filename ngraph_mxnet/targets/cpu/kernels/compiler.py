@@ -159,6 +159,17 @@ def kernel_module(record: KernelRecord, name: str, machine: llvm.TargetMachine) 
     return module
 
 
+_WRAPPED: dict[int, Callable] = {
+    1: lambda expression: lambda a: expression(a),
+    2: lambda expression: lambda a, b: expression(a, b),
+    3: lambda expression: lambda a, b, c: expression(a, b, c),
+    4: lambda expression: lambda a, b, c, d: expression(a, b, c, d),
+    5: lambda expression: lambda a, b, c, d, e: expression(a, b, c, d, e),
+}
+"""By the number of arguments, elements and parameters: a function of so many, for an expression that is inlined has no
+code of its own."""
+
+
 def expression_module(record: KernelRecord, name: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     """A module that defines an elementwise kernel's expression as C function `name`.
 
@@ -167,7 +178,6 @@ def expression_module(record: KernelRecord, name: str, machine: llvm.TargetMachi
     expression = record.expression
     assert expression is not None
     arguments = (*(ELEMENTS[i] for i in record.inputs), *(types.float32,) * record.parameters)
-    functions = {1: lambda x: expression(x), 2: lambda x, y: expression(x, y), 3: lambda x, y, z: expression(x, y, z)}
-    module = _link(_compile(functions[len(arguments)], arguments, name).texts, name, machine)
+    module = _link(_compile(_WRAPPED[len(arguments)](expression), arguments, name).texts, name, machine)
     optimize(module, machine, vectorize=False)
     return module
