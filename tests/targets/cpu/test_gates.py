@@ -65,3 +65,31 @@ def test_sizes(case: str, size: int, seed: int) -> None:
 @given(st.integers(1, 40), st.integers(3, 9))
 def test_channels(outputs: int, size: int) -> None:
     check(network((1, 1), size=size, outputs=outputs))
+
+
+def stored(case: str, size: int, by: str, channels: int = 64) -> Graph:
+    """The hard swish is quantised at once, and by nobody else read: by a product of bytes, or as a result."""
+    b = Builder()
+    groups = channels if "depthwise" in case else 1
+    kernel = (3, 3) if case != "1x1" else (1, 1)
+    x = b.parameter("x", (1, channels, size, size))
+    weights = b.weight("w", (channels, channels // groups, *kernel))
+    conv = b.convolution_bias(x, weights, b.weight("b", (channels,)), groups=groups,
+                              **({"pads_begin": (1, 1), "pads_end": (1, 1)} if kernel == (3, 3) else {}))
+    q = b.quantize(b.hard_swish(conv, slope=0.2, offset=0.4), b.constant(np.float32(0.5)), b.constant(np.uint8(100)))
+    return b.results(q if by == "result" else b.max_pool(q, kernel=(2, 2)) if by == "pool" else b.tanh(
+        b.dequantize(q, b.constant(np.float32(0.5)), b.constant(np.uint8(100)))))
+
+
+@pytest.mark.parametrize("by", ["result", "pool", "floats"])
+@pytest.mark.parametrize("case", ["1x1", "depthwise", "winograd"])
+def test_what_is_quantised_at_once(case: str, by: str) -> None:
+    """Convolutions of real numbers store no bytes: the hard swish is there for who quantises it."""
+    graph = stored(case, 24, by)
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(p.shape).astype(np.float32) / (8 if len(p.shape) == 4 else 1)
+              for p in graph.parameters]
+    (found,), (wanted,) = compile(graph.clone(), "CPU")(*arrays), compile(graph.clone(), "INTERPRETER")(*arrays)
+    off = np.abs(found.astype(np.float64) - wanted)
+    assert off.max() <= 1 and (off > 1e-3).mean() < 0.01
+    assert any("winograd" in name for name in kernels_of(compile(graph, "CPU"))) is (case == "winograd")

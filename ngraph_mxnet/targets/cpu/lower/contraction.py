@@ -144,10 +144,12 @@ class Epilogue:
         return {"lower": self.lower, "upper": self.upper, "lower2": self.lower2, "upper2": self.upper2}
 
 
-def gate_of(node: Node) -> Gate:
-    """The parameters of a `hard_swish`."""
-    slope, offset, scale, shift = (node.attrs[name] for name in ("slope", "offset", "scale", "shift"))
-    return slope, offset, scale, shift
+def with_gate(ctx: Lowering, node: Node) -> tuple[list[Value], Gate]:
+    """What the convolution makes that computes its `hard_swish` too, and the parameters of that."""
+    gate = ctx.gates[node]
+    ctx.merged.add(gate)
+    slope, offset, scale, shift = (gate.attrs[name] for name in ("slope", "offset", "scale", "shift"))
+    return gate.outputs, (slope, offset, scale, shift)
 
 
 def clamps(node: Node) -> dict[str, Any]:

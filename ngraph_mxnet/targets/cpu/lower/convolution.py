@@ -19,7 +19,7 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     check_rank,
     clamps,
     contract,
-    gate_of,
+    with_gate,
     zeros,
 )
 from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros
@@ -60,9 +60,9 @@ def convolution(ctx: Lowering, node: Node) -> None:
     tiles = {0: True} if phases_of(node) or volume.has_depth(node) else winograd.tiles(ctx, node, geometry)
     results, gate = node.outputs, None
     if node in ctx.gates and tiles.keys() == {0}:
-        results, gate = ctx.gates[node].outputs, gate_of(ctx.gates[node])
+        results, gate = with_gate(ctx, node)
     epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), gate=gate)
-    outputs = [ctx.new_blocked(value) for value in results]
+    outputs = [ctx.new_blocked(value, narrow=True) for value in results]
     for value in (data, residual) if len(tiles) > 1 else ():
         if value is not None:
             ctx.blocked(value)  # which both read, whichever runs

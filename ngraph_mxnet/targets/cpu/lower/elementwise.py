@@ -39,8 +39,8 @@ def arithmetic(ctx: Lowering, node: Node) -> None:
     if not _has_own_kernel(node):
         wide.elementwise(ctx, node)
         return
-    if ctx.has_blocked(node.output) or node.output in ctx.stores:
-        return  # a hard swish that its convolution computed
+    if node in ctx.merged:
+        return
     floats = [node.attrs[name] for name in node.op.schema]
     operands = _blocked_operands(ctx, node)
     if operands is None:

@@ -19,7 +19,7 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     check_depth,
     clamps,
     contract,
-    gate_of,
+    with_gate,
 )
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
@@ -50,7 +50,7 @@ def convolution(ctx: Lowering, node: Node) -> None:
     residual, scale, shift = (*node.inputs[5:], None, None, None)[:3]
     results, gate = node.outputs, None
     if node in ctx.gates:
-        results, gate = ctx.gates[node].outputs, gate_of(ctx.gates[node])
+        results, gate = with_gate(ctx, node)
     stored = [ctx.stores.get(value) for value in results]
     epilogue = Epilogue(bias, residual, scale, shift, **clamps(node), gate=gate, factor=factor, addend=addend,
                         stored=tuple(each[1] if each else None for each in stored))

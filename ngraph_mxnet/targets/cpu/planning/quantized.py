@@ -49,7 +49,7 @@ def plan_stores(graph: Graph, gates: Mapping[Node, Node]) -> dict[Value, tuple[V
     """For results of quantised products (or of the hard swish that they compute too), of means, and of scale and shift
     the u8 value in whose place they are stored, and how: their only reader quantises them."""
     readers, results = graph.readers(), set(graph.results)
-    gated = {gate.output for gate in gates.values()}
+    gated = {gate.output for host, gate in gates.items() if host.op.multiplies_bytes}
     stores: dict[Value, tuple[Value, Affine]] = {}
     for node in graph.nodes:
         if node.op.name != "quantize" or node.output.type.element is not u8:
