@@ -169,6 +169,17 @@ def test_a_concat_is_stored_as_all_its_readers_want() -> None:
     assert narrow_names(graph) == {"convolution_bias", "concat"}
 
 
+def test_bytes_and_what_their_products_give_are_not_narrow() -> None:
+    b = Builder()
+    x = b.parameter("x", (1, 16, 8, 8), "u8")
+    joined = b.concat(x, x, axis=1)
+    operands = [b.weight("w", (16, 32, 1, 1), "i8"), b.weight("bias", (16,), "i32"), b.weight("f", (16,)),
+                b.weight("a", (16,))]
+    first = b.quantized_convolution(joined, *operands)
+    graph = b.results(b.max_pool(joined, kernel=(2, 2)), b.convolution(first, b.weight("v", (16, 16, 1, 1))))
+    assert not plan_narrow(graph)
+
+
 def test_without_bf16_there_is_float32_and_a_warning_once(caplog: pytest.LogCaptureFixture,
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(NEEDS["avx2"], True))

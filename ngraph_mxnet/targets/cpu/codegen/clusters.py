@@ -7,7 +7,7 @@ from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.passes.clusters import Clusters
 from ngraph_mxnet.targets.cpu.codegen.describe import has_steps
 from ngraph_mxnet.targets.cpu.codegen.spec import REDUCTIONS, SCRATCH_BYTES
-from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_producer
+from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat
 
 _MOST_ROW = SCRATCH_BYTES // 4 // 4
 
@@ -41,6 +41,11 @@ def _images(graph: Graph) -> set[Value]:
     """What is likely to be in the blocked layout, in which rows are not contiguous."""
     found: set[Value] = set()
     for node in graph.nodes:
-        if is_blocked_producer(node) or (_is_elementwise(node) and any(v in found for v in node.inputs)):
+        if _makes_images(node) or (_is_elementwise(node) and any(v in found for v in node.inputs)):
             found.update(v for v in node.outputs if v.type.rank > 2)
     return found
+
+
+def _makes_images(node: Node) -> bool:
+    images = node.op.kind in ("convolution", "pool", "resampling") or node.op.name in ("scale_shift", "quantize")
+    return images or is_blocked_concat(node)

@@ -39,7 +39,7 @@ def _check_pool(node: Node) -> str | None:
 def pool(ctx: Lowering, node: Node) -> None:
     """1-D to 3-D. Windows are clipped to the image, so the halo is not read."""
     value, affine = ctx.stores.get(node.output, (node.output, None))
-    out = ctx.new_blocked(value)
+    out = ctx.new_blocked(value, narrow=True)
     fills = {"kernel": 1, "strides": 1, "pads_begin": 0, "pads_end": 0}
     window = _Window(**{name: (fill, fill, *node.attrs[name])[-3:] for name, fill in fills.items()},
                      include_pad=node.attrs.get("include_pad", False))
@@ -126,7 +126,7 @@ def scale_shift(ctx: Lowering, node: Node) -> None:
         _plain_scale_shift(ctx, node)
         return
     value, affine = ctx.stores.get(node.output, (node.output, None))
-    out = ctx.new_blocked(value)
+    out = ctx.new_blocked(value, narrow=True)
     source = ctx.narrow(data) if out.type.element is BF16 else ctx.blocked(data)
     record, unit, more = SCALE_SHIFT, 1.0, {}
     if affine is not None:
@@ -168,20 +168,14 @@ def global_mean(ctx: Lowering, node: Node) -> None:
 
 @lowers("concat")
 def concat(ctx: Lowering, node: Node) -> None:
-    """Whole channel blocks: the producers wrote them in place where the layout plan could arrange it."""
+    """Whole channel blocks: those that were made in their place, as the layout plan wants it, stay there."""
     if not is_blocked_concat(node):
         plain_concat(ctx, node)
         return
-    out = ctx.blocked_destination(node.output)
-    first = 0
-    for position, value in enumerate(node.inputs):
-        placed = ctx.layout.placement.get(value) == (node.output, first) and value not in node.inputs[:position]
-        part = ctx.stored(value)
-        if placed:
-            out.writers.extend(part.writers)
-        else:
-            place = sub_blocks(out, value.shape, first)
-            ctx.converted(part, place)
-            out.writers.extend(place.writers)
+    parts, out = [ctx.stored(value) for value in node.inputs], ctx.destination(node.output)
+    writers, first = [*out.writers], 0
+    for part in parts:
+        place = sub_blocks(out, part.type.shape, first)
+        writers += (part if part.is_in(place) else ctx.converted(part, place)).writers
         first += part.blocks
-    ctx.set_blocked(node.output, out)
+    out.writers[:] = dict.fromkeys(writers)

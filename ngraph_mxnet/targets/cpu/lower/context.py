@@ -70,6 +70,8 @@ class Lowering:
         self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow)
         self.gates: dict[Node, Node] = plan_gates(graph)
         self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.gates)
+        self.merged: set[Node] = set()
+        """Nodes whose results those before them have made by now: a hard swish by its convolution."""
         self.quantized: dict[Value, tuple[Value, Affine]] = {}
         """Real numbers that are at hand as u8, which readers widen."""
         self.images = read_as_images(graph)
@@ -147,14 +149,14 @@ class Lowering:
     def blocked(self, value: Value) -> BlockedView:
         """The value in blocked layout and its own element type, with the halo that the layout plan gives it."""
         if value not in self._blocked and value in self._narrow:
-            self._blocked[value] = self.converted(self._narrow[value], self._new(value, f32))
+            self._blocked[value] = self.converted(self._narrow[value], self.new_blocked(value))
         elif value not in self._blocked and value in self.quantized:
             source, affine = self.quantized[value]
-            self._blocked[value] = self.converted(self.blocked(source), self._new(value, f32), affine.floats)
+            self._blocked[value] = self.converted(self.blocked(source), self.new_blocked(value), affine.floats)
         elif value not in self._blocked:
             plain, halo = self.plain(value), self.layout.halo.get(value, Halo())
             alias = as_blocked(plain) if not halo and value not in self.layout.placement else None
-            self._blocked[value] = alias or self._to_blocked(plain, self._new(value, value.type.element))
+            self._blocked[value] = alias or self._to_blocked(plain, self.new_blocked(value))
         return self._blocked[value]
 
     def narrow(self, value: Value) -> BlockedView:
@@ -231,19 +233,31 @@ class Lowering:
         """Fresh contiguous memory."""
         return plain_view(type_, self.builder.arena(type_.bytes))
 
-    def new_blocked(self, value: Value) -> BlockedView:
-        """Memory for its producer to store `value`, where the layout plan wants it."""
-        if value in self.layout.placement:
-            parent, first = self.layout.placement[value]
-            if not self.has_blocked(parent):
-                self.set_blocked(parent, self.new_blocked(parent))
-            return sub_blocks(self.stored(parent), value.shape, first)
-        return self._new(value, BF16 if value in self._stored_narrow else value.type.element)
+    def new_blocked(self, value: Value, *, narrow: bool = False) -> BlockedView:
+        """Memory for who makes `value`, where the layout plan wants it. `narrow`: who makes it can store bf16, and does
+        where `plan_narrow` wants that; others store the value's own type, and its readers convert."""
+        return self._new(value, BF16 if narrow and value in self._stored_narrow else value.type.element)
 
     def _new(self, value: Value, element: ElementType) -> BlockedView:
-        """Memory for `value` in blocked layout; its halo is zero, from the start or by `zero_halo`, or is filled."""
+        """Memory for `value` in blocked layout, in its concat's place if that is of `element`; its halo is zero, from
+        the start or by `zero_halo`, or is filled."""
+        if value in self.layout.placement:
+            parent, first = self.layout.placement[value]
+            if self._element_of(parent) is element:
+                return sub_blocks(self.destination(parent), value.shape, first)
         return self.framed(TensorType(element, value.shape), self.layout.halo.get(value, Halo()),
                            self.layout.fill.get(value, 0))
+
+    def _element_of(self, value: Value) -> ElementType:
+        """Of what `stored` gives."""
+        return BF16 if value in self._stored_narrow else value.type.element
+
+    def destination(self, concat: Value) -> BlockedView:
+        """The memory of a concat, in which its operands are made (see `LayoutPlan.placement`): here from the first of
+        them on, before it is lowered itself."""
+        if not self.has_blocked(concat):
+            self.set_blocked(concat, self._new(concat, self._element_of(concat)))
+        return self.stored(concat)
 
     def framed(self, type_: TensorType, halo: Halo, fill: int) -> BlockedView:
         """The same for anything, with a border of zeros, or of the u8 `fill`."""
@@ -256,10 +270,6 @@ class Lowering:
         elif halo:
             keep_zeros(self.settings.symbol("zero_halo"), view, halo, **sizes)
         return view
-
-    def blocked_destination(self, value: Value) -> BlockedView:
-        """The memory of a value that others may have begun to write in place (see `LayoutPlan.placement`)."""
-        return self.stored(value) if self.has_blocked(value) else self.new_blocked(value)
 
     def table(self, array: np.ndarray | TableRecipe) -> View:
         """A constant that a kernel reads."""

@@ -67,7 +67,7 @@ def _joins_blocks(ctx: Lowering, node: Node) -> bool:
     view = BlockedView(node.output.type, source.buffer, source.offset, source.writers, source.strides[0],
                        source.strides[1], row)
     if ctx.layout.halo.get(node.output) or node.output in ctx.layout.placement:
-        view = ctx.converted(view, ctx.new_blocked(node.output))
+        view = ctx.converted(view, ctx.new_blocked(node.output, narrow=True))
     ctx.set_blocked(node.output, view)
     return True
 

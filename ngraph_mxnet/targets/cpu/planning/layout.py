@@ -22,9 +22,10 @@ class LayoutPlan:
 
 
 def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
-    """Decide for every value of `graph` which halo it has and whether it is written in its concat's place.
+    """Decide for every value of `graph` which halo it has and in which concat's place it is made.
 
-    Only values stored like the concat's are; `narrow` are those stored in bf16.
+    Whoever makes it does so there: its producer, or else the conversion to the blocked layout that the concat asks for.
+    Only values stored like the concat's are; `narrow` are those stored in bf16. A value has one place.
     """
     halo: dict[Value, Halo] = {}
     placement: dict[Value, tuple[Value, int]] = {}
@@ -41,9 +42,7 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
         if is_blocked_concat(node):
             first = 0
             for operand in node.inputs:
-                alike = (operand in narrow) == (node.output in narrow)
-                produced = operand.node is not None and is_blocked_producer(operand.node)
-                if alike and produced and operand not in placement:
+                if (operand in narrow) == (node.output in narrow) and operand not in placement:
                     placement[operand] = (node.output, first)
                 first += operand.shape[1] // BLOCK
     for value in placement:  # a child comes before its parent: what any of them needs reaches the root,
@@ -97,12 +96,6 @@ def phases_of(node: Node) -> Phases | None:
 
     return cut(pair(size[2:], 1), pair(node.outputs[0].shape[2:], 1), pair(node.inputs[1].shape[2:], 1),
                pair(attrs["dilations"], 1), pair(attrs["data_dilations"], 1), pair(attrs["pads_begin"], 0))
-
-
-def is_blocked_producer(node: Node) -> bool:
-    """Whether the node is always lowered to write the blocked layout."""
-    images = node.op.kind in ("convolution", "pool", "resampling") or node.op.name == "scale_shift"
-    return images or is_blocked_concat(node) or (node.op.name == "quantize" and node.output.type.element.name == "u8")
 
 
 def read_as_images(graph: Graph) -> frozenset[Value]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from ngraph_mxnet import config
 from ngraph_mxnet.ir.graph import Graph, Node, Value
+from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
 from ngraph_mxnet.targets.cpu.options import OF_THE_NNP
 from ngraph_mxnet.targets.cpu.planning.layout import is_blocked_concat, is_global_mean
@@ -51,8 +52,7 @@ def plan_narrow(graph: Graph) -> frozenset[Value]:
     results, readers = set(graph.results), graph.readers()
     narrow: set[Value] = set()
     for node in reversed(graph.nodes):
-        may_store = node.op.kind == "convolution" or node.op.name in ("avg_pool", "scale_shift")
-        if not may_store and not is_blocked_concat(node):
+        if not _may_store(node):
             continue
         for value in node.outputs:
             found = readers[value]
@@ -64,8 +64,17 @@ def plan_narrow(graph: Graph) -> frozenset[Value]:
     return frozenset(narrow)
 
 
+def _may_store(node: Node) -> bool:
+    """Whether the node has a kernel that stores float32 results in bf16: no product of bytes has."""
+    if any(value.type.element is not f32 for value in node.outputs) or node.op.multiplies_bytes:
+        return False
+    return node.op.kind == "convolution" or node.op.name in ("avg_pool", "scale_shift") or is_blocked_concat(node)
+
+
 def _reads_narrow(node: Node, at: int, narrow: set[Value]) -> bool:
     """Whether `node` takes its operand `at` in bf16; `narrow` has all values behind the node that are stored so."""
+    if node.op.multiplies_bytes:
+        return False
     if node.op.kind == "convolution":
         return at in (0, 3)  # data and residual
     if node.op.kind == "pool" or node.op.name == "scale_shift":

@@ -85,6 +85,11 @@ class BlockedView(View):
     def blocks(self) -> int:
         return blocks_of(self.type.shape)
 
+    def is_in(self, place: BlockedView) -> bool:
+        """Whether it begins where `place` does, with elements of the same type: a part of a tensor is in its place."""
+        return (self.buffer is place.buffer and are_same(self.offset, place.offset)
+                and self.type.element is place.type.element)
+
     @property
     def images(self) -> int:
         return images_of(self.type.shape)
@@ -145,9 +150,12 @@ def blocked_view(type_: TensorType, buffer: Buffer, halo: Halo) -> BlockedView:
 
 
 def sub_blocks(view: BlockedView, shape: Shape, first: int) -> BlockedView:
-    """The channel blocks of `view` from `first` on, as a tensor of shape `shape`, with its own writers."""
+    """The channel blocks of `view` from `first` on, as a tensor of shape `shape`.
+
+    Those who wrote of `view` so far, its border, are its writers too; from now on each has its own.
+    """
     offset = view.offset + first * view.block * view.type.element.size
-    return replace(view, type=view.type.with_shape(shape), offset=offset, writers=[])
+    return replace(view, type=view.type.with_shape(shape), offset=offset, writers=[*view.writers])
 
 
 def as_plain(view: BlockedView) -> PlainView | None:
