@@ -10,20 +10,12 @@ from ngraph_mxnet.bridges.mxnet.rules.common import as_number, truth
 from ngraph_mxnet.bridges.mxnet.rules.registry import LOGIC, MATHS, NUMBERS, Lowering, Types, add_rule, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.compositions.norms import hypotenuse
 from ngraph_mxnet.compositions.tensors import along_axis, scalar
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f64, i64
 
 Binary = Callable[[Builder, Value, Value], Value]
-
-
-def hypot(b: Builder, x: Value, y: Value) -> Value:
-    """sqrt(x^2 + y^2), scaled by the greater, so that squares can't overflow."""
-    x, y = b.abs(x), b.abs(y)
-    big, small = b.maximum(x, y), b.minimum(x, y)
-    plain = b.equal(big, scalar(b, 0, x))
-    ratio = b.select(plain, scalar(b, 0, x), b.divide(small, b.select(plain, scalar(b, 1, x), big)))
-    return b.multiply(big, b.sqrt(b.add(b.square(ratio), scalar(b, 1, x))))
 
 
 def _compared(name: str) -> Binary:
@@ -42,7 +34,7 @@ def _plain(name: str) -> Binary:
 ARITHMETIC: dict[str, tuple[Binary, Types]] = {
     "add": (_plain("add"), NUMBERS), "sub": (_plain("subtract"), NUMBERS), "mul": (_plain("multiply"), NUMBERS),
     "div": (_plain("divide"), NUMBERS), "mod": (_plain("mod"), NUMBERS), "power": (_plain("power"), MATHS),
-    "maximum": (_plain("maximum"), NUMBERS), "minimum": (_plain("minimum"), NUMBERS), "hypot": (hypot, MATHS),
+    "maximum": (_plain("maximum"), NUMBERS), "minimum": (_plain("minimum"), NUMBERS), "hypot": (hypotenuse, MATHS),
 }
 COMPARISONS: dict[str, tuple[Binary, Types]] = {
     **{name: (_compared(op), NUMBERS) for name, op in {

@@ -153,7 +153,8 @@ def leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 def _prelu(b: Builder, x: Value, gamma: Value) -> Value:
     if gamma.type.rank == 1 and len(x.shape) > 1:
         gamma = along_axis(b, gamma, 1, len(x.shape))
-    return b.select(b.greater(x, scalar(b, 0, x)), x, b.multiply(x, gamma))
+    zero = scalar(b, 0, x)  # gamma meets no number above it, not even an infinite one
+    return b.select(b.greater(x, zero), x, b.multiply(b.minimum(x, zero), gamma))
 
 
 @rule("hard_sigmoid", operands=1, types=FLOATS)
@@ -181,7 +182,8 @@ def smooth_l1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
     (x,) = inputs
     sigma2 = attrs.float("scalar", 1.0) ** 2
     size = b.abs(x)
-    inner = b.multiply(b.square(x), scalar(b, 0.5 * sigma2, x))
+    # No more than is chosen: the square of what is not would be infinite, and 0 times that go back.
+    inner = b.multiply(b.square(b.minimum(size, scalar(b, 1 / sigma2, x))), scalar(b, 0.5 * sigma2, x))
     outer = b.subtract(size, scalar(b, 0.5 / sigma2, x))
     return b.select(b.less_equal(size, scalar(b, 1 / sigma2, x)), inner, outer)
 

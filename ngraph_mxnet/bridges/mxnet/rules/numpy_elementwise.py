@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ngraph_mxnet.bridges.mxnet.rules.arithmetic import as_float, hypot, wrapped
+from ngraph_mxnet.bridges.mxnet.rules.arithmetic import as_float, wrapped
 from ngraph_mxnet.bridges.mxnet.rules.common import as_number, as_type, truth
 from ngraph_mxnet.bridges.mxnet.rules.elementwise import EXACT_OF_ONE, MATHS_OF_ONE, Unary
 from ngraph_mxnet.bridges.mxnet.rules.registry import (
@@ -26,6 +26,7 @@ from ngraph_mxnet.bridges.mxnet.rules.registry import (
 )
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.compositions.norms import hypotenuse
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
@@ -173,7 +174,7 @@ MIXED: dict[str, tuple[Binary, Binary | None]] = {
 COMPARISONS = ("equal", "not_equal", "greater", "greater_equal", "less", "less_equal")
 # Both operands have one type; the forms with a scalar treat it as those in `arithmetic.py` do.
 ALIKE: dict[str, tuple[Binary, Types]] = {
-    "hypot": (hypot, FLOATS), "arctan2": (_op("atan2"), FLOATS), "copysign": (_copy_sign, NUMBERS),
+    "hypot": (hypotenuse, FLOATS), "arctan2": (_op("atan2"), FLOATS), "copysign": (_copy_sign, NUMBERS),
     "ldexp": (_maths(_ldexp), NUMBERS),
 }
 BITWISE = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "bitwise_xor": "logical_xor"}

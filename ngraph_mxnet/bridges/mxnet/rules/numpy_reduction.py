@@ -13,6 +13,7 @@ from ngraph_mxnet.bridges.mxnet.rules.reduction import dtype_of
 from ngraph_mxnet.bridges.mxnet.rules.registry import FLOATS, LOGIC, NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.compositions.norms import euclidean_norm, power_norm
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
@@ -130,22 +131,24 @@ def average(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
 
 @rule("_npi_norm", operands=1, types=FLOATS)
 def norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """The norms of vectors of any order but 0 and the infinities, and Frobenius's (flag 1, and -2 over all axes)."""
+    """Frobenius's norm (flag 1, and -2 over all axes). Of one axis any order but 0 and the infinities; of two axes,
+    which make matrices, the orders 1 and -1: the greatest or least sum over the first of them."""
     (x,) = inputs
-    kind, order = attrs.int("flag", -1), attrs.float("ord", 2.0)
+    kind, order, keep = attrs.int("flag", -1), attrs.float("ord", 2.0), attrs.bool("keepdims", False)
+    axes = _axes(attrs, x.type.rank)
     if kind not in (-2, -1, 1):
         raise UnsupportedError(f"flag={kind}: norms by singular values are MXNet's")
-    if kind != -1:
-        order = 2.0
-    axes, keep = _axes(attrs, x.type.rank), attrs.bool("keepdims", False)
-    if order == 2:
-        return b.sqrt(b.reduce_sum(b.square(x), axes=axes, keep_dims=keep))
+    if kind != -1 or (order == 2 and len(axes) == 1):
+        return euclidean_norm(b, x, axes, keep=keep)
+    if order == 0 or math.isinf(order) or len(axes) != 1:
+        if abs(order) != 1 or len(axes) != 2:
+            raise UnsupportedError(f"ord={order} over {len(axes)} axes")
+        first = normal_axis((attrs.ints("axis", None) or (0, 1))[0], x.type.rank)
+        sums = b.reduce_sum(b.abs(x), axes=(first,), keep_dims=True)
+        return b.apply("reduce_max" if order == 1 else "reduce_min", sums, axes=axes, keep_dims=keep)
     if order == 1:
         return b.reduce_sum(b.abs(x), axes=axes, keep_dims=keep)
-    if order == 0 or math.isinf(order):
-        raise UnsupportedError(f"ord={order}")
-    total = b.reduce_sum(b.power(b.abs(x), scalar(b, order, x)), axes=axes, keep_dims=keep)
-    return b.power(total, scalar(b, 1 / order, x))
+    return power_norm(b, x, order, axes, keep=keep)
 
 
 def _position(op: str) -> Lowering:

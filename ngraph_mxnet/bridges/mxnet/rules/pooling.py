@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -11,12 +11,14 @@ from ngraph_mxnet.bridges.mxnet.rules.convolution import CHANNELS_FIRST
 from ngraph_mxnet.bridges.mxnet.rules.registry import rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.compositions.norms import root_or_flat
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ops.pooling import pooled_sizes
 
 Window = dict[str, Any]
+Total = Callable[[Builder, str, Value], Value]
 
 _CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
 # The reductions that global pools are, by MXNet's pool types.
@@ -30,16 +32,24 @@ def pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
     Stay with MXNet: the convention `same`, for which it raises itself, and a `full` pool with a window that meets no
     data at all (MXNet gives the lowest float or 0 there).
     """
-    (x,) = inputs
+    return _in_layout(b, inputs[0], attrs, _total)
+
+
+def trained_pooling(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """The same, with a window for a global maximum: its gradient is the first greatest element's, not all their."""
+    return _in_layout(b, inputs[0], attrs, _window_over_all)
+
+
+def _in_layout(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
     layout = attrs.choice("layout", None, (*CHANNELS_FIRST, *_CHANNELS_LAST))
     if layout not in _CHANNELS_LAST:
-        return _pooled(b, x, attrs)
+        return _pooled(b, x, attrs, total)
     rank = len(x.shape)
     moved = b.transpose(x, order=(0, rank - 1, *range(1, rank - 1)))
-    return b.transpose(_pooled(b, moved, attrs), order=(0, *range(2, rank), 1))
+    return b.transpose(_pooled(b, moved, attrs, total), order=(0, *range(2, rank), 1))
 
 
-def _pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
+def _pooled(b: Builder, x: Value, attrs: Attrs, total: Total) -> Value:
     kind = attrs.choice("pool_type", "max", (*_GLOBAL, "lp"))
     power = attrs.int("p_value", 2)
     convention = attrs.choice("pooling_convention", "valid", ("valid", "full"))
@@ -50,8 +60,8 @@ def _pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
         raise UnsupportedError(f"p_value={power}, expected 1, 2 or 3")
     if everywhere:
         if kind == "lp":
-            return _root(b, _total(b, "sum", _power(b, x, power)), power)
-        return _total(b, kind, x)
+            return _root(b, total(b, "sum", _power(b, x, power)), power)
+        return total(b, kind, x)
     window = _window(kernel, stride, pad, len(x.shape) - 2, "floor" if convention == "valid" else "ceil")
     if kind == "max":
         return b.max_pool(x, **window)
@@ -73,7 +83,7 @@ def quantized_pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
     padded = attrs.bool("count_include_pad", True) and not attrs.bool("global_pool", False)
     attrs.ignore("p_value")
     if kind == "max" or not padded or not full:
-        return _pooled(b, x, attrs)
+        return _pooled(b, x, attrs, _total)
     kernel, stride, pad = (attrs.ints(name, ()) for name in ("kernel", "stride", "pad"))
     window = _window(kernel, stride, pad, len(x.shape) - 2, "ceil")
     return b.avg_pool(_whole(b, x, window), kernel=kernel, strides=window["strides"])
@@ -81,6 +91,10 @@ def quantized_pooled(b: Builder, x: Value, attrs: Attrs) -> Value:
 
 def _total(b: Builder, kind: str, x: Value) -> Value:
     return b.apply(_GLOBAL[kind], x, axes=tuple(range(2, len(x.shape))), keep_dims=True)
+
+
+def _window_over_all(b: Builder, kind: str, x: Value) -> Value:
+    return b.max_pool(x, kernel=x.shape[2:]) if kind == "max" else _total(b, kind, x)
 
 
 def _window(kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...], spatial: int,
@@ -99,7 +113,7 @@ def _power(b: Builder, x: Value, power: int) -> Value:
 
 
 def _root(b: Builder, x: Value, power: int) -> Value:
-    return x if power == 1 else b.sqrt(x) if power == 2 else b.cbrt(x)
+    return x if power == 1 else root_or_flat(b, "sqrt" if power == 2 else "cbrt", x)
 
 
 def _sum_pool(b: Builder, x: Value, window: Window) -> Value:

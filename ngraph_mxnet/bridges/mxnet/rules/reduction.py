@@ -10,6 +10,7 @@ from ngraph_mxnet.bridges.mxnet.rules.common import as_number, at_least_1d, norm
 from ngraph_mxnet.bridges.mxnet.rules.registry import ANY, FLOATS, NUMBERS, Lowering, add_rule, rule
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolNode
+from ngraph_mxnet.compositions.norms import euclidean_norm
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
@@ -108,8 +109,9 @@ def norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Val
         raise UnsupportedError(f"out_dtype=float64 of {x.type.element}: MXNET_SAFE_ACCUMULATION says how it adds up")
     order = attrs.choice("ord", "2", ("1", "2"))
     axes, keep = _axes(attrs, len(x.shape)), attrs.bool("keepdims", False)
-    total = b.reduce_sum(b.abs(x) if order == "1" else b.square(x), axes=axes, keep_dims=keep)
-    return at_least_1d(b, total if order == "1" else b.sqrt(total))
+    if order == "2":
+        return at_least_1d(b, euclidean_norm(b, x, axes, keep=keep))
+    return at_least_1d(b, b.reduce_sum(b.abs(x), axes=axes, keep_dims=keep))
 
 
 def _arg_reduction(op: str) -> Lowering:

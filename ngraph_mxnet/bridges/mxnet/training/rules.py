@@ -14,6 +14,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.mxnet.rules.common import normal_axis
 from ngraph_mxnet.bridges.mxnet.rules.loss import over_axis
+from ngraph_mxnet.bridges.mxnet.rules.pooling import trained_pooling
 from ngraph_mxnet.bridges.mxnet.rules.recurrent import recurrent_layers
 from ngraph_mxnet.bridges.mxnet.rules.registry import Lowering, Rule, find_rule
 from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
@@ -143,6 +144,18 @@ def _leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
     return b.own_gradient(y, inputs[0], slope, scaled=True)
 
 
+_in_training("Pooling", ignored=["cudnn_off"])(trained_pooling)
+
+
+@_in_training("hard_sigmoid")
+def _hard_sigmoid(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    """Nothing goes back from its corners, where a clamp passes on what comes."""
+    y = _same(node.op, b, inputs, attrs, node)
+    inside = b.logical_and(b.greater(y, scalar(b, 0, y)), b.less(y, scalar(b, 1, y)))
+    slope = b.select(inside, scalar(b, attrs.float("alpha", 0.2), y), scalar(b, 0, y))
+    return b.own_gradient(y, inputs[0], slope, scaled=True)
+
+
 @_in_training("Dropout", ignored=["cudnn_off"])
 def _dropout(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Along `axes` there is one mask for all places."""
@@ -192,14 +205,19 @@ def _multiplied(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
 
 @_in_training("SoftmaxOutput")
 def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """The softmax less the label's one-hot row, or less a label of the data's shape."""
+    """The softmax less the label's one-hot row, or less a label of the data's shape.
+
+    With `out_grad` times the softmax once more: MXNet passes the output where its text promises the output's gradient,
+    which no one reads. `smooth_alpha` counts without `multi_output` only.
+    """
     x, label = inputs
-    multiple, preserve = attrs.bool("multi_output", False), attrs.bool("preserve_shape", False)
+    multiple = attrs.bool("multi_output", False)
     y = _same("SoftmaxOutput", b, inputs, attrs, node)
+    squared = attrs.bool("out_grad", False)
     scale = attrs.float("grad_scale", 1.0)
     if label.shape == x.shape:
         gradient = b.multiply(b.subtract(y, converted(b, label, y)), scalar(b, scale, y))
-        return b.own_gradient(y, x, gradient, scaled=attrs.bool("out_grad", False))
+        return b.own_gradient(y, x, b.multiply(gradient, y) if squared else gradient)
     axis = 1 if multiple else len(x.shape) - 1
     classes, places = x.shape[axis], [size for own, size in enumerate(x.shape) if own != axis]
     if label.type.size != prod(places):
@@ -207,7 +225,7 @@ def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
     wanted = [1 if own == axis else size for own, size in enumerate(x.shape)]
     labels = reshaped(b, converted(b, label, y), wanted)
     alpha = attrs.float("smooth_alpha", 0.0)
-    if alpha:
+    if alpha and not multiple:
         numbers = b.constant(np.arange(classes).reshape([-1 if own == axis else 1 for own in range(len(x.shape))]),
                              y.type.element)
         chosen = b.equal(b.trunc(labels), numbers)
@@ -219,15 +237,16 @@ def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
     if attrs.bool("use_ignore", False):
         gradient = b.select(kept, gradient, scalar(b, 0, y))
     normalization = attrs.choice("normalization", "null", ("null", "batch", "valid"))
-    inner = prod(x.shape[2:]) if multiple and not preserve else 1
+    inner = prod(x.shape[2:]) if multiple else 1
     if normalization == "valid":
         count = b.maximum(b.reduce_sum(b.convert(kept, element=y.type.element), axes=range(len(x.shape))),
                           scalar(b, 1, y))
         gradient = b.divide(b.multiply(gradient, scalar(b, scale, y)), count)
     else:
-        share = inner * (label.shape[0] if normalization == "batch" else 1)
+        batch = x.shape[0] if multiple else label.type.size
+        share = inner * (batch if normalization == "batch" else 1)
         gradient = b.multiply(gradient, scalar(b, scale / share, y))
-    return b.own_gradient(y, x, gradient, scaled=attrs.bool("out_grad", False))
+    return b.own_gradient(y, x, b.multiply(gradient, y) if squared else gradient)
 
 
 def _less_one_at(b: Builder, y: Value, labels: Value, axis: int) -> Value:
