@@ -24,6 +24,7 @@ import ngraph_mxnet  # noqa: E402, F401  # isort: skip  # lets MXNet 1.9.1 impor
 from families import LEFT as LEFT_ROWS  # noqa: E402
 from families import RECORDS  # noqa: E402
 from mxnet.base import _LIB, check_call, py_str  # noqa: E402
+from mxnet_registry import operator  # noqa: E402
 
 from ngraph_mxnet.bridges.mxnet.rules.left import why_left  # noqa: E402
 from ngraph_mxnet.bridges.mxnet.rules.registry import Rule, all_rules  # noqa: E402
@@ -60,16 +61,7 @@ A model that has one of these is partitioned around it.
 
 def parameters(op: str) -> list[str]:
     """The names of an operator's parameters in MXNet's registry, its tensors left out."""
-    handle = ctypes.c_void_p()
-    check_call(_LIB.NNGetOpHandle(op.encode(), ctypes.byref(handle)))
-    strings = [ctypes.c_char_p() for _ in range(4)]
-    count, lists = ctypes.c_uint(), [ctypes.POINTER(ctypes.c_char_p)() for _ in range(3)]
-    check_call(_LIB.MXSymbolGetAtomicSymbolInfo(
-        handle, ctypes.byref(strings[0]), ctypes.byref(strings[1]), ctypes.byref(count), *map(ctypes.byref, lists),
-        ctypes.byref(strings[2]), ctypes.byref(strings[3])))
-    names, types = ([py_str(values[i]) for i in range(count.value)] for values in lists[:2])
-    return [name for name, type_ in zip(names, types, strict=True)
-            if not type_.startswith(("NDArray", "Symbol", "tuple of <NDArray", "NDArray-or-Symbol"))]
+    return [parameter.name for parameter in operator(op).parameters if not parameter.is_tensor]
 
 
 def registered() -> list[str]:

@@ -35,7 +35,7 @@ def _(at: Reverse) -> Gradients:
 @adjoint("power")
 def _(at: Reverse) -> Gradients:
     a, b = at.operands
-    return at.head * b * a.power(b - 1.0), at.head * at.result * a.log()
+    return at.head * (b * a.power(b - 1.0)), at.head * (at.result * a.log())
 
 
 @adjoint("maximum")

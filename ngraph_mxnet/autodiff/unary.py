@@ -32,13 +32,19 @@ def _digamma(x: Expression) -> Expression:
     return _choice(turned, found - math.pi / within.tan(), found)
 
 
+def _over_hypotenuse(size: Expression) -> Expression:
+    """1 / sqrt(size^2 + 1), also where the square is beyond the range."""
+    most = size.maximum(1.0)
+    return ((size.minimum(1.0) / most).square() + 1.0).rsqrt() / most
+
+
 # name: the derivative, of the operand x and the result y
 DERIVATIVES: dict[str, Derivative] = {
     "abs": lambda x, y: x.sign(),
     "acos": lambda x, y: -(1.0 - x * x).rsqrt(),
-    "acosh": lambda x, y: (x * x - 1.0).rsqrt(),
+    "acosh": lambda x, y: (x - 1.0).rsqrt() * (x + 1.0).rsqrt(),
     "asin": lambda x, y: (1.0 - x * x).rsqrt(),
-    "asinh": lambda x, y: (x * x + 1.0).rsqrt(),
+    "asinh": lambda x, y: _over_hypotenuse(x.abs()),
     "atan": lambda x, y: (x * x + 1.0).reciprocal(),
     "atanh": lambda x, y: (1.0 - x * x).reciprocal(),
     "cbrt": lambda x, y: (y * y * 3.0).reciprocal(),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 from collections.abc import Iterable
-from functools import cache
 from typing import Any
 
 import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
@@ -13,8 +11,8 @@ import ngraph_mxnet  # noqa: F401  (makes mxnet importable on current NumPy)
 # isort: split
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, check_call
 from mxnet.symbol._internal import _symbol_creator
+from mxnet_registry import operator
 from records import Case, Operand, Record
 
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
@@ -30,13 +28,13 @@ def build(op: str, case: Case, *, numpy: bool = False) -> mx.sym.Symbol:
         return case.symbol(*(mx.sym.var(f"x{i}") for i in range(len(case.operands))))
     if case.body:
         return mx.sym.load_json(json.dumps(_with_body(op, case)))
-    handle, count_name = _operator(op)
+    known = operator(op)
     variables = [mx.sym.var(f"x{i}") for i in range(len(case.operands))]
     attrs = {key: str(value) for key, value in case.attrs.items()}
-    if count_name:
-        attrs.setdefault(count_name, str(len(variables)))
+    if known.counted:
+        attrs.setdefault(known.counted, str(len(variables)))
     with mx.util.np_shape(numpy):
-        return _symbol_creator(handle, variables, None, list(attrs), list(attrs.values()), "op", False, False)
+        return _symbol_creator(known.handle, variables, None, list(attrs), list(attrs.values()), "op", False, False)
 
 
 def _with_body(op: str, case: Case) -> dict[str, Any]:
@@ -71,21 +69,6 @@ def _graph(nodes: list[dict[str, Any]], heads: list[list[int]]) -> dict[str, Any
     version = {"mxnet_version": ["int", 10901]}  # without one MXNet takes it for an old file
     return {"nodes": nodes, "arg_nodes": [i for i, node in enumerate(nodes) if node["op"] == "null"], "heads": heads,
             "attrs": version}
-
-
-@cache
-def _operator(op: str) -> tuple[int | None, str]:
-    """MXNet's handle of the operator under any of its names, in whichever Python module it is, and the attribute that
-    takes the number of inputs, if there is one."""
-    handle, texts, count, lists = ctypes.c_void_p(), [ctypes.c_char_p() for _ in range(4)], ctypes.c_uint(), [
-        ctypes.POINTER(ctypes.c_char_p)() for _ in range(3)]
-    if _LIB.NNGetOpHandle(op.encode(), ctypes.byref(handle)) != 0:
-        raise LookupError(f"MXNet has no operator {op}")
-    own, description, count_name, returns = texts
-    check_call(_LIB.MXSymbolGetAtomicSymbolInfo(
-        handle, ctypes.byref(own), ctypes.byref(description), ctypes.byref(count), *map(ctypes.byref, lists),
-        ctypes.byref(count_name), ctypes.byref(returns)))
-    return handle.value, (count_name.value or b"").decode()
 
 
 def arrays_for(symbol: mx.sym.Symbol, case: Case, seed: int, *, numpy: bool = False) -> Arrays:

@@ -144,8 +144,10 @@ def leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
     if kind == "prelu":
         return _prelu(b, x, inputs[1])
     by_kind: dict[str, Unary] = {
-        "leaky": lambda b, x: b.leaky_relu(x, slope=slope), "elu": lambda b, x: b.elu(x, alpha=slope),
-        "selu": _selu, "gelu": _op("gelu"), "rrelu": lambda b, x: b.leaky_relu(x, slope=(lower + upper) / 2),
+        # 0 times an infinity would be NaN.
+        "leaky": lambda b, x: b.leaky_relu(x, slope=slope) if slope else b.relu(x),
+        "elu": lambda b, x: b.elu(x, alpha=slope), "selu": _selu, "gelu": _op("gelu"),
+        "rrelu": lambda b, x: b.leaky_relu(x, slope=(lower + upper) / 2),
     }
     return by_kind[kind](b, x)
 
@@ -181,11 +183,12 @@ def smooth_l1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
     """(s x)^2 / 2 where |x| < 1/s^2, else |x| - 1/(2 s^2)."""
     (x,) = inputs
     sigma2 = attrs.float("scalar", 1.0) ** 2
+    bound = 1 / sigma2 if sigma2 else math.inf
     size = b.abs(x)
     # No more than is chosen: the square of what is not would be infinite, and 0 times that go back.
-    inner = b.multiply(b.square(b.minimum(size, scalar(b, 1 / sigma2, x))), scalar(b, 0.5 * sigma2, x))
-    outer = b.subtract(size, scalar(b, 0.5 / sigma2, x))
-    return b.select(b.less_equal(size, scalar(b, 1 / sigma2, x)), inner, outer)
+    inner = b.multiply(b.square(b.minimum(size, scalar(b, bound, x))), scalar(b, 0.5 * sigma2, x))
+    outer = b.subtract(size, scalar(b, 0.5 * bound, x))
+    return b.select(b.less_equal(size, scalar(b, bound, x)), inner, outer)
 
 
 @rule("_contrib_quadratic", operands=1, types=NUMBERS)

@@ -111,9 +111,13 @@ def group_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) 
 @rule("LRN", operands=1)
 def lrn(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Across the channels of images; `nsize` is odd."""
-    image_shape(inputs[0])
-    return b.lrn(inputs[0], size=attrs.int("nsize"), alpha=attrs.float("alpha", 1e-4),
-                 beta=attrs.float("beta", 0.75), bias=attrs.float("knorm", 2.0))
+    (x,) = inputs
+    image_shape(x)
+    size, alpha, beta, bias = attrs.int("nsize"), attrs.float("alpha", 1e-4), attrs.float("beta", 0.75), attrs.float(
+        "knorm", 2.0)
+    if beta == 0:  # anything to the power of 0 is 1, also what has no logarithm
+        return x
+    return b.lrn(x, size=size, alpha=alpha, beta=beta, bias=bias)
 
 
 @rule("Dropout", operands=1, types=FLOATS, ignored=["p", "axes", "cudnn_off"])

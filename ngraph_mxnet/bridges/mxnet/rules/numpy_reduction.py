@@ -126,7 +126,9 @@ def average(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> 
             raise UnsupportedError(f"weights {weights.type} of {x.type} along {axes}")
         shape = [size if axis in axes else 1 for axis, size in enumerate(x.shape)]
         weights = b.broadcast(b.reshape(weights, shape=shape), shape=x.shape)
-    return [b.divide(b.reduce_sum(b.multiply(x, weights), axes=axes), b.reduce_sum(weights, axes=axes))]
+    # Shares first: products with small weights would be 0, and what goes back to the weights one-sided.
+    shares = b.divide(weights, b.reduce_sum(weights, axes=axes, keep_dims=True))
+    return [b.reduce_sum(b.multiply(x, shares), axes=axes)]
 
 
 @rule("_npi_norm", operands=1, types=FLOATS)

@@ -1,0 +1,68 @@
+"""Where MXNet is wrong, or has no defined result, at special points: what it does, and how we know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from math import isfinite, isnan
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Departure:
+    """`ops`: patterns of operators. `points`: all when empty. `tensor`: a pattern of the tensor's name.
+    `attrs`: those that it must have."""
+
+    ops: Sequence[str]
+    reason: str
+    points: Sequence[str] = ()
+    tensor: str = "*"
+    attrs: Mapping[str, str] | None = None
+
+
+_BEYOND = ("huge", "enormous")
+_ENDLESS = ("infinities", "one infinity")
+_SUMS = ("sum", "mean", "nansum", "norm", "moments", "_np_sum", "_npi_mean", "_npi_norm", "_npi_average", "_npi_var",
+         "_npi_std", "_square_sum", "L2Normalization")
+_STATISTICS = ("norm", "LayerNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "_contrib_BatchNormWithReLU", "moments",
+               "LRN", "_npi_var", "_npi_std", "L2Normalization")
+_PRODUCTS = ("Convolution", "Deconvolution", "FullyConnected", "dot", "batch_dot", "linalg_*", "_linalg_*", "_npi_*dot",
+             "_np_dot", "_npi_matmul", "_npi_einsum", "_contrib_interleaved_*", "RNN", "_contrib_DeformableConvolution",
+             "_contrib_ModulatedDeformableConvolution", "khatri_rao", "_sg_mkldnn_*", "_contrib_*attention*")
+DEPARTURES: tuple[Departure, ...] = (
+    Departure(("Pooling", "Pooling_v1"), "MXNet starts a maximum at the lowest finite number, which no data hold; "
+              "a window of NaN gives that, too", (*_ENDLESS, "NaN"), attrs={"pool_type": "max"}),
+    Departure(("Pooling",), "as above, by default", (*_ENDLESS, "NaN"), attrs={"pool_type": "None"}),
+    Departure(("LeakyReLU",), "MXNet's oneDNN takes 1 from an exponential, where the difference is the number itself, "
+              "and with the 0 that comes out for positive numbers, too, it takes the slope of negative ones",
+              ("tiny", "denormal"), attrs={"act_type": "elu"}),
+    Departure(("softmax", "log_softmax", "softmin", "Softmax*", "softmax_cross_entropy", "masked_*softmax"),
+              "inf - inf is NaN, and so is the sum of a row with an infinite element; what MXNet writes for the others "
+              "depends on whether oneDNN computes them", _ENDLESS),
+    Departure(_SUMS, "MXNet's compensated sums subtract infinities from each other", _ENDLESS),
+    Departure(_STATISTICS, "MXNet's squares leave the range: by arithmetic the result is within it", _BEYOND),
+    Departure(_PRODUCTS, "which products with padding's zeros are formed, and in which order sums leave the range, is "
+              "the algorithm's: oneDNN's own differ by shape", (*_BEYOND, *_ENDLESS, "NaN")),
+    Departure(("LRN",), "MXNet's gradient has a quotient by the sum even where its power is 0, and the result the data",
+              tensor="the gradient*", attrs={"beta": "0"}),
+    Departure(("*div*", "*reciprocal*", "rcbrt", "rsqrt", "_npi_rtrue_divide_scalar"), "MXNet's gradients divide by "
+              "the square of the divisor: 0 or infinite in float32, where the quotient of quotients is within range",
+              (*_BEYOND, "tiny", "denormal"), tensor="the gradient*"),
+)
+
+
+def departure(op: str, attrs: Mapping[str, Any], point: str, tensor: str, ours: float, theirs: float) -> str | None:
+    """Why this difference stands, if it does."""
+    if point == "NaN" and isnan(ours) and not isnan(theirs):
+        return "NaN goes through"
+    if point in _BEYOND and isnan(theirs) and not isnan(ours):
+        return "sums of numbers beyond the range: MXNet subtracts infinities from each other"
+    if point in _BEYOND and isfinite(ours) and not isfinite(theirs):
+        return "MXNet left the range on the way; the result is within it"
+    for one in DEPARTURES:
+        if (any(fnmatch(op, pattern) for pattern in one.ops) and (not one.points or point in one.points)
+                and fnmatch(tensor, one.tensor)
+                and all(str(attrs.get(name)) == value for name, value in (one.attrs or {}).items())):
+            return one.reason
+    return None
