@@ -10,16 +10,11 @@ Exit status: 0; 1 when there is a finding; 2 for a wrong command line.
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
-
-_SCRIPTS = Path(__file__).resolve().parent
+from fuzzing import frame
 
 
 @click.command(help=(__doc__ or "").partition("\n")[0])
@@ -30,33 +25,17 @@ _SCRIPTS = Path(__file__).resolve().parent
 @click.option("--memory", default=1024, show_default=True, help="MiB, beyond what the process has before the first.")
 @click.option("--seed", default=1, show_default=True, help="Of the first process; later ones count on.")
 def main(target: str, folder: Path, runs: int, seconds: int, memory: int, seed: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    counter, start = folder / "tried", time.monotonic()
-    first = _count(counter)
-    starts = 0
-    while _count(counter) - first < runs:
-        left = runs - (_count(counter) - first)
-        numbers = map(str, (left, seed + starts, memory, seconds))
-        with (folder / "log").open("wb") as log:
-            done = subprocess.run([sys.executable, "-m", "fuzzing.worker", target, folder, *numbers], cwd=_SCRIPTS,
-                                  stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **_settings(target, folder)},
-                                  check=False)
-        starts += 1
-        if done.returncode:
-            if not (folder / "current").exists():
-                raise click.ClickException(f"the worker failed; {folder / 'log'} says why")
-            code = done.returncode
-            name = signal.Signals(-code).name if code < 0 else f"exit{code}"
-            os.replace(folder / "current", folder / f"killed-{name}-{_count(counter)}")
+    def arguments(left: int, starts: int, _: float) -> list[object]:
+        return [target, folder, left, seed + starts, memory, seconds]
+
+    try:
+        tally = frame.drive("fuzzing.worker", folder, runs, arguments, _settings(target, folder))
+    except frame.WorkerError as error:
+        raise click.ClickException(str(error)) from None
     found = sorted(path.name for kind in ("error", "killed") for path in folder.glob(f"{kind}-*") if not path.suffix)
-    print(f"{_count(counter) - first} mutants in {time.monotonic() - start:.0f} s, {starts} processes, "
-          f"{len(found)} findings")
+    print(f"{tally.tried} mutants in {tally.seconds:.0f} s, {tally.starts} processes, {len(found)} findings")
     print(*found[:20], sep="\n")
     sys.exit(bool(found))
-
-
-def _count(counter: Path) -> int:
-    return int(counter.read_text() or 0) if counter.exists() else 0
 
 
 def _settings(target: str, folder: Path) -> dict[str, str]:

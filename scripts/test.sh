@@ -3,8 +3,9 @@
 # documentation (into build/site), pytest.
 #     scripts/test.sh [--slow-lane] [pytest's options and paths]        scripts/test.sh tests/ir -k parse
 # The first run takes about 15 minutes on two quiet cores, of which six compile the package; later ones nine.
-# --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, another Python,
-# and the runtime's wheel in fresh environments of all Pythons from 3.8 on that are at hand.
+# --slow-lane, afterwards: the whole ONNX suite, AVX-512 under emulation, Gluon's zoo, NumPy's versions, random models of a
+# seed that changes by commit (FUZZ_SEED overrides it), another Python, and the runtime's wheel in fresh environments of
+# all Pythons from 3.8 on that are at hand.
 # The batch of the zoo and the other Python change from day to day; SLOW_LANE_TURN=N runs those of day N of the year.
 # Needs Python 3.10 to 3.12 (PYTHON overrides the choice) and g++. Everything is installed into .venv-test: nothing
 # outside the checkout is written but pip's cache of downloads.
@@ -72,6 +73,18 @@ say "slow lane of SLOW_LANE_TURN=$turn: the zoo at batch $batch; the next turn r
     say "slow lane: no emulator, so AVX-512 is tested only if this CPU has it"
 run_pytest -m slow bridges/onnx/test_suite.py targets/cpu/test_emulated.py test_numpy_versions.py runtime_package docs
 run_pytest -m slow bridges/mxnet/test_zoo.py -k "test_every_model and -$batch]"
+
+# Where there is no wheel of ONNX Runtime, there is no judge.
+if "$venv/bin/python" -m pip install -q --disable-pip-version-check 'ngraph-mxnet-backend[judge]'; then
+    run_pytest scripts/test_fuzz_values.py
+    seed=${FUZZ_SEED:-$((16#$(git -C "$root" rev-parse --short=7 HEAD 2>/dev/null || printf 1)))}
+    say "slow lane: random models for two minutes, of FUZZ_SEED=$seed"
+    found=$(mktemp -d)
+    "$venv/bin/python" "$root/scripts/fuzz_values.py" "$found" --seconds 120 --seed "$seed"
+    rm -rf "$found"
+else
+    say "slow lane: no ONNX Runtime, so no random models are tried"
+fi
 
 mapfile -t others < <(other_pythons "$venv/bin/python")
 if ((${#others[@]} == 0)); then

@@ -1,0 +1,64 @@
+"""What drives a fuzzer's worker: a process that dies is started anew, and what it had in hand is a finding."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the processes of a run did."""
+
+    tried: int
+    starts: int
+    seconds: float
+    killed: tuple[Path, ...]
+    """What was in hand of the processes that died, as files or folders of the findings."""
+
+
+class WorkerError(Exception):
+    """The worker failed outside of what it tries."""
+
+
+def count(folder: Path) -> int:
+    """How many were tried in `folder`, by this run and earlier ones."""
+    counter = folder / "tried"
+    return int(counter.read_text() or 0) if counter.exists() else 0
+
+
+def drive(module: str, folder: Path, runs: int, arguments: Callable[[int, int, float], list[object]],
+          settings: Mapping[str, str], seconds: float = float("inf")) -> Tally:
+    """Start `python -m module` until `runs` are tried, or until the time is over.
+
+    `arguments` gives the command line from the runs that are left, the number of the start and the seconds that are
+    left. The worker writes `tried`, and `current` for as long as it has something in hand.
+
+    Raises:
+        WorkerError: it failed with nothing in hand.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    first, begin, starts = count(folder), time.monotonic(), 0
+    killed: list[Path] = []
+    while (left := runs - (count(folder) - first)) > 0 and (rest := begin + seconds - time.monotonic()) > 0:
+        with (folder / "log").open("wb") as log:
+            line = [sys.executable, "-m", module, *map(str, arguments(left, starts, rest))]
+            done = subprocess.run(line, cwd=SCRIPTS, stdout=log, stderr=subprocess.STDOUT,
+                                  env={**os.environ, **settings}, check=False)
+        starts += 1
+        if done.returncode:
+            if not (folder / "current").exists():
+                raise WorkerError(f"the worker failed; {folder / 'log'} says why")
+            code = done.returncode
+            name = signal.Signals(-code).name if code < 0 else f"exit{code}"
+            killed.append(folder / f"killed-{name}-{count(folder)}")
+            os.replace(folder / "current", killed[-1])
+    return Tally(count(folder) - first, starts, time.monotonic() - begin, tuple(killed))

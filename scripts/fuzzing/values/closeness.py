@@ -1,0 +1,80 @@
+"""How near results must be to those that they are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Items = Sequence[Any]
+"""Results of a call: arrays, or lists of them where a result is a sequence."""
+
+
+class WrongError(Exception):
+    """Results that differ. `against`: what ours, or the interpreter's, were compared with."""
+
+    def __init__(self, against: str, detail: str) -> None:
+        super().__init__(f"against {against}: {detail}")
+        self.against, self.detail = against, detail
+
+
+@dataclass(frozen=True)
+class Closeness:
+    """Floats may be off by `relative` of an element and `largest` of the largest one, integers by `steps`, and a share
+    of the elements by more: those that were rounded to the other side, and what that led to."""
+
+    relative: float = 2e-4
+    largest: float = 1e-4
+    steps: int = 0
+    share: float = 0.0
+
+    def check(self, against: str, found: Items, expected: Items) -> None:
+        """Raises:
+            WrongError: number, types, shapes or values differ.
+        """
+        if len(found) != len(expected):
+            raise WrongError(against, f"{len(found)} results, expected {len(expected)}")
+        for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+            if isinstance(other, (list, tuple)) and isinstance(one, (list, tuple)):
+                self.check(against, one, other)
+            else:
+                self._check_one(against, f"result {number}", one, other)
+
+    def _check_one(self, against: str, what: str, found: Any, expected: Any) -> None:
+        if found is None or expected is None:
+            if found is not expected:
+                raise WrongError(against, f"{what}: {found} is not {expected}")
+            return
+        one, other = np.asarray(found), np.asarray(expected)
+        kinds = [f"{array.dtype}{list(array.shape)}" for array in (one, other)]
+        if kinds[0] != kinds[1]:
+            raise WrongError(against, f"{what}: found {kinds[0]}, expected {kinds[1]}")
+        off = self._off(one, other)
+        count = int(off.sum())
+        if count > self.share * off.size:
+            at = tuple(int(place) for place in np.argwhere(off)[0])
+            raise WrongError(against, f"{what}, {kinds[0]}: {count} of {off.size} elements differ, the first at {at}: "
+                             f"found {one[at]!r}, expected {other[at]!r}")
+
+    def _off(self, found: np.ndarray, expected: np.ndarray) -> np.ndarray:
+        """Which elements are too far from each other."""
+        if expected.dtype.kind not in "fiu":
+            return found != expected
+        if expected.dtype.kind in "iu":
+            if not self.steps:
+                return found != expected
+            one, other = (array.astype(np.float64) for array in (found, expected))
+            return np.abs(one - other) > self.steps
+        half = expected.dtype == np.float16
+        one, other = (array.astype(np.float64) for array in (found, expected))
+        finite = np.isfinite(other) & np.isfinite(one)
+        largest = np.abs(other[finite]).max(initial=0.0)
+        with np.errstate(invalid="ignore"):
+            bound = max(self.relative, 4e-3 * half) * np.abs(other) + max(self.largest, 2e-3 * half) * largest + 1e-37
+            near = np.abs(one - other) <= bound
+        return ~np.where(finite, near, (one == other) | (np.isnan(one) & np.isnan(other)))
+
+
+EXACT = Closeness(relative=0.0, largest=0.0)

@@ -1,0 +1,36 @@
+"""Where a judge is wrong, or says something else on purpose, and how we know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fuzzing.values.closeness import WrongError
+from fuzzing.values.trials import Trial
+
+
+@dataclass(frozen=True)
+class Departure:
+    """`ops`: operators of which one must be in the trial. `holds`: what else must be so. `proof`: why ours is right."""
+
+    name: str
+    against: str
+    ops: tuple[str, ...]
+    proof: str
+    holds: Callable[[Trial, WrongError], bool] = lambda trial, error: True
+
+
+DEPARTURES: tuple[Departure, ...] = (
+    Departure("transposed convolution padded to multiples of its stride", "ONNX Runtime", ("ConvTranspose",),
+              "ONNX's text: of auto_pad SAME the output's size is the input's times the stride. ONNX Runtime gives "
+              "less where the kernel is smaller than the stride, for it takes no negative padding.",
+              lambda trial, error: b"SAME_" in trial.model and "found float32[" in error.detail),
+)
+
+
+def known(trial: Trial, error: BaseException) -> str | None:
+    """The name of the departure that explains the error."""
+    if not isinstance(error, WrongError):
+        return None
+    return next((row.name for row in DEPARTURES if row.against == error.against and set(row.ops) & set(trial.ops)
+                 and row.holds(trial, error)), None)

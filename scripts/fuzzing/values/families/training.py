@@ -1,0 +1,45 @@
+"""Training steps of random MXNet models, with parts that are frozen."""
+
+from __future__ import annotations
+
+from fuzzing.values import test_helpers  # noqa: F401  (before what it makes importable)
+from fuzzing.values.closeness import Closeness
+from fuzzing.values.drawing import Draw, chance, generator, integer, pick
+from fuzzing.values.families.symbols import drawn_model, operators_of
+from fuzzing.values.setups import draw_setup
+from fuzzing.values.trials import Trial, family
+
+# isort: split
+import mxnet as mx
+import numpy as np
+from hypothesis import reject
+from native_runs import all_shapes
+from random_models import values_for
+from test_random_training import REQUESTS, WAYS, prepared
+
+
+@family("training", weight=6)
+def training(draw: Draw) -> Trial:
+    symbol, shape = drawn_model(draw)
+    if '"LRN"' in symbol.tojson():
+        reject()  # MXNet's backward ends the process for one channel
+    with mx.name.NameManager():
+        symbol, rng = prepared(symbol), generator(draw)
+    names = symbol.list_arguments()
+    frozen = integer(draw, 0, len(names)) if chance(draw) else 0
+    requests = {name: "null" if place < frozen else pick(draw, *REQUESTS) for place, name in enumerate(names)}
+    if all(request == "null" for request in requests.values()):
+        requests[names[-1]] = "write"
+    shapes = all_shapes(symbol, {"data": shape})
+    _, sizes, _ = symbol.infer_shape(data=shape)
+    calls = []
+    for number in range(pick(draw, 2, 2, 3)):
+        feeds = {name: values_for(name, size, number + integer(draw, 0, 2**10)) for name, size in shapes.items()}
+        feeds |= {f"head {place}": rng.uniform(-1, 1, size).astype(np.float32) for place, size in enumerate(sizes)}
+        feeds |= {f"before {name}": rng.uniform(-1, 1, shapes[name]).astype(np.float32) for name in names}
+        calls.append(feeds)
+    setup = draw_setup(draw, codegen=False)
+    way = pick(draw, *WAYS)
+    # Sums of gradients over images are long; what is right differs by rounding of these.
+    return Trial("training", symbol.tojson().encode(), calls, setup, Closeness(5e-3, 5e-3), operators_of(symbol),
+                 {"requests": requests, "way": way})

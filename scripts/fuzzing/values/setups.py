@@ -1,0 +1,77 @@
+"""The configurations in which a trial runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fuzzing.values.drawing import Draw, chance, integer, pick
+from ngraph_mxnet import _core, config
+from ngraph_mxnet.targets.cpu.machine.isa import available
+
+MODES = ("NGRAPH_POISON", "NGRAPH_SHUFFLE")
+"""Modes for tests, which are drawn if there are such variables."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """`options` of the backend CPU, and variables of the `environment`; with `cache`, a second compilation takes what
+    the first one kept."""
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cache: bool = False
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        before = {name: os.environ.get(name) for name in self.environment}
+        os.environ.update(self.environment)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
+
+    def data(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self)
+
+    def variables(self) -> dict[str, str]:
+        """All of it as variables of the environment, for what takes no options."""
+        names = {"isa": "NGRAPH_CPU_ISA", "codegen": "NGRAPH_CODEGEN", "precision": "NGRAPH_PRECISION",
+                 "threads": "OMP_NUM_THREADS"}
+        return {**{names[name]: str(value) for name, value in self.options.items() if name in names},
+                **self.environment}
+
+
+def draw_setup(draw: Draw, *, open_sizes: bool = False, codegen: bool = True) -> Setup:
+    """One in which most is as by default; what takes long is rare."""
+    isas = available(_core.cpu_features())
+    options: dict[str, Any] = {}
+    environment: dict[str, str] = {}
+    if chance(draw, 4):
+        options["isa"] = pick(draw, *isas)
+    if chance(draw, 2):
+        options["threads"] = pick(draw, 1, 2, 3, 5)
+    if chance(draw, 6):
+        options["chains"] = 1
+    if codegen and chance(draw, 16):
+        options["codegen"] = 1
+    if chance(draw, 12):
+        options["precision"] = "bf16"
+    if chance(draw, 8):
+        environment["NGRAPH_CPU_WINOGRAD"] = "0"
+    if open_sizes and chance(draw, 6):
+        environment["NGRAPH_DYNAMIC"] = "off"
+    if chance(draw, 8):
+        environment["NGRAPH_INTER_OP_PARALLELISM"] = "1"
+    for mode in MODES:
+        if mode in config.VARIABLES and chance(draw, 3):
+            environment[mode] = str(integer(draw, 1, 99)) if mode == "NGRAPH_SHUFFLE" else "1"
+    return Setup(options, environment, cache=chance(draw, 12))

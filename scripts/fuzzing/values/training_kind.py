@@ -1,0 +1,97 @@
+"""Training steps of MXNet symbols: executors and recorded blocks, with what is frozen, by us and by MXNet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from fuzzing.values import test_helpers  # noqa: F401  (before what it makes importable)
+from fuzzing.values.kinds import KINDS, Kind, NoJudgeError
+from fuzzing.values.trials import Trial
+
+# isort: split
+import test_random_training as steps
+from mxnet_helpers import backend, mx
+
+Results = list[list[Any]]
+
+
+class Step:
+    """A symbol that trains: its arguments' requests, and the arrays of each step. Heads are called `head 0`, ..."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.symbol = mx.sym.load_json(trial.model.decode())
+        self.requests: Mapping[str, str] = trial.notes["requests"]
+        self.wanted = [name for name in self.symbol.list_arguments() if self.requests[name] != "null"]
+        self.calls = trial.calls
+        self.shape = trial.calls[0]["data"].shape
+        self.way = steps.WAYS[trial.notes["way"]]
+
+    def arrays(self, number: int) -> tuple[dict[str, np.ndarray], list[np.ndarray], dict[str, np.ndarray]]:
+        """The values of arguments and states, the heads, and what gradients hold before."""
+        feeds = self.calls[number]
+        heads = [feeds[f"head {place}"] for place in range(len(self.symbol.list_outputs()))]
+        names = [*self.symbol.list_arguments(), *self.symbol.list_auxiliary_states()]
+        return {name: feeds[name] for name in names}, heads, {name: feeds[f"before {name}"] for name in self.wanted}
+
+
+def names_of(step: Step) -> list[str]:
+    return [*(f"output {place}" for place in range(len(step.symbol.list_outputs()))),
+            *(f"gradient of {name}" for name in step.wanted),
+            *(f"state {name}" for name in step.symbol.list_auxiliary_states())]
+
+
+def _whole(step: Step, name: str) -> Results:
+    """Steps of the symbol as a whole, in the way that the trial names, with the backend `name`."""
+    real = steps.backend
+    with mock.patch.object(steps, "backend", lambda value: real(value if value is None else name)):
+        made = step.way(step.symbol, step.shape, dict(step.requests))
+        results = []
+        for number in range(len(step.calls)):
+            found = made.step(*step.arrays(number))
+            results.append([np.array(found[each]) for each in names_of(step)])
+    return results
+
+
+def _ours(trial: Trial) -> Results:
+    with mock.patch.dict(os.environ, trial.setup.variables()):
+        return _whole(Step(trial), "NGRAPH")
+
+
+def _alone(step: Step, number: int, nudge: float) -> list[np.ndarray]:
+    arrays, heads, before = step.arrays(number)
+    if nudge:
+        signs = np.random.default_rng(number).choice([-1, 1], arrays["data"].shape).astype(np.float32)
+        arrays = {**arrays, "data": arrays["data"] * (1 + nudge * signs)}
+    with backend(None):
+        found = steps.one_by_one(step.symbol, arrays, heads, step.wanted)
+    for name in step.wanted:
+        if step.requests[name] == "add":
+            found[f"gradient of {name}"] = found[f"gradient of {name}"] + before[name]
+    return [found[name] for name in names_of(step)]
+
+
+def _native(trial: Trial) -> Results:
+    """Of MXNet's operators one by one, which MKL-DNN does not disturb; states of the symbol as a whole, for only there
+    it is known which operators MXNet goes back through."""
+    step = Step(trial)
+    try:
+        whole = _whole(step, "NONE")
+        alone = [_alone(step, number, 0.0) for number in range(len(step.calls))]
+        moved = [_alone(step, number, steps.NUDGE) for number in range(len(step.calls))]
+    except (mx.base.MXNetError, ValueError) as error:
+        raise NoJudgeError(str(error)) from error
+    for one, other in zip(alone, moved, strict=True):
+        if not all(np.isfinite(each).all() for each in one):
+            raise NoJudgeError("numbers that are not finite")
+        if max(steps.distance(b, a) for a, b in zip(one, other, strict=True)) > steps.STEADY:
+            raise NoJudgeError("MXNet's own results move with rounding")
+    states = len(step.symbol.list_auxiliary_states())
+    return [[*one[:len(one) - states], *both[len(both) - states:]] for one, both in zip(alone, whole, strict=True)]
+
+
+KINDS["training"] = Kind(_ours, None, _native, "MXNet")
