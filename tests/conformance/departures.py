@@ -44,6 +44,11 @@ DEPARTURES: tuple[Departure, ...] = (
     Departure(_STATISTICS, "MXNet's squares leave the range: by arithmetic the result is within it", _BEYOND),
     Departure(_PRODUCTS, "which products with padding's zeros are formed, and in which order sums leave the range, is "
               "the algorithm's: oneDNN's own differ by shape", (*_BEYOND, *_ENDLESS, "NaN")),
+    Departure(("_random_pdf_*",), "a density with parameters outside its domain, or sums of logarithms in place of "
+              "products of numbers beyond the range",
+              ("corners", *_ENDLESS, *_BEYOND, "zeros", "tiny", "denormal")),
+    Departure(("_npi_average",), "MXNet multiplies before it divides by the sum of weights: tiny products are 0",
+              ("tiny", "denormal")),
     Departure(("LRN",), "MXNet's gradient has a quotient by the sum even where its power is 0, and the result the data",
               tensor="the gradient*", attrs={"beta": "0"}),
     Departure(("*div*", "*reciprocal*", "rcbrt", "rsqrt", "_npi_rtrue_divide_scalar"), "MXNet's gradients divide by "

@@ -41,7 +41,8 @@ SAMPLE: list[tuple[str, Case, tuple[str, ...]]] = [
     ("broadcast_power", Case([VECTOR, VECTOR]), ("enormous",)),
     *(("_npi_norm", Case([MATRIX], {"flag": -1, "ord": order, "keepdims": True}), ("as drawn", "ties"))
       for order in (1, -1)),
-    ("_npi_average", Case([MATRIX, MATRIX], {"axis": 0}), ("tiny",)),
+    ("_npi_average", Case([MATRIX, MATRIX], {"axis": 0}), ("as drawn", "ties")),
+    ("_contrib_quadratic", Case([VECTOR], {"a": 2, "b": -3, "c": 1}), ("one infinity", "enormous")),
     *(("SoftmaxOutput", Case([CUBE, Operand((2, 2) if "multi_output" in attrs else (2, 3), low=0, high=1)], attrs),
        ("as drawn", "ties"))
       for attrs in ({"preserve_shape": True, "normalization": "batch"}, {"multi_output": True, "smooth_alpha": 0.3},

@@ -193,10 +193,10 @@ def smooth_l1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -
 
 @rule("_contrib_quadratic", operands=1, types=NUMBERS)
 def quadratic(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """a x^2 + b x + c; for integers the coefficients are cut off to whole numbers."""
+    """(a x + b) x + c; for integers the coefficients are cut off to whole numbers."""
     (x,) = inputs
     first, second, third = (scalar(b, attrs.float(name, 0.0), x) for name in "abc")
-    return b.add(b.add(b.multiply(first, b.square(x)), b.multiply(second, x)), third)
+    return b.add(b.multiply(b.add(b.multiply(first, x), second), x), third)
 
 
 @rule("IdentityAttachKLSparseReg", operands=2, types=FLOATS,
