@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet.errors import TypeRuleError
-from ngraph_mxnet.ir.attributes import Attribute, Float
+from ngraph_mxnet.ir.attributes import Attribute, Bool, Float
 from ngraph_mxnet.ir.opdef import Arity, Attrs, OpDef, Reference, TypeRule, register_op
 from ngraph_mxnet.ir.sizes import are_same_shape, is_one
 from ngraph_mxnet.ir.types import ElementType, Shape, TensorType
@@ -27,6 +27,8 @@ _DOMAIN_TEXT = {
     ANY: "any type",
 }
 
+EXACT: dict[str, Attribute] = {"exact": Bool(False)}
+"""Of a product: its operands are whole numbers, whose sums their element type holds, and no algorithm may round."""
 CLAMP: dict[str, Attribute] = {"lower": Float(-math.inf), "upper": Float(math.inf)}
 
 

@@ -14,6 +14,7 @@ from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.sizes import cached, greatest, least
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
+    EXACT,
     FLOAT,
     NUMBER,
     Arrays,
@@ -27,7 +28,7 @@ from ngraph_mxnet.ops.common import (
     require_shape,
 )
 
-CONVOLUTION_ATTRS: dict[str, Attribute] = {
+_GEOMETRY: dict[str, Attribute] = {
     "strides": PerAxis(fill=1, skip=2),
     "dilations": PerAxis(fill=1, skip=2),
     "pads_begin": PerAxis(fill=0, skip=2),
@@ -35,6 +36,7 @@ CONVOLUTION_ATTRS: dict[str, Attribute] = {
     "groups": Int(1),
     "data_dilations": PerAxis(fill=1, skip=2),
 }
+CONVOLUTION_ATTRS: dict[str, Attribute] = {**_GEOMETRY, **EXACT}
 
 
 def convolution_type(types: Types, attrs: Attrs) -> TensorType:
@@ -44,13 +46,13 @@ def convolution_type(types: Types, attrs: Attrs) -> TensorType:
     common_element(types)
     require_rank(data, 3, 5)
     require_rank(weights, data.rank, data.rank, position=1)
-    return data.with_shape(convolution_shape(data.shape, weights.shape, *(attrs[name] for name in CONVOLUTION_ATTRS)))
+    return data.with_shape(convolution_shape(data.shape, weights.shape, *(attrs[name] for name in _GEOMETRY)))
 
 
 @cached(1024)  # passes make the same convolution with other operands over and over
 def convolution_shape(data: Shape, weights: Shape, *values: Any) -> Shape:
-    """The result's shape for operands of these shapes; `values` are in the order of `CONVOLUTION_ATTRS`."""
-    attrs = dict(zip(CONVOLUTION_ATTRS, values, strict=True))
+    """The result's shape for operands of these shapes; `values` are in the order of `_GEOMETRY`."""
+    attrs = dict(zip(_GEOMETRY, values, strict=True))
     spatial, groups = len(data) - 2, attrs["groups"]
     positive = ("strides", "dilations", "data_dilations")
     for name, lowest in (*((name, 1) for name in positive), ("pads_begin", 0), ("pads_end", 0)):
@@ -98,7 +100,7 @@ def convolution_array(inputs: Arrays, attrs: Attrs) -> np.ndarray:
     data, weights = inputs[:2]
     kernel, groups = weights.shape[2:], attrs["groups"]
     batch, outputs, channels = data.shape[0], weights.shape[0], data.shape[1] // groups
-    sizes = convolution_shape(data.shape, weights.shape, *(attrs[name] for name in CONVOLUTION_ATTRS))[2:]
+    sizes = convolution_shape(data.shape, weights.shape, *(attrs[name] for name in _GEOMETRY))[2:]
     grouped = weights.reshape(groups, outputs // groups, channels, *kernel)
     total = np.zeros((batch, groups, outputs // groups, prod(sizes)), data.dtype)
     for tap, met in _met(data, kernel, sizes, attrs):

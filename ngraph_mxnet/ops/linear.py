@@ -11,6 +11,7 @@ from ngraph_mxnet.ir.facts import Rates, Shapes, Work
 from ngraph_mxnet.ir.opdef import Attrs, register_op
 from ngraph_mxnet.ir.types import Shape, TensorType
 from ngraph_mxnet.ops.common import (
+    EXACT,
     NUMBER,
     Arrays,
     Types,
@@ -22,7 +23,7 @@ from ngraph_mxnet.ops.common import (
     require_rank,
 )
 
-MATMUL_ATTRS: dict[str, Attribute] = {"transpose_a": Bool(False), "transpose_b": Bool(False)}
+MATMUL_ATTRS: dict[str, Attribute] = {"transpose_a": Bool(False), "transpose_b": Bool(False), **EXACT}
 
 
 def matmul_type(types: Types, attrs: Attrs) -> TensorType:

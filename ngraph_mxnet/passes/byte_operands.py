@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value, constant_of
@@ -29,16 +31,20 @@ def byte_product(node: Node, rw: Rewriter, data: tuple[Value, Value], weights: t
     if whole is None and halves is None:
         return reason or "weights less their zero points may not fit i8"
     numbers, point = unsigned(rw, *data)
-    if point is None and any((*node.attrs.get("pads_begin", ()), *node.attrs.get("pads_end", ()))):
-        return "the padding, which is the data's zero point, may differ with every call"
+    attrs = dict(node.attrs)
+    if node.op.kind == "convolution":
+        if point is None:
+            numbers = _bordered(rw, numbers, data[1], attrs["pads_begin"], attrs["pads_end"])
+            attrs |= dict.fromkeys(("pads_begin", "pads_end"), (0,) * len(attrs["strides"]))
+        attrs["pad_value"] = point or 0
     if whole is None:
         assert halves is not None
-        numbers, whole = _twice(rw, numbers), rw.constant(np.concatenate(halves, 1 - axis))
+        summed = 1 if node.op.kind == "convolution" else numbers.type.rank - 1
+        numbers, whole = _twice(rw, numbers, summed), rw.constant(np.concatenate(halves, 1 - axis))
     channels = whole.shape[axis]
-    bias = _correction(rw, whole, axis, *data, point)
+    bias = _correction(rw, whole, axis, data[1], point)
     factor = factor or rw.constant(np.ones(channels, np.float32))
     addend = rw.constant(np.zeros(channels, np.float32))
-    attrs = dict(node.attrs) | ({"pad_value": point or 0} if node.op.kind == "convolution" else {})
     return rw.make(_QUANTIZED[node.op.kind], numbers, whole, bias, factor, addend, **attrs)
 
 
@@ -65,6 +71,25 @@ def unsigned(rw: Rewriter, data: Value, zero: Value) -> tuple[Value, int | None]
     one = rw.constant(np.float32(1))
     real = rw.make("dequantize", data, one, rw.constant(np.int8(0)))
     return rw.make("quantize", real, one, rw.constant(np.uint8(HALF))), None if point is None else point + HALF
+
+
+def _bordered(rw: Rewriter, numbers: Value, zero: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
+    """Images of u8 with so many pixels around them on each axis that are their zero point, which comes with the call:
+    no kernel can have that as a number."""
+    if any((*begin, *end)) and zero.type.element is i8:
+        zero = rw.make("convert", _of_unsigned(rw, zero), element="u8")
+    for axis, sizes in enumerate(zip(begin, end, strict=True), 2):
+        around = [rw.make("broadcast", zero, shape=tuple(size if at == axis else length for at, length in enumerate(
+            numbers.shape))) if size else None for size in sizes]
+        parts = [part for part in (around[0], numbers, around[1]) if part is not None]
+        numbers = rw.make("concat", *parts, axis=axis) if len(parts) > 1 else numbers
+    return numbers
+
+
+def _of_unsigned(rw: Rewriter, zero: Value) -> Value:
+    """The zero point of data as u8: i32."""
+    shifted = rw.make("convert", zero, element="i32")
+    return rw.make("add", shifted, rw.constant(np.int32(HALF))) if zero.type.element is i8 else shifted
 
 
 def signed(rw: Rewriter, weights: Value, zero: Value, axis: int) -> Value | None:
@@ -107,17 +132,17 @@ def _halves(weights: Value, zero: Value, axis: int) -> list[np.ndarray] | None:
     return [half.astype(np.int8) for half in halves] if all(map(_fits, halves)) else None
 
 
-def _twice(rw: Rewriter, data: Value) -> Value:
-    """Data with their channels, or columns, twice."""
+def _twice(rw: Rewriter, data: Value, axis: int) -> Value:
+    """Data with their channels, or columns, twice: what lies along `axis`."""
     moved = rw.producer(data, "reshape") if data.type.rank == 2 else None
     if moved is not None and moved.inputs[0].shape[-1] == data.shape[-1]:
         x = moved.inputs[0]  # it stays a reshape of rows, as products of more than two axes have it
         joined = rw.make("concat", x, x, axis=x.type.rank - 1)
         return rw.make("reshape", joined, shape=(data.shape[0], 2 * data.shape[1]))
-    return rw.make("concat", data, data, axis=1)
+    return rw.make("concat", data, data, axis=axis)
 
 
-def _correction(rw: Rewriter, weights: Value, axis: int, data: Value, zero: Value, point: int | None) -> Value:
+def _correction(rw: Rewriter, weights: Value, axis: int, zero: Value, point: int | None) -> Value:
     """-zero point times the sum of the weights, for each index of `axis`: i32. `point` is that of u8, if known."""
     if point == 0:
         return rw.constant(np.zeros(weights.shape[axis], np.int32))
@@ -125,7 +150,4 @@ def _correction(rw: Rewriter, weights: Value, axis: int, data: Value, zero: Valu
     sums = rw.folded("reduce_sum", rw.folded("convert", weights, element="i32"), axes=others)
     if point is not None:
         return rw.folded("multiply", sums, rw.constant(np.int32(-point)))
-    shifted = rw.make("convert", zero, element="i32")
-    if data.type.element is i8:
-        shifted = rw.make("add", shifted, rw.constant(np.int32(HALF)))
-    return rw.make("multiply", sums, rw.make("negative", shifted))
+    return rw.make("multiply", sums, rw.make("negative", _of_unsigned(rw, zero)))

@@ -1,8 +1,8 @@
 """Sums of integers in i32: of products with float32 results, which hold whole numbers up to 2^24.
 
-Weights are cut into digits of so few bits that the sums with each digit are exact; these come together as i32. That can
-be done with up to 65,793 terms; with more, sums might not fit i32 either. Where the operands don't fit the products of
-bytes, the products are of float32.
+Weights are cut into digits of so few bits that the sums with each digit are exact; these come together as i32. Sums of
+more than 32,896 terms, for which bits alone are too large, are first cut into sums of fewer. Where the operands don't
+fit the products of bytes, the products are of float32, and say that no algorithm may round them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,47 @@ from ngraph_mxnet.passes.quantized_products import QuantizedPass
 _EXACT = 1 << 24
 _LARGEST_DATA = 255
 _BITS = 8
+MOST_TERMS = _EXACT // (_LARGEST_DATA * 2)
+"""Of a sum with digits of one bit, of which the highest is from -2 to 1."""
+
+
+def sums_of_fewer(node: Node, rw: Rewriter) -> Answer:
+    """integer_convolution or integer_matmul of more than MOST_TERMS terms -> the sum of those of parts of the channels.
+
+    i32 wraps around, the parts' sum as the whole one. A convolution's groups are taken apart first.
+    """
+    if _depth(node) <= MOST_TERMS:
+        return None
+    data, weights, zero, weights_zero = node.inputs
+    if node.op.kind == "product":
+        axes = [-2 if node.attrs["transpose_a"] else -1, -1 if node.attrs["transpose_b"] else -2]
+        parts = [(_part(rw, data, axes[0], *span), _part(rw, weights, axes[1], *span), weights_zero)
+                 for span in _spans(weights.shape[axes[1]], MOST_TERMS)]
+    elif node.attrs["groups"] > 1:
+        inputs, outputs = (size // node.attrs["groups"] for size in (data.shape[1], weights.shape[0]))
+        groups = [(_part(rw, data, 1, group * inputs, (group + 1) * inputs), *(
+            _part(rw, value, 0, group * outputs, (group + 1) * outputs) if value.type.rank else value
+            for value in (weights, weights_zero))) for group in range(node.attrs["groups"])]
+        return rw.make("concat", *(rw.make(node.op.name, x, w, zero, point, **{**node.attrs, "groups": 1})
+                                   for x, w, point in groups), axis=1)
+    else:
+        parts = [(_part(rw, data, 1, *span), _part(rw, weights, 1, *span), weights_zero)
+                 for span in _spans(weights.shape[1], MOST_TERMS // prod(weights.shape[2:]))]
+    total, *others = (rw.make(node.op.name, x, w, zero, point, **node.attrs) for x, w, point in parts)
+    for other in others:
+        total = rw.make("add", total, other)
+    return total
+
+
+def _spans(size: int, most: int) -> list[tuple[int, int]]:
+    return [(first, min(first + most, size)) for first in range(0, size, most)]
+
+
+def _part(rw: Rewriter, value: Value, axis: int, first: int, end: int) -> Value:
+    """The elements from `first` to `end` along an axis."""
+    begin, ends = [0] * value.type.rank, list(value.shape)
+    begin[axis], ends[axis] = first, end
+    return rw.folded("slice", value, begin=begin, end=ends)
 
 
 def sums_of_digits(node: Node, rw: Rewriter) -> Answer:
@@ -36,7 +77,8 @@ def sums_of_digits(node: Node, rw: Rewriter) -> Answer:
         bits = _bits(node, sign=1)
         numbers, centred = _centred(rw, data, zero, 0), _centred(rw, weights, weights_zero, axis)
         name = "convolution" if node.op.kind == "convolution" else "matmul"
-        products = [rw.make(name, numbers, digit, **node.attrs) for digit in _digits(rw, centred, bits)]
+        attrs = {**node.attrs, "exact": True}
+        products = [rw.make(name, numbers, digit, **attrs) for digit in _digits(rw, centred, bits)]
     total: Value | None = None
     for place, product in enumerate(products):
         assert isinstance(product, Value)
@@ -53,12 +95,17 @@ def _channel_axis(node: Node) -> int:
     return 0 if node.op.kind == "convolution" else rank - 2 if node.attrs["transpose_b"] else rank - 1
 
 
+def _depth(node: Node) -> int:
+    """How many terms a sum has."""
+    weights = node.inputs[1]
+    if node.op.kind == "product":
+        return weights.shape[-1 if node.attrs["transpose_b"] else -2]
+    return prod(weights.shape[1:])
+
+
 def _bits(node: Node, sign: int) -> int:
     """The most bits of a digit with which float32 holds all sums. `sign`: the weights have one beside their 8 bits."""
-    weights = node.inputs[1]
-    depth = prod(weights.shape[1:])
-    if node.op.kind == "product":
-        depth = weights.shape[-1 if node.attrs["transpose_b"] else -2]
+    depth = _depth(node)
     if is_symbolic(depth):
         return 1
     for bits in (_BITS, 4, 2):
@@ -94,4 +141,7 @@ def _centred(rw: Rewriter, numbers: Value, zero: Value, axis: int) -> Value:
 
 def integer_sums() -> RewritePass:
     """The pass."""
-    return QuantizedPass("integer_sums", {"integer_convolution": [sums_of_digits], "integer_matmul": [sums_of_digits]})
+    return QuantizedPass("integer_sums", {
+        "integer_convolution": [sums_of_fewer, sums_of_digits],
+        "integer_matmul": [sums_of_fewer, sums_of_digits],
+    })

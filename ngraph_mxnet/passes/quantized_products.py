@@ -51,6 +51,21 @@ def product_of_bytes(node: Node, rw: Rewriter) -> Answer:
     return byte_product(node, rw, (data.inputs[0], data.inputs[2]), (weights.inputs[0], weights.inputs[2]), factor)
 
 
+def whole_sums(node: Node, rw: Rewriter) -> Answer:
+    """convolution or matmul(dequantize(x), dequantize(w)) with scales of 1 -> integer_convolution or integer_matmul, in
+    float32: exact where the product of bytes can't be."""
+    sides = [rw.producer(value, "dequantize") for value in node.inputs]
+    if None in sides or all(map(rw.static, node.inputs)):
+        return None
+    (data, x_scale, zero), (weights, w_scale, weights_zero) = (side.inputs for side in sides if side is not None)
+    axis = 0 if node.op.kind == "convolution" else weights.type.rank - (2 if node.attrs["transpose_b"] else 1)
+    along = sides[1].attrs["axis"] % weights.type.rank if sides[1] is not None and weights_zero.type.rank else axis
+    if uniform(x_scale) != 1 or uniform(w_scale) != 1 or zero.type.rank or along != axis:
+        return None
+    name = "integer_convolution" if node.op.kind == "convolution" else "integer_matmul"
+    return rw.make("convert", rw.make(name, data, weights, zero, weights_zero, **node.attrs), element="f32")
+
+
 def real_sums(node: Node, rw: Rewriter) -> Answer:
     """convert(integer_convolution or integer_matmul) to float32 -> the quantised one, with factors of 1; also where a
     reshape, or the sum with an i32 for each channel, stands between."""
@@ -132,8 +147,8 @@ def product_of_rows(node: Node, rw: Rewriter) -> Answer:
 def quantized_products() -> RewritePass:
     """The pass."""
     return QuantizedPass("quantized_products", {
-        "convolution": [product_of_bytes],
-        "matmul": [product_of_bytes],
+        "convolution": [product_of_bytes, whole_sums],
+        "matmul": [product_of_bytes, whole_sums],
         "convert": [real_sums],
         "reshape": [move_before_dequantize, product_of_rows],
         "transpose": [move_before_dequantize],

@@ -40,7 +40,8 @@ _QUANTIZED = {
 
 
 def products(graph: Graph) -> dict[str, Node]:
-    """The nodes that can be in 8 bits, by name: their weights are weights, or derived from such, and their data is not.
+    """The nodes that can be in 8 bits, by name: their weights are weights, or derived from such, and their data is not;
+    their sums need not be exact.
 
     A name is the framework's, of the first node that it stands for; of several nodes with one name the later ones are
     numbered.
@@ -48,7 +49,9 @@ def products(graph: Graph) -> dict[str, Node]:
     derivation = Derivation()
     found: dict[str, Node] = {}
     for node in graph.nodes:
-        if node.op.name not in _QUANTIZED or node.inputs[1].node is node.inputs[0].node is not None:
+        if node.op.name not in _QUANTIZED or node.attrs["exact"]:
+            continue
+        if node.inputs[1].node is node.inputs[0].node is not None:
             continue
         data, weights = (derivation.of(value) for value in node.inputs[:2])
         plain = not node.attrs.get("transpose_a") and (node.op.kind == "convolution" or node.inputs[1].type.rank == 2)

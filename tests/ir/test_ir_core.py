@@ -60,6 +60,7 @@ def test_attributes_that_depend_on_the_rank_are_filled_in():
         "pads_end": (0,),
         "groups": 1,
         "data_dilations": (1,),
+        "exact": False,
     }
 
 

@@ -42,7 +42,7 @@ def test_parsed_graph():
     graph = parse_graph(TEXT)
     assert [(p.name, p.is_weight) for p in graph.parameters] == [("data", False), ("w", True)]
     assert [node.op.name for node in graph.nodes] == ["reduce_mean", "matmul"]
-    assert graph.nodes[1].attrs == {"transpose_a": False, "transpose_b": True}
+    assert graph.nodes[1].attrs == {"transpose_a": False, "transpose_b": True, "exact": False}
     assert graph.nodes[1].origin == "mx:fc1 FullyConnected"
 
 

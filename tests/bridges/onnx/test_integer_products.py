@@ -137,7 +137,7 @@ def test_zero_points_of_rows(backend: str, options: Options) -> None:
 
 
 def test_a_zero_point_that_comes_with_the_call() -> None:
-    """Without padding it is part of the bias."""
+    """It is part of the bias; padding of it is made in each call."""
     random = np.random.default_rng(0)
     x, w = whole(random, np.int8, 1, 8, 5, 5), whole(random, np.int8, 6, 8, 3, 3)
     for pads in (0, 1):
@@ -147,7 +147,28 @@ def test_a_zero_point_that_comes_with_the_call() -> None:
         for zero in (np.int8(-7), np.int8(100)):
             np.testing.assert_array_equal(executable(x, zero)[0],
                                           ReferenceEvaluator(proto).run(None, {"x": x, "z": zero})[0])
-        assert any("_u8" in name for name in kernels(proto)) == (not pads)
+        assert any("_u8" in name for name in kernels(proto))
+
+
+@pytest.mark.parametrize(("backend", "options"), BACKENDS[1:])
+@pytest.mark.parametrize("kind", ["with the call", "of no two bytes", "in groups"])
+def test_quantised_convolutions_that_bytes_cannot_do(backend: str, options: Options, kind: str) -> None:
+    """At a size at which real numbers go Winograd's way: the sums are exact all the same."""
+    random = np.random.default_rng(0)
+    groups, zero = (4, 100) if kind == "in groups" else (1, 0)
+    x, w = whole(random, np.uint8, 1, 64, 28, 28), whole(random, np.uint8, 64, 64 // groups, 3, 3)
+    w[0, 0, 0, 0] = 255
+    attrs = {"pads": [1] * 4, "group": groups}
+    held = {"xs": np.float32(0.02), "xz": np.uint8(120), "ws": np.float32(0.003), "wz": np.uint8(zero),
+            "ys": np.float32(0.9), "yz": np.uint8(100)}
+    data, held = ({"x": x, "w": w}, held) if kind == "with the call" else ({"x": x}, {**held, "w": w})
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    proto = model([helper.make_node("QLinearConv", names, ["y0"], **attrs)], data, held)
+    sums = model([helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y0"], **attrs)], {"x": x, "w": w},
+                 {"xz": held["xz"], "wz": held["wz"]})
+    assert_rounded(ngraph_mxnet.compile(proto, backend, **options)(data)[0],
+                   ngraph_mxnet.compile(sums, "INTERPRETER")({"x": x, "w": w})[0],
+                   held["xs"] * held["ws"] / held["ys"], held["yz"])
 
 
 # ---- models --------------------------------------------------------------------------------------------------

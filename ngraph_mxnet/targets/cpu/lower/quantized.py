@@ -35,6 +35,9 @@ from ngraph_mxnet.targets.cpu.planning.view import (
     contiguous_strides,
 )
 
+_MOST_TAPS = (1 << 24) // (255 * 128)
+"""Of a depthwise convolution, whose sums are float32's."""
+
 
 def _check_convolution(node: Node) -> str | None:
     if node.inputs[0].type.rank > 4 or any(step > 1 for step in node.attrs["data_dilations"]):
@@ -123,7 +126,7 @@ def _bordered(ctx: Lowering, node: Node) -> BlockedView:
 def _input(ctx: Lowering, node: Node, geometry: Geometry) -> Input:
     data, weights = node.inputs[:2]
     channels, outputs, view = data.shape[1], weights.shape[0], _bordered(ctx, node)
-    if geometry.groups == channels == outputs and channels > 1:
+    if geometry.groups == channels == outputs and channels > 1 and geometry.taps <= _MOST_TAPS:
         return Input("depthwise", view, byte_plane(view), 1, 0, block_bytes(view), view.blocks)
     groups = super_groups(geometry.groups, channels, outputs)
     blocks = -(-channels // groups // BLOCK)

@@ -38,12 +38,13 @@ def tiles(ctx: Lowering, node: Node, geometry: Geometry) -> dict[int, int]:
     """The output tiles of the Winograd algorithm that suit the convolution `node`, 0 for none, each with the condition
     on which it does: one that holds, unless sizes are symbols.
 
-    3x3 of stride 1 without groups, from 16 channels to 16 or more. Weights that change with every call are transformed
-    in each, which counts; a training step has the same bits on any number of threads, so that these choose as one does.
+    3x3 of stride 1 without groups, from 16 channels to 16 or more; not where sums have to be exact. Weights that
+    change with every call are transformed in each, which counts; a training step has the same bits on any number of
+    threads, so that these choose as one does.
     """
     data, weights = node.inputs[:2]
     outputs, size = node.outputs[0].shape[1], node.outputs[0].shape[-2:]
-    if ctx.bf16 or not ctx.settings.winograd:
+    if ctx.bf16 or not ctx.settings.winograd or node.attrs["exact"]:
         return {0: True}
     if geometry.groups != 1 or geometry.kernel != (3, 3) or node.outputs[0].type.size == 0:
         return {0: True}

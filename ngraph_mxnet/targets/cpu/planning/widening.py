@@ -6,9 +6,12 @@ Softmax of float64 becomes the elementwise ops and reductions that it is made of
 
 from __future__ import annotations
 
+from math import prod
+
 from ngraph_mxnet.ir.builder import make_node
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.types import TensorType, f16, f32, f64, i8, i16, u8, u16
+from ngraph_mxnet.passes.integer_sums import MOST_TERMS
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 from ngraph_mxnet.targets.cpu.lower import RULES
 from ngraph_mxnet.targets.cpu.planning.gradients import GRADIENTS, becomes_others
@@ -26,6 +29,8 @@ def unlowered(node: Node) -> str | None:
         return None
     if node.op.name in _SUMS:
         operands = [Value(TensorType(f32, value.type.shape), None, 0) for value in node.inputs[:2]]
+        if node.op.kind == "convolution" and prod(operands[1].shape[2:]) > MOST_TERMS:
+            return f"{node.op.name} of more than {MOST_TERMS} taps has no CPU kernel"
         return unlowered(make_node(_SUMS[node.op.name], operands, node.attrs))
     rule = RULES.get(_BECOMES.get(node.op.name, node.op.name))
     return f"{node.op.name} has no CPU kernel" if rule is None else rule.check(node)
