@@ -13,6 +13,7 @@
 
 #include "array_view.h"
 #include "artefact_module.h"
+#include "block_lookups.h"
 #include "compile_cache.h"
 #include "content_hash.h"
 #include "copies.h"
@@ -354,6 +355,7 @@ void define(py::module_& m) {
   define_artefacts(m);
   define_templates(m);
   define_recorded(m);
+  define_block_lookups(m);
   define_result_watch(m);
   define_observers(m);
   define_peer_watch(m);

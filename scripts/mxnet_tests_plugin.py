@@ -148,7 +148,7 @@ def watch_blocks(recorder: Recorder) -> None:
 
     def run(body: Any, *args: Any) -> Any:
         result = stock(body, *args)
-        if isinstance(body, gluon_patch.CompiledBody):
+        if isinstance(body, gluon_patch.OfBody):
             ran.append(body)
         return result
 

@@ -14,7 +14,7 @@ import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
-from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 
 LENGTH = 16
 """Characters of a piece of text, tokens of a sentence."""
@@ -208,6 +208,6 @@ def train(name: str, steps: int, seed: int = 0, batch: int = 32, *, dropout: boo
         losses.append(value.mean().asscalar())
     found = net(mx.nd.array(data.test[0])).asnumpy().argmax(-1)
     weights = {key: parameter.data().asnumpy() for key, parameter in net._collect_params_with_prefix().items()}
-    compiled = min(net.__dict__[TRAINING].count if TRAINING in net.__dict__ else 0,
+    compiled = min(of_block(net).training.count if of_block(net).training else 0,
                    ngraph_mxnet.report().updates - before)
     return Run(np.array(losses), float((found == data.test[1]).mean()), weights, compiled)

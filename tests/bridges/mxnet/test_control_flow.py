@@ -16,7 +16,7 @@ from mxnet.gluon import contrib, nn, rnn  # isort: skip
 import ngraph_mxnet
 from ngraph_mxnet import explain
 from ngraph_mxnet.bridges.mxnet import callbacks
-from ngraph_mxnet.bridges.mxnet.binding import gluon_patch
+from ngraph_mxnet.bridges.mxnet.binding import side_tables
 from ngraph_mxnet.bridges.mxnet.judging import judgement, partitioner
 from ngraph_mxnet.bridges.mxnet.rules import control
 from ngraph_mxnet.bridges.mxnet.symbols import inlining
@@ -84,8 +84,8 @@ def made(net: gluon.HybridBlock) -> gluon.HybridBlock:
 
 def is_whole(net: gluon.HybridBlock) -> bool:
     """Whether one region is all that runs."""
-    latest = net.__dict__[gluon_patch.BODIES].latest
-    return latest is not None and latest._cached_op.is_direct
+    latest = side_tables.of_block(net).bodies.latest
+    return latest is not None and latest.op.is_direct
 
 
 def flat(found: Any) -> list[mx.nd.NDArray]:

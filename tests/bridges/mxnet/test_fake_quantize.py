@@ -15,7 +15,7 @@ from mxnet.gluon import nn
 import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet.binding import environment
-from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
 from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.passes.base import PassManager
@@ -286,7 +286,7 @@ def test_it_trains_compiled_as_a_whole_with_the_losses_of_mxnet(monkeypatch: pyt
         net = network()
         ngraph_mxnet.fake_quantize(net, recipe_of(net, images()))
         found[flag] = losses(net, 20)
-        assert (net.__dict__[TRAINING].count if TRAINING in net.__dict__ else 0) == (20 if flag == "1" else 0)
+        assert (of_block(net).training.count if of_block(net).training else 0) == (20 if flag == "1" else 0)
         told = ngraph_mxnet.explain_training(net(mx.sym.var("data")), {"data": SHAPE})
         assert told.whole is None and {node.forward for node in told.nodes} == {"whole"}, told
     # A number in the middle between two multiples may be rounded to the other one.

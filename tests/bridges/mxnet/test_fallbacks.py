@@ -114,7 +114,7 @@ def test_any_exception_of_ours_falls_back_with_a_message(error, monkeypatch, cap
         close(net(batch()), expected)
     stock = gluon_patch.stock_call_cached_op
     monkeypatch.setattr(gluon_patch, "stock_call_cached_op", lambda block, *args: (
-        fail() if isinstance(block, gluon_patch.CompiledBody) else stock(block, *args)))
+        fail() if isinstance(block, gluon_patch.OfBody) else stock(block, *args)))
     other.hybridize(backend="NGRAPH")
     close(other(batch()), expected_of_other)
     told = warnings_of(caplog)

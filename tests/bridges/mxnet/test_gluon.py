@@ -10,7 +10,7 @@ from mxnet_helpers import backend, close, mx, needs_library
 
 from mxnet import autograd, gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
-from ngraph_mxnet.bridges.mxnet.binding import gluon_patch
+from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, side_tables
 
 pytestmark = needs_library
 
@@ -32,7 +32,7 @@ def batch(n: int = SHAPE[0], seed: int = 0) -> mx.nd.NDArray:
 
 
 def runs_compiled(net: gluon.HybridBlock) -> bool:
-    bodies = net.__dict__.get(gluon_patch.BODIES)
+    bodies = side_tables.of_block(net).bodies
     return bodies is not None and bodies.cached_op is net._cached_op and bodies.latest is not None
 
 
@@ -189,7 +189,7 @@ def test_a_shape_that_does_not_compile_runs_natively(monkeypatch, caplog):
     stock = gluon_patch.stock_call_cached_op
 
     def refuse_seven(block, x):
-        if isinstance(block, gluon_patch.CompiledBody) and x.shape[0] == 7:
+        if isinstance(block, gluon_patch.OfBody) and x.shape[0] == 7:
             raise mx.MXNetError("no sevens")
         return stock(block, x)
 
@@ -210,7 +210,7 @@ def test_signatures_are_bounded(monkeypatch):
         net.hybridize()
         for n in range(1, 12):
             net(batch(n))
-        assert len(net.__dict__[gluon_patch.BODIES]._by_signature) <= 4
+        assert len(side_tables.of_block(net).bodies._by_signature) <= 4
 
 
 @pytest.mark.parametrize("explicit", [False, True])

@@ -9,7 +9,8 @@ from mxnet_helpers import backend, close, mx, needs_library
 from mxnet import autograd  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet.binding.quick_call import QUICK, QuickCall
+from ngraph_mxnet.bridges.mxnet.binding.quick_call import QuickCall
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 
 pytestmark = needs_library
 
@@ -180,7 +181,7 @@ def test_a_block_is_not_kept_alive():
 
     net = dense()
     net(some()).wait_to_read()
-    assert net.__dict__[QUICK] is not None
+    assert of_block(net).quick is not None
     alive = weakref.ref(net)
     gc.disable()
     try:

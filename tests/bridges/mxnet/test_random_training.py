@@ -21,6 +21,8 @@ from mxnet_helpers import backend, check_that_all_is_kept, mx, needs_library
 from native_runs import all_shapes
 from random_models import models, values_for
 
+from ngraph_mxnet.bridges.mxnet.binding import side_tables
+
 pytestmark = needs_library
 
 Arrays = dict[str, np.ndarray]
@@ -138,7 +140,7 @@ class ByGluon:
 
     @property
     def ran(self) -> bool:
-        return bool(getattr(self.net.__dict__.get("_ngraph_training"), "count", 0))
+        return bool(getattr(side_tables.of_block(self.net).training, "count", 0))
 
 
 WAYS: dict[str, Callable[..., ByExecutor | ByGluon]] = {"executor": ByExecutor, "gluon": ByGluon}

@@ -14,7 +14,7 @@ from mxnet.gluon import nn
 from mxnet_helpers import check_that_all_is_kept
 
 from ngraph_mxnet import _core
-from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 from ngraph_mxnet.bridges.mxnet.training import recorded
 from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
 
@@ -46,7 +46,7 @@ def data(seed: int = 0, batch: int = SHAPE[0]) -> mx.nd.NDArray:
 
 def count(net: gluon.HybridBlock) -> int:
     """Compiled calls so far."""
-    training = net.__dict__.get(TRAINING)
+    training = of_block(net).training
     return training.count if training is not None else 0
 
 
@@ -173,7 +173,7 @@ def test_steps_are_used_again() -> None:
         mx.nd.waitall()
     del loss
     gc.collect()
-    (calls,) = net.__dict__[TRAINING].calls.values()
+    (calls,) = of_block(net).training.calls.values()
     assert count(net) == 12
     assert calls.steps.made <= 5  # MXNet lets go of a node some time after it was gone back through
 
@@ -232,7 +232,7 @@ def test_a_step_that_fails_to_compile_is_not_counted(monkeypatch: pytest.MonkeyP
     net = network()
     with autograd.record():
         first = net(data())
-    calls = next(iter(net.__dict__[TRAINING].calls.values()))
+    calls = next(iter(of_block(net).training.calls.values()))
     assert calls.steps.made == 1
 
     def fails(*args: object) -> None:
@@ -291,7 +291,7 @@ def test_rare_shapes_are_mxnets_and_common_ones_compiled() -> None:
                 found.append((total.asscalar(), weight.grad().asnumpy()))
             np.testing.assert_allclose(found[0][0], found[1][0], rtol=1e-5)
             np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-4, atol=1e-5)
-        training = net.__dict__[TRAINING]
+        training = of_block(net).training
         assert training.count == expected, turn
     assert len(training.calls.values()) == 12
 

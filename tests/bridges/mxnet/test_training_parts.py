@@ -14,7 +14,7 @@ from mxnet_helpers import check_that_all_is_kept
 
 from ngraph_mxnet.bridges.mxnet.binding import environment, gluon_training
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
-from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 from ngraph_mxnet.bridges.mxnet.training import parts
 from ngraph_mxnet.bridges.mxnet.training.recorded import MOST_STEPS
 
@@ -98,7 +98,7 @@ def data(seed: int = 0, batch: int = 16) -> mx.nd.NDArray:
 
 
 def training(net: gluon.HybridBlock) -> gluon_training.GluonTraining:
-    found: gluon_training.GluonTraining = net.__dict__[TRAINING]
+    found: gluon_training.GluonTraining = of_block(net).training
     return found
 
 

@@ -19,7 +19,7 @@ from mxnet.gluon import nn
 from mxnet_helpers import run_script
 
 from ngraph_mxnet import _core, config
-from ngraph_mxnet.bridges.mxnet.binding.loss_training import LOSS
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 
 
 @pytest.fixture(autouse=True)
@@ -376,7 +376,7 @@ def test_a_list_of_losses_keeps_no_graph() -> None:
             value = loss(net(data(step)), mx.nd.array(LABELS))
         value.backward()
         kept.append(value)
-    assert loss.__dict__[LOSS].count == 40
+    assert of_block(loss).loss.count == 40
     assert not any(_core.may_be_recorded(value.handle.value) for value in kept)
 
 
@@ -472,7 +472,7 @@ def test_what_is_no_loss_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
             value.backward()
             found |= {f"{name}{number}": grad for name, grad in gradients(net).items()}
             changed._weight = 5.0
-            counts.append(loss.__dict__[LOSS].count if LOSS in loss.__dict__ else 0)
+            counts.append(of_block(loss).loss.count if of_block(loss).loss else 0)
         assert counts in ([0, 0, 0, 0], [0, 0, 1, 2])
         with autograd.record():
             value = changed(net(data()) * 2, target)
@@ -497,7 +497,7 @@ def test_steps_are_free_at_once() -> None:
         value.backward()
         kept += [output, value]
     gc.collect()
-    (calls,) = net.__dict__["_ngraph_training"].calls.values()
+    (calls,) = of_block(net).training.calls.values()
     assert calls.steps.made == 1
 
 
@@ -519,7 +519,8 @@ for step in range(5):
     mean.backward()
     if step < 3:
         mx.nd.waitall()
-assert net._ngraph_training.count == 5
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
+assert of_block(net).training.count == 5
 print("end")
 """
     for _ in range(6):  # without our wait one in three did not end

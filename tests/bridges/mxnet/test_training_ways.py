@@ -14,7 +14,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from ngraph_mxnet.bridges.mxnet.binding import environment
-from ngraph_mxnet.bridges.mxnet.binding.gluon_patch import TRAINING
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 
 pytestmark = pytest.mark.skipif(environment.problem() is not None, reason=str(environment.problem()))
 
@@ -46,7 +46,7 @@ def compiled(net: Any) -> int:
     """Compiled calls of the block and those in it."""
     found: list[Any] = []
     net.apply(found.append)
-    return sum(block.__dict__[TRAINING].count for block in found if TRAINING in block.__dict__)
+    return sum(of_block(block).training.count for block in found if of_block(block).training)
 
 
 def numbers(net: Any) -> list[np.ndarray]:

@@ -32,7 +32,8 @@ _problem: str | None = None
 #: Held while the variable is in use, and while bodies of Gluon blocks are made.
 lock = threading.RLock()
 
-_PREFIX = f"{VARIABLE}=".encode()
+_NAME = VARIABLE.encode()
+_PREFIX = _NAME + b"="
 _ROOM = 64
 """Bytes for a value and the zero after it; names of backends are shorter."""
 
@@ -50,9 +51,20 @@ def names_backend(name: object) -> bool:
     return isinstance(name, str) and name.upper() == BACKEND
 
 
+_read: tuple[bytes | None, bool] = (None, False)
+"""A value that the variable had, and whether it names our backend."""
+
+
 def requested() -> bool:
-    """Whether the user's environment asks for our backend now."""
-    return names_backend(os.environ.get(VARIABLE))
+    """Whether the user's environment asks for our backend now. Asked at every call: `os.environ.get` takes 2
+    microseconds, so what is decoded is remembered."""
+    global _read
+    raw = os.environ._data.get(_NAME)  # type: ignore[attr-defined]
+    known, named = _read
+    if raw != known:
+        named = raw is not None and names_backend(os.fsdecode(raw))
+        _read = raw, named
+    return named
 
 
 def activated() -> bool:

@@ -35,10 +35,13 @@ from ngraph_mxnet.bridges.mxnet.binding import (
     fallbacks,
     gluon_training,
     interrupts,
+    lookups,
     loss_training,
     quick_call,
 )
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.held_op import HeldCachedOp
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import blocks, of_block
 from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.bridges.mxnet.options import DATA, PREFIX, check_options
 from ngraph_mxnet.errors import ConfigError
@@ -47,10 +50,6 @@ stock_hybridize = HybridBlock.hybridize
 stock_build_cache = HybridBlock._build_cache
 stock_call_cached_op = HybridBlock._call_cached_op
 stock_export = HybridBlock.export
-
-#: Where a block keeps its bodies, and its training steps; not a Gluon attribute, so it is set past `Block.__setattr__`.
-BODIES = "_ngraph_bodies"
-TRAINING = "_ngraph_training"
 
 #: A model fed with shapes that never repeat must not grow without bound.
 MOST_SIGNATURES = 256
@@ -61,75 +60,111 @@ Signature = tuple[Any, ...]
 def install() -> None:
     HybridBlock.hybridize = hybridize
     HybridBlock._build_cache = _build_cache
-    HybridBlock._call_cached_op = interrupts.delivering(_call_cached_op)
+    HybridBlock._call_cached_op = lookups.ours = interrupts.delivering(_call_cached_op)
     HybridBlock.export = export
     quick_call.install()
     loss_training.install()
 
 
-class CompiledBody:
-    """A partitioned graph and its cached op, with the attributes that MXNet's own block methods work on.
+class _Known:
+    """A parameter for MXNet's `_build_cache`, without a call of a `data` of the program's own."""
 
-    So MXNet's `_build_cache`, `_call_cached_op` and `export` serve it as they serve a block.
-    """
+    def __init__(self, parameter: Parameter) -> None:
+        self.name, self._stype, self._parameter = parameter.name, parameter._stype, parameter
+
+    def data(self) -> NDArray:
+        stock = lookups.are_plain([self._parameter])
+        return self._parameter.data() if stock else self._parameter._data[0]
+
+
+class _Partitioning:
+    """A block for MXNet's `_build_cache`, which partitions its graph and makes a cached op of it."""
 
     def __init__(self, block: HybridBlock) -> None:
         self._original_graph = self._cached_graph = block._cached_graph
+        self.names = self._original_graph[1].list_inputs()
         # By the graph's names: `Block.load` renames neither `Parameter.name`, by which MXNet would look them up among
         # the arguments of an earlier cached op, nor those in a graph that it loads.
-        arguments = zip(self._original_graph[1].list_inputs(), block._cached_op_args, strict=True)
-        self._parameters = {name: found for name, (is_input, found) in arguments if not is_input}
+        arguments = zip(self.names, block._cached_op_args, strict=True)
+        self.parameters = {name: _Known(found) for name, (is_input, found) in arguments if not is_input}
         self._cached_op_args: list[tuple[bool, Any]] = []
-        self._cached_op = None
-        self._in_format, self._out_format = block._in_format, block._out_format
+        self._cached_op: Any = None
         self._flags = block._flags
         self._backend = environment.BACKEND
         inputs = [variable.name for variable in block._cached_graph[0]]
         self._backend_opts = {**_options(block._backend, block._backend_opts), DATA: json.dumps(inputs)}
-        self._callback, self._monitor_all = None, False
-        self.made_for: Signature | None = None
 
     def _get_graph(self, *args: Any) -> Any:
         return self._original_graph
 
-    def collect_params(self) -> dict[str, Parameter]:
-        return self._parameters
+    def collect_params(self) -> dict[str, _Known]:
+        return self.parameters
 
-    def build(self, name: str, *args: Any) -> Refusal | None:
-        """Partition for these inputs of the block called `name`; returns why nothing came of it."""
-        reason = _reason_for_native(self._parameters, args)
+
+class CompiledBody:
+    """A partitioned graph and its cached op. Its parameters are the block's, which it must not know: see `SideTable`.
+
+    Attributes:
+        graph: the input variables, and the partitioned symbol.
+        op: a `HeldCachedOp`.
+        places: which of the block's `_cached_op_args` each input of the op is.
+        made_for: the signature that the graph was partitioned for.
+    """
+
+    def __init__(self, partitioning: _Partitioning, made_for: Signature | None) -> None:
+        self.graph: tuple[Any, Any] = partitioning._cached_graph
+        places = {name: place for place, name in enumerate(partitioning.names)}
+        self.places = [places[name] for name in self.graph[1].list_inputs()]
+        self.op = held_op(partitioning._cached_op, self.graph[1], partitioning._cached_op_args, partitioning._flags)
+        self.made_for = made_for
+
+
+class OfBody:
+    """A block with another cached op, for MXNet's `_call_cached_op` and `export`; the rest is as the block has it."""
+
+    _callback: Any = None
+
+    def __init__(self, block: HybridBlock, op: Any, graph: Any, arguments: list[tuple[bool, Any]]) -> None:
+        self._cached_op, self._cached_graph, self._cached_op_args = op, graph, arguments
+        self._in_format, self._out_format, self._flags = block._in_format, block._out_format, block._flags
+
+
+def _with_body(block: HybridBlock, body: CompiledBody) -> OfBody:
+    arguments = block._cached_op_args
+    return OfBody(block, body.op, body.graph, [arguments[place] for place in body.places])
+
+
+def built(block: HybridBlock, name: str, args: list[Any]) -> CompiledBody | Refusal:
+    """Partition for these inputs of the block called `name`; or why nothing came of it."""
+    made_for = _signature(args) if all(isinstance(arg, NDArray) for arg in args) else None
+    try:
+        partitioning = _Partitioning(block)
+        reason = _reason_for_native(partitioning.parameters, args)
         if reason is not None:
             return Refusal(name, reason)
-        if all(isinstance(arg, NDArray) for arg in args):
-            self.made_for = _signature(list(args))
-        try:
-            with warnings.catch_warnings(), partition_log.log.listening() as heard:
-                warnings.simplefilter("ignore")  # MXNet has told about unused inputs for the block itself
-                stock_build_cache(self, *args)
-            if partitioner.has_region(self._cached_graph[1]):
-                hold_parameters(self)
-                return None
-        except Exception as error:
-            return Refusal(name, f"partitioning failed: {brief(error)}")
-        left = partition_log.left_by_kind(heard)
-        # Without unsupported operators nothing is amiss: it computes nothing, or what failed was told where it failed.
-        return Refusal(name, f"no region is supported{left and ': ' + left}; see ngraph_mxnet.explain", quiet=not left)
+        with warnings.catch_warnings(), partition_log.log.listening() as heard:
+            warnings.simplefilter("ignore")  # MXNet has told about unused inputs for the block itself
+            stock_build_cache(partitioning, *args)
+        if partitioner.has_region(partitioning._cached_graph[1]):
+            return CompiledBody(partitioning, made_for)
+    except Exception as error:
+        return Refusal(name, f"partitioning failed: {brief(error)}")
+    left = partition_log.left_by_kind(heard)
+    # Without unsupported operators nothing is amiss: it computes nothing, or what failed was told where it failed.
+    return Refusal(name, f"no region is supported{left and ': ' + left}; see ngraph_mxnet.explain", quiet=not left)
 
 
-def hold_parameters(block: HybridBlock | CompiledBody) -> None:
-    """Make the new cached op hold the parameters that it is called with."""
-    from ngraph_mxnet.bridges.mxnet.binding.held_op import HeldCachedOp
-
-    op, symbol = block._cached_op, block._cached_graph[1]
+def held_op(op: Any, symbol: Any, arguments: list[tuple[bool, Any]], flags: list[tuple[str, Any]]) -> HeldCachedOp:
+    """The symbol's cached op as the holder of the parameters that it is called with."""
     places: dict[bool, list[int]] = {True: [], False: []}
-    for place, (is_input, _) in enumerate(block._cached_op_args):
-        places[is_input].append(place)
-    flags = [("data_indices", places[True]), ("param_indices", places[False]), *block._flags]
+    for place, (is_input, _) in enumerate(arguments):
+        places[bool(is_input)].append(place)
+    made_with = [("data_indices", places[True]), ("param_indices", places[False]), *flags]
     held = HeldCachedOp(op, places[False])
     held.is_direct = direct.run_cached_op(op, symbol, held.holder)
     if not held.is_direct:
-        held.make_for_shapes(lambda: CachedOp(symbol, flags), places[True])
-    block._cached_op = held
+        held.make_for_shapes(lambda: CachedOp(symbol, made_with), places[True])
+    return held
 
 
 class CompiledBodies:
@@ -174,12 +209,10 @@ class CompiledBodies:
             self._remember(_signature(args), refusal)
 
     def build(self, block: HybridBlock, args: list[Any]) -> CompiledBody | Refusal:
-        body = CompiledBody(block)
-        refusal = body.build(block.name, *args)
-        if refusal is not None:
-            return refusal
-        self.latest = body
-        return body
+        found = built(block, block.name, args)
+        if isinstance(found, CompiledBody):
+            self.latest = found
+        return found
 
     def _remember(self, signature: Signature, found: CompiledBody | Refusal) -> CompiledBody | Refusal:
         if len(self._by_signature) >= MOST_SIGNATURES:
@@ -222,7 +255,7 @@ def _build_cache(self: HybridBlock, *args: Any) -> None:
     if not environment.names_backend(self._backend):
         stock_build_cache(self, *args)
         if environment.problem() is None and partitioner.has_region(self._cached_graph[1]):  # partitioned elsewhere
-            hold_parameters(self)
+            of_block(self).held = held_op(self._cached_op, self._cached_graph[1], self._cached_op_args, self._flags)
         return
     if environment.problem() is not None:
         raise MXNetError(f"the backend {environment.BACKEND} is not usable: {environment.problem()}")
@@ -237,54 +270,72 @@ def _build_cache(self: HybridBlock, *args: Any) -> None:
 def _call_cached_op(self: HybridBlock, *args: Any) -> Any:
     explicit = environment.names_backend(self._backend)
     if not (explicit or (self._backend is None and environment.requested())):
-        return stock_call_cached_op(self, *args)
+        return _as_built(self, args)
     if environment.problem() is not None:
         if explicit:
             raise MXNetError(f"the backend {environment.BACKEND} is not usable: {environment.problem()}")
-        return stock_call_cached_op(self, *args)
+        return _as_built(self, args)
     if self._cached_op is None:
-        _build_native(self, *args)
+        if type(self)._build_cache is _build_cache and "_build_cache" not in self.__dict__:
+            _build_native(self, *args)
+        else:
+            self._build_cache(*args)
     if self._callback is None and gluon_training.wanted():
         return _trained(self, args)
     if self._callback is not None or autograd.is_recording() or autograd.is_training():
-        return stock_call_cached_op(self, *args)
+        return _as_built(self, args)
     flat = _flat(args)
     bodies = _bodies(self)
     found = bodies.find(self, flat)
     while isinstance(found, CompiledBody):
         try:
-            result = stock_call_cached_op(found, *args)
-            quick_call.remember(self, found, args)
+            result = stock_call_cached_op(_with_body(self, found), *args)
+            quick_call.remember(self, found.op, found.places, args)
             return result
         except Exception as error:
             found = bodies.after_failure(self, flat, found, error)
-    result = stock_call_cached_op(self, *args)  # first, as it tells in its own words what is the caller's mistake
+    result = _as_built(self, args)  # first, as it tells in its own words what is the caller's mistake
     bodies.refuse(flat, found)
     fallbacks.log.add(found)
     return result
 
 
+def _as_built(block: HybridBlock, args: tuple[Any, ...]) -> Any:
+    """By the block's own cached op."""
+    if block._cached_op is None:
+        block._build_cache(*args)
+    kept = blocks.get(block)
+    held = None if kept is None else kept.held
+    if held is None or not held.is_around(block._cached_op):
+        return stock_call_cached_op(block, *args)
+    body = OfBody(block, held, block._cached_graph, block._cached_op_args)
+    body._callback, body._monitor_all = block._callback, block._monitor_all
+    return stock_call_cached_op(body, *args)
+
+
 def _trained(block: HybridBlock, args: tuple[Any, ...]) -> Any:
     """A recorded call in training mode."""
-    training = block.__dict__.get(TRAINING)
+    kept = of_block(block)
+    training = kept.training
     if training is None or training.cached_op is not block._cached_op:
-        training = block.__dict__[TRAINING] = gluon_training.GluonTraining(block)
+        training = kept.training = gluon_training.GluonTraining(block)
     if _flatten(args, "input")[1] == block._in_format:
         result = training.call(block, _flat(args))
         if not isinstance(result, Refusal):
             return result
         fallbacks.log.add(result)
-    return stock_call_cached_op(block, *args)
+    return _as_built(block, args)
 
 
 @functools.wraps(stock_export)
 def export(self: HybridBlock, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> Any:
     body = _bodies(self).latest if environment.names_backend(self._backend) else None
-    return stock_export(self if body is None else body, path, epoch, remove_amp_cast)
+    return stock_export(self if body is None else _with_body(self, body), path, epoch, remove_amp_cast)
 
 
 def _build_native(block: HybridBlock, *args: Any) -> None:
     """MXNet's own cached graph and op, as without a backend."""
+    of_block(block).held = None
     with environment.lock:
         backend = block._backend
         block._backend = None
@@ -296,9 +347,10 @@ def _build_native(block: HybridBlock, *args: Any) -> None:
 
 def _bodies(block: HybridBlock) -> CompiledBodies:
     """The block's bodies; new ones when MXNet has rebuilt or dropped the cached op since."""
-    bodies = block.__dict__.get(BODIES)
+    kept = of_block(block)
+    bodies: CompiledBodies | None = kept.bodies
     if bodies is None or bodies.cached_op is not block._cached_op:
-        bodies = block.__dict__[BODIES] = CompiledBodies(block)
+        bodies = kept.bodies = CompiledBodies(block)
     return bodies
 
 
@@ -311,13 +363,13 @@ def _signature(args: list[Any]) -> Signature:
     return tuple((type(arg), arg.dtype, arg.shape) for arg in args)
 
 
-def _reason_for_native(parameters: dict[str, Parameter], args: tuple[Any, ...]) -> str | None:
+def _reason_for_native(parameters: dict[str, _Known], args: tuple[Any, ...]) -> str | None:
     """Why a call is not ours at all; None when it is."""
     for arg in args:
         if isinstance(arg, BaseSparseNDArray):
             return f"an input of shape {arg.shape} has storage type {arg.stype}"
-        if isinstance(arg, NDArray) and arg.context.device_type != "cpu":
-            return f"the device is {arg.context}, the backend runs on cpu"
+        if isinstance(arg, NDArray) and arg.ctx.device_type != "cpu":
+            return f"the device is {arg.ctx}, the backend runs on cpu"
     for name, parameter in parameters.items():
         if parameter._stype != "default":
             return f"the parameter {name} has storage type {parameter._stype}"

@@ -16,7 +16,7 @@ from mxnet.gluon.block import HybridBlock, _regroup
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.binding import gluon_parts, quick_training
+from ngraph_mxnet.bridges.mxnet.binding import gluon_parts, lookups, quick_training
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, made_or_refused
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
@@ -74,8 +74,10 @@ class GluonTraining:
             return self._nothing
         if self._left is not None and (reason := self._left[autograd.is_training()]) is not None:
             return reason
-        if not all(type(arg) is NDArray and arg.context.device_type == "cpu" for arg in args):
+        if not all(type(arg) is NDArray and arg.ctx.device_type == "cpu" for arg in args):
             return Refusal(_title(block), "an input is no dense array in the CPU's memory", quiet=True)
+        if not lookups.are_plain([found for is_input, found in block._cached_op_args if not is_input]):
+            return Refusal(_title(block), "a parameter's `data` is the program's own", quiet=True)
         inputs: dict[str, NDArray] = {}
         parameters: dict[str, NDArray] = {}
         trained: list[str] = []

@@ -44,6 +44,10 @@ class HeldCachedOp:
         self._data_places: Sequence[int] = ()
         self._by_shapes: dict[tuple[Any, ...], Any] = {}
 
+    def is_around(self, op: Any) -> bool:
+        """Whether it calls this one."""
+        return self._op is op
+
     def make_for_shapes(self, make: Callable[[], Any], data: Sequence[int]) -> None:
         """Call one op for each set of shapes of the inputs at `data`, made by `make`, as many as `NGRAPH_SHAPES` says.
 

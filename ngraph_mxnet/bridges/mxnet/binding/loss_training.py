@@ -17,20 +17,20 @@ from mxnet.ndarray import NDArray
 from mxnet.util import is_np_array, is_np_shape
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
+from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, lookups, quick_call
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, made_or_refused
 from ngraph_mxnet.bridges.mxnet.binding.gluon_training import Calls, on_tape
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 from ngraph_mxnet.errors import UnsupportedError
-
-LOSS = "_ngraph_loss"
-"""Where a loss keeps its `LossTraining`; not a Gluon attribute, so it is set past `Block.__setattr__`."""
 
 _KINDS: list[Any] = [kind for kind in vars(losses).values()
                      if isinstance(kind, type) and issubclass(kind, losses.Loss) and kind is not losses.Loss]
 _HYBRIDS = {kind: kind.hybrid_forward for kind in _KINDS}
 _FORWARD = HybridBlock.forward
-_COMMON = frozenset(vars(HybridBlock()))
+_FUNCTIONS = {name: vars(losses)[name] for name in ("_apply_weighting", "_reshape_like")}
+_METHODS = ("forward", "hybrid_forward", "_call_cached_op")
+_COMMON = frozenset(vars(HybridBlock(prefix="")))
 """Attributes of any block."""
 
 
@@ -45,7 +45,7 @@ class LossTraining:
         from ngraph_mxnet import _core
 
         self._mode_of, self._is_ours = _core.recording_mode, _core.is_ours
-        self._names = [name for name in vars(block) if name not in _COMMON and not name.startswith("_ngraph")]
+        self._names = [name for name in vars(block) if name not in _COMMON]
         self._calls: Kinds[Calls | Refusal] = Kinds()
         self.count = 0
 
@@ -56,9 +56,8 @@ class LossTraining:
         ours = tuple(self._is_ours(arg.handle.value) for arg in args)
         if not any(ours) or any(on_tape(arg) != is_ours for arg, is_ours in zip(args, ours, strict=True)):
             return None
-        state = block.__dict__
         try:
-            key = (ours, *[state[name] for name in self._names], *[(arg.shape, arg.dtype) for arg in args])
+            key = (ours, *self._state_of(block), *[(arg.shape, arg.dtype) for arg in args])
             calls = self._calls.get_or_make(key, lambda: self._make(block, args, ours))
         except TypeError:  # an attribute that has no hash
             return None
@@ -70,11 +69,21 @@ class LossTraining:
         self.count += 1
         return outputs[0]
 
+    def _state_of(self, block: losses.Loss) -> list[Any]:
+        """What the graph depends on: the loss's attributes, or if it is hybridized, only those that it had when its
+        graph was made."""
+        state = block.__dict__
+        return [block._cached_op] if block._active else [state[name] for name in self._names]
+
     def _is_wanted(self, block: losses.Loss) -> bool:
-        kind = type(block)
-        return bool(kind.hybrid_forward is _HYBRIDS[kind] and kind.forward is _FORWARD
-                    and "hybrid_forward" not in block.__dict__ and "forward" not in block.__dict__
+        kind, own = type(block), block.__dict__
+        return bool(kind in _HYBRIDS and not any(name in own for name in _METHODS)
+                    and kind.hybrid_forward is _HYBRIDS[kind] and kind.forward is _FORWARD
+                    and kind._call_cached_op is lookups.ours
+                    and all(vars(losses)[name] is function for name, function in _FUNCTIONS.items())
+                    and (block._cached_op is not None or not block._active)
                     and block._callback is None and not block._forward_hooks and not block._forward_pre_hooks
+                    and not block._reg_params and not is_np_array()
                     and (environment.names_backend(block._backend)
                          or (block._backend is None and environment.requested()))
                     and config.get("NGRAPH_TRAINING") and environment.problem() is None)
@@ -90,33 +99,28 @@ def _calls_of(block: losses.Loss, args: tuple[NDArray, ...], recorded: tuple[boo
     """Raises what MXNet raises of wrong arguments, too."""
     if is_np_array() or is_np_shape():
         raise UnsupportedError("the program uses MXNet's NumPy arrays or shapes")
-    names = [f"data{place}" for place in range(len(args))]
-    with mx.name.NameManager():
-        symbol = block.hybrid_forward(mx.sym, *[mx.sym.var(name) for name in names])
+    if block._active:
+        variables, symbol = block._cached_graph
+        names = [variable.name for variable in variables]
+        if block._in_format != [0] * len(args) or block._out_format not in (0, [0]):
+            raise UnsupportedError("its graph was made for nested lists, or for None")
+    else:
+        names = [f"data{place}" for place in range(len(args))]
+        with mx.name.NameManager():
+            symbol = block.hybrid_forward(mx.sym, *[mx.sym.var(name) for name in names])
     if sorted(symbol.list_inputs()) != names or len(symbol.list_outputs()) != 1:
         raise UnsupportedError("it does not read all that it is given")
     trained = [name for name, is_recorded in zip(names, recorded, strict=True) if is_recorded]
     return Calls(symbol.tojson(), dict(zip(names, args, strict=True)), {}, trained)
 
 
-def call(block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
+def _first_call(block: losses.Loss, args: tuple[Any, ...]) -> NDArray | None:
     """What the loss returns; None: the call is MXNet's."""
-    training = block.__dict__.get(LOSS)
-    if training is None:
-        training = block.__dict__[LOSS] = LossTraining(block)
-    result: NDArray | None = training.call(block, args)
+    kept = of_block(block)
+    kept.loss = LossTraining(block)
+    result: NDArray | None = kept.loss.call(block, args)
     return result
 
 
 def install() -> None:
-    """Behind `quick_call.install`."""
-    other = losses.Loss.__call__
-
-    def own(self: losses.Loss, *args: Any) -> Any:
-        if type(self) in _HYBRIDS:
-            result = call(self, args)
-            if result is not None:
-                return result
-        return other(self, *args)
-
-    losses.Loss.__call__ = own
+    quick_call.first_ways.update(dict.fromkeys(_KINDS, _first_call))

@@ -11,7 +11,8 @@ from mxnet.gluon.block import HybridBlock, _regroup
 from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
-from ngraph_mxnet.bridges.mxnet.binding.quick_call import FORWARDS, TRAINED, Remembered
+from ngraph_mxnet.bridges.mxnet.binding.quick_call import Remembered
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
 
 
 class QuickTraining(Remembered):
@@ -21,7 +22,7 @@ class QuickTraining(Remembered):
         """`training`: counts the calls; `steps`: the `RecordedSteps` that have run it."""
         from ngraph_mxnet import _core
 
-        super().__init__(block, block, count)
+        super().__init__(block, count)
         self._training, self._mode_of, self._steps = training, _core.recording_mode, steps
         self._mode = self._mode_of()
         self._places = [found for is_input, found in block._cached_op_args if is_input]
@@ -34,10 +35,11 @@ class QuickTraining(Remembered):
         if outputs is None:
             return None
         self._training.count += 1
-        return _regroup(outputs, self._format)
+        return _regroup(outputs, block._out_format)
 
 
 def remember(block: HybridBlock, training: Any, steps: Any, args: list[Any]) -> None:
     """The block has been called with these arguments, of which none was a list, and `steps` have run it."""
-    plain = all(type(arg) is NDArray for arg in args) and type(block).forward in FORWARDS and not any(block._in_format)
-    block.__dict__[TRAINED] = QuickTraining(block, training, steps, len(args)) if plain else None
+    plain = all(type(arg) is NDArray for arg in args) and not any(block._in_format)
+    trained = QuickTraining(block, training, steps, len(args)) if plain else None
+    of_block(block).trained = trained if trained is not None and trained.same(block, tuple(args)) else None

@@ -1,0 +1,66 @@
+"""What is remembered of a program's objects: beside them, where neither `vars` nor a copy or a pickle finds it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Generic, TypeVar
+
+Kept = TypeVar("Kept")
+
+
+class SideTable(Generic[Kept]):
+    """By the objects' identity, so that their own `__eq__` and `__hash__` don't matter.
+
+    What is kept of an object goes when that goes. It must not refer to the object, or neither ever would: nor to its
+    parameters, which may know a trainer, which may know the object.
+    """
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Kept] = {}
+        """By `id`, for who has the object in hand."""
+        self._alive: dict[int, weakref.ref[Any]] = {}
+
+    def get(self, owner: Any) -> Kept | None:
+        return self.by_id.get(id(owner))
+
+    def get_or_put(self, owner: Any, kept: Kept) -> Kept:
+        """What is kept of the owner, which is `kept` from now on if there was nothing."""
+        number = id(owner)
+        found = self.by_id.setdefault(number, kept)
+        if found is kept:
+            def forget(_: Any, alive: Any = self._alive, by_id: Any = self.by_id) -> None:
+                alive.pop(number, None)
+                by_id.pop(number, None)
+
+            self._alive[number] = weakref.ref(owner, forget)
+        return found
+
+
+class OfBlock:
+    """What is remembered of a Gluon block; None: nothing of that kind.
+
+    Attributes:
+        bodies: a `CompiledBodies`.
+        held: a `HeldCachedOp` around the block's own cached op.
+        training: a `GluonTraining`.
+        trained, quick: the short ways of recorded calls and of others (see `quick_call`).
+        loss: a `LossTraining`.
+    """
+
+    __slots__ = ("bodies", "held", "loss", "quick", "trained", "training")
+
+    def __init__(self) -> None:
+        self.bodies: Any = None
+        self.held: Any = None
+        self.training: Any = None
+        self.trained: Any = None
+        self.quick: Any = None
+        self.loss: Any = None
+
+
+blocks: SideTable[OfBlock] = SideTable()
+
+
+def of_block(block: Any) -> OfBlock:
+    """Made if need be."""
+    return blocks.get(block) or blocks.get_or_put(block, OfBlock())
