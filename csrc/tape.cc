@@ -20,6 +20,7 @@ struct {
   int (*backward)(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_t variables, Handle* by, int retain,
                   int create, int is_train, Handle** made, int** types);
   int (*set_fresh)(Handle, int);
+  int (*storage_type)(Handle, int*);
   int (*free)(Handle);
   int (*reshape)(Handle, int dimensions, std::int64_t* shape, bool reverse, Handle* reshaped);
   int (*find_op)(const char* name, Handle* op);
@@ -212,8 +213,35 @@ void copy_what_is_borrowed() {
   }
 }
 
+// Head gradients of our nodes that are sparse, as dense arrays, which `made` owns: nodes take no others.
+std::vector<Handle> dense(std::uint32_t count, const Handle* heads, const Handle* gradients, Arrays* made) {
+  std::vector<Handle> found(gradients, gradients + count);
+  const Paused paused;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    int storage = engine::kDense;
+    if (found[i] == nullptr || mxnet.storage_type(found[i], &storage) != 0 || storage == engine::kDense) continue;
+    const Kept node = nodes().find(heads[i]);
+    const ArrayView given(found[i]), head(heads[i]);
+    if (node == nullptr || given.shape() != head.shape()) continue;
+    if (!made->add_new(node->steps->forward().outputs()[head.output()], head.device())) continue;
+    copy(found[i], made->handles().back());
+    found[i] = made->handles().back();
+  }
+  return found;
+}
+
 int backward(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_t variables, Handle* by, int retain,
              int create, int is_train, Handle** made, int** types) {
+  Arrays copies;
+  std::vector<Handle> given;
+  if (gradients != nullptr && nodes().any() && direct::possible()) {
+    try {
+      given = dense(count, heads, gradients, &copies);
+      gradients = given.data();
+    } catch (const std::exception&) {
+      // MXNet's error is that of the function that is given the sparse one.
+    }
+  }
   if (count == 1 && variables == 0 && !create && go_short(heads[0], gradients ? gradients[0] : nullptr, retain != 0)) {
     return 0;
   }
@@ -255,6 +283,7 @@ void tape::connect(const std::string& path) {
   library.find("MXCustomFunctionRecord", &mxnet.record);
   library.find("MXAutogradBackwardEx", &mxnet.backward);
   library.find("MXNDArraySetGradState", &mxnet.set_fresh);
+  library.find("MXNDArrayGetStorageType", &mxnet.storage_type);
   library.find("MXNDArrayFree", &mxnet.free);
   library.find("MXNDArrayReshape64", &mxnet.reshape);
   library.find("NNGetOpHandle", &mxnet.find_op);

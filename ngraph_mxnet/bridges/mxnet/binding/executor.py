@@ -19,6 +19,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from mxnet import autograd
 from mxnet import ndarray as nd
 from mxnet.base import MXNetError
@@ -98,10 +99,10 @@ class NGraphExecutor(Executor):
         """MXNet's way with what `forward` is given: its errors come from there."""
         known = self.arg_dict
         for name, array in given.items():
+            if not isinstance(array, (NDArray, np.ndarray)):
+                raise ValueError("only accept keyword argument of NDArrays and numpy.ndarray")
             if name not in known:
                 raise TypeError(f"Unknown argument {name}")
-            if not isinstance(array, NDArray):
-                raise ValueError("only accept keyword argument of NDArrays")
             if known[name].shape != array.shape:
                 raise ValueError(f"Shape not match! Argument {name}, need: {known[name].shape}, "
                                  f"received: {array.shape}")
@@ -257,7 +258,7 @@ def _set_quickly(target: NDArray | None, source: Any) -> bool:
             return True
     if not source.size:
         return False
-    if not _same_kind(source, target) or source.context != target.context or autograd.is_recording():
+    if not _same_kind(source, target) or source.ctx != target.ctx or autograd.is_recording():
         return False
     source.copyto(target)
     return True

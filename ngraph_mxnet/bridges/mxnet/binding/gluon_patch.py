@@ -123,6 +123,7 @@ class OfBody:
     """A block with another cached op, for MXNet's `_call_cached_op` and `export`; the rest is as the block has it."""
 
     _callback: Any = None
+    _monitor_all = False
 
     def __init__(self, block: HybridBlock, op: Any, graph: Any, arguments: list[tuple[bool, Any]]) -> None:
         self._cached_op, self._cached_graph, self._cached_op_args = op, graph, arguments
@@ -363,7 +364,7 @@ def _signature(args: list[Any]) -> Signature:
     return tuple((type(arg), arg.dtype, arg.shape) for arg in args)
 
 
-def _reason_for_native(parameters: dict[str, _Known], args: tuple[Any, ...]) -> str | None:
+def _reason_for_native(parameters: dict[str, _Known], args: list[Any]) -> str | None:
     """Why a call is not ours at all; None when it is."""
     for arg in args:
         if isinstance(arg, BaseSparseNDArray):

@@ -66,7 +66,7 @@ ours: Any = None
 
 def of_call(block: HybridBlock, arguments: int) -> Any:
     """A `_core.BlockLookups`: what a call with so many arguments finds now."""
-    from ngraph_mxnet import _core
+    import ngraph_mxnet._core as _core
 
     return _core.BlockLookups(block, arguments, NDArray, accepts_block, accepts_parameter, accepts_op, vars(gluon),
                               _GLOBALS, _NumpyArrayScope._current, is_np_array)

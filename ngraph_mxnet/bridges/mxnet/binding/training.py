@@ -51,27 +51,26 @@ class Training:
         """Whether it was done: the last forward was one of `forward`."""
         if not self.ran or self.step is None:
             return False
-        if isinstance(heads, NDArray):
-            heads = [heads]
-        none = heads is None or (isinstance(heads, (list, tuple)) and not heads)
-        return self.step.backward(None if none else _checked(executor, heads))
+        return self.step.backward(_listed(executor, heads))
 
     def forget(self) -> None:
         """Another forward has begun."""
         self.ran = False
 
 
-def _checked(executor: Executor, heads: Any) -> list[NDArray]:
-    """Raises TypeError or ValueError, as MXNet does for what it can't read."""
-    given = [heads[name] for name in executor._symbol.list_outputs()] if isinstance(heads, dict) else list(heads)
-    if len(given) != len(executor.outputs):
-        raise ValueError(f"found {len(given)} head gradients, expected one for each of {len(executor.outputs)} outputs")
-    for number, (head, output) in enumerate(zip(given, executor.outputs, strict=True)):
+def _listed(executor: Executor, heads: Any) -> list[NDArray]:
+    """What `backward` is given, which may be more or fewer than the outputs; KeyError or TypeError as MXNet's."""
+    if heads is None:
+        return []
+    if isinstance(heads, NDArray):
+        return [heads]
+    given = [heads[name] for name in executor._symbol.list_outputs()] if isinstance(heads, dict) else heads
+    for number, head in enumerate(given):
         if not isinstance(head, NDArray):
-            raise TypeError(f"head gradient {number}: found {type(head).__name__}, expected an NDArray")
-        if head.shape != output.shape:
-            raise ValueError(f"head gradient {number}: found shape {head.shape}, expected {output.shape}")
-    return given
+            raise TypeError(f"inputs must be NDArray: head gradient {number} is a {type(head).__name__}")
+    if len(given) > len(executor.outputs):
+        return list(given[:len(executor.outputs)])
+    return list(given)
 
 
 def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from mxnet import autograd
-from mxnet.base import MXNetError
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
@@ -13,6 +12,7 @@ from ngraph_mxnet.bridges.mxnet.symbols.aliases import canonical
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge
 from ngraph_mxnet.bridges.mxnet.training.judging import OWN_GRADIENT
 from ngraph_mxnet.bridges.mxnet.training.parts import Parted, PartedCalls, part
+from ngraph_mxnet.bridges.mxnet.training.step import head_of
 from ngraph_mxnet.placement.verdicts.report import Partition
 
 Arrays = Mapping[str, NDArray]
@@ -53,12 +53,12 @@ class PartedStep:
             self.outputs = self._calls.run({})
         return True
 
-    def backward(self, heads: Sequence[NDArray] | None) -> bool:
+    def backward(self, heads: Sequence[NDArray]) -> bool:
         """After a forward; as `TrainingStep.backward`."""
-        if heads is None and self._needed:
-            raise MXNetError(f"Because output {min(self._needed)} is not made by a loss function, head_gradient is "
-                             "required in calling backward: pass out_grads")
-        given = None if heads is None else [heads[number] for number in self._on_tape]
+        outputs = self.outputs
+        with autograd.pause():
+            given = [head_of(heads, number, outputs[number]).astype(outputs[number].dtype, copy=False)
+                     if number in self._needed else None for number in self._on_tape]
         autograd.backward([self.outputs[number] for number in self._on_tape], given, retain_graph=True)
         return True
 

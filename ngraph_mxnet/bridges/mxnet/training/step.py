@@ -78,22 +78,19 @@ class TrainingStep:
         self._random.draw()
         return bool(self._forward.run())
 
-    def backward(self, heads: Sequence[NDArray] | None) -> bool:
+    def backward(self, heads: Sequence[NDArray]) -> bool:
         """After a forward. False: nothing was done.
 
         Args:
-            heads: the gradients of the outputs; loss layers need none.
+            heads: the gradients of the outputs, as many as are given; those of loss layers are not read.
 
         Raises:
-            MXNetError: one is missing.
+            MXNetError: one is missing, or has another shape.
         """
-        if heads is None and self._heads:
-            raise MXNetError(f"Because output {min(self._heads)} is not made by a loss function, head_gradient is "
-                             "required in calling backward: pass out_grads")
         with autograd.pause():
+            given = {number: head_of(heads, number, array) for number, array in self._heads.items()}
             for number, array in self._heads.items():
-                assert heads is not None
-                heads[number].copyto(array)
+                given[number].copyto(array)
             if not self._backward.run():
                 return False
             for source, target in self._copies:
@@ -101,6 +98,23 @@ class TrainingStep:
             for source, target in self._sums:
                 target += source
         return True
+
+
+def head_of(heads: Sequence[NDArray], number: int, output: NDArray) -> NDArray:
+    """The head gradient of this output, as a dense array.
+
+    Raises:
+        MXNetError: it is missing, or has another shape.
+    """
+    if number >= len(heads):
+        raise MXNetError(f"Because output {number} is not made by a loss function, head_gradient is required in "
+                         f"calling backward: found {len(heads)} of them in out_grads")
+    head = heads[number]
+    if head.shape != output.shape:
+        raise MXNetError(f"head gradient {number}: found shape {head.shape}, expected {output.shape}")
+    if isinstance(head, mx.np.ndarray):
+        return head.as_nd_ndarray()
+    return head if head.stype == "default" else head.tostype("default")
 
 
 def types_of(arrays: Arrays) -> dict[str, TensorType]:
