@@ -17,19 +17,23 @@ from fuzzing.values.nets import Net, Value
 Drawn = tuple[Sequence[Value], Closeness]
 """Results, and how near they must be."""
 OPERATORS: dict[str, Callable[[Net, str], Drawn]] = {}
+OFTEN: list[str] = []
+"""Their names, each as often as it is drawn."""
 NEAR = Closeness(relative=2e-4, largest=2e-5)
 SUMS = Closeness(relative=1e-3, largest=2e-4)
 _SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, np.nan, np.inf, -np.inf, 1e-3, 30.0, -30.0, 1e-30, 3e38)
 
 
-def operators(*names: str) -> Callable[[Callable[[Net, str], Drawn]], Callable[[Net, str], Drawn]]:
-    """Register what draws the operators `names` of ONNX, or with a colon behind its domain."""
+def operators(*names: str, weight: int = 2) -> Callable[[Callable[[Net, str], Drawn]], Callable[[Net, str], Drawn]]:
+    """Register what draws the operators `names` of ONNX, or with a colon behind its domain. `weight`: how often, beside
+    others; those with many modes more often."""
 
     def declare(drawn: Callable[[Net, str], Drawn]) -> Callable[[Net, str], Drawn]:
         for name in names:
             if name in OPERATORS:
                 raise ValueError(f"the operator {name} is drawn twice")
             OPERATORS[name] = drawn
+            OFTEN.extend([name] * weight)
         return drawn
 
     return declare

@@ -95,6 +95,12 @@ def power(draw: Draw, random: np.random.Generator) -> Case:
     return [random.integers(-9, 10, (3, 4)).astype(dtype), random.integers(0, 9, 4).astype(dtype)], {}, 1
 
 
+def shrink(draw: Draw, random: np.random.Generator) -> Case:
+    dtype = _pick(draw, "int32", "uint8", "int64", "float32", "float64")
+    return [random.integers(0 if dtype == "uint8" else -5, 6, (3, 4)).astype(dtype)], {
+        "bias": _pick(draw, 0.0, 0.5, 1.5), "lambd": _pick(draw, 0.5, 1.5, 2.0)}, 1
+
+
 def dft(draw: Draw, random: np.random.Generator) -> Case:
     axis, inverse = _pick(draw, 0, 1, -2), _pick(draw, 0, 1)
     onesided = 0 if inverse else _pick(draw, 0, 1)
@@ -120,7 +126,7 @@ def tf_idf(draw: Draw, random: np.random.Generator) -> Case:
 CASES: dict[str, Callable[[Draw, np.random.Generator], Case]] = {
     "GridSample": grid_sample, "Col2Im": col2im, "ScatterElements": scatter_elements,
     "ScatterND": scatter_nd, "CumSum": cumulative, "Det": determinant, "RoiAlign": roi_align, "Pow": power,
-    "DFT": dft, "STFT": stft, "TfIdfVectorizer": tf_idf,
+    "DFT": dft, "Shrink": shrink, "STFT": stft, "TfIdfVectorizer": tf_idf,
 }
 
 

@@ -14,7 +14,7 @@ from ngraph_mxnet.bridges.onnx.values import Item
 from ngraph_mxnet.compositions.tensors import converted, iota, reshaped, scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import boolean
+from ngraph_mxnet.ir.types import boolean, f64
 
 _UNARY = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
@@ -123,11 +123,13 @@ def mish(b: Builder, call: Call) -> Value:
 
 @rule("Shrink")
 def shrink(b: Builder, call: Call) -> Value:
-    """x + bias below -lambd, x - bias above lambd, else 0."""
-    x, bias, limit = call.input(0), call.attrs.float("bias", 0.0), call.attrs.float("lambd", 0.5)
+    """x + bias below -lambd, x - bias above lambd, else 0. Integers are computed as real numbers, and cut off."""
+    given, bias, limit = call.input(0), call.attrs.float("bias", 0.0), call.attrs.float("lambd", 0.5)
+    x = given if given.type.element.is_float else b.convert(given, element=f64)
     zero = scalar(b, 0, x)
     high = b.select(b.greater(x, scalar(b, limit, x)), b.subtract(x, scalar(b, bias, x)), zero)
-    return b.select(b.less(x, scalar(b, -limit, x)), b.add(x, scalar(b, bias, x)), high)
+    shrunk = b.select(b.less(x, scalar(b, -limit, x)), b.add(x, scalar(b, bias, x)), high)
+    return shrunk if x is given else b.convert(shrunk, element=given.type.element)
 
 
 @rule("IsNaN")

@@ -34,7 +34,9 @@ class Window:
 def draw_window(draw: Draw, *, rank: int | None = None, transposed: bool = False) -> Window:
     """Of 1 to 3 dimensions, grouped, depthwise, dilated, strided."""
     rank = rank or pick(draw, 2, 2, 2, 2, 2, 1, 3)
-    kind = pick(draw, "plain", "plain", "plain", "plain", "groups", "depthwise")
+    kind = pick(draw, "plain", "plain", "plain", "usual", "usual", "groups", "depthwise")
+    if kind == "usual":
+        return _usual(draw)
     if kind == "plain":
         inputs, outputs, groups = sizes.draw_channels(draw), sizes.draw_channels(draw), 1
     elif kind == "depthwise":
@@ -68,6 +70,20 @@ def draw_window(draw: Draw, *, rank: int | None = None, transposed: bool = False
             attrs["dilations"] = [1] * rank  # ONNX Runtime refuses others
     first = (inputs, outputs // groups) if transposed else (outputs, inputs // groups)
     return Window((pick(draw, 1, 1, 2, 3), inputs, *image), (*first, *kernel), attrs)
+
+
+def _usual(draw: Draw) -> Window:
+    """What most convolutions of nets are, and other algorithms are for: 3x3, stride 1, whole blocks of channels."""
+    inputs, outputs = (min(sizes.MOST_CHANNELS, sizes.BLOCK * pick(draw, 1, 1, 2, 3, 4, 8)) for _ in range(2))
+    most = max(4, min(30, int((_MOST_WORK / (9 * inputs * outputs)) ** 0.5)))
+    image = [sizes.draw_image(draw, inputs, outputs, most, 3) for _ in range(2)]
+    if chance(draw):
+        image = image[:1] * 2
+    pads = [pick(draw, 1, 1, 0)] * 4
+    attrs = {"strides": [1, 1], "dilations": [pick(draw, 1, 1, 1, 2)] * 2, "group": 1, "pads": pads}
+    if attrs["dilations"][0] == 2:
+        image = [max(size, 5) for size in image]
+    return Window((pick(draw, 1, 1, 2), inputs, *image), (outputs, inputs, 3, 3), attrs)
 
 
 def open_axes(draw: Draw, rank: int) -> dict[int, str]:

@@ -30,7 +30,7 @@ _ATTRIBUTES = {"LeakyRelu": ("alpha",), "Elu": ("alpha",), "Selu": ("alpha", "ga
 @operators("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh", "Erf", "Exp",
            "Floor", "Log", "Neg", "Not", "Reciprocal", "Round", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
            "Softsign", "Sqrt", "Tan", "Tanh", "Identity", "Relu", "LeakyRelu", "Elu", "Selu", "Celu",
-           "ThresholdedRelu", "HardSigmoid", "HardSwish", "Gelu", "Mish", "Shrink", "IsNaN", "IsInf")
+           "ThresholdedRelu", "HardSigmoid", "HardSwish", "Gelu", "Mish", "Shrink", "IsNaN", "IsInf", weight=1)
 def unary(net: Net, op: str) -> Drawn:
     draw = net.draw
     dtype = draw_type(draw, allowed(op, net.opset))

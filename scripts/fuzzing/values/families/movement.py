@@ -70,7 +70,7 @@ def transpose(net: Net, op: str) -> Drawn:
     return [net.node(op, x, perm=order)], EXACT
 
 
-@operators("Concat")
+@operators("Concat", weight=4)
 def concat(net: Net, op: str) -> Drawn:
     x = _data(net, op, opens=False)
     axis = draw_axis(net.draw, x.rank)
@@ -97,7 +97,7 @@ def split(net: Net, op: str) -> Drawn:
     return net.several(op, x, _ints(net, lengths), outputs=count, axis=axis), EXACT
 
 
-@operators("Slice")
+@operators("Slice", weight=4)
 def slice_(net: Net, op: str) -> Drawn:
     x = _data(net, op)
     axes = some(net.draw, range(x.rank), least=1)
@@ -116,7 +116,7 @@ def slice_(net: Net, op: str) -> Drawn:
     return [net.node(op, x, *operands)], EXACT
 
 
-@operators("Pad")
+@operators("Pad", weight=4)
 def pad(net: Net, op: str) -> Drawn:
     x = _data(net, op)
     mode = pick(net.draw, "constant", "edge", "reflect", "wrap")
@@ -166,7 +166,7 @@ def _places(size: int, dtype: Any = np.int64, *, unique: bool = False, negative:
     return make
 
 
-@operators("Gather")
+@operators("Gather", weight=4)
 def gather(net: Net, op: str) -> Drawn:
     x = _data(net, op)
     axis = draw_axis(net.draw, x.rank)
@@ -231,7 +231,7 @@ def scatter(net: Net, op: str) -> Drawn:
     return [net.node(op, x, places, updates, reduction=kind)], exact_if_whole(x.dtype, SUMS)
 
 
-@operators("TopK")
+@operators("TopK", weight=4)
 def top_k(net: Net, op: str) -> Drawn:
     x = _data(net, op, special=chance(net.draw, 4), opens=False)
     axis = draw_axis(net.draw, x.rank)

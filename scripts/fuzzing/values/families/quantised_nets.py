@@ -34,11 +34,21 @@ class _Bytes:
         self.net, self.draw, self.exact = net, net.draw, exact
         self.kind = pick(self.draw, np.uint8, np.uint8, np.int8)
         self.shared = self._pair()
+        self.blocks = chance(self.draw)
+        """Whether all images have whole blocks of channels, so that parts of a concat can lie in it."""
         self.values: list[Value] = []
+
+    def channels(self) -> int:
+        if self.blocks:
+            return sizes.BLOCK * pick(self.draw, 1, 1, 2, 3, 4)
+        return sizes.draw_channels(self.draw, 64)
 
     def _pair(self) -> tuple[Value, Value]:
         scale = power(self.draw, -5, -2) if self.exact else np.float32(2.0 ** self.net.rng.uniform(-5, -2))
         near = 128 if self.kind is np.uint8 else 0
+        if chance(self.draw, 12):  # one that every call brings
+            array = np.array(near, self.kind)
+            return self.net.input((), lambda rng, shape: np.asarray(scale)), self.net.constant(array)
         return self.net.constant(scale), self.net.constant(np.array(near + pick(self.draw, 0, 0, -3, 20), self.kind))
 
     def quantised(self, value: Value) -> Value:
@@ -61,7 +71,7 @@ class _Bytes:
 
     def convolution(self) -> Value:
         x, size = self.pick_image(), pick(self.draw, 1, 3, 3)
-        outputs = sizes.draw_channels(self.draw, 64)
+        outputs = self.channels()
         groups = 1
         if chance(self.draw, 5):
             outputs = groups = x.shape[1]
@@ -130,7 +140,7 @@ def quantised_nets(draw: Draw) -> Trial:
     net = Net(draw)
     exact = not chance(draw, 3)
     grown = _Bytes(net, exact)
-    channels, height, width = sizes.draw_channels(draw, 64), integer(draw, 2, 12), integer(draw, 2, 12)
+    channels, height, width = grown.channels(), integer(draw, 2, 12), integer(draw, 2, 12)
     axes = {axis: "HW"[axis - 2] for axis in (2, 3) if chance(draw)} if chance(draw, 5) else {}
 
     for _ in range(pick(draw, 1, 1, 2)):
@@ -151,14 +161,14 @@ def quantised_products(draw: Draw) -> Trial:
     """Dense layers and products of two quantised tensors, joined along any axis."""
     net, exact = Net(draw), True
     grown = _Bytes(net, exact)
-    batch, rows, width = pick(draw, 1, 2), pick(draw, 1, 3, 16, 17, 32), sizes.draw_channels(draw, 64)
+    batch, rows, width = pick(draw, 1, 2), pick(draw, 1, 3, 16, 16, 17, 32), grown.channels()
 
     values = [grown.quantised(net.input((batch, rows, width), sixty_fourths)) for _ in range(2)]
     for _ in range(integer(draw, 1, 5)):
         x = pick(draw, *values[-2:])
         kind = pick(draw, "dense", "dense", "join", "product", "add")
         if kind == "dense":
-            outputs = sizes.draw_channels(draw, 64)
+            outputs = grown.channels()
             w = net.node("Transpose", grown.weights((outputs, x.shape[-1])), perm=[1, 0])
             y = net.node("MatMul", x, w)
         elif kind == "join":

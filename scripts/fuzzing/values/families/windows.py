@@ -24,7 +24,7 @@ def _image(net: Net, op: str, rank: int | None = None, least: int = 1, *, opens:
     return net.input(shape, elements(dtype, low=-9, high=99 if dtype.kind in "iu" else 9), axes)
 
 
-@operators("MaxPool", "AveragePool", "LpPool")
+@operators("MaxPool", "AveragePool", "LpPool", weight=6)
 def pool(net: Net, op: str) -> Drawn:
     draw = net.draw
     x = _image(net, op, least=3)
@@ -60,7 +60,7 @@ def global_pool(net: Net, op: str) -> Drawn:
     return [net.node(op, _image(net, op), p=pick(net.draw, 1, 2, 3) if op == "GlobalLpPool" else None)], SUMS
 
 
-@operators("Resize")
+@operators("Resize", weight=16)
 def resize(net: Net, op: str) -> Drawn:
     """Every mode; scales or sizes, of some axes."""
     draw = net.draw
