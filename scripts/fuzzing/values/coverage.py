@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ngraph_mxnet.bridges.onnx.rules.registry import all_rules as onnx_rules
+from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.passes.base import PassManager, PassRecord
 from ngraph_mxnet.targets.cpu.lower import RULES
 from ngraph_mxnet.targets.cpu.lower.context import LoweringRule
@@ -19,14 +20,20 @@ from ngraph_mxnet.targets.cpu.pipeline import pipeline
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
 
 KINDS = ("kernels", "lowerings", "passes", "ONNX rules", "MXNet rules")
+_REFUSED = "refused "
+"""Before the names of rules that gave a reason instead."""
 seen: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
 
 
 def _counted(kind: str, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def counting(*args: Any, **more: Any) -> Any:
-        result = function(*args, **more)
-        seen[kind][name] += 1  # behind: a rule that refuses did not run
+        try:
+            result = function(*args, **more)
+        except UnsupportedError:
+            seen[kind][_REFUSED + name] += 1
+            raise
+        seen[kind][name] += 1
         return result
 
     return counting
@@ -98,6 +105,8 @@ def report(path: Path) -> str:
     found, lines = read(path), []
     for kind, names in there_are().items():
         never = sorted(name for name in names if not found[kind][name])
+        refused = [name for name in never if found[kind][_REFUSED + name]]
         lines.append(f"{kind}: {len(names) - len(never)} of {len(names)} ran"
-                     + (f"; never {', '.join(never)}" if never else ""))
+                     + (f"; never {', '.join(name for name in never if name not in refused)}" if never else "")
+                     + (f"; only refused {', '.join(refused)}" if refused else ""))
     return "\n".join(lines)

@@ -93,8 +93,9 @@ def _cache_in(folder: str) -> Any:
 
 
 def _compare(trial: Trial, against: str, found: list[list[Any]], expected: list[list[Any]]) -> None:
+    closeness = trial.closeness.of_bf16() if trial.setup.emulates_bf16 else trial.closeness
     for number, (one, other) in enumerate(zip(found, expected, strict=True)):
         try:
-            trial.closeness.check(against, one, other)
+            closeness.check(against, one, other)
         except WrongError as error:
             raise WrongError(against, f"call {number + 1} of {len(found)}: {error.detail}") from None

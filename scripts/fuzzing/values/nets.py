@@ -132,7 +132,8 @@ class Net:
         tensors = [tensor for tensor in self.initializers if tensor.name in wanted]
         graph = helper.make_graph(kept[::-1], "net", infos, [onnx.ValueInfoProto(name=value.name) for value in outputs],
                                   tensors)
-        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(CONTRIB, 1)]
+        opsets = [helper.make_opsetid("", self.opset), helper.make_opsetid(CONTRIB, 1),
+                  helper.make_opsetid("ai.onnx.ml", 3)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=_IR).SerializeToString()
 
     def feeds(self, sizes: dict[str, int] | None = None) -> Feeds:

@@ -55,7 +55,8 @@ def allowed(op: str, opset: int, place: int = 0) -> list[np.dtype]:
     return sorted(dict.fromkeys(found), key=lambda dtype: dtype != np.float32)
 
 
-SINCE = {"CumProd": 26, "RMSNormalization": 23, "TensorScatter": 24, "Upsample": 9}
+SINCE = {"CumProd": 26, "RMSNormalization": 23, "TensorScatter": 24, "BitCast": 26, "Upsample": 9,
+         "Scatter": 10}
 """Versions of operators that came later than that of most models here, or went before it."""
 _KNOWN = ("float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
           "bool")

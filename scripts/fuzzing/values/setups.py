@@ -8,10 +8,18 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import pytest
+
+from fuzzing.values import test_helpers  # noqa: F401  (before what it makes importable)
 from fuzzing.values.drawing import Draw, chance, integer, pick
 from ngraph_mxnet import _core, config
 from ngraph_mxnet.targets.cpu.machine.isa import available
 
+# isort: split
+from bf16_machine import allow_bf16
+
+EMULATION = "FUZZ_BF16"
+"""The variable by which the script asks for kernels of bf16 on a CPU that lacks them: to compile them takes a while."""
 MODES = ("NGRAPH_POISON", "NGRAPH_SHUFFLE")
 """Modes for tests, which are drawn if there are such variables."""
 
@@ -19,19 +27,24 @@ MODES = ("NGRAPH_POISON", "NGRAPH_SHUFFLE")
 @dataclass(frozen=True)
 class Setup:
     """`options` of the backend CPU, and variables of the `environment`; with `cache`, a second compilation takes what
-    the first one kept."""
+    the first one kept; with `emulates_bf16`, kernels of AVX512_BF16 run on AVX2."""
 
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     cache: bool = False
+    emulates_bf16: bool = False
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         before = {name: os.environ.get(name) for name in self.environment}
+        patches = pytest.MonkeyPatch()
+        if self.emulates_bf16:
+            allow_bf16(patches)
         os.environ.update(self.environment)
         try:
             yield
         finally:
+            patches.undo()
             for name, value in before.items():
                 if value is None:
                     del os.environ[name]
@@ -74,4 +87,8 @@ def draw_setup(draw: Draw, *, open_sizes: bool = False, codegen: bool = True) ->
     for mode in MODES:
         if mode in config.VARIABLES and chance(draw, 3):
             environment[mode] = str(integer(draw, 1, 99)) if mode == "NGRAPH_SHUFFLE" else "1"
-    return Setup(options, environment, cache=chance(draw, 12))
+    cached = chance(draw, 12)
+    if options.get("precision") == "bf16" and os.environ.get(EMULATION):
+        options.pop("isa", None)
+        return Setup(options, environment, emulates_bf16=True)
+    return Setup(options, environment, cache=cached)

@@ -162,7 +162,8 @@ def fused(net: Net, op: str) -> Drawn:
     if name == "FusedGemm":
         like = [Value("", (5, outputs), np.dtype(np.float32))]
         return [net.node(name, net.input((5, inputs)), net.weight((inputs, outputs), scaled_weights),
-                         net.weight((outputs,), normal), domain=CONTRIB, like=like, activation=activation)], SUMS
+                         net.weight((outputs,), normal), domain=CONTRIB, like=like, activation=activation,
+                         activation_alpha=0.1 if activation == "LeakyRelu" else None)], SUMS
     like = [Value("", (1, outputs, 6, 6), np.dtype(np.float32))]
     operands = [net.input((1, inputs, 6, 6)), net.weight((outputs, inputs, 3, 3)), net.weight((outputs,), normal)]
     if chance(draw):
