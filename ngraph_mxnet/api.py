@@ -53,7 +53,19 @@ def compile(model: Any, backend: str | None = None, *, weights: Mapping[str, Any
             models of this kind; at once, not at the first call.
         UnsupportedError: a node can't be lowered, or the backend does not run it; the text names it and the reason.
         PackageError: what was compiled before is damaged, or not for this machine.
+        CalibrationError: the option `recipe` is none, or fits none of the model's layers.
     """
+    found = _compiled(model, backend, weights, shapes, dtypes, options)
+    if isinstance(found, Executable) and found.fit is not None and not options.keys().isdisjoint(_OF_A_RECIPE):
+        found.fit.require()  # also of a model that has no layers, as a part of one may
+    return found
+
+
+_OF_A_RECIPE = ("precision", "recipe")
+
+
+def _compiled(model: Any, backend: str | None, weights: Mapping[str, Any] | None, shapes: Shapes | None,
+              dtypes: Mapping[str, str] | None, options: Mapping[str, Any]) -> Executable | ModelExecutable:
     kind, model = kind_of(model)
     _require_none(kind, weights=weights, shapes=shapes, dtypes=dtypes)
     if kind is Kind.GRAPH:

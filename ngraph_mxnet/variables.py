@@ -163,8 +163,8 @@ TABLE = (
         "path",
         None,
         "a file that can be read",
-        "For NGRAPH_PRECISION=int8: the recipe that `ngraph_mxnet quantize --recipe` wrote, or a calibration "
-        "(docs/quantisation.md).",
+        "For NGRAPH_PRECISION=int8: the recipe that `ngraph_mxnet quantize --recipe` wrote (docs/quantisation.md). Its "
+        "layers are found by what they are and where they stand; one warning says what it does not fit.",
         FileSetting.of,
         compiles=True,
     ),

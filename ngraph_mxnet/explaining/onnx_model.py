@@ -34,7 +34,8 @@ class OnnxExplanation(Rendered):
     `reason`: why it does not compile, None if it does; `unknown`: its operators without a rule or definition, in
     subgraphs too. `rest`: why it is compiled in parts, of which what follows tells of the first. `ops`: of the graph
     after the backend's passes. `macs` (multiply-adds) and `operations` (others): as the model is written.
-    `weights`: bytes. `details`: what the backend tells of it (`Backend.explain`), if asked for.
+    `weights`: bytes. `precision`: of its convolutions and matrix products; with a recipe, how many are in 8 bits.
+    `details`: what the backend tells of it (`Backend.explain`), if asked for.
     """
 
     backend: str
@@ -49,6 +50,7 @@ class OnnxExplanation(Rendered):
     macs: int = 0
     operations: int = 0
     weights: int = 0
+    precision: str = ""
     details: Any = None
     plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
@@ -91,7 +93,8 @@ class OnnxExplanation(Rendered):
     def _ports(self) -> Table:
         opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in self.opsets.items())
         table = Table(show_header=False)
-        for name, texts in (("inputs", self.inputs), ("outputs", self.outputs), ("operator sets", [opsets])):
+        for name, texts in (("inputs", self.inputs), ("outputs", self.outputs), ("operator sets", [opsets]),
+                            *([("precision", [self.precision])] if self.precision else [])):
             table.add_row(name, escape("\n".join(texts)))
         return table
 
@@ -135,6 +138,7 @@ def explain_onnx(source: Source, shapes: Mapping[str, Sequence[int]], backend: s
         plan = chosen.plan(graph.clone(), options or {})
         details = chosen.explain([graph]) if kernels else None
         chosen.require_support(graph)
+        found = replace(found, precision=chosen.precision_of(graph.clone(), {}))
         PassManager(chosen.pipeline()).run(graph)
     except DataDependentError as error:
         return replace(found, rest=str(error), unknown=unknown_operators(model))

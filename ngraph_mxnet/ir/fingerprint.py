@@ -20,12 +20,12 @@ class Fingerprint(NamedTuple):
 
 def fingerprint(graph: Graph) -> Fingerprint:
     """Of graphs with the same digest the nodes are the same, with the same attributes, on the same operands."""
-    nodes, parameters = _reached(graph)
+    nodes, parameters = reached(graph)
     text = print_graph(_nameless(graph, nodes, parameters), origins=False)
     return Fingerprint(hashlib.sha256(text.encode()).hexdigest(), parameters)
 
 
-def _reached(graph: Graph) -> tuple[list[Node], list[Value]]:
+def reached(graph: Graph) -> tuple[list[Node], list[Value]]:
     """What the results depend on: nodes, each behind its operands, and parameters, as a walk from the results meets
     them."""
     nodes, parameters = dict[Node, None](), dict[Value, None]()

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ngraph_mxnet.errors import CalibrationError
+from ngraph_mxnet.errors import CalibrationError, listed
 from ngraph_mxnet.package.files import new_file
 from ngraph_mxnet.quantise.calibration import Calibration
 from ngraph_mxnet.quantise.corrections import BIAS, CORRECTIONS, DIVIDING
+from ngraph_mxnet.quantise.layers import Outline
 from ngraph_mxnet.quantise.scales import LEAST_SCALE, affine
 
-FORMAT, VERSION = "ngraph_mxnet recipe", 2
-"""Version 1 has no corrections."""
+FORMAT, VERSION = "ngraph_mxnet recipe", 3
+"""Versions 1 and 2 tell layers by their names alone, which nothing is compiled by (`targets/cpu/options.py`)."""
 METHOD = "mse"
 """How ranges are chosen where nobody says."""
 RESIDUAL = " residual"
@@ -51,12 +52,15 @@ class Recipe:
         corrections: of `CORRECTIONS`, what was gathered for them: for each product that they change, numbers by input
             channel. Of SMOOTHING and EQUALISATION the data is divided by them before it becomes bytes, and weights are
             multiplied (`scales` are of divided data); of BIAS they are the means of the data, divided.
+        outline: of the graph that it was made of, whose layers have these names: by it other graphs' layers are told.
+            None where the names are those of the graph to compile, as in the process that makes a recipe.
     """
 
     scales: Mapping[str, Scale]
     kept: Mapping[str, str] = field(default_factory=dict)
     method: str = METHOD
     corrections: Mapping[str, Mapping[str, Numbers]] = field(default_factory=dict)
+    outline: Outline | None = None
 
     @staticmethod
     def of_calibration(calibration: Calibration, method: str = METHOD, kept: Mapping[str, str] | None = None) -> Recipe:
@@ -84,6 +88,19 @@ class Recipe:
     def products(self) -> list[str]:
         """The names of those in 8 bits."""
         return [name for name in self.scales if not name.endswith(RESIDUAL)]
+
+    def renamed(self, names: Mapping[str, str]) -> Recipe:
+        """This one with the layers that are in `names` alone, called by these."""
+        def one(name: str) -> str | None:
+            product = name.removesuffix(RESIDUAL)
+            return names[product] + name[len(product):] if product in names else None
+
+        def table(found: Mapping[str, Any]) -> dict[str, Any]:
+            return {new: entry for name, entry in found.items() if (new := one(name)) is not None}
+
+        corrections = {kind: table(found) for kind, found in self.corrections.items()}
+        return Recipe(table(self.scales), table(self.kept), self.method,
+                      {kind: found for kind, found in corrections.items() if found})
 
     def alone(self, product: str) -> Recipe:
         """This one with a single product, and its residual, in 8 bits."""
@@ -130,7 +147,8 @@ class Recipe:
         corrections = {kind: {name: _written(numbers) for name, numbers in table.items()}
                        for kind, table in self.corrections.items()}
         return json.dumps({"format": FORMAT, "version": VERSION, "method": self.method, "scales": scales,
-                           "kept": dict(self.kept), "corrections": corrections}, indent=1)
+                           "kept": dict(self.kept), "corrections": corrections,
+                           "outline": None if self.outline is None else self.outline.rows()}, indent=1)
 
     def save(self, path: str | Path) -> None:
         """Write it as one file, which appears whole or not at all. Raises OSError where it can't be written."""
@@ -146,9 +164,9 @@ class Recipe:
             raise CalibrationError(f"{where}: found no JSON, expected a recipe: {error}") from None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise CalibrationError(f"{where}: found something else than a recipe")
-        if found.get("version") not in (1, VERSION):
+        if found.get("version") not in (1, 2, VERSION):
             raise CalibrationError(f"{where}: found version {found.get('version')!r} of recipes, expected {VERSION} "
-                                   "or 1: quantise anew, or read it with the package that wrote it")
+                                   "or less: quantise anew, or read it with the package that wrote it")
         scales, kept, method = found.get("scales"), found.get("kept"), found.get("method")
         corrections = found.get("corrections", {})
         if not (isinstance(scales, dict) and all(map(_is_scale, scales.values())) and isinstance(method, str)
@@ -156,7 +174,8 @@ class Recipe:
                 and isinstance(corrections, dict) and corrections.keys() <= {*CORRECTIONS}):
             raise CalibrationError(f"{where}: found a recipe whose scales, kept, method or corrections are none")
         read = {kind: _read(where, kind, table, scales) for kind, table in corrections.items()}
-        return Recipe({name: Scale(*pair) for name, pair in scales.items()}, kept, method, read)
+        return Recipe({name: Scale(*pair) for name, pair in scales.items()}, kept, method, read,
+                      _outline(where, found.get("outline"), {name.removesuffix(RESIDUAL) for name in scales}))
 
     @staticmethod
     def load(path: str | Path) -> Recipe:
@@ -195,6 +214,19 @@ def _read(where: str, kind: str, table: Any, scales: Mapping[str, Any]) -> dict[
             raise CalibrationError(f"{where}: found numbers of the correction {kind} for {name} that are none, "
                                    "expected finite ones, positive to divide by, of a product that has a scale")
         found[name] = tuple(numbers.tolist())
+    return found
+
+
+def _outline(where: str, rows: Any, products: set[str]) -> Outline | None:
+    if rows is None:
+        return None
+    try:
+        found = Outline.of_rows(rows)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise CalibrationError(f"{where}: found an outline of the graph that is none: {error}") from None
+    missing = sorted(products - {vertex.name for vertex in found.vertices})
+    if missing:
+        raise CalibrationError(f"{where}: found scales of {listed(missing)}, which the outline of the graph has not")
     return found
 
 

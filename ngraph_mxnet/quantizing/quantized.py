@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
             `labels`.
         metric: `top1`, the share of samples whose first output is largest, along axis 1, at their label; or a function
             of the outputs, each for all samples along its first axis, and the labels, of whose number more is better.
-            By default top1 if there are labels, else the share of samples with the same class as in float.
+            By default top1 if there are labels; else, of one output with scores for each sample, the share of samples
+            with the same class as in float, and of others, as a detector's, 1 less the relative error of all outputs.
         max_drop: how much less than in float the metric may be, on these samples. Without it nothing stays in float
             for accuracy.
         method: of `quantise.methods.METHODS`, by which ranges are chosen; by default the one of minmax, mse and
@@ -140,6 +142,7 @@ def quantize(model: Any, inputs: Any, *, metric: str | Metric | None = None, max
     batches = in_batches(found, at_hand, {name: type_.element.numpy for name, type_ in subject.inputs.items()})
     del found  # the batches may be copies
     recipe, report = plan(subject, batches, wishes)
+    recipe = replace(recipe, outline=subject.outline())
     return Quantized(recipe, report, subject, source.graph({**at_hand, **(shapes or {})}), at_hand)
 
 

@@ -19,6 +19,8 @@ from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantise.channels import Channels
 from ngraph_mxnet.quantise.division import DivideData
 from ngraph_mxnet.quantise.factors import factors_of
+from ngraph_mxnet.quantise.fit import outline_of
+from ngraph_mxnet.quantise.layers import Outline
 from ngraph_mxnet.quantise.operands import data_axis
 from ngraph_mxnet.quantise.products import observed, products
 from ngraph_mxnet.quantise.recipe import Numbers, Recipe
@@ -123,6 +125,10 @@ class Subject:
     def roughly(self, recipe: Recipe) -> Executable:
         """As `compiled`, sooner: of the optimised graph."""
         return self._compile(self._optimised, recipe)
+
+    def outline(self) -> Outline:
+        """Of the graph, with the layers' names."""
+        return outline_of(self._optimised)
 
     def observed(self, factors: Mapping[str, Numbers] | None = None) -> tuple[Executable, list[list[str]]]:
         """What gives the data of all products, of some divided by these factors, and the names of these products

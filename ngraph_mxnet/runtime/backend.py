@@ -71,6 +71,11 @@ class Backend(ABC):
         """In what convolutions and matrix products compute that are compiled with these options, of `PRECISIONS`."""
         return "f32"
 
+    def precision_of(self, graph: Graph, options: Mapping[str, Any]) -> str:
+        """What there is to tell of the precision of a verified graph, which it may rewrite: that of `precision`, and
+        where only some layers have it, of how many."""
+        return self.precision(options)
+
     @abstractmethod
     def compile(self, graph: Graph, options: Mapping[str, Any]) -> Executable:
         """The executable of a verified graph.

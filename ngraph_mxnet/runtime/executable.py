@@ -162,6 +162,11 @@ class Executable(Submitting, ABC):
         write_artefact(path, meta, self.artefact_programs(isas), len(set(isas) or DEFAULT_ISAS))
 
     precision = "f32"
+    """In what its convolutions and matrix products compute."""
+    quantised: str | None = None
+    """Of those of a recipe, how many of them are in 8 bits, as a phrase."""
+    fit: Any = None
+    """What of a recipe was applied (`quantise.fit`), where it was compiled in this process with one."""
 
     @abstractmethod
     def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from ngraph_mxnet.errors import CalibrationError, ConfigError
 from ngraph_mxnet.ir import Builder, Graph, Value, verify
 from ngraph_mxnet.passes.base import PassManager
 from ngraph_mxnet.quantise.calibration import Calibration
+from ngraph_mxnet.quantise.fit import outline_of
 from ngraph_mxnet.quantise.products import QuantizeProducts, calibrate, observed, products
 from ngraph_mxnet.quantise.recipe import RESIDUAL, Recipe, Scale
 from ngraph_mxnet.targets.cpu.machine.isa import supported
@@ -111,7 +113,7 @@ def test_the_option_is_the_pass() -> None:
     QuantizeProducts(recipe.scales, short=False).run(quantized)
     image = images(3, 1)[0]
     expected = compile(quantized, "CPU", isa="baseline")(image, *weights)[0]
-    for given_recipe in (recipe, recipe.text()):
+    for given_recipe in (recipe, replace(recipe, outline=outline_of(graph)).text()):
         found = compile(graph, "CPU", isa="baseline", precision="int8", recipe=given_recipe)(image, *weights)[0]
         np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
 
@@ -226,7 +228,29 @@ class TestRecipes:
         assert recipe.scales["a"].zero_point == round(1 / recipe.scales["a"].scale)
         assert list(recipe.kept) == ["b"]
 
-    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "ngraph_mxnet recipe", "version": 3}', *(
+    def test_files_that_tell_layers_by_names_alone_compile_nothing(self, tmp_path) -> None:
+        graph = network()
+        recipe = Recipe.of_calibration(calibrated(graph, weights_of(graph)), "minmax")
+        recipe.save(tmp_path / "old.json")
+        for given_recipe in (recipe.text(), str(tmp_path / "old.json")):
+            with pytest.raises(CalibrationError, match=r"by their names alone.*write it anew"):
+                compile(graph, "CPU", recipe=given_recipe)
+
+    def test_int8_without_a_recipe_is_an_error(self) -> None:
+        with pytest.raises(ConfigError, match=r"found int8 without a recipe.*quantize --recipe"):
+            compile(network(), "CPU", precision="int8")
+
+    @pytest.mark.parametrize("rows", [
+        [], {"layers": [], "results": [["", 0]]}, {"layers": [["a", "product 2 3", [["", 0]]]], "results": []},
+        {"layers": [["a", "product 2 3", [["", -2]]]], "results": []}, {"layers": [["a", 3, []]], "results": []},
+        {"layers": [["b", "product 2 3", [["", -1]]]], "results": []},
+    ])  # fmt: skip
+    def test_outlines_that_are_none(self, rows: Any) -> None:
+        found = json.loads(Recipe({"a": Scale(0.5, 3)}).text())
+        with pytest.raises(CalibrationError, match="outline"):
+            Recipe.of_text(json.dumps({**found, "outline": rows}))
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "ngraph_mxnet recipe", "version": 4}', *(
         '{"format": "ngraph_mxnet recipe", "version": 1, "method": "mse", "kept": {}, "scales": {"a": ' + pair + "}}"
         for pair in ("[0, 1]", "[-1, 1]", "[1, 256]", "[1, 1.5]", "[1]", "1", "[1e999, 1]"))])
     def test_what_is_none_is_refused(self, tmp_path, text: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.auditing.audit import active
-from ngraph_mxnet.bridges.mxnet import packaged, ranges
+from ngraph_mxnet.bridges.mxnet import packaged, precisions, ranges
 from ngraph_mxnet.bridges.mxnet.binding import interrupts
 from ngraph_mxnet.bridges.mxnet.importer import lower_graph
 from ngraph_mxnet.bridges.mxnet.judging.judgement import crossing_bool
@@ -64,8 +64,10 @@ def compile_subgraph(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_
 
     if packaged.is_wanted():
         region = _region(subgraph_json, in_shapes, in_types, attrs)
-        found = packaged.packaged(region, attrs, compiled)
-        if found is not None:
+        ours = packaged.packaged(region, attrs, compiled)
+        if ours is not None:
+            found, precision = ours
+            precisions.remember(subgraph_json, attrs, precision)
             _finish_before_forks()  # with other weights it needs Python, to compile
             audit = active()
             if audit is not None:
@@ -102,6 +104,7 @@ def _kept_or_compiled(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in
     backend, key = chosen_backend(attrs), _key(subgraph_json, in_shapes, in_types, attrs)
     programs = kept_or_made(key, lambda: ({}, [_compile(subgraph_json, in_shapes, in_types, backend, attrs)]),
                             small=is_small(subgraph_json))[1]
+    precisions.remember(subgraph_json, attrs, precisions.told_of(programs[0]))
     return _native(programs[0])
 
 
@@ -122,6 +125,7 @@ def _for_range(subgraph_json: str, in_shapes: Sequence[Sequence[int]], in_types:
     ranges.add(subgraph_json, types, made)
     if made.template is None or made.template.native is None or found is None:
         return None
+    precisions.remember(subgraph_json, attrs, precisions.told_of(found))
     return _native(found), made.template.native
 
 

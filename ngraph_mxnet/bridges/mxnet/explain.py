@@ -42,6 +42,7 @@ class Explanation(Rendered):
     """Prints as tables; `to_dict` is for programs.
 
     `details`: what the backend tells of each region (`Backend.explain`), if asked for.
+    `precisions`: of each region's convolutions and matrix products; with a recipe, how many are in 8 bits.
     `notices`: settings that this machine can't follow.
     """
 
@@ -49,6 +50,7 @@ class Explanation(Rendered):
     details: Any = None
     plans: list[Any] = field(default_factory=list)
     notices: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
 
     @property
     def compiles(self) -> bool:
@@ -57,6 +59,8 @@ class Explanation(Rendered):
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {**self.partition.to_dict(), "notices": list(self.notices)}
+        for region, precision in zip(found["regions"], self.precisions, strict=True):
+            region["precision"] = precision
         if self.details is not None:
             found |= self.details.to_dict()
         if self.plans:
@@ -64,7 +68,7 @@ class Explanation(Rendered):
         return found
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [render(self.partition)]
+        parts: list[RenderableType] = [render(self.partition, self.precisions)]
         if self.details is not None:
             parts.append(self.details)
         for number, plan in enumerate(self.plans, 1):
@@ -93,8 +97,7 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
     """
     import mxnet as mx
 
-    from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
-    from ngraph_mxnet.bridges.mxnet.judging.partitioning import partition
+    from ngraph_mxnet.bridges.mxnet.judging import partitioner
 
     if not isinstance(symbol, mx.symbol.Symbol):
         symbol = load_symbol(Path(symbol))
@@ -110,17 +113,33 @@ def explain(symbol: Symbol | str | Path, shapes: Shapes, dtypes: DTypes | None =
         return Explanation(Partition(planner.name, [Verdict(node.name, node.op, sparse) for node in nodes]))
     shapes = {name: tuple(shape) for name, shape in shapes.items()}
     try:
-        nameless = NamelessGraph(text)
         told = all_dtypes(symbol, dtypes or {})
         types = {name: (shapes.get(name), told.get(name)) for name in {**shapes, **told}}
-        found = partition(symbol, nameless, types, planner)
-        regions = [_lowered(nameless, cut, planner) for cut in found.cuts]
+        found, regions = region_graphs(symbol, types, planner)
+        precisions = tuple(planner.precision_of(graph.clone(), {}) for graph, _ in regions)
         details = planner.explain([graph for graph, _ in regions]) if kernels else None
         plans = [planner.plan(graph, {**pins, **(options or {})}) for graph, pins in regions]
     except mx.base.MXNetError as error:
         raise ModelError(f"MXNet can't infer the model's shapes from {shapes}: {brief(error)}") from None
-    return Explanation(cached_partitions.with_names(found.partition, nameless), details,
-                       [plan for plan in plans if plan is not None], tuple(planner.notices()))
+    return Explanation(found, details, [plan for plan in plans if plan is not None], tuple(planner.notices()),
+                       precisions)
+
+
+def region_graphs(symbol: Symbol, types: Mapping[str, Any],
+                  backend: Backend) -> tuple[Partition, list[tuple[Graph, dict[str, Any]]]]:
+    """How `symbol` is partitioned for inputs of these shapes and dtypes, and the graph of each region, its weights
+    unknown, with where its nodes are pinned, as an option.
+
+    Raises:
+        UnsupportedError, MXNetError: the symbol has names, or shapes, that it can't have.
+    """
+    from ngraph_mxnet.bridges.mxnet.judging import cached_partitions, partitioner
+    from ngraph_mxnet.bridges.mxnet.judging.partitioning import partition
+
+    nameless = NamelessGraph(partitioner.json_of(symbol))
+    found = partition(symbol, nameless, types, backend)
+    regions = [_lowered(nameless, cut, backend) for cut in found.cuts]
+    return cached_partitions.with_names(found.partition, nameless), regions
 
 
 def load_symbol(path: Path) -> Symbol:

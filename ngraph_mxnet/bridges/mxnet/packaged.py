@@ -69,8 +69,9 @@ def is_wanted() -> bool:
     return bool(config.get("NGRAPH_PACKAGE"))
 
 
-def packaged(region: Region, attrs: Mapping[str, str], compile: Callable[[], Any]) -> Any:
-    """The `_core.PackagedGraph` of the first file that has the region's graph; None, and a warning, if none has.
+def packaged(region: Region, attrs: Mapping[str, str], compile: Callable[[], Any]) -> tuple[Any, str] | None:
+    """The `_core.PackagedGraph` of the first file that has the region's graph, and the file's precision; None, and a
+    warning, if none has.
 
     Args:
         attrs: the region's attributes.
@@ -83,7 +84,7 @@ def packaged(region: Region, attrs: Mapping[str, str], compile: Callable[[], Any
             found = _graph(file, region, compile)
             if found is not None:
                 logger.info("graph %s runs what is in %s", region.name, file.path)
-                return found
+                return found, file.precision
             sets = "; ".join(_shapes(inputs) for inputs, _ in file.artefact.shape_sets)
             reason = f"it has another graph, for {sets}" if sets else "it is for ranges of sizes alone"
         reasons.append(f"{file.path}: {reason}")

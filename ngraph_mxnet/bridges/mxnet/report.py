@@ -14,6 +14,7 @@ from ngraph_mxnet.bridges.mxnet import ranges
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, updates
 from ngraph_mxnet.bridges.mxnet.judging import partition_log
 from ngraph_mxnet.bridges.mxnet.options import chosen_backend
+from ngraph_mxnet.bridges.mxnet.precisions import precision_of
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import mxnet_element, parse_symbol
 from ngraph_mxnet.bridges.mxnet.training.planned import PlannedStep, planned_steps
 from ngraph_mxnet.ir import TensorType
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledRegion:
-    """A region compiled for one set of shapes. `first_input`: the type of the first of its `inputs`."""
+    """A region compiled for one set of shapes. `first_input`: the type of the first of its `inputs`. `precision`: of
+    its convolutions and matrix products; with a recipe, how many are in 8 bits."""
 
     name: str
     backend: str
@@ -35,6 +37,7 @@ class CompiledRegion:
     inputs: int
     first_input: str
     calls: int
+    precision: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,18 +116,18 @@ def _region(graph_json: str, shapes: list[list[int]], types: list[int], attrs: d
     ops = Counter(node.op for node in symbol.operators())
     first = str(TensorType(mxnet_element(types[0]), tuple(shapes[0]))) if shapes else ""
     return CompiledRegion(symbol.nodes[symbol.heads[0].node].name, chosen_backend(attrs),
-                          dict(ops.most_common()), len(shapes), first, calls)
+                          dict(ops.most_common()), len(shapes), first, calls, precision_of(graph_json, attrs))
 
 
 def _region_table(regions: tuple[CompiledRegion, ...]) -> Table:
     table = Table(title="Compiled regions", title_justify="left")
-    for name in ("output", "backend", "operators", "first input"):
+    for name in ("output", "backend", "precision", "operators", "first input"):
         table.add_column(name)
     for name in ("inputs", "calls"):
         table.add_column(name, justify="right")
     for region in regions:
-        table.add_row(Text(region.name), region.backend, operators_text(region.ops), Text(region.first_input),
-                      str(region.inputs), str(region.calls))
+        table.add_row(Text(region.name), region.backend, region.precision, operators_text(region.ops),
+                      Text(region.first_input), str(region.inputs), str(region.calls))
     return table
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -11,8 +13,9 @@ from ngraph_mxnet.placement.verdicts.report import Partition, Region
 _MOST_OPS = 6
 
 
-def render(partition: Partition) -> RenderableType:
-    """The regions, then what was left and why. MACs are multiply-adds; bytes cross the region's border."""
+def render(partition: Partition, precisions: Sequence[str] = ()) -> RenderableType:
+    """The regions, each with its precision where that is known, then what was left and why. MACs are multiply-adds;
+    bytes cross the region's border."""
     left = partition.left_by_kind()
     ours = sum(len(region.nodes) for region in partition.regions)
     total = ours + sum(left.values())
@@ -20,21 +23,23 @@ def render(partition: Partition) -> RenderableType:
     headline = f"{ours} of {total} nodes run on {partition.backend}, in {regions}"
     parts: list[RenderableType] = [Text(headline, style="bold")]
     if partition.regions:
-        parts.append(_regions(partition.regions))
+        parts.append(_regions(partition.regions, precisions))
     if left:
         parts.append(left_table(left))
     return Group(*parts)
 
 
-def _regions(regions: list[Region]) -> Table:
+def _regions(regions: list[Region], precisions: Sequence[str]) -> Table:
     table = Table(title="Regions", title_justify="left")
     table.add_column("#")
     table.add_column("operators")
+    if precisions:
+        table.add_column("precision")
     for name in ("nodes", "in", "out", "MACs", "other ops", "bytes"):
         table.add_column(name, justify="right", no_wrap=True)
     for number, region in enumerate(regions, 1):
-        cost = region.cost
-        table.add_row(str(number), operators_text(region.ops()), str(len(region.nodes)), str(len(region.inputs)),
+        cost, told = region.cost, precisions[number - 1:number]
+        table.add_row(str(number), operators_text(region.ops()), *told, str(len(region.nodes)), str(len(region.inputs)),
                       str(len(region.outputs)), short(cost.macs), short(cost.operations), short(cost.bytes))
     return table
 

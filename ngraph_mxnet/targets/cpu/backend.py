@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.errors import ConfigError, PackageError
 from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.ir.guards import Guard
 from ngraph_mxnet.ir.module import Module
@@ -25,6 +25,7 @@ from ngraph_mxnet.package.artefact_ranges import RangeTemplate
 from ngraph_mxnet.package.template_package import TemplatePackage
 from ngraph_mxnet.passes.base import FixedPoint, Pass, PassManager, PassRecord
 from ngraph_mxnet.passes.prepare import MAIN, split_prepare
+from ngraph_mxnet.quantise.fit import Fit
 from ngraph_mxnet.runtime.backend import Backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable, NativeExecutable, Usage, input_ports, output_ports
@@ -47,11 +48,11 @@ from ngraph_mxnet.targets.cpu.machine.isa import (
 )
 from ngraph_mxnet.targets.cpu.machine.openmp import ignored, warn_of_ignored
 from ngraph_mxnet.targets.cpu.machine.tuning import tune
-from ngraph_mxnet.targets.cpu.options import OPTIONS, Options, check_options, read_options
+from ngraph_mxnet.targets.cpu.options import NO_RECIPE, OPTIONS, Options, check_options, read_options, tell_once
 from ngraph_mxnet.targets.cpu.pipeline import pipeline, quantizing
 from ngraph_mxnet.targets.cpu.planning.chains import chain_pass
 from ngraph_mxnet.targets.cpu.planning.memory import MemoryUse
-from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice, warn_once
+from ngraph_mxnet.targets.cpu.planning.precision import bf16_missing, precision_notice
 from ngraph_mxnet.targets.cpu.planning.widening import runs_widened, unlowered
 from ngraph_mxnet.targets.cpu.program.in_place import in_the_way
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
@@ -71,11 +72,13 @@ class CPUExecutable(NativeExecutable):
     """Runs a native Program. `graph` is the optimised main graph; `native` is `_core.Executable`.
 
     `main` and `prepare` are the builders, kept for `explain` and tests. `generated`: the Program calls kernels that
-    were made for it, so that no other process could run it. `settings`: what it was lowered for.
+    were made for it, so that no other process could run it. `settings`: what it was lowered for. `fit`: what of a
+    recipe was applied; None without one.
     """
 
     def __init__(self, graph: Graph, module: Module, native: Any, main: Lowering, prepare: ProgramBuilder,
-                 programs: Programs, generated: bool, settings: Settings, precision: str) -> None:
+                 programs: Programs, generated: bool, settings: Settings, precision: str,
+                 fit: Fit | None = None) -> None:
         super().__init__(input_ports(graph), output_ports(graph), native)
         self.module = module
         self.main = main.builder
@@ -87,7 +90,8 @@ class CPUExecutable(NativeExecutable):
         self._programs = programs
         self._generated = generated
         self.settings = settings
-        self.precision = precision
+        self.precision, self.quantised = precision, programs.quantised
+        self.fit = fit
 
     @property
     def prepared(self) -> tuple[int, int]:
@@ -192,6 +196,15 @@ class CPUBackend(Backend):
     def precision(self, options: Mapping[str, Any]) -> str:
         return read_options(options).computed
 
+    def precision_of(self, graph: Graph, options: Mapping[str, Any]) -> str:
+        wanted = read_options(options)
+        settings = self._settings(wanted)[0]
+        if wanted.recipe is None:
+            return _precision(settings, None)
+        PassManager(self.pipeline()).run(graph)
+        fit = Fit.of(wanted.recipe, graph)
+        return f"{fit.precision}, {fit}"
+
     def implements(self, op: OpDef) -> bool:
         return op.name in RULES
 
@@ -222,6 +235,8 @@ class CPUBackend(Backend):
         from ngraph_mxnet import _core
 
         settings, notice = self._settings(wanted)
+        fit = self._optimised(graph, wanted, settings)
+        notice = notice or (fit.shortfall if fit is not None else None)
         module, main, prepare = self._lowered(graph, wanted, settings)
         if wanted.autotune:
             with span("autotune", "compile"):
@@ -240,22 +255,26 @@ class CPUBackend(Backend):
                 prepare.builder.code() if prepared else None,
                 settings.threads,
                 notice,
+                _precision(settings, fit),
+                None if fit is None else str(fit),
             )
             code = _with_added(code, main.builder, prepare.builder, settings)
             native = programs.bind(lambda name: code.addresses.get(name) or _core.kernel_address(name), code.owner,
                                    generated=bool(code.addresses))
-        precision = "f32" if wanted.computed == "bf16" and not settings.bf16 else wanted.computed
         return CPUExecutable(graph, module, native, main, prepare.builder, programs, bool(code.addresses), settings,
-                             precision)
+                             programs.precision, fit)
 
     def template(self, graph: Graph, options: Mapping[str, Any]) -> Template | None:
         wanted = read_options(options)
         if wanted.codegen or wanted.autotune:
             return None  # both are for the sizes at hand
-        settings = self._settings(wanted)[0]
+        settings, notice = self._settings(wanted)
+        fit = self._optimised(graph, wanted, settings)
+        notice = notice or (fit.shortfall if fit is not None else None)
         module, main, prepare = self._lowered(graph, wanted, settings)
         with span("plan and bind", "compile"):
-            return template_of(graph, module, main.builder, prepare.builder, settings)
+            return template_of(graph, module, main.builder, prepare.builder, settings, notice,
+                               _precision(settings, fit), fit)
 
     def _settings(self, wanted: Options) -> tuple[Settings, str | None]:
         """What a graph is compiled for, and what was asked for and this CPU lacks, which is told."""
@@ -265,22 +284,35 @@ class CPUBackend(Backend):
         instruction_set = choose_instruction_set(features, wanted.isa)
         isa = kernels_of(instruction_set)
         notice = precision_notice(wanted.precision, isa, features, wanted.recipe is not None)
-        if notice:
-            warn_once(notice)
+        tell_once(notice)
         trace_executor()
         warn_of_ignored(os.environ)
         return Settings(isa, wanted.threads, Generator(isa) if wanted.codegen else None,
                         config.get("NGRAPH_CPU_WINOGRAD"), bf16=wanted.precision == "bf16" and not notice,
                         vnni=has_vnni(instruction_set, features), halves=halves_avx512(features)), notice
 
-    def _lowered(self, graph: Graph, wanted: Options,
-                 settings: Settings) -> tuple[Module, Lowering, Lowering]:
-        """The graph after the passes, and its graphs MAIN and PREPARE lowered."""
+    def _optimised(self, graph: Graph, wanted: Options, settings: Settings) -> Fit | None:
+        """Rewrite the graph by the passes; what of the recipe was applied, if there is one. What it does not say of
+        the graph is told.
+
+        Raises:
+            CalibrationError: it is one of the options, and fits none of the graph's layers.
+        """
         self.require_support(graph)
+        observer, fit = _record_pass if recorder() else None, None
         with span("passes", "compile"):
-            passes = [*self.pipeline(), *quantizing(wanted.recipe, settings.instruction_set)]
-            PassManager(passes, observer=_record_pass if recorder() else None).run(graph)
+            PassManager(self.pipeline(), observer=observer).run(graph)
+            if wanted.recipe is not None:
+                fit = Fit.of(wanted.recipe, graph)
+                if wanted.given_recipe and fit.layers:
+                    fit.require()
+                PassManager(quantizing(fit.recipe, settings.instruction_set), observer=observer).run(graph)
+                tell_once(fit.shortfall)
         self.require_support(graph)  # a pass may have made a node that has no kernel: never run it wrong
+        return fit
+
+    def _lowered(self, graph: Graph, wanted: Options, settings: Settings) -> tuple[Module, Lowering, Lowering]:
+        """Of a graph after the passes: its module, and the graphs MAIN and PREPARE lowered."""
         module = split_prepare(graph)
         if settings.generator is not None:
             with span("cluster", "compile"):
@@ -306,17 +338,27 @@ class CPUBackend(Backend):
                                     bf16=wanted.precision == "bf16"))
 
     def _modules_for_file(self, graph: Graph, wanted: Options) -> ModuleFor:
-        """Those of a recipe differ between instruction sets (`quantizing`)."""
+        """Those of a recipe differ between instruction sets (`quantizing`).
+
+        Raises:
+            ConfigError: int8 is asked for without a recipe.
+            CalibrationError: the recipe fits none of the graph's layers: a file says in which precision it computes.
+        """
+        if wanted.precision == "int8" and wanted.recipe is None:
+            raise ConfigError(NO_RECIPE)
         self.require_support(graph)
         PassManager(self.pipeline()).run(graph)
         self.require_support(graph)
         if wanted.recipe is None:
             module = split_prepare(graph)
             return lambda isa: module
+        fit = Fit.of(wanted.recipe, graph)
+        fit.require()
+        tell_once(fit.shortfall)
 
         def module_for(instruction_set: InstructionSet) -> Module:
             copy = graph.clone()
-            PassManager(quantizing(wanted.recipe, instruction_set)).run(copy)
+            PassManager(quantizing(fit.recipe, instruction_set)).run(copy)
             self.require_support(copy)
             return split_prepare(copy)
 
@@ -344,6 +386,11 @@ def _with_added(code: Code, main: ProgramBuilder, prepare: ProgramBuilder, setti
         return code
     added = added_code(missing, settings.isa)
     return Code((code.owner, added.owner), {**code.addresses, **added.addresses})
+
+
+def _precision(settings: Settings, fit: Fit | None) -> str:
+    """In what a program's convolutions and matrix products compute."""
+    return fit.precision if fit is not None else "bf16" if settings.bf16 else "f32"
 
 
 def _record_pass(record: PassRecord, graph: Graph) -> None:

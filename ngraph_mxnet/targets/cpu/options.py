@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ OPTIONS = {
 PRECISIONS = ("f32", "bf16", "int8")
 OF_THE_NNP = ("f16",)
 """Which NGRAPH_PRECISION may say, too: the CPU then computes in float32, and tells so."""
+NO_RECIPE = ("option precision: found int8 without a recipe of quantisation, which says what is in 8 bits: give one "
+             "(recipe=, --recipe, NGRAPH_CALIBRATION), which `quantize --recipe` writes (docs/quantisation.md)")
 MOST_THREADS = 4096
 
 
@@ -41,6 +44,8 @@ class Options:
     isa: str | None = None
     chains: bool = False
     recipe: Recipe | None = None
+    given_recipe: bool = False
+    """Whether it, or the precision that it is for, was asked for by the options, and not by the environment."""
 
     @property
     def computed(self) -> str:
@@ -63,32 +68,62 @@ def read_options(given: Mapping[str, Any]) -> Options:
     costs = str(given.get("costs", "modelled"))
     if costs not in ("modelled", "measured"):
         raise ConfigError(f"option costs: found {costs!r}, expected modelled or measured")
-    recipe = _read_recipe(given.get("recipe")) if precision == "int8" or given.get("recipe") is not None else None
+    recipe = _recipe(given.get("recipe"), precision)
+    if recipe is None and given.get("precision") == "int8" and not config.get("NGRAPH_PACKAGE"):
+        raise ConfigError(NO_RECIPE)
     isa = given.get("isa")
     if isa is not None and isa not in NEEDS:
         raise ConfigError(f"option isa: found {isa!r}, expected {', '.join(NEEDS)}")
     return Options(config.threads() if threads is None else threads,
                    config.get("NGRAPH_CODEGEN") if codegen is None else codegen, precision,
-                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa, bool(chains), recipe)
+                   config.get("NGRAPH_AUTOTUNE") if autotune is None else autotune, costs, isa, bool(chains), recipe,
+                   recipe is not None and (given.get("recipe") is not None or given.get("precision") is not None))
 
 
-def _read_recipe(given: Any) -> Recipe | None:
-    """Raises:
-        CalibrationError: the file is none of a recipe, or can't be read.
+def _recipe(given: Any, precision: str) -> Recipe | None:
+    """That of the option, or if it is not given, and int8 is asked for, of NGRAPH_CALIBRATION: a file that is none is
+    told there, once, and nothing is in 8 bits.
+
+    Raises:
+        CalibrationError: what the option says is none.
     """
-    if given is None:
-        setting = config.get("NGRAPH_CALIBRATION")
-        if setting is None:
-            return None
-        given = setting.path
+    if given is not None:
+        return _read_recipe(given)
+    setting = config.get("NGRAPH_CALIBRATION") if precision == "int8" else None
+    if setting is None:
+        return None
+    try:
+        return _read_recipe(setting.path)
+    except CalibrationError as error:
+        tell_once(f"NGRAPH_CALIBRATION: {error}")
+        return None
+
+
+def _read_recipe(given: Any) -> Recipe:
+    """Raises:
+        CalibrationError: the file is none of a recipe, or can't be read, or tells layers by names alone.
+    """
     if isinstance(given, Recipe):
         return given
     if isinstance(given, str) and given.lstrip().startswith("{"):
-        return Recipe.of_text(given)
-    try:
-        return Recipe.load(given)
-    except OSError as error:
-        raise CalibrationError(f"option recipe: {given}: {error.strerror or error}") from None
+        found, where = Recipe.of_text(given), "option recipe"
+    else:
+        try:
+            found, where = Recipe.load(given), str(given)
+        except OSError as error:
+            raise CalibrationError(f"option recipe: {given}: {error.strerror or error}") from None
+    if found.outline is None:
+        raise CalibrationError(f"{where}: found a recipe of version 1 or 2, or a calibration, which tells layers by "
+                               "their names alone, and a model's second instance has others: write it anew, with "
+                               "`quantize --recipe`")
+    return found
+
+
+@functools.cache
+def tell_once(notice: str | None) -> None:
+    """Warn, once in a process, if there is something to say."""
+    if notice is not None:
+        config.logger(__name__).warning(notice)
 
 
 def unlike(given: Mapping[str, Any], instruction_set: str, precision: str) -> str | None:

@@ -59,11 +59,9 @@ def pipeline() -> list[Pass | FixedPoint]:
     ]
 
 
-def quantizing(recipe: Recipe | None, instruction_set: InstructionSet) -> list[Pass]:
-    """Behind these: what computes the products of a recipe in 8 bits. With AVX2 alone sums are in 16 bits where that is
-    possible."""
-    if recipe is None:
-        return []
+def quantizing(recipe: Recipe, instruction_set: InstructionSet) -> list[Pass]:
+    """Behind these: what computes the products of a recipe, by the graph's names (`quantise.fit`), in 8 bits. With AVX2
+    alone sums are in 16 bits where that is possible."""
     return [DivideData(recipe.factors, recipe.scales),
             QuantizeProducts(recipe.scales, recipe.means, short=instruction_set == "avx2"),
             quantize_early(), stored_scale(), ConstantFolding(), Cse(), DeadCode()]

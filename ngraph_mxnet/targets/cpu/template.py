@@ -7,6 +7,7 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.guards import Guards
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.ir.roles import Role
+from ngraph_mxnet.quantise.fit import Fit
 from ngraph_mxnet.runtime.executable import input_ports, output_ports
 from ngraph_mxnet.targets.cpu.lower import Settings
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
@@ -23,7 +24,7 @@ class CompiledTemplate(CPUTemplate):
 
 
 def template_of(graph: Graph, module: Module, main: ProgramBuilder, prepare: ProgramBuilder,
-                settings: Settings) -> CompiledTemplate:
+                settings: Settings, notice: str | None, precision: str, fit: Fit | None) -> CompiledTemplate:
     """The guards are those in force."""
     guards = IN_FORCE.get()
     assert isinstance(guards, Guards)
@@ -33,5 +34,6 @@ def template_of(graph: Graph, module: Module, main: ProgramBuilder, prepare: Pro
         graph.name, graph.symbols(), input_ports(graph), output_ports(graph), found,
         template_code(main, graph.symbols(), found, inputs, outputs),
         prepare.code() if prepare.instructions else None, prepare.prepared_bytes if prepare.instructions else 0,
-        [place for place, value in enumerate(module.flow.inputs) if value.role is Role.WEIGHT], settings.threads)
+        [place for place, value in enumerate(module.flow.inputs) if value.role is Role.WEIGHT], settings.threads,
+        notice, precision, None if fit is None else str(fit))
     return CompiledTemplate(programs, main, prepare)

@@ -19,9 +19,9 @@ from ngraph_mxnet.ir import Builder, Graph, Value
 from ngraph_mxnet.package import Package
 from ngraph_mxnet.passes.pipelines import optimize
 from ngraph_mxnet.runtime.backend import load
+from ngraph_mxnet.targets.cpu import options
 from ngraph_mxnet.targets.cpu.machine.isa import NEEDS, supported
 from ngraph_mxnet.targets.cpu.pipeline import pipeline
-from ngraph_mxnet.targets.cpu.planning import precision
 from ngraph_mxnet.targets.cpu.planning.precision import plan_narrow, precision_notice
 
 TOLERANCE = 2e-2
@@ -184,7 +184,7 @@ def test_without_bf16_there_is_float32_and_a_warning_once(caplog: pytest.LogCapt
                                                           monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_core, "cpu_features", lambda: dict.fromkeys(NEEDS["avx2"], True))
     monkeypatch.setenv("NGRAPH_CPU_ISA", "baseline")
-    precision.warn_once.cache_clear()
+    options.tell_once.cache_clear()
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         executables = [compile(residual_block(), "CPU", precision="bf16") for _ in range(2)]
     said = [record.message for record in caplog.records]
@@ -197,7 +197,7 @@ def test_without_bf16_there_is_float32_and_a_warning_once(caplog: pytest.LogCapt
     np.testing.assert_array_equal(executables[0](*inputs), expected)
 
     caplog.clear()
-    precision.warn_once.cache_clear()  # as in the next process, which finds the program on disk
+    options.tell_once.cache_clear()  # as in the next process, which finds the program on disk
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         load(Package.from_bytes(executables[0].package().to_bytes()))
     assert [record.message for record in caplog.records] == said

@@ -7,10 +7,8 @@ so; where they don't, it stays float32 and contractions get a rounded copy.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 
-from ngraph_mxnet import config
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.types import f32
 from ngraph_mxnet.targets.cpu.machine.isa import Isa
@@ -36,12 +34,6 @@ def bf16_missing(isa: Isa, features: Mapping[str, bool]) -> str | None:
     if isa != "avx512":
         return f"the kernels for {isa} have no bf16, only those for avx512 (see NGRAPH_CPU_ISA)"
     return None
-
-
-@functools.cache
-def warn_once(notice: str) -> None:
-    """Warn, once in a process."""
-    config.logger(__name__).warning(notice)
 
 
 def plan_narrow(graph: Graph) -> frozenset[Value]:

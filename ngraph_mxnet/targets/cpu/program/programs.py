@@ -50,7 +50,11 @@ class Programs:
     prepare: ProgramCode | None
     threads: int
     notice: str | None = None
-    """What was asked for and this CPU lacks: every process that uses the program warns of it."""
+    """What was asked for and this CPU lacks, or a recipe: every process that uses the program warns of it."""
+    precision: str = "f32"
+    """In what its convolutions and matrix products compute."""
+    quantised: str | None = None
+    """How many of them are in 8 bits by a recipe, if there was one, as a phrase."""
 
     @property
     def prepared_bytes(self) -> int:
@@ -100,7 +104,9 @@ class Programs:
         except ValueError as error:
             raise PackageError(f"graph {self.name} can't be kept: {error}") from error
         code = {name: vars(program) for name, program in ((_MAIN, self.main), (_PREPARE, self.prepare)) if program}
-        return Package(target, self.name, self.flow, code, {"threads": self.threads, "notice": self.notice})
+        return Package(target, self.name, self.flow, code, {
+            "threads": self.threads, "notice": self.notice, "precision": self.precision,
+            "quantised": self.quantised})
 
     @staticmethod
     def of(package: Package) -> Programs:
@@ -116,8 +122,9 @@ class Programs:
             wanted = program_flow(found.flow.inputs, found.flow.results, found.flow.names, prepared)
             if found.flow != wanted:
                 raise ValueError("its steps are not those of a Program")
-            if found.notice is not None:
-                text(found.notice)
+            for said in (found.notice, found.precision, found.quantised):
+                if said is not None:
+                    text(said)
             found.check()
         except (ArithmeticError, AttributeError, LookupError, NGraphError, TypeError, ValueError) as error:
             raise PackageError(f"graph {package.name}: what is packed does not run here: {error}") from error
@@ -195,8 +202,10 @@ def load(package: Package) -> NativeExecutable:
     programs = Programs.of(package)
     trace_executor()
     warn_of_ignored(os.environ)
-    if programs.notice:
-        from ngraph_mxnet.targets.cpu.planning.precision import warn_once
+    if programs.notice is not None:
+        from ngraph_mxnet.targets.cpu.options import tell_once
 
-        warn_once(programs.notice)
-    return NativeExecutable(*ports_of(package.flow), programs.bind(_core.kernel_address))
+        tell_once(programs.notice)
+    found = NativeExecutable(*ports_of(package.flow), programs.bind(_core.kernel_address))
+    found.precision, found.quantised = programs.precision, programs.quantised
+    return found

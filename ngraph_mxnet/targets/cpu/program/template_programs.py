@@ -45,6 +45,10 @@ class TemplatePrograms:
     prepared_bytes: int
     weights: Sequence[int]
     threads: int
+    notice: str | None = None
+    precision: str = "f32"
+    quantised: str | None = None
+    """All three as of `Programs`."""
 
     def native(self, *, checked: bool = False) -> Any:
         """The `_core.ProgramTemplate`. One that is `checked` looks at the instructions whenever it is bound, as is done
@@ -64,7 +68,8 @@ class TemplatePrograms:
         code = {_MAIN: {field.name: getattr(self.main, field.name) for field in fields(self.main)}}
         if self.prepare is not None:
             code[_PREPARE] = vars(self.prepare)
-        settings = {"prepared_bytes": self.prepared_bytes, "weights": list(self.weights), "threads": self.threads}
+        settings = {"prepared_bytes": self.prepared_bytes, "weights": list(self.weights), "threads": self.threads,
+                    "notice": self.notice, "precision": self.precision, "quantised": self.quantised}
         inputs, outputs = ([(port.name, port.type) for port in ports] for ports in (self.inputs, self.outputs))
         return TemplatePackage(target, self.name, self.symbols, inputs, outputs, self.guards, code, settings)
 
@@ -113,13 +118,16 @@ class CPUTemplate(Template):
     def __init__(self, of: TemplatePrograms, native: Any, programs: TemplatePrograms | None) -> None:
         self.inputs, self._outputs = of.inputs, of.outputs
         self.native, self.guards = native, of.guards
+        self.precision, self.quantised = of.precision, of.quantised
         self._programs = programs
 
     def bind(self, shapes: Shapes) -> NativeExecutable | None:
         native = self.native.bind(shapes)
         if native is None:
             return None
-        return NativeExecutable(_bound(self.inputs, native.inputs), _bound(self._outputs, native.outputs), native)
+        found = NativeExecutable(_bound(self.inputs, native.inputs), _bound(self._outputs, native.outputs), native)
+        found.precision, found.quantised = self.precision, self.quantised
+        return found
 
     def package(self) -> TemplatePackage:
         if self._programs is None:
@@ -140,6 +148,10 @@ def load_template(package: TemplatePackage) -> CPUTemplate:
     programs = TemplatePrograms.of(package)
     trace_executor()
     warn_of_ignored(os.environ)
+    if programs.notice is not None:
+        from ngraph_mxnet.targets.cpu.options import tell_once
+
+        tell_once(programs.notice)
     try:
         native = programs.native(checked=True)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:  # a C++ cast raises RuntimeError
