@@ -17,7 +17,7 @@ from rich.table import Table
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
 from ngraph_mxnet.cli.commands import ARGUMENTS
-from ngraph_mxnet.cli.loading import Shapes, load_model
+from ngraph_mxnet.cli.loading import Shapes, draws_for, load_model
 from ngraph_mxnet.cli.models import console, settings_of
 from ngraph_mxnet.cli.runs import compared, comparison_table, recorded_store, repeatable
 from ngraph_mxnet.experiments import facts
@@ -59,7 +59,8 @@ _WARM_UP = 5
 def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: str | None,
           backend: str | None, threads: int | None, precision: str | None, rounds: int, callers: int,
           processes: int | None, record: bool | None, against: str | None, samples_only: bool, as_json: bool) -> None:
-    """Measure a model's latency, on random inputs if none are given: normal ones, or integers 0 and 1.
+    """Measure a model's latency, on random inputs if none are given: such as the model is made for (positions in its
+    tables, lengths, masks), else normal ones, or integers 0 and 1.
 
     A symbol's weights are random too without --params. Beside other frameworks: scripts/bench_peers.py.
     """
@@ -75,9 +76,11 @@ def bench(context: click.Context, model: str, shapes: Shapes, arrays: dict[str, 
         base = repeatable(store.find(against)) if store is not None and against is not None else None
         _in_processes(wanted, base, processes or _RECORDED, store, as_json)
         return
+    sizes = {**named_shapes(arrays), **shapes}
+    draws = draws_for(model, sizes)
     start = time.perf_counter()
-    exe = load_model(model, {**named_shapes(arrays), **shapes}, params, backend, settings_of(threads, precision))
-    inputs = fitting_inputs(exe.inputs, arrays, shapes)
+    exe = load_model(model, sizes, params, backend, settings_of(threads, precision))
+    inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
     exe(inputs)
     compiled = (time.perf_counter() - start) * 1e3
     samples, per_second = _timed(exe, inputs, rounds, callers)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ngraph_mxnet import config
 from ngraph_mxnet.cli import options
-from ngraph_mxnet.cli.loading import Shapes, load_model
+from ngraph_mxnet.cli.loading import Shapes, draws_for, load_model
 from ngraph_mxnet.cli.writing import write_whole
 from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.explaining.explain import explain as explain_model
@@ -179,6 +179,7 @@ def profile(model: str, shapes: Shapes, arrays: dict[str, np.ndarray], params: s
         found = profile_model(model, shapes, params, rounds=rounds)
     else:
         exe = load_model(model, shapes, params, None, {})
-        inputs = fitting_inputs(exe.inputs, arrays, shapes)
+        draws = draws_for(model, {**named_shapes(arrays), **shapes})
+        inputs = fitting_inputs(exe.inputs, arrays, shapes, draws=draws)
         found = exe.profile(inputs, rounds=rounds)
     _show(found, console(), as_json)

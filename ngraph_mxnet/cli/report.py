@@ -18,6 +18,7 @@ from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.reporting.collect import Subject, collect
 from ngraph_mxnet.reporting.page import page
 from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.draws import draws_of
 from ngraph_mxnet.runtime.feeds import fitting_inputs
 
 
@@ -55,8 +56,10 @@ def report(model: str, output: Path, shapes: Shapes, dtypes: dict[str, str], arr
     if missing:
         notes.append("The weights are random: the times are real, the results are not. --params gives the model's own.")
     subject = Subject(Path(model).name, graph, {**weights, **missing}, notes=notes)
-    write_whole(output, page(collect(subject, chosen, passed, lambda made: fitting_inputs(made.inputs, arrays, shapes),
-                                     rounds=rounds, verified=verified)))
+    draws = draws_of(graph, weights)
+    write_whole(output, page(collect(
+        subject, chosen, passed, lambda made: fitting_inputs(made.inputs, arrays, shapes, draws=draws),
+        rounds=rounds, verified=verified)))
 
 
 def _random_weights(graph: Graph, known: Any) -> dict[str, np.ndarray]:

@@ -33,7 +33,8 @@ from ngraph_mxnet.verifying.verified import verify as verify_model
 @options.shape_option
 @options.dtype_option
 @click.option("--seed", type=click.IntRange(0), default=SEED, show_default=True,
-              help="Of the inputs that are not given: normal numbers, or integers 0 and 1.")
+              help="Of the inputs that are not given: such as the model is made for (positions in its tables, lengths, "
+                   "masks), else normal numbers, or integers 0 and 1.")
 @options.params_option
 @click.option("--reference-params", type=options.FILE, metavar="OTHER-0000.params|OTHER.onnx",
               help="Weights for the reference alone, as of the release before: of an ONNX model those of another one.")

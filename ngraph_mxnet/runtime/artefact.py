@@ -24,7 +24,7 @@ from ngraph_mxnet.package.artefact_writer import Item, write_artefact
 from ngraph_mxnet.runtime.backend import Backend, get_backend
 from ngraph_mxnet.runtime.compile import bind_weights
 from ngraph_mxnet.runtime.compile import compile as compile_graph
-from ngraph_mxnet.runtime.feeds import SEED, random_array
+from ngraph_mxnet.runtime.feeds import SEED, random_inputs
 from ngraph_mxnet.runtime.range_programs import compile_range_programs
 
 Weighted = Callable[[], tuple[Graph, Mapping[str, Any]]]
@@ -154,8 +154,6 @@ def listing(lines: Sequence[str]) -> str:
 
 def _reference(graph: Graph, backend: Backend, options: Mapping[str, Any], number: int,
                weights: Mapping[str, Any]) -> Reference:
-    random = np.random.default_rng(SEED)
-    inputs = {one.name: random_array(random, one.type.shape, one.type.element.numpy) for one in graph.parameters
-              if one.name not in weights}
+    inputs = random_inputs(np.random.default_rng(SEED), graph, weights)
     compiled = compile_graph(graph, backend.name, **options)
     return Reference(number, list(inputs.values()), compiled({**weights, **inputs}))

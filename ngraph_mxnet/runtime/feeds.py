@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ngraph_mxnet.errors import ModelError, listed
+from ngraph_mxnet.ir.graph import Graph
+from ngraph_mxnet.runtime.draws import Draw, draws_of
 from ngraph_mxnet.runtime.executable import Port
 
 SEED = 7
 """Of random inputs, if no other is asked for."""
 
 
-def random_array(random: np.random.Generator, shape: Sequence[int], dtype: np.dtype | str) -> np.ndarray:
-    """Normal numbers, or integers 0 and 1: of other types few models take all values."""
+def random_array(random: np.random.Generator, shape: Sequence[int], dtype: np.dtype | str,
+                 draw: Draw | None = None) -> np.ndarray:
+    """As `draw` says; else normal numbers, or integers 0 and 1: of other types few models take all values."""
+    if draw is not None:
+        return draw.array(random, tuple(shape), np.dtype(dtype))
     if np.dtype(dtype).kind == "f":
         return random.standard_normal(shape).astype(dtype)
     return random.integers(0, 2, shape).astype(dtype)
@@ -27,13 +32,15 @@ def named_shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]
 
 
 def fitting_inputs(ports: Sequence[Any], arrays: Mapping[str, np.ndarray],
-                   shapes: Mapping[str, Sequence[int]] | None, seed: int = SEED) -> dict[str, np.ndarray]:
+                   shapes: Mapping[str, Sequence[int]] | None, seed: int = SEED,
+                   draws: Mapping[str, Draw] | None = None) -> dict[str, np.ndarray]:
     """An array for each input: the given one, else random ones of its shape, or of that in `shapes`.
 
     Args:
         ports: the inputs of an executable, of a graph or of an ONNX model.
         arrays: by name, or as `#0`, `#1`, ... by place.
         shapes: None: all arrays must be given.
+        draws: what the model is made for (`draws_of`), by name.
 
     Raises:
         ModelError: an array or a shape is missing, or belongs to no input.
@@ -55,11 +62,19 @@ def fitting_inputs(ports: Sequence[Any], arrays: Mapping[str, np.ndarray],
     if missing and shapes is None:
         raise ModelError(f"no array for {listed(missing)}: give each with --input NAME=FILE.npy")
     random = np.random.default_rng(seed)
-    return {port.name: given[port.name] if port.name in given else _random(random, port, shapes or {})
-            for port in ports}
+    return {port.name: given[port.name] if port.name in given else
+            _random(random, port, shapes or {}, (draws or {}).get(port.name)) for port in ports}
 
 
-def _random(random: np.random.Generator, port: Any, shapes: Mapping[str, Sequence[int]]) -> np.ndarray:
+def random_inputs(random: np.random.Generator, graph: Graph, names: Collection[str] = ()) -> dict[str, np.ndarray]:
+    """For all of the graph's parameters but those of these names, as the graph uses them."""
+    draws = draws_of(graph)
+    return {one.name: random_array(random, one.type.shape, one.type.element.numpy, draws.get(one.name))
+            for one in graph.parameters if one.name not in names}
+
+
+def _random(random: np.random.Generator, port: Any, shapes: Mapping[str, Sequence[int]],
+            draw: Draw | None) -> np.ndarray:
     shape, dtype = (port.type.shape, port.type.element.numpy) if isinstance(port, Port) else (port.shape, port.dtype)
     shape = shapes.get(port.name, shape)
     if getattr(port, "kind", "tensor") != "tensor":
@@ -67,4 +82,4 @@ def _random(random: np.random.Generator, port: Any, shapes: Mapping[str, Sequenc
     if shape is None or not all(isinstance(dim, int) for dim in shape):
         raise ModelError(f"the model leaves a dimension open: {port}; say it with --shape {port.name}=D,D,... or give "
                          f"the input with --input {port.name}=FILE.npy")
-    return random_array(random, shape, dtype)
+    return random_array(random, shape, dtype, draw)

@@ -12,6 +12,7 @@ from ngraph_mxnet.errors import ConfigError, ModelError, listed
 from ngraph_mxnet.ir.graph import Graph
 from ngraph_mxnet.ir.module import result_names
 from ngraph_mxnet.ir.types import f16
+from ngraph_mxnet.runtime.draws import Draw, draws_of
 from ngraph_mxnet.runtime.executable import Port, checked_array
 from ngraph_mxnet.runtime.feeds import fitting_inputs
 from ngraph_mxnet.verifying.traced import Traced
@@ -29,6 +30,7 @@ class Model(ABC):
         framework: the reference beside the interpreter, None if there is none.
         output_names: in order.
         drawn: the inputs that were drawn at random.
+        draws: what the model is made for, as far as it says.
         weights: where they are from, as text.
     """
 
@@ -36,6 +38,7 @@ class Model(ABC):
     output_names: Sequence[str]
     inputs: Arrays
     drawn: Sequence[str] = ()
+    draws: Mapping[str, Draw] = {}
     given = "given"
     """Where the other inputs are from, as text."""
     weights = "the model's own"
@@ -121,7 +124,8 @@ class GraphModel(Model):
             for name in self._weights if name in reference_weights}
         require_common(self._weights, reference_weights)
         ports = [port for name, port in by_name.items() if name not in self._weights]
-        found = fitting_inputs(ports, arrays, {}, seed)
+        self.draws = draws_of(graph, self._weights)
+        found = fitting_inputs(ports, arrays, {}, seed, self.draws)
         self.inputs = {port.name: checked_array(port, found[port.name]) for port in ports}
         self.drawn = drawn(found, arrays)
         self.output_names = result_names(graph)

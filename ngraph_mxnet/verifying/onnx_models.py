@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from ngraph_mxnet.bridges.onnx.drawn import draws_of_model
 from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
 from ngraph_mxnet.bridges.onnx.importer import Imported
 from ngraph_mxnet.bridges.onnx.model import Source, read_model
@@ -23,7 +24,7 @@ from ngraph_mxnet.bridges.onnx.reference import (
 from ngraph_mxnet.bridges.onnx.tensors import to_array
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir.graph import Graph
-from ngraph_mxnet.runtime.feeds import fitting_inputs
+from ngraph_mxnet.runtime.feeds import fitting_inputs, named_shapes
 from ngraph_mxnet.verifying.models import INTERPRETER, Model, drawn
 from ngraph_mxnet.verifying.onnx_parts import TracedModel
 from ngraph_mxnet.verifying.traced import Traced
@@ -43,7 +44,8 @@ class OnnxModel(Model):
         self._model = read_model(model)
         other = None if reference_params is None else read_model(reference_params)
         self._reference = self._model if other is None else with_weights_of(self._model, other)
-        self.inputs = fitting_inputs(input_ports(self._model, shapes), arrays, shapes, seed)
+        self.draws = draws_of_model(self._model, {**named_shapes(arrays), **shapes})
+        self.inputs = fitting_inputs(input_ports(self._model, shapes), arrays, shapes, seed, self.draws)
         self.drawn = drawn(self.inputs, arrays)
         self.output_names = [value.name for value in self._model.proto.graph.output]
 

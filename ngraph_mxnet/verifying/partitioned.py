@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ngraph_mxnet.bridges.mxnet.drawn import draws_of_symbol
 from ngraph_mxnet.bridges.mxnet.importer import import_symbol
 from ngraph_mxnet.bridges.mxnet.judging.symbol_cut import cut_region
 from ngraph_mxnet.bridges.mxnet.native import native_results, operator_outputs, partitioned_results, symbol_of, title
@@ -28,7 +29,7 @@ class PartitionedModel(Model):
 
     def __init__(self, symbol: Any, weights: Mapping[str, np.ndarray], reference_weights: Mapping[str, np.ndarray],
                  shapes: Mapping[str, Sequence[int]], dtypes: Mapping[str, str], arrays: Mapping[str, Any], seed: int,
-                 reason: str) -> None:
+                 reason: str, backend: str) -> None:
         """Raises:
             ModelError, InputError: an input is missing, or one that is given belongs to none, or does not fit; or no
                 weight of the reference's is the model's.
@@ -36,7 +37,8 @@ class PartitionedModel(Model):
         require_common(weights, reference_weights)
         ports = [Port(name, TensorType(element_type(dtypes.get(name, "float32")), tuple(shape)))
                  for name, shape in shapes.items()]
-        found = fitting_inputs(ports, arrays, {}, seed)
+        self.draws = draws_of_symbol(symbol, shapes, dtypes, backend)
+        found = fitting_inputs(ports, arrays, {}, seed, self.draws)
         self.inputs = {port.name: checked_array(port, found[port.name]) for port in ports}
         self.drawn, self.output_names = drawn(found, arrays), symbol.list_outputs()
         self._symbol, self._reason = symbol, reason

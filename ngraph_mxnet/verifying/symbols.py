@@ -56,7 +56,7 @@ def symbol_model(model: Any, file: str, params: Any, reference_params: Any, shap
         found: Model = SymbolModel(whole, others, shapes, dtypes, arrays, seed, backend)
     except UnsupportedError as error:
         weights = {name: as_array(array, name) for name, array in whole.weights.items()}
-        found = PartitionedModel(whole.symbol, weights, others, shapes, dtypes, arrays, seed, str(error))
+        found = PartitionedModel(whole.symbol, weights, others, shapes, dtypes, arrays, seed, str(error), backend)
     found.weights = ("the block's own" if is_block(model) else "given" if params is not None else
                      "random, the same in every run")
     return found

@@ -206,7 +206,9 @@ def _told(model: Model, seed: int) -> list[str]:
     """Where the inputs are from."""
     told = []
     for name, array in model.inputs.items():
-        origin = f"random of seed {seed}" if name in model.drawn else model.given
+        origin = model.given
+        if name in model.drawn:
+            origin = f"random of seed {seed}" + (f": {model.draws[name]}" if name in model.draws else "")
         kind = f" {array.dtype}{list(array.shape)}" if isinstance(array, np.ndarray) else ""
         told.append(f"{name}{kind}, {origin}")
     return told

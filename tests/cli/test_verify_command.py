@@ -252,3 +252,26 @@ def test_compiled_files(folder: Path) -> None:
     assert missing.exit_code == 2 and "--params MODEL-0000.params" in missing.stderr
     alone = command("net.ngraph", "--against", "mxnet")
     assert alone.exit_code == 2 and "against: of the model that the file was made of" in alone.stderr
+
+
+def test_a_table_of_which_few_rows_are_right_differs(folder: Path) -> None:
+    """Tokens are drawn from all rows, also where MXNet has them as float32."""
+    class Bag(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__(prefix="")
+            self.table, self.out = nn.Embedding(1000, 16, prefix="table_"), nn.Dense(4, in_units=16, prefix="out_")
+
+        def hybrid_forward(self, F: Any, tokens: Any) -> Any:  # noqa: N803
+            return self.out(self.table(tokens).mean(axis=1))
+
+    net = Bag()
+    net.initialize()
+    net.hybridize()
+    net(mx.nd.ones((1, 32)))
+    net.export("bag", 0)
+    weights = mx.nd.load("bag-0000.params")
+    weights["arg:table_weight"][5:] = 9
+    mx.nd.save("broken.params", weights)
+    given = ("bag-symbol.json", "--params", "bag-0000.params", "--shape", "data=1,32")
+    assert "whole numbers from 0 to 999" in agrees(*given)
+    assert "table" in differs(*given, "--reference-params", "broken.params")

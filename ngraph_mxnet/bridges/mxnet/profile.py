@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import brief
+from ngraph_mxnet.bridges.mxnet.drawn import draws_of_symbol
 from ngraph_mxnet.bridges.mxnet.explain import explain, load_symbol
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import check_inputs
 from ngraph_mxnet.bridges.mxnet.symbols.weights import random_weights, read_weights
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.runtime.backend import get_backend
+from ngraph_mxnet.runtime.feeds import SEED, random_array
 
 if TYPE_CHECKING:
     from mxnet.executor import Executor
@@ -52,6 +56,9 @@ def _bind(model: Path, shapes: Mapping[str, Sequence[int]], params: Path | None)
     arrays = {**executor.arg_dict, **executor.aux_dict}
     for name, values in random_weights({name: array.shape for name, array in arrays.items()}).items():
         arrays[name][:] = values
+    random, draws = np.random.default_rng(SEED), draws_of_symbol(symbol, shapes, {}, config.get("NGRAPH_BACKEND"))
+    for name in shapes:
+        arrays[name][:] = random_array(random, arrays[name].shape, arrays[name].dtype, draws.get(name))
     if params is not None:
         wanted = {name: array.shape for name, array in arrays.items() if name not in shapes}
         for name, array in read_weights(params, wanted).items():

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
@@ -22,6 +21,7 @@ from ngraph_mxnet.ir.graph import Graph, Node
 from ngraph_mxnet.runtime.backend import get_backend
 from ngraph_mxnet.runtime.costs import DeviceCosts
 from ngraph_mxnet.runtime.executable import Executable
+from ngraph_mxnet.runtime.feeds import SEED, random_inputs
 from ngraph_mxnet.runtime.trace import recorder
 from ngraph_mxnet.targets.cpu.machine.isa import choose_isa
 from ngraph_mxnet.targets.cpu.machine.tuning import machine_identity
@@ -72,8 +72,7 @@ def measured(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
         raise ConfigError(f"costs=measured runs the whole graph on the CPU, which does not run {refused}; "
                           "use costs=modelled")
     machine = this_machine(threads)
-    random = np.random.default_rng(7)
-    arrays = [_random(parameter.type.shape, parameter.type.element.numpy, random) for parameter in graph.parameters]
+    arrays = list(random_inputs(np.random.default_rng(SEED), graph).values())
     executable: Any = backend.compile(graph.clone(), {"threads": threads})
     profile = executable.measured(arrays, rounds)
     by_name: dict[str, float] = defaultdict(float)
@@ -88,11 +87,6 @@ def measured(graph: Graph, threads: int, rounds: int = 5) -> DeviceCosts:
     total = sum(model.values())
     table = {node: seconds + rest * model[node] / total for node, seconds in found.items()}
     return DeviceCosts(lambda node: table[node], machine.call, None, "measured")
-
-
-def _random(shape: Sequence[int], dtype: np.dtype, random: np.random.Generator) -> np.ndarray:
-    """Zeros for integers, which may be positions."""
-    return random.uniform(-1, 1, shape).astype(dtype) if dtype.kind == "f" else np.zeros(shape, dtype)
 
 
 @cache
