@@ -25,6 +25,18 @@ def make_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def check_figure(path: str | Path) -> None:
+    """Refuse what `make_figure` or `save_figure` would refuse, before there is anything to draw.
+
+    Raises:
+        ConfigError: matplotlib is not installed, or there is no such format.
+    """
+    formats = make_figure(1, 1).canvas.get_supported_filetypes()
+    ending = Path(path).suffix.removeprefix(".").lower()
+    if ending and ending not in formats:  # without one it is the format that matplotlib is set to
+        raise ConfigError(f"{path}: found the format {ending}, expected one of {', '.join(sorted(formats))}")
+
+
 def save_figure(figure: Figure, path: str | Path) -> None:
     """In the format that the ending of `path` says; SVG of the same content has the same bytes.
 

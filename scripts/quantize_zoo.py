@@ -34,7 +34,8 @@ def quantized(name: str) -> dict[str, Any]:
     import ngraph_mxnet  # isort: skip  # mxnet 1.9.1 then imports on current NumPy
     import mxnet as mx
 
-    from ngraph_mxnet.quantizing.timing import seconds_of
+    from ngraph_mxnet import config
+    from ngraph_mxnet.quantizing.timing import Stopwatch
 
     mx.random.seed(0)
     np.random.seed(0)
@@ -47,7 +48,7 @@ def quantized(name: str) -> dict[str, Any]:
     in_float = found.compile(precision="f32", recipe=None)
     given = {"data": images[IMAGES:]}
     (wanted,), (result,) = in_float(given), found(given)
-    before, after = seconds_of([in_float, found.compile()], given)
+    before, after = Stopwatch(config.threads()).seconds_of([in_float, found.compile()], given)
     return {"layers": len(found.report.layers), "int8": len(found.recipe.products), "float_ms": before * 1e3,
             "int8_ms": after * 1e3, "error": float(np.linalg.norm(result - wanted) / np.linalg.norm(wanted)),
             "decision": found.report.decision}

@@ -8,6 +8,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from ngraph_mxnet.errors import ConfigError
 from ngraph_mxnet.experiments import facts
 from ngraph_mxnet.experiments.recording import add_runs
 from ngraph_mxnet.experiments.run import Run, now
+from ngraph_mxnet.figures import check_figure
 from ngraph_mxnet.model_kinds import is_symbol_file
+from ngraph_mxnet.package.files import require_writable
 from ngraph_mxnet.quantise.control import MOST_EVALUATIONS
 from ngraph_mxnet.quantise.corrections import CORRECTIONS
 from ngraph_mxnet.quantise.methods import METHODS
@@ -87,7 +90,8 @@ def _shapes(context: click.Context, parameter: click.Parameter,
               help="How much less than in float the metric may be: layers stay in float until it holds.")
 @click.option("--metric", callback=_metric, metavar="top1|MODULE:CALLABLE",
               help="top1 needs labels; a function gets the list of outputs for all samples, and the labels. By default "
-                   "top1 if there are labels, else the share of samples with the same class as in float.")
+                   "top1 if there are labels; else the share of samples with the same class as in float, or, of other "
+                   "outputs than scores of classes, as a detector's, how near they are.")
 @click.option("--method", type=click.Choice(list(METHODS)),
               help="How ranges are chosen; by default the best of minmax, mse and percentile_99.99 on samples.")
 @click.option("--corrections", callback=_corrections, metavar="NAME,NAME,...|none",
@@ -120,30 +124,36 @@ def quantize(context: click.Context, model: str, samples: Path, params: str | No
     """
     if params and not is_symbol_file(model):
         raise ConfigError("--params is for symbols; an ONNX model holds its weights")
+    outputs = _Outputs(output, recipe, plot)
+    outputs.check()
     started, start = now(), time.perf_counter()
     found = quantize_model(
         model, read_samples(samples), metric=metric, max_drop=max_drop, method=method, corrections=corrections,
         params=params, shapes=shapes, dtypes=dtypes, threads=threads, keep=keep, evaluations=evaluations,
         only_faster=not even_if_slower)
-    try:
-        _write(found, output, recipe, plot)
-    except OSError as error:
-        raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+    failed = outputs.write(found)
     store = recorded_store(record)
     if store is not None:
         command = ["-m", "ngraph_mxnet", *context.meta[ARGUMENTS]]
         settings = {name: value for name, value in context.params.items() if name not in ("record", "as_json")}
         add_runs(store, [Run("quantize", Path(model).name, started=started, seconds=time.perf_counter() - start,
                              settings=settings, metrics=_metrics(found.report), facts=facts.collect(command))])
-    written = {str(path): path.stat().st_size for path in (output, recipe, plot) if path is not None}
+    written = {str(path): path.stat().st_size for path in outputs.paths if str(path) not in failed}
     if as_json:
         click.echo(json.dumps({**found.report.to_dict(), "files": written}, indent=2))
-        return
-    shown = console()
-    if report or (output is None and recipe is None):
-        shown.print(found.report)
     else:
-        shown.print(found.report.decision, markup=False, highlight=False, soft_wrap=True)
+        _show(found.report, report or (output is None and recipe is None), written)
+    if failed:
+        raise click.ClickException("; ".join(failed.values()))
+
+
+def _show(report: Report, whole: bool, written: Mapping[str, int]) -> None:
+    shown = console()
+    if whole:
+        shown.print(report)
+    else:
+        for line in filter(None, (report.decision, report.doubt)):
+            shown.print(line, markup=False, highlight=False, soft_wrap=True)
     for path, size in written.items():
         shown.print(f"{path}: {size / 1e6:.3f} MB", markup=False, highlight=False, soft_wrap=True)
 
@@ -158,13 +168,49 @@ def _metrics(report: Report) -> dict[str, list[tuple[int, float]]]:
     return {name: [(0, float(value))] for name, value in single.items()}
 
 
-def _write(found: Quantized, output: Path | None, recipe: Path | None, plot: Path | None) -> None:
-    if plot is not None:
-        found.plot(plot)
-    if recipe is not None:
-        found.save_recipe(recipe)
-    if output is not None:
-        found.save(output)
+@dataclass(frozen=True)
+class _Outputs:
+    """The files that are asked for."""
+
+    model: Path | None
+    recipe: Path | None
+    plot: Path | None
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.model, self.recipe, self.plot) if path is not None]
+
+    def check(self) -> None:
+        """Refuse what could not be written, before there is work that would be lost.
+
+        Raises:
+            ClickException: of a file two outputs are to become one, or there can be none.
+            ConfigError: the plot can't be drawn, or not in that format.
+        """
+        for number, path in enumerate(self.paths):
+            if path.resolve() in [other.resolve() for other in self.paths[:number]]:
+                raise click.ClickException(f"{path}: found two outputs for one file, expected another for each")
+            try:
+                require_writable(path)
+            except OSError as error:
+                raise click.ClickException(_told(error)) from None
+        if self.plot is not None:
+            check_figure(self.plot)
+
+    def write(self, found: Quantized) -> dict[str, str]:
+        """The model first, which takes longest to make again; by path why some could not be written."""
+        failed = {}
+        for path, write in ((self.model, found.save), (self.recipe, found.save_recipe), (self.plot, found.plot)):
+            if path is not None:
+                try:
+                    write(path)
+                except OSError as error:
+                    failed[str(path)] = _told(error)
+        return failed
+
+
+def _told(error: OSError) -> str:
+    return f"{error.filename}: {error.strerror}" if error.filename else str(error)
 
 
 def read_samples(path: Path) -> Any:

@@ -69,6 +69,21 @@ class _File(io.FileIO):
             return super().write(data)
 
 
+def require_writable(path: str | Path) -> None:
+    """Refuse a path where `new_file` could make none, before there is anything to write.
+
+    Raises:
+        OSError: its folder is missing, or can't be written to, or something else than a file is there.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "expected a file or nothing there, found neither", str(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+
 def write_file(path: str | Path, parts: Iterable[bytes]) -> None:
     """Write `parts` one after the other as `new_file` does. Raises OSError where it can't be written."""
     with new_file(path) as file:

@@ -11,6 +11,8 @@ import numpy as np
 
 from ngraph_mxnet.errors import ConfigError
 
+_MOST_ERROR = 1e30
+"""Of outputs that are not finite where those wanted are."""
 Outputs = Sequence[np.ndarray]
 Metric = Callable[[list[np.ndarray], Any], float]
 """From the outputs, each for all samples along its first axis, and the labels, or None."""
@@ -24,8 +26,12 @@ class Measure:
     of: Callable[[list[np.ndarray]], float]
 
 
-def measure_of(metric: str | Metric | None, labels: np.ndarray | None, wanted: list[np.ndarray]) -> Measure:
-    """What to measure outputs by; `wanted` are those in float.
+def measure_of(metric: str | Metric | None, labels: np.ndarray | None, wanted: list[np.ndarray],
+               samples: int) -> Measure:
+    """What to measure outputs by; `wanted` are those in float, of so many samples.
+
+    Where nobody says, and there are no labels: the class of each sample where the one output has scores of classes for
+    each, else how near all outputs are. Of boxes or images there is no class that argmax would tell.
 
     Raises:
         ConfigError: there is no such metric, or the labels or outputs are not such as it needs.
@@ -38,8 +44,18 @@ def measure_of(metric: str | Metric | None, labels: np.ndarray | None, wanted: l
         return Measure("top1", lambda outputs: _share(classes(outputs), labels))
     if metric == "top1":
         raise ConfigError("metric: found top1 without labels, expected samples with labels")
-    chosen = classes(wanted)
-    return Measure("agreement with float", lambda outputs: _share(classes(outputs), chosen))
+    if len(wanted) == 1 and wanted[0].ndim == 2 and wanted[0].shape[0] == samples and wanted[0].shape[1] > 1:
+        chosen = classes(wanted)
+        return Measure("agreement with float", lambda outputs: _share(classes(outputs), chosen))
+    return Measure("closeness to float", lambda outputs: closeness(outputs, wanted))
+
+
+def closeness(outputs: Outputs, wanted: Outputs) -> float:
+    """1 less the length of the difference as a part of that of the outputs wanted; if there are no floats among them,
+    the share of elements that are the same."""
+    if any(array.dtype.kind == "f" for array in wanted):
+        return 1 - min(math.sqrt(relative_error([outputs], [wanted])), _MOST_ERROR)
+    return float(np.mean([np.mean(one == other) for one, other in zip(outputs, wanted, strict=True)]))
 
 
 def classes(outputs: Outputs) -> np.ndarray:

@@ -21,7 +21,7 @@ from ngraph_mxnet.quantizing.ranges import Wishes, with_ranges
 from ngraph_mxnet.quantizing.report import LayerRow, Report, Totals
 from ngraph_mxnet.quantizing.samples import Batches
 from ngraph_mxnet.quantizing.subject import Subject
-from ngraph_mxnet.quantizing.timing import seconds_of, usages_of
+from ngraph_mxnet.quantizing.timing import Stopwatch, usages_of
 from ngraph_mxnet.runtime.executable import Executable
 
 _DEALT = 4
@@ -49,24 +49,24 @@ def plan(subject: Subject, batches: Batches, wishes: Wishes) -> tuple[Recipe, Re
     subject.require_layers(wishes.keep)
     real = subject.compiled()
     wanted = [real(arrays) for arrays in batches.arrays]
-    measure = measure_of(wishes.metric, batches.labels, batches.results(wanted))
+    measure = measure_of(wishes.metric, batches.labels, batches.results(wanted), batches.count)
     float_metric = measure.of(batches.results(wanted))
     seen, held = dealt(len(batches.arrays))
     rated = [batches.arrays[at] for at in held], [wanted[at] for at in held]
     recipe, errors, trials = with_ranges(subject, [batches.arrays[at] for at in seen], wishes, *rated)
 
-    every, first = recipe, batches.arrays[0]
+    every, first, watch = recipe, batches.arrays[0], Stopwatch(subject.threads)
     seconds = [subject.by_layer(usage.seconds) for usage in usages_of([real, subject.compiled(recipe)], first)]
     if wishes.only_faster:
-        recipe = _fastest(subject, recipe, seconds[0], seconds[1], first)
+        recipe = _fastest(subject, recipe, seconds[0], seconds[1], first, watch)
     judged = _Judged(_damages(subject, recipe, wishes, *_few(*rated)), *seconds)
     recipe, decision, metric = _controlled(subject, recipe, batches, measure, float_metric, judged, wishes)
-    recipe, sentence, totals = _measured_whole(subject, recipe, real, first, wishes)
+    recipe, sentence, totals = _measured_whole(subject, recipe, real, first, wishes, watch)
     return recipe, Report(
         _rows(subject, every, recipe, judged), errors, trials, measure.name, float_metric,
         metric if recipe.products else float_metric, wishes.max_drop, decision.trace if decision else (),
         f"{decision.reason}; {sentence}" if decision else sentence, *totals,
-        len(batches.arrays) * max(batches.size, 1) - batches.missing, subject.threads)
+        batches.count, subject.threads, watch.doubt)
 
 
 def dealt(count: int) -> tuple[list[int], list[int]]:
@@ -85,7 +85,7 @@ def _few(batches: Sequence[Mapping[str, np.ndarray]], wanted: Sequence[Any]) -> 
 
 
 def _fastest(subject: Subject, recipe: Recipe, float_seconds: Mapping[str, float], int8_seconds: Mapping[str, float],
-             arrays: Mapping[str, np.ndarray]) -> Recipe:
+             arrays: Mapping[str, np.ndarray], watch: Stopwatch) -> Recipe:
     """Those that lose in 8 bits stay in float: as many, of those that lose most, as make the whole model the fastest.
     Each costs its neighbours, which then read or store float."""
     losing = sorted((name for name in recipe.products if int8_seconds[name] >= float_seconds[name]),
@@ -96,7 +96,7 @@ def _fastest(subject: Subject, recipe: Recipe, float_seconds: Mapping[str, float
             for name in losing}
     counts = [0, *(1 << power for power in range(len(losing).bit_length()) if 1 << power < len(losing)), len(losing)]
     recipes = [recipe.keeping({name: kept[name] for name in losing[:count]}) for count in counts]
-    times = seconds_of([subject.compiled(one) for one in recipes], arrays)
+    times = watch.seconds_of([subject.compiled(one) for one in recipes], arrays)
     return recipes[int(np.argmin(times))]
 
 
@@ -133,13 +133,13 @@ def _controlled(subject: Subject, recipe: Recipe, batches: Batches, measure: Mea
 
 
 def _measured_whole(subject: Subject, recipe: Recipe, real: Executable, arrays: Mapping[str, np.ndarray],
-                    wishes: Wishes) -> tuple[Recipe, str, tuple[Totals, Totals]]:
+                    wishes: Wishes, watch: Stopwatch) -> tuple[Recipe, str, tuple[Totals, Totals]]:
     """The recipe if the model is faster by it, else one by which all stays in float; the reason; what both models
     take."""
     found = subject.compiled(recipe) if recipe.products else real
     pair = [real, found]
     before, after = (Totals(seconds * 1e3, usage.weight_bytes, usage.arena_bytes) for seconds, usage in
-                     zip(seconds_of(pair, arrays), usages_of(pair, arrays), strict=True))
+                     zip(watch.seconds_of(pair, arrays), usages_of(pair, arrays), strict=True))
     count = f"{len(recipe.products)} of {len(subject.layers)} layers are in 8 bits"
     if not recipe.products:
         return recipe, f"{count}: the model stays in float", (before, before)

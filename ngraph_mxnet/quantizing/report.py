@@ -82,6 +82,7 @@ class Report(Rendered):
         trace: the evaluations of accuracy control; none where no bound was asked for.
         decision: what became of the model, in a sentence.
         float_totals, quantised_totals: of both, measured by turns.
+        doubt: why the times are not to be believed, None if they are.
     """
 
     layers: Sequence[LayerRow]
@@ -97,12 +98,13 @@ class Report(Rendered):
     quantised_totals: Totals
     samples: int
     threads: int
+    doubt: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         trace = [{"kept": sorted(trial.kept), "metric": trial.metric, "holds": trial.holds} for trial in self.trace]
         return {**{name: getattr(self, name) for name in (
-            "metric", "float_metric", "quantised_metric", "max_drop", "decision", "samples", "threads")},
+            "metric", "float_metric", "quantised_metric", "max_drop", "decision", "samples", "threads", "doubt")},
             "errors": dict(self.errors), "corrections": [asdict(row) for row in self.corrections],
             "layers": [asdict(row) for row in self.layers], "trace": trace,
             "float": asdict(self.float_totals), "quantised": asdict(self.quantised_totals)}
@@ -123,6 +125,8 @@ def _tables(report: Report) -> Any:
     if report.trace:
         parts.append(_trace(report))
     parts += [_totals(report), Text(report.decision)]
+    if report.doubt is not None:
+        parts.append(Text(report.doubt, style="yellow"))
     return Group(*parts)
 
 

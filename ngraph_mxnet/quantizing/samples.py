@@ -40,6 +40,11 @@ class Batches:
     missing: int
     labels: np.ndarray | None
 
+    @property
+    def count(self) -> int:
+        """How many samples: batches count as one each where their first axis is none of samples."""
+        return len(self.arrays) * max(self.size, 1) - self.missing
+
     def results(self, outputs: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
         """Each output for all samples, along its first axis, of the outputs for each batch.
 

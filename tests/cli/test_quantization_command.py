@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from mxnet.gluon import nn
 from onnx_models import network
 
 import ngraph_mxnet
+from ngraph_mxnet.cli import quantization
 from ngraph_mxnet.cli.commands import main
 from ngraph_mxnet.package.artefact_reader import load
 from ngraph_mxnet.quantise.recipe import Recipe
+from ngraph_mxnet.quantizing.quantized import Quantized
 
 RNG = np.random.default_rng(5)
 IMAGES = RNG.standard_normal((9, 3, 8, 8)).astype(np.float32)
@@ -139,10 +142,58 @@ def test_what_a_recipe_gives(folder: Path) -> None:
     ("SYMBOL --calibration data.npz --keep conv", "keep: found conv, expected some of"),
     ("SYMBOL --calibration data.npz --shape data=1,3,8,8 --shape data=1,3,8,8", "found two shapes of data"),
     ("SYMBOL --calibration data.npz --shape data=1,3,9,9", "found shape [9, 3, 8, 8], expected [1, 3, 9, 9]"),
-    ("SYMBOL --calibration data.npz -o no/out.ngraph --method minmax", "No such file or directory"),
+    ("SYMBOL --calibration data.npz -o no/out.ngraph", "no/out.ngraph: there is no folder no"),
+    ("SYMBOL --calibration data.npz --recipe no/r.json -o out.ngraph", "no/r.json: there is no folder no"),
+    ("SYMBOL --calibration data.npz --recipe empty", "is a directory"),
+    ("SYMBOL --calibration data.npz --recipe out -o ./out", "out: found two outputs for one file"),
 ])
 def test_mistakes(arguments: str, message: str, folder: Path) -> None:
     (folder / "empty").mkdir()
     (folder / "broken.npz").write_bytes(b"PK\3\4" + b"x" * 100)
     np.savez(folder / "other.npz", x=IMAGES)
     assert message in fails(*arguments.replace("SYMBOL", " ".join(SYMBOL)).split())
+
+
+def test_outputs_are_checked_before_there_is_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_late(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("there was work")
+
+    monkeypatch.setattr(quantization, "quantize_model", too_late)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    for option in ("-o", "--recipe", "--plot"):
+        assert "there is no folder" in fails(*SYMBOL, "--calibration", "data.npz", option, "no/file.svg")
+    assert "pip install matplotlib" in fails(*SYMBOL, "--calibration", "data.npz", "--plot", "file.svg")
+    monkeypatch.undo()
+    pytest.importorskip("matplotlib", reason="matplotlib of the extra bench is not installed")
+    monkeypatch.setattr(quantization, "quantize_model", too_late)
+    assert "found the format what" in fails(*SYMBOL, "--calibration", "data.npz", "--plot", str(folder / "out.what"))
+
+
+def test_an_output_that_fails_loses_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is written first, and what comes behind what fails is written, too."""
+    def full(self: Any, path: Path) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(Quantized, "save_recipe", full)
+    monkeypatch.setattr(Quantized, "plot", lambda self, path: path.write_text("drawn"))
+    monkeypatch.setattr(quantization, "check_figure", lambda path: None)
+    text = fails(*SYMBOL, "--calibration", "data.npz", *QUICK, "-o", "out.ngraph", "--recipe", "out.json", "--plot",
+                 "out.svg")
+    assert "out.json: No space left on device" in text and "out.ngraph: 0." in text
+    assert Path("out.ngraph").exists() and Path("out.svg").exists() and not Path("out.json").exists()
+
+
+def test_a_recipe_for_another_model_is_an_error(folder: Path) -> None:
+    succeeds(*SYMBOL, "--calibration", "data.npz", *QUICK, "--recipe", "out.json")
+    net = nn.HybridSequential()
+    net.add(nn.Dense(64), nn.Dense(8))
+    net.initialize()
+    net.hybridize()
+    net(mx.nd.ones((2, 32)))
+    net.export("other")
+    other = ["other-symbol.json", "--params", "other-0000.params", "--shape", "data=2,32", "--precision", "int8"]
+    for command in (["compile", *other, "-o", "o.ngraph"], ["verify", *other]):
+        for recipe, message in ((["--recipe", "out.json"], "fits none of the 2 layers"), ([], "int8 without a recipe")):
+            done = CliRunner().invoke(main, [*command, *recipe])
+            assert done.exit_code and message in done.output, (command, recipe, done.output)
+    assert not Path("o.ngraph").exists()

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ from ngraph_mxnet.errors import ConfigError, ModelError, UnsupportedError
 from ngraph_mxnet.package.artefact_reader import load
 from ngraph_mxnet.quantise.recipe import Recipe
 from ngraph_mxnet.quantizing import plan, ranges
+from ngraph_mxnet.quantizing.metrics import measure_of
 from ngraph_mxnet.quantizing.quantized import Quantized
+from ngraph_mxnet.quantizing.timing import Stopwatch
 from ngraph_mxnet.runtime.executable import InputError, Usage
 
 CONVS = tuple(f"mx:conv{number}_fwd Convolution" for number in range(3))
@@ -127,7 +130,7 @@ def times(seconds: Mapping[str, tuple[float, float]], monkeypatch: pytest.Monkey
                 for at in range(len(executables))]
 
     monkeypatch.setattr(plan, "usages_of", usages_of)
-    monkeypatch.setattr(plan, "seconds_of", lambda executables, arrays: left.pop(0))
+    monkeypatch.setattr(Stopwatch, "seconds_of", lambda self, executables, arrays: left.pop(0))
     monkeypatch.setattr("ngraph_mxnet.quantizing.subject.Subject.by_layer", lambda self, found: dict(found))
 
 
@@ -314,14 +317,57 @@ def test_mistakes(inputs: Any, options: dict[str, Any], kind: type, message: str
         quantized(net, inputs, **options)
 
 
-def test_outputs_without_classes_need_a_metric() -> None:
+def test_outputs_without_classes_are_measured_by_how_near_they_are() -> None:
     graph = ngraph_mxnet.parse_graph("""
         graph @g(%x: f32[4,32], %w: f32[32,1] weight) -> (f32[4,1]) {
           %0: f32[4,1] = matmul(%x, %w)
           return %0
         }""")
+    given, weights = [np.ones((4, 32), np.float32)], {"w": np.ones((32, 1), np.float32)}
+    assert quantized(graph, given, params=weights).report.metric == "closeness to float"
     with pytest.raises(ConfigError, match=r"first output of shape \[4, 1\], expected scores of classes"):
-        quantized(graph, [np.ones((4, 32), np.float32)], params={"w": np.ones((32, 1), np.float32)})
+        quantized(graph, [(given[0], np.zeros(4, np.int64))], params=weights)
+
+
+@pytest.mark.parametrize(("outputs", "name"), [
+    (["4,9,4", "4,9"], "closeness to float"),  # boxes and their scores
+    (["4,9,6"], "closeness to float"),
+    (["36,6"], "closeness to float"),  # a row for each box that was found
+    (["4,9", "4,3"], "closeness to float"),
+    (["4,9"], "agreement with float"),
+])  # fmt: skip
+def test_the_metric_where_nobody_says(outputs: list[str], name: str) -> None:
+    """No argmax over boxes: only of a row of scores for each sample."""
+    rng = np.random.default_rng(2)
+    wanted = [rng.standard_normal([int(size) for size in shape.split(",")]).astype(np.float32) for shape in outputs]
+    measure = measure_of(None, None, wanted, 4)
+    assert measure.name == name and measure.of(wanted) == 1
+    moved = [array + np.float32(0.1) * rng.standard_normal(array.shape).astype(np.float32) for array in wanted]
+    if name == "closeness to float":
+        assert measure.of(moved) == pytest.approx(0.9, abs=0.02)
+        assert measure.of([np.full_like(array, np.inf) for array in wanted]) < -1e20
+
+
+def test_a_busy_machine_is_told() -> None:
+    """Calls on one thread are timed by its CPU time, so that others do not count; what is slow for another reason than
+    work makes times of several threads doubtful."""
+    graph = ngraph_mxnet.parse_graph("""
+        graph @g(%x: f32[64,64]) -> (f32[64,64]) {
+          %0: f32[64,64] = matmul(%x, %x)
+          return %0
+        }""")
+    run, arrays = ngraph_mxnet.compile(graph, threads=1), {"x": np.ones((64, 64), np.float32)}
+    class Late:
+        def __call__(self, given: Any) -> Any:
+            time.sleep(0.01)
+            return run(given)
+
+    alone, beside = Stopwatch(1), Stopwatch(2)
+    quick, late = alone.seconds_of([run, Late()], arrays)
+    assert late < 0.005 and quick < 0.005
+    late = beside.seconds_of([Late()], arrays)[0]
+    assert late > 0.01 and "too busy for these times to be believed" in str(beside.doubt)
+    assert Stopwatch(2).doubt is None
 
 
 def test_weights_that_are_missing(net: nn.HybridSequential) -> None:
