@@ -25,6 +25,10 @@ class UnsupportedError(NGraphError):
     """A valid construct that this package or the chosen backend does not support; the text is the reason."""
 
 
+class BrokenPromiseError(NGraphError):
+    """A defect of this package: what was planned for a graph is not what its kernels do. The text names the nodes."""
+
+
 class ConfigError(NGraphError):
     """An environment variable or an option has a value that is not allowed."""
 

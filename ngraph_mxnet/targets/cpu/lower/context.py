@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ngraph_mxnet import outside
+from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Graph, Node, Value
 from ngraph_mxnet.ir.roles import Role
 from ngraph_mxnet.ir.sizes import least
@@ -48,6 +49,7 @@ from ngraph_mxnet.targets.cpu.planning.view import (
 )
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 from ngraph_mxnet.targets.cpu.program.program import ProgramBuilder
+from ngraph_mxnet.targets.cpu.program.promises import DEFECT, Promises, require_types
 
 Strides = Sequence[int]
 
@@ -64,18 +66,20 @@ class Lowering:
         self.graph = graph
         self.settings = settings
         self.prepare = prepare
-        self.builder = ProgramBuilder(wave_bytes, branches)
+        self.builder: ProgramBuilder = ProgramBuilder(wave_bytes, branches,
+                                                      promises=Promises(prepare.builder.promises if prepare else None))
         self.bf16 = settings.bf16 and prepare is not None
-        self._stored_narrow = plan_narrow(graph) if self.bf16 else frozenset()
-        self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow)
-        self.gates: dict[Node, Node] = plan_gates(graph)
-        self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.gates)
+        planned = settings.as_planned
+        self._stored_narrow = plan_narrow(graph) if self.bf16 and planned else frozenset()
+        self.layout: LayoutPlan = plan_layout(graph, self._stored_narrow, in_place=planned)
+        self.gates: dict[Node, Node] = plan_gates(graph) if planned else {}
+        self.stores: dict[Value, tuple[Value, Affine]] = plan_stores(graph, self.gates) if planned else {}
         self.merged: set[Node] = set()
         """Nodes whose results those before them have made by now: a hard swish by its convolution."""
         self.quantized: dict[Value, tuple[Value, Affine]] = {}
         """Real numbers that are at hand as u8, which readers widen."""
         self.images = read_as_images(graph)
-        self.in_fours = plan_fours(graph)
+        self.in_fours = plan_fours(graph) if planned else frozenset()
         self.fours: dict[Value, PlainView] = {}
         """Images of u8 whose pixels are four bytes (`lower/stem.py`)."""
         self.origin = ""
@@ -106,6 +110,10 @@ class Lowering:
     def has_blocked(self, value: Value) -> bool:
         """Whether the value lives in the blocked layout already."""
         return value in self._blocked or value in self._narrow
+
+    def is_at_hand(self, value: Value) -> bool:
+        """Whether the value is somewhere, be it as bytes that readers widen."""
+        return self.has_blocked(value) or value in self._plain or value in self.quantized or value in self.fours
 
     def views(self, value: Value) -> list[View]:
         """Where the value is by now, in any layout."""
@@ -241,6 +249,8 @@ class Lowering:
     def _new(self, value: Value, element: ElementType) -> BlockedView:
         """Memory for `value` in blocked layout, in its concat's place if that is of `element`; its halo is zero, from
         the start or by `zero_halo`, or is filled."""
+        if element is BF16 and value.type.element is not f32:
+            raise BrokenPromiseError(f"{self.origin}: a value of {value.type.element} was planned as bf16. {DEFECT}")
         if value in self.layout.placement:
             parent, first = self.layout.placement[value]
             if self._element_of(parent) is element:
@@ -262,7 +272,7 @@ class Lowering:
     def framed(self, type_: TensorType, halo: Halo, fill: int) -> BlockedView:
         """The same for anything, with a border of zeros, or of the u8 `fill`."""
         region = ("halo", str(type_), halo) if halo and not fill else None
-        view = blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo)
+        view = blocked_view(type_, self.builder.arena(blocked_bytes(type_, halo), region), halo, fill)
         sizes = {"planes": view.images * view.blocks, "height": view.height, "width": view.width,
                  "words": BLOCK * type_.element.size // 4}
         if halo and fill:
@@ -276,10 +286,14 @@ class Lowering:
         return View(TensorType(f32, (array.nbytes // f32.size,)), self.builder.constant(array), 0)
 
     def emit(self, kernel: str, params: Params, /, *, after: Sequence[View] = (), bytes: int | None = None,
-             operations: float = 0.0, exact: bool = False, **operands: View | None) -> None:
+             operations: float = 0.0, exact: bool = False, around: Collection[str] = (),
+             **operands: View | None) -> None:
         """A call of `kernel` with its operands by name; it also waits for the writers of `after`.
 
-        In the place of one that is left out, or None, stands the first, and the kernel does not touch it.
+        In the place of one that is left out, or None, stands the first, and the kernel does not touch it. Of the
+        operands `around` it reads the border as well, or writes nothing else.
+
+        Raises BrokenPromiseError where what it reads is not what was written, or not what it takes.
         """
         record = KERNELS[kernel]
         given = {name: view for name, view in operands.items() if view is not None}
@@ -287,12 +301,14 @@ class Lowering:
         if not required <= given.keys() <= {*record.tensors} or params.record is not record:
             raise TypeError(f"{kernel}: found operands {', '.join(given)}, expected {', '.join(record.tensors)} and "
                             "numbers of its own")
-        views = [given.get(name, given[record.tensors[0]]) for name in record.tensors]
-        self.builder.emit(self.settings.symbol(kernel), [view.operand for view in views], params.ints(),
+        views, ints = [given.get(name, given[record.tensors[0]]) for name in record.tensors], params.ints()
+        require_types(kernel, record.elements(kernel, ints), given, self.origin)
+        self.builder.emit(self.settings.symbol(kernel), [view.operand for view in views], ints,
                           params.floats(), params.tasks, reads=[given[name] for name in record.tensors
                                                if name in given and name not in record.written],
                           writes=[given[name] for name in record.written if name in given], after=after,
-                          origin=self.origin, bytes=bytes, operations=operations, exact=exact)
+                          around=[given[name] for name in around], origin=self.origin, bytes=bytes,
+                          operations=operations, exact=exact)
 
     def strided(self, kernel: str, shape: Sequence[int], reads: Sequence[tuple[View, Strides]],
                 out: tuple[View, Strides], floats: Sequence[float] = (), *, after: Sequence[View] = ()) -> None:

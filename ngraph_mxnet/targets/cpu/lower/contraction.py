@@ -226,7 +226,7 @@ def contract(ctx: Lowering, source: Input, weights: Packing, geometry: Geometry,
     touched += sum(view.type.bytes for view in (source.view, out, residual, second) if view)
     ctx.emit(choice.kernel, params, input=source.view, weights=packed, output=out, residual=residual,
              bias=bias or zeros(ctx, out, source, choice.oc_tile), pixels=ctx.table(pixels), steps=ctx.table(steps),
-             output2=second, scale2=scale, shift2=shift, **more,
+             output2=second, scale2=scale, shift2=shift, **more, around=("input",) if geometry.halo else (),
              operations=2 * out.type.size * prod(weights.shape[1:]), bytes=touched)
 
 

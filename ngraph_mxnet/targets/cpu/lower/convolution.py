@@ -23,6 +23,7 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
     zeros,
 )
 from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros
+from ngraph_mxnet.targets.cpu.lower.promised import require_border
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.microkernels.variants import variants
@@ -82,6 +83,7 @@ def _direct(ctx: Lowering, node: Node, geometry: Geometry, outputs: list[Blocked
     phases = phases_of(node)
     source = _input(ctx, data, weights, geometry)
     packing = Packing.of_convolution(ctx, weights, geometry.groups)
+    require_border(ctx, source.view, geometry.halo)
     kept = ctx.stored(epilogue.residual) if epilogue.residual is not None else None
     if phases:
         phased.convolution(ctx, phases, source, packing, geometry, outputs, epilogue, kept)

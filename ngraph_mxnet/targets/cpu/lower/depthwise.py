@@ -29,4 +29,5 @@ def convolution(ctx: Lowering, source: BlockedView, weights: View, bias: View, o
         gate=gate is not None, **by_name("lower upper slope offset scale shift", (*bounds, *(gate or NO_GATE))),
     )
     ctx.emit(f"depthwise3x3_s{stride}", params, input=source, weights=weights, bias=bias, output=out,
+             around=("input",) if padding else (),
              operations=18 * out.type.size, bytes=4 * (source.type.size + out.type.size + 9 * out.type.shape[1]))

@@ -25,4 +25,4 @@ def keep_zeros(symbol: str, images: View, halo: Halo, **sizes: int) -> None:
 def write_fill(emit: Callable[..., None], images: View, halo: Halo, fill: int, **sizes: int) -> None:
     """In each run the u8 `fill` around the images; nothing else is written: readers wait for both writers."""
     word = int.from_bytes(bytes([fill]) * 4, "little", signed=True)
-    emit("fill_halo", FILL_HALO(**sizes, **vars(halo), word=word), images=replace(images, offset=0))
+    emit("fill_halo", FILL_HALO(**sizes, **vars(halo), word=word), images=replace(images, offset=0), around=("images",))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ngraph_mxnet import config
+from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir.graph import Value
 from ngraph_mxnet.ir.guards import because
 from ngraph_mxnet.ir.module import Module
 from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
+from ngraph_mxnet.targets.cpu.lower.promised import require_made
 from ngraph_mxnet.targets.cpu.lower.results import write_result
+from ngraph_mxnet.targets.cpu.planning.precision import warn_once
 from ngraph_mxnet.targets.cpu.planning.view import plain_view
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 
@@ -17,7 +22,23 @@ _WAVE_BYTES = 8 << 20
 
 
 def lower_module(module: Module, settings: Settings) -> tuple[Lowering, Lowering]:
-    """The main and the prepare graph, which stay as they are."""
+    """The main and the prepare graph, which stay as they are.
+
+    Where a plan is not kept, which is a defect that a warning tells, each node is lowered by itself.
+
+    Raises:
+        BrokenPromiseError: that doesn't help.
+    """
+    try:
+        return _lowered(module, settings)
+    except BrokenPromiseError as error:
+        if not settings.as_planned:
+            raise
+        warn_once(f"graph {module.name} is compiled another way, which is slower: {error}")
+        return _lowered(module, replace(settings, as_planned=False))
+
+
+def _lowered(module: Module, settings: Settings) -> tuple[Lowering, Lowering]:
     first, second = module.flow.step(PREPARE), module.flow.step(MAIN)
     graph, made = module.graphs[MAIN], dict(zip(first.outputs, module.graphs[PREPARE].results, strict=True))
     places = {value: place for place, value in enumerate(module.flow.inputs)}
@@ -32,6 +53,8 @@ def lower_module(module: Module, settings: Settings) -> tuple[Lowering, Lowering
     _lower(main, [])
     for index, value in enumerate(graph.results):
         write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
+    for each in (main, prepare):
+        each.builder.promises.close()
     return main, prepare
 
 
@@ -43,3 +66,4 @@ def _lower(ctx: Lowering, inputs: list[tuple[Value, int]]) -> None:
         ctx.builder.node += 1
         with because(f"lowering of {node}"):
             RULES[node.op.name].lower(ctx, node)
+            require_made(ctx, node)

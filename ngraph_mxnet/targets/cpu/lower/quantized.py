@@ -23,6 +23,7 @@ from ngraph_mxnet.targets.cpu.lower.contraction import (
 )
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_dims, blocked_strides
 from ngraph_mxnet.targets.cpu.lower.movement import broadcast_strides
+from ngraph_mxnet.targets.cpu.lower.promised import require_border
 from ngraph_mxnet.targets.cpu.microkernels.packing import super_groups
 from ngraph_mxnet.targets.cpu.planning.layout import convolution_halo
 from ngraph_mxnet.targets.cpu.planning.quantized import Affine, affine_of
@@ -118,9 +119,10 @@ def _bordered(ctx: Lowering, node: Node) -> BlockedView:
     """The data, with a border of what the node wants it to be: a copy, if another reader wants something else."""
     data, halo, fill = node.inputs[0], convolution_halo(node), node.attrs["pad_value"]
     view = ctx.blocked(data)
-    if not halo or ctx.layout.fill.get(data, 0) == fill:
-        return view
-    return ctx.converted(view, ctx.framed(data.type, halo, fill))
+    if halo and ctx.layout.fill.get(data, 0) != fill:
+        view = ctx.converted(view, ctx.framed(data.type, halo, fill))
+    require_border(ctx, view, halo, fill)
+    return view
 
 
 def _input(ctx: Lowering, node: Node, geometry: Geometry) -> Input:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,7 +73,7 @@ def rnn(ctx: Lowering, node: Node) -> None:
     inner = _padded(ctx, TensorType(f32, (rows, rest[0].shape[1]))) if projection is not None else None
     before = _rows(ctx, rest[0]) if rest else None
     state_buffer = ctx.builder.arena(rest[0].type.bytes) if rest else None
-    hidden = _left(ctx, h)
+    hidden, copied = _left(ctx, h), list[View]()
 
     def step(t: int, hidden: PlainView, before: PlainView | None) -> tuple[PlainView, PlainView | None]:
         """The hidden state behind it, and the memory."""
@@ -84,13 +84,14 @@ def rnn(ctx: Lowering, node: Node) -> None:
         made = _again(_step(out, t))
         gated = made if inner is None else _again(inner)
         kept = _again(_step(slopes, t)) if slopes is not None else None
-        _emit_gates(ctx, node.attrs["cell"], _step(source, t), sums, before or hidden, gated, after, kept)
+        _emit_gates(ctx, node.attrs["cell"], _step(source, t), sums, before or hidden, gated, after, kept, copied[-1:])
         if projection is not None:
             projection.emit(ctx, gated, made)
         if slopes is not None and kept is not None:
             if projection is not None:
                 ctx.copy(gated, columns := _last_columns(kept, gated.type))
                 kept.writers.extend(columns.writers)
+                copied.append(columns)
             slopes.writers.extend(kept.writers)
         out.writers.extend(made.writers)
         return made, after
@@ -230,18 +231,19 @@ class _Product:
 
 
 def _emit_gates(ctx: Lowering, cell: str, x: PlainView, product: PlainView, before: PlainView, out: PlainView,
-                state: PlainView | None, slopes: PlainView | None) -> None:
-    """`state`: LSTM's cell state after the step; it may lie where that `before` does."""
+                state: PlainView | None, slopes: PlainView | None, copied: Sequence[View] = ()) -> None:
+    """`state`: LSTM's cell state after the step; it may lie where that `before` does. `copied`: what was copied out of
+    `out`, which is written over."""
     rows, units = out.type.shape
     views = (x, product, before, out, state or before)
     numbers = {"rows": rows, "units": units, "chunk": _chunk(units),
                **by_name("x_row p_row before_row h_row c_row", (view.strides[0] for view in views))}
     operands: dict[str, Any] = {"x": x, "p": product, "before": before, "h": out, "c": state}
     if slopes is None:
-        ctx.emit(f"{cell}_cell", CELLS[cell](**numbers), **operands)
+        ctx.emit(f"{cell}_cell", CELLS[cell](**numbers), after=copied, **operands)
     else:
         params = TRAINING_CELLS[cell](**numbers, slopes_row=slopes.strides[0])
-        ctx.emit(f"{cell}_cell_training", params, **operands, slopes=slopes)
+        ctx.emit(f"{cell}_cell_training", params, after=copied, **operands, slopes=slopes)
 
 
 def _emit_back(ctx: Lowering, cell: str, slopes: PlainView, head: PlainView, product: PlainView, before: PlainView,

@@ -21,6 +21,7 @@ def write_result(ctx: Lowering, value: Value, destination: PlainView) -> None:
     """Have a result in the caller's memory, out of either layout."""
     ctx.origin = "result"
     source = ctx.plain(value)
+    ctx.builder.promises.require_written(source, f"the result {value.node or value.name}")
     if not _made_there(ctx, source, destination):
         ctx.copy(source, destination)
 

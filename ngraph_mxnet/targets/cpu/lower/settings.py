@@ -26,6 +26,10 @@ class Settings:
     every_algorithm: bool = False
     """Whether a Program for a range of sizes has each algorithm that is the best for some of them, and not most."""
 
+    as_planned: bool = True
+    """Whether who makes a value stores it as its readers want it: in a concat's place, in bytes, bf16 or fours. If not,
+    each node is lowered by itself."""
+
     @property
     def instruction_set(self) -> InstructionSet:
         """By its name for callers and files."""

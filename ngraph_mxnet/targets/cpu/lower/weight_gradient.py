@@ -11,6 +11,7 @@ from ngraph_mxnet.targets.cpu.lower import winograd_gradient
 from ngraph_mxnet.targets.cpu.lower.context import Lowering, lowers
 from ngraph_mxnet.targets.cpu.lower.contraction import block_bytes, byte_plane
 from ngraph_mxnet.targets.cpu.lower.halo import keep_zeros
+from ngraph_mxnet.targets.cpu.lower.promised import require_border
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane
 from ngraph_mxnet.targets.cpu.microkernels.weight_gradient_params import DEPTHWISE_GRADIENTS, WEIGHT_GRADIENT
 from ngraph_mxnet.targets.cpu.params import Params
@@ -141,6 +142,7 @@ def _gather(node: Node, cut: _Cut, head: BlockedView, source: _Source) -> Params
 
 def _blocked_source(ctx: Lowering, node: Node) -> _Source:
     data, pads = ctx.blocked(node.inputs[0]), gradient_halo(node)
+    require_border(ctx, data, pads)
     channels = node.output.shape[1]
     lanes = min(channels, BLOCK)  # of a depthwise convolution each channel has one
     blocks = -(-channels // BLOCK)

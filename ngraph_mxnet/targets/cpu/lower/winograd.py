@@ -18,6 +18,7 @@ from ngraph_mxnet.ir.types import TensorType, f32
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.lower.contraction import Epilogue, Geometry, Packing, channel_blocks
 from ngraph_mxnet.targets.cpu.lower.layouts import blocked_strides
+from ngraph_mxnet.targets.cpu.lower.promised import require_border
 from ngraph_mxnet.targets.cpu.microkernels.params import contraction_params
 from ngraph_mxnet.targets.cpu.microkernels.tables import Plane, pixel_table, step_table
 from ngraph_mxnet.targets.cpu.microkernels.tiles import ContractionSize, TileChoice, choose_tiles
@@ -74,6 +75,7 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
                 epilogue: Epilogue) -> None:
     """Emit a 3x3 convolution of stride 1 without groups as F(tile x tile, 3x3)."""
     source, out, second = ctx.blocked(data), outputs[0], outputs[1] if len(outputs) > 1 else None
+    require_border(ctx, source, geometry.halo)
     residual = ctx.blocked(epilogue.residual) if epilogue.residual is not None else None
     bias, scale, shift = (channel_blocks(ctx, value) if value is not None else None
                           for value in (epilogue.bias, epilogue.scale, epilogue.shift))
@@ -94,7 +96,7 @@ def convolution(ctx: Lowering, tile: int, data: Value, weights: Value, geometry:
             **shared, blocks=source.blocks, rows=out.height + 2 * geometry.dilations[0],
             columns=out.width + 2 * geometry.dilations[1], origin=-top * source.row - left * BLOCK,
             **_steps("in", source), out_matrix=products.in_stride, out_c=products.block)
-        ctx.emit(f"winograd_input_{tile}", params, image=source, matrices=matrices, after=before,
+        ctx.emit(f"winograd_input_{tile}", params, image=source, matrices=matrices, after=before, around=("image",),
                  bytes=strip.count * source.type.bytes // strips.total + matrices.type.bytes)
         products.emit(ctx, matrices, packed, results,
                       operations=strip.count * 18 * data.shape[1] * out.type.size // strips.total)

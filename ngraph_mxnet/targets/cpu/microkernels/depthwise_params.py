@@ -30,6 +30,7 @@ DEPTHWISE = {
              "out_image_stride out_block_stride out_row_stride channels gate",
         sizes=5, floats="lower upper slope offset scale shift",
         tasks=lambda p: p.images * p.blocks * -(-p.height // p.chunk_rows), reach=partial(_reach, stride),
+        elements="input:f32 output:f32",
     ) for stride in STRIDES
 }
 """By the stride. Strides and `first` are in bytes.

@@ -57,8 +57,9 @@ bytes apart in the input; for the others a row may be the whole image.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,20 @@ def contraction_reach(n: Any, call: tuple[Variant, Table]) -> list[Span]:
     return spans
 
 
+def _elements(kernel: str, ints: Sequence[int]) -> str:
+    """Of the operands that may be bf16 or u8."""
+    variant, flags = CONTRACTIONS[kernel], ints[_FLAGS]
+    return _elements_of(variant.u8, variant.bf16, variant.kind == "k1", flags)
+
+
+@cache
+def _elements_of(u8: bool, bf16: bool, k1: bool, flags: int) -> str:
+    narrow = "u8" if u8 else "bf16" if bf16 else "f32"
+    read = "f32" if k1 else narrow
+    found = {"output": FLAG_OUTPUT_NARROW, "residual": FLAG_RESIDUAL_NARROW, "output2": FLAG_OUTPUT2_NARROW}
+    return " ".join((f"input:{read}", *(f"{name}:{narrow if flags & flag else 'f32'}" for name, flag in found.items())))
+
+
 _TENSORS = "input weights bias >output residual? pixels steps >output2? scale2? shift2?"
 _FLOATS = "lower upper lower2 upper2 slope offset scale shift"
 CONTRACTION = Kernels(
@@ -203,7 +218,7 @@ CONTRACTION = Kernels(
          "pixel_stride weight_group_stride channel_group_stride in_image_stride in_group_stride out_image_stride "
          "out_group_stride out_block_stride res_image_stride res_group_stride res_block_stride out2_image_stride "
          "out2_group_stride out2_block_stride",
-    sizes=8, floats=_FLOATS, tasks=_tasks, reach=contraction_reach, aligned=_aligned,
+    sizes=8, floats=_FLOATS, tasks=_tasks, reach=contraction_reach, aligned=_aligned, elements=_elements,
 )
 """Strides are in bytes. A number that the flags leave unused may be anything.
 
@@ -227,9 +242,10 @@ QUANTIZED_CONTRACTION = Kernels(
     " ".join(name for name, variant in CONTRACTIONS.items() if variant.u8),
     tensors=f"{_TENSORS} factor addend", ints=" ".join(CONTRACTION.ints), sizes=8,
     floats=f"{_FLOATS} residual_scale least most zero_point zero_point2", tasks=_tasks,
-    reach=contraction_reach, aligned=_quantized_aligned,
+    reach=contraction_reach, aligned=_quantized_aligned, elements=_elements,
 )
 """Those of u8: what they share with `CONTRACTION` has the same places."""
+_FLAGS = CONTRACTION.ints.index("flags")
 
 _DEFAULTS = {
     **dict.fromkeys(CONTRACTION.ints, 0), "images": 1, "groups": 1, "lower": float("-inf"), "upper": float("inf"),

@@ -22,9 +22,9 @@ def _layout_tasks(p: Any) -> int:
 
 
 TO_BLOCKED = Kernels("to_blocked", tensors="input >output", ints=_LAYOUT, sizes=4, tasks=_layout_tasks,
-                     reach=partial(_layout_reach, "input"))
+                     reach=partial(_layout_reach, "input"), elements="input:f32 output:f32")
 FROM_BLOCKED = Kernels("from_blocked", tensors="input >output", ints=_LAYOUT, sizes=4, tasks=_layout_tasks,
-                       reach=partial(_layout_reach, "output"))
+                       reach=partial(_layout_reach, "output"), elements="input:f32 output:f32")
 """The blocked side's `c` stride separates blocks."""
 
 

@@ -73,12 +73,15 @@ class Kernels:
             there meanwhile.
         more: gives the numbers of ints and floats without names that follow those with names.
         aligned: gives the operands that must be aligned to `ALIGNMENT`, in memory that is.
+        elements: the element types of operands, as `input:u8 output:f32`; a mapping by kernel, or a function of the
+            kernel and its ints, where they differ. `b2` is any type of two bytes. Of others nothing is told.
     """
 
     def __init__(self, kernels: str | Mapping[str, int], *, tensors: str, ints: str, sizes: int,
                  tasks: Callable[[Any], int], reach: Callable[[Any, Any], list[Span]], floats: str = "",
                  keeps: str = "", more: Callable[[Any], tuple[int, int]] | None = None,
-                 aligned: Callable[[Any], Sequence[str]] | None = None) -> None:
+                 aligned: Callable[[Any], Sequence[str]] | None = None,
+                 elements: str | Mapping[str, str] | Callable[[str, Sequence[int]], str] = "") -> None:
         marked = tensors.split()
         self.tensors = tuple(name.strip(">?") for name in marked)
         self.written = tuple(name.strip(">?") for name in marked if name[0] == ">")
@@ -86,6 +89,9 @@ class Kernels:
         self.ints, self.floats, self.sizes = tuple(ints.split()), tuple(floats.split()), sizes
         self.tasks, self.reach, self.keeps, self.more, self.aligned = tasks, reach, tuple(keeps.split()), more, aligned
         self.element_bytes = dict.fromkeys(kernels.split(), 4) if isinstance(kernels, str) else dict(kernels)
+        self._elements_of = elements if callable(elements) else None
+        self._elements = {} if callable(elements) else {
+            name: _by_operand(elements if isinstance(elements, str) else elements[name]) for name in self.element_bytes}
         for name in self.element_bytes:
             if name in KERNELS:
                 raise ValueError(f"the kernel {name!r} is declared twice")
@@ -98,6 +104,11 @@ class Kernels:
     def read(self, ints: Sequence[int]) -> Any:
         """The ints as a named tuple."""
         return self._tuple._make(ints[:len(self.ints)])
+
+    def elements(self, kernel: str, ints: Sequence[int]) -> Mapping[str, str]:
+        """The element types of the kernel's operands, by operand."""
+        of = self._elements_of
+        return self._elements[kernel] if of is None else _by_operand(of(kernel, ints))
 
     def tasks_of(self, ints: Sequence[int]) -> int:
         return self.tasks(self.read(ints))
@@ -119,6 +130,11 @@ class Kernels:
 
 KERNELS: dict[str, Kernels] = {}
 """Every kernel of the kernel library, by its name without the instruction set."""
+
+
+@cache
+def _by_operand(text: str) -> Mapping[str, str]:
+    return dict(part.split(":") for part in text.split())
 
 
 @cache

@@ -26,7 +26,7 @@ def _resample_reach(p: Any, size: int) -> list[Span]:
 RESAMPLE = Kernels(
     "resample_blocked", tensors="input first_row row_weights first_column column_weights >output",
     ints="n c16 h w out_h out_w taps_h taps_w in_n in_c16 in_row out_n out_c16 out_row", sizes=8,
-    tasks=lambda p: p.n * p.c16 * p.out_h, reach=_resample_reach,
+    tasks=lambda p: p.n * p.c16 * p.out_h, reach=_resample_reach, elements="input:f32 output:f32",
 )
 
 SAMPLE = Kernels(

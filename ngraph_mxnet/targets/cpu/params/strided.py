@@ -106,7 +106,8 @@ def _declare() -> None:
         sizes = [ELEMENT_BYTES[element] for element in elements.split()]
         count = len(sizes)
         Kernels(" ".join(kernels), tensors=" ".join((*_tensors(count)[:-1], ">o")), ints=" ".join(_names(count)),
-                sizes=7, floats=floats, tasks=_tasks, reach=partial(_reach, sizes))
+                sizes=7, floats=floats, tasks=_tasks, reach=partial(_reach, sizes),
+                elements=" ".join(map("{}:{}".format, _tensors(count), elements.split())))
 
 
 _declare()

@@ -57,6 +57,7 @@ INPUT = Kernels(
     ints="strip_rows blocks tile_rows tile_columns first_row rows columns origin in_n in_c in_row out_matrix out_c "
          "row_step column_step",
     sizes=4, tasks=lambda p: p.strip_rows * p.blocks, reach=_input_reach,
+    elements="image:f32 matrices:f32",
 )
 """`rows` and `columns` of the image with its padding, whose first pixel is `origin` from the input's pointer (0 or
 negative); the steps are the dilation. `winograd_head` takes squares that do not overlap, of a head gradient without
@@ -68,6 +69,7 @@ OUTPUT = Kernels(
     ints="strip_rows blocks tile_rows tile_columns first_row rows columns flags in_matrix in_c out_n out_c out_row "
          "res_n res_c res_row out2_n out2_c out2_row row_step column_step",
     sizes=4, floats="lower upper lower2 upper2", tasks=lambda p: p.strip_rows * p.blocks, reach=_output_reach,
+    elements="products:f32 residual:f32 output2:f32 output:f32",
 )
 """`flags` is a sum of `OUTPUT_FLAGS`."""
 

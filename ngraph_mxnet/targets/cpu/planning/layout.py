@@ -21,11 +21,12 @@ class LayoutPlan:
     fill: dict[Value, int]
 
 
-def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
+def plan_layout(graph: Graph, narrow: Collection[Value] = (), *, in_place: bool = True) -> LayoutPlan:
     """Decide for every value of `graph` which halo it has and in which concat's place it is made.
 
     Whoever makes it does so there: its producer, or else the conversion to the blocked layout that the concat asks for.
-    Only values stored like the concat's are; `narrow` are those stored in bf16. A value has one place.
+    Only values stored like the concat's are; `narrow` are those stored in bf16. A value has one place, and
+    none without `in_place`.
     """
     halo: dict[Value, Halo] = {}
     placement: dict[Value, tuple[Value, int]] = {}
@@ -39,7 +40,7 @@ def plan_layout(graph: Graph, narrow: Collection[Value] = ()) -> LayoutPlan:
         if node.op.name == "convolution_weight_gradient":
             data = node.inputs[0]
             halo[data] = halo.get(data, Halo()).cover(gradient_halo(node))
-        if is_blocked_concat(node):
+        if in_place and is_blocked_concat(node):
             first = 0
             for operand in node.inputs:
                 if (operand in narrow) == (node.output in narrow) and operand not in placement:

@@ -80,6 +80,8 @@ class BlockedView(View):
     row: int = 0
     halo: Halo = Halo()
     pixel: int = BLOCK
+    fill: int = 0
+    """What stands in the halo: 0, or a u8."""
 
     @property
     def blocks(self) -> int:
@@ -140,13 +142,14 @@ def blocked_bytes(type_: TensorType, halo: Halo) -> int:
     return images_of(type_.shape) * blocks_of(type_.shape) * pixels * BLOCK * type_.element.size
 
 
-def blocked_view(type_: TensorType, buffer: Buffer, halo: Halo) -> BlockedView:
+def blocked_view(type_: TensorType, buffer: Buffer, halo: Halo, fill: int = 0) -> BlockedView:
     """A dense blocked view that starts at the buffer's beginning (its halo included)."""
     height, width = spatial(type_.shape)
     row = (width + halo.left + halo.right) * BLOCK
     block = (height + halo.top + halo.bottom) * row
     offset = (halo.top * row + halo.left * BLOCK) * type_.element.size
-    return BlockedView(type_, buffer, offset, image=blocks_of(type_.shape) * block, block=block, row=row, halo=halo)
+    return BlockedView(type_, buffer, offset, image=blocks_of(type_.shape) * block, block=block, row=row,
+                       halo=halo, fill=fill)
 
 
 def sub_blocks(view: BlockedView, shape: Shape, first: int) -> BlockedView:

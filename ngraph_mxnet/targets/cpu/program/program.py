@@ -17,6 +17,7 @@ from ngraph_mxnet.targets.cpu.planning.schedule import assign_branches, assign_e
 from ngraph_mxnet.targets.cpu.planning.view import View
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Loop, Space
 from ngraph_mxnet.targets.cpu.program.program_code import ProgramCode
+from ngraph_mxnet.targets.cpu.program.promises import Promises
 
 Each = TypeVar("Each")
 
@@ -59,6 +60,8 @@ class ProgramBuilder:
     """The instructions that have a buffer as an operand."""
     steps: list[Instruction] = field(default_factory=list)
     """All instructions of the Program in the order of their levels, once there is one."""
+    promises: Promises = field(default_factory=Promises)
+    """Held to what is emitted."""
     _condition: int = True
     _loop: Loop | None = None
     _loops: int = 0
@@ -126,12 +129,15 @@ class ProgramBuilder:
 
     def emit(self, kernel: str, operands: Sequence[tuple[Buffer, int]], ints: Iterable[int],
              floats: Iterable[float], tasks: int, *, reads: Sequence[View] = (), writes: Sequence[View],
-             after: Sequence[View] = (), origin: str = "", operations: float = 0.0, bytes: int | None = None,
-             exact: bool = False) -> None:
+             after: Sequence[View] = (), around: Sequence[View] = (), origin: str = "", operations: float = 0.0,
+             bytes: int | None = None, exact: bool = False) -> None:
         """Append a call of `kernel`. `writes` (and what shares their memory) may be read from then on.
 
-        It waits for the writers of `reads` and `after`. See `Instruction` for `operations`, `exact` and `bytes`:
-        without the latter, `reads` and `writes` count in full.
+        It waits for the writers of `reads` and `after`. `around`: see `Promises.emitted`. See `Instruction` for
+        `operations`, `exact` and `bytes`: without the latter, `reads` and `writes` count in full.
+
+        Raises:
+            BrokenPromiseError: what it reads is not what was written.
         """
         tasks = where(self._condition, tasks, 0)
         if not is_symbolic(tasks) and tasks == 0:
@@ -143,6 +149,7 @@ class ProgramBuilder:
                                   node=self.node, origin=origin, operations=operations, bytes=bytes,
                                   exact=exact)
         instruction.loop = self._loop
+        self.promises.emitted(instruction, reads, writes, around)
         self.instructions.append(instruction)
         for buffer in dict.fromkeys(buffer for buffer, _ in instruction.operands):
             self.touching.setdefault(buffer, []).append(instruction)

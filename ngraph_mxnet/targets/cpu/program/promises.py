@@ -1,0 +1,332 @@
+"""What lowering proves of a Program while it emits it: plans promise, and this holds them to what instructions do.
+
+For each instruction, of the views that it reads and writes:
+
+* An instruction of this Program has written what is read, or, of the prepared buffer, one of the Program before. Who is
+  named as a view's writer wrote to the view's memory.
+* The reader waits for all that wrote any byte of it, and for the border around it where the kernel reads that, too.
+* It lies where it was written, in elements of the size that was written.
+* What writes over something waits for who wrote and who read that, but for writers whose views share their writers.
+
+`require_types` holds the element types of views to those that the kernel reads and stores. Sizes that are symbols count
+as they are at hand, and no question is asked of them. What is not as promised is a `BrokenPromiseError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from ngraph_mxnet.errors import BrokenPromiseError
+from ngraph_mxnet.ir.answers import UnknownSize
+from ngraph_mxnet.ir.sizes import at_hand, is_zero
+from ngraph_mxnet.ir.types import ElementType
+from ngraph_mxnet.targets.cpu.params.strided import ELEMENT_BYTES
+from ngraph_mxnet.targets.cpu.planning.view import BLOCK, BlockedView, PlainView, View, blocks_of, images_of, spatial
+from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Instruction, Space
+
+_GIVEN = (Space.INPUT, Space.CONSTANT)
+_MOST_WORK = 10_000
+"""Steps in which two regions must be told apart, else they count as overlapping."""
+
+
+class _Region(NamedTuple):
+    """Bytes of a buffer: from `first` to one before `last`; of these at each place of `shape` by `strides` from `start`
+    the first `run`."""
+
+    first: int
+    last: int
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    run: int
+    bytes: int
+    """Those at different places."""
+
+    def covers(self, other: _Region) -> bool:
+        """Whether all bytes of the other are its own, as far as that is plain."""
+        if self.first > other.first or other.last > self.last:
+            return False
+        return self.bytes == self.last - self.first or self == other
+
+    def meets(self, other: _Region) -> bool:
+        """Whether both have a byte."""
+        if self.last <= other.first or other.last <= self.first:
+            return False
+        if self.covers(other) or other.covers(self):
+            return True
+        if self.strides == other.strides and len(self.shape) == 4 and self.run == other.run:
+            apart = self._blocks_to(other)
+            if apart is not None:
+                return -other.shape[1] < apart < self.shape[1]
+        memory = np.empty(max(self.last, other.last), np.uint8)
+        try:
+            return np.shares_memory(self._seen(memory), other._seen(memory), _MOST_WORK)
+        except (RuntimeError, ValueError):  # too hard; or what NumPy has no array for
+            return True
+
+    def _blocks_to(self, other: _Region) -> int | None:
+        """Of parts of one blocked tensor, which differ in their blocks of channels alone: how many blocks the other's
+        first is behind its own; None of others."""
+        mine, its, block, between = self.shape, other.shape, self.strides[1], other.start - self.start
+        if mine[0] != its[0] or mine[2:] != its[2:] or between % block:
+            return None
+        apart = between // block
+        within = (max(mine[1], apart + its[1]) - min(apart, 0)) * block <= self.strides[0]
+        return apart if within or mine[0] == 1 else None
+
+    def _seen(self, memory: np.ndarray) -> np.ndarray:
+        return np.ndarray((*self.shape, self.run), np.uint8, memory, self.start, (*self.strides, 1))
+
+
+def _region(view: View) -> _Region | None:
+    """Where the view is in its buffer; None where a loop's index says it, or the view's type is that of the whole of
+    which it is a part."""
+    size, shape = view.type.element.size, view.type.shape
+    counts: tuple[int, ...]
+    steps: tuple[int, ...]
+    if isinstance(view, BlockedView):
+        counts, run = (images_of(shape), blocks_of(shape), *spatial(shape)), BLOCK * size
+        steps = (view.image, view.block, view.row, view.pixel)
+    elif isinstance(view, PlainView):
+        counts, steps, run = shape, view.strides, size
+    else:
+        counts, steps, run = (), (), 0
+    start, whole = view.offset, view.buffer.bytes
+    if not {int}.issuperset(map(type, (start, whole, *counts, *steps))):
+        try:
+            start, whole = at_hand(start), at_hand(whole)
+            counts, steps = tuple(map(at_hand, counts)), tuple(map(at_hand, steps))
+        except UnknownSize:
+            return None
+    strides = tuple([step * size for step in steps])
+    if 0 in counts:
+        return _Region(start, start, start, (0,), (0,), 0, 0)
+    run = run or whole - start
+    first, last, places = start, start + run, run
+    for count, stride in zip(counts, strides, strict=True):
+        if stride:
+            places *= count
+            if stride > 0:
+                last += (count - 1) * stride
+            else:
+                first += (count - 1) * stride
+    return _Region(first, last, start, counts, strides, run, places) if first >= 0 and last <= whole else None
+
+
+@dataclass(eq=False, slots=True)
+class _Use:
+    """An instruction's of a view."""
+
+    instruction: Instruction
+    view: View
+    _found: _Region | None = None
+    _asked: bool = False
+
+    @property
+    def region(self) -> _Region | None:
+        """See `_region`; asked once."""
+        if not self._asked:
+            self._found, self._asked = _region(self.view), True
+        return self._found
+
+
+@dataclass(eq=False, slots=True)
+class _Memory:
+    """What instructions did with a buffer, the latest last. `view` is what was written last; `alike`: all that was
+    written shares its writers; else `ends`: first and last byte of what is written; `gone`: who wrote what others have
+    written over."""
+
+    view: View | None = None
+    alike: bool = True
+    writes: list[_Use] = field(default_factory=list)
+    reads: list[_Use] = field(default_factory=list)
+    border: list[Instruction] = field(default_factory=list)
+    ends: tuple[float, float] = (0, 0)
+    gone: set[Instruction] = field(default_factory=set)
+
+
+class Promises:
+    """Those of one Program. `before`: of the Program whose results are the prepared buffer."""
+
+    def __init__(self, before: Promises | None = None) -> None:
+        self._before = before
+        self._memory: dict[Buffer, _Memory] = {}
+        self._places: dict[Instruction, int] = {}
+
+    def emitted(self, instruction: Instruction, reads: Sequence[View], writes: Sequence[View],
+                around: Collection[View] = ()) -> None:
+        """The instruction, which knows by now what it waits for, reads and writes these views.
+
+        Args:
+            around: those of which it reads the border, too, or writes the border alone.
+
+        Raises:
+            BrokenPromiseError: what it reads was not written so, or it may run too soon.
+        """
+        self._places[instruction] = len(self._places)
+        for view in reads:
+            if view.buffer.space not in _GIVEN:
+                self._read(instruction, view, bool(around) and any(each is view for each in around))
+        for view in writes:
+            memory = self._memory.get(view.buffer)
+            if memory is None:
+                memory = self._memory[view.buffer] = _Memory()
+            if around and any(each is view for each in around):
+                memory.border.append(instruction)
+                continue
+            if memory.view is not None and memory.view.writers is not view.writers:
+                self._written_over(instruction, view, memory)
+            memory.view = view
+            memory.writes.append(_Use(instruction, view))
+
+    def close(self) -> None:
+        """Forget the instructions: all are emitted."""
+        self._memory.clear()
+        self._places.clear()
+
+    def require_written(self, view: View, what: str) -> None:
+        """That what a result is, or a part of what is joined, was written where it lies."""
+        if view.buffer.space not in _GIVEN:
+            self._read(None, view, False, what)
+
+    def _read(self, reader: Instruction | None, view: View, around: bool, what: str = "") -> None:
+        memory = self._memory.get(view.buffer)
+        if memory is None:
+            if self._before is not None and view.buffer in self._before._memory:
+                return
+            if not any(map(is_zero, view.type.shape)):
+                raise _broken(reader, what, view, _UNWRITTEN)
+            return
+        if memory.view is not view:
+            self._require_place(reader, view, memory, what)
+        if around and reader is not None:
+            for border in self._missing(reader, memory.border):
+                raise _broken(reader, what, view, f"and does not wait for {_name(border)}, which writes its border")
+        if reader is not None:
+            memory.reads.append(_Use(reader, view))
+
+    def _require_place(self, reader: Instruction | None, view: View, memory: _Memory, what: str) -> None:
+        """That the view was written, in elements of its size, and by whom it says."""
+        written = memory.view
+        if written is None:
+            raise _broken(reader, what, view, _UNWRITTEN)
+        if _differ(view.type.element, written.type.element):
+            last = memory.writes[-1].instruction
+            raise _broken(reader, what, view, f"which {_name(last)} stores as {written.type.element}")
+        if memory.alike and written.writers is view.writers:
+            return
+        own, count, found = _region(view), 0, []
+        for use in reversed(memory.writes):
+            region = use.region
+            if own is None or region is None:
+                found.append(use.instruction)
+                own = None
+            elif region.meets(own):
+                found.append(use.instruction)
+                count += region.bytes
+                if region.covers(own):
+                    count = own.bytes
+                    break
+        if not found or (own is not None and count < own.bytes):
+            raise _broken(reader, what, view, "of which only a part is written" if found else _UNWRITTEN)
+        strangers = set(view.writers).difference(found)
+        for writer in strangers.difference((use.instruction for use in memory.writes), memory.border, memory.gone):
+            raise _broken(reader, what, view, f"made by {_name(writer)}, which writes elsewhere")
+        for writer in (self._missing(reader, found) if reader is not None else set(found).difference(view.writers)):
+            raise _broken(reader, what, view, f"and does not wait for {_name(writer)}, which writes there")
+
+    def _written_over(self, writer: Instruction, view: View, memory: _Memory) -> None:
+        """That what writes there, beside others that do, waits for who uses what it writes over."""
+        own = _region(view)
+        if memory.alike:
+            memory.alike, memory.ends = False, _ends(use.region for use in memory.writes)
+        first, last = memory.ends
+        memory.ends = _ends((own,), memory.ends)
+        if own is not None and (own.last <= first or last <= own.first):
+            return
+        met = [use.instruction for use in (*memory.writes, *memory.reads)
+               if use.instruction is not writer and (own is None or use.region is None or own.meets(use.region))]
+        for each in self._missing(writer, met):
+            raise BrokenPromiseError(f"{_name(writer)} writes {_text(view)} and does not wait for {_name(each)}, which "
+                                     f"uses that. {DEFECT}")
+        if own is not None:
+            memory.gone.update(use.instruction for use in memory.writes)
+            memory.writes, memory.reads = ([use for use in found if use.region is None or not own.covers(use.region)]
+                                           for found in (memory.writes, memory.reads))
+            memory.alike = not memory.writes
+
+    def _missing(self, reader: Instruction, wanted: Iterable[Instruction]) -> list[Instruction]:
+        """Those of `wanted` that may still run when the reader does."""
+        left = set(wanted).difference(reader.waits, (reader,))
+        if not left:
+            return []
+        least = min(self._places[each] for each in left)
+        seen, stack = set(reader.waits), list(reader.waits)
+        while stack and left:
+            each = stack.pop()
+            if self._places.get(each, -1) <= least:
+                continue
+            fresh = set(each.waits) - seen
+            seen |= fresh
+            left -= fresh
+            stack += fresh
+        return sorted(left, key=self._places.__getitem__)
+
+
+def require_types(kernel: str, elements: Mapping[str, str], views: Mapping[str, View], origin: str) -> None:
+    """That a kernel reads and stores elements of the types that the views of its operands have.
+
+    Args:
+        elements: what the kernel's record tells of its operands.
+
+    Raises:
+        BrokenPromiseError: it does not.
+    """
+    for operand, wanted in elements.items():
+        view = views.get(operand)
+        if view is None or view.type.element.name == wanted:
+            continue
+        found = view.type.element
+        alike = ELEMENT_BYTES[wanted] == found.size and (wanted in _ANY or not {wanted, found.name} & _EXACT)
+        if not alike and view.buffer.space is not Space.CONSTANT:
+            raise BrokenPromiseError(f"{origin}: the operand {operand} of the kernel {kernel} is {wanted}, and was "
+                                     f"planned as {found}. {DEFECT}")
+
+
+_EXACT = frozenset({"bf16", "f16", "f32", "u8"})
+_ANY = frozenset({"b1", "b2", "b4", "b8"})
+
+
+DEFECT = "This is a defect of ngraph_mxnet, not of the model: please report it"
+
+
+_UNWRITTEN = "where no kernel of this program has written"
+
+
+def _broken(reader: Instruction | None, what: str, view: View, why: str) -> BrokenPromiseError:
+    return BrokenPromiseError(f"{_name(reader) if reader is not None else what} reads {_text(view)}, {why}. {DEFECT}")
+
+
+def _name(instruction: Instruction) -> str:
+    return f"{instruction.name} of {instruction.origin or 'no node'}"
+
+
+def _text(view: View) -> str:
+    return f"{view.type} in a buffer of {view.buffer.bytes} bytes from byte {view.offset} on"
+
+
+def _differ(a: ElementType, b: ElementType) -> bool:
+    return a is not b and (a.size != b.size or "bf16" in (a.name, b.name))
+
+
+def _ends(regions: Iterable[_Region | None], of_others: tuple[float, float] = (inf, -inf)) -> tuple[float, float]:
+    """The first byte of any of them, and one past the last."""
+    first, last = of_others
+    for region in regions:
+        first, last = (0, inf) if region is None else (min(first, region.first), max(last, region.last))
+    return first, last
