@@ -2,55 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
+pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
 
-import ngraph_mxnet  # noqa: E402
-from ngraph_mxnet.bridges.onnx.rules import quantized_contrib  # noqa: E402
-from ngraph_mxnet.errors import ModelError, UnsupportedError  # noqa: E402
+from one_node import BACKENDS, assert_same, of_one_node, theirs
 
-BACKENDS = ["CPU", "INTERPRETER"]
-Arrays = Sequence["np.ndarray | None"]
-
-
-def of_one_node(op: str, arrays: Arrays, outputs: Sequence[str] = ("y",), held: Sequence[int] = (), domain: str =
-                "com.microsoft", **attributes: Any) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
-    """A model and its inputs: those of `arrays` that are not None and not `held`, which are initialisers."""
-    names = ["" if array is None else f"i{place}" for place, array in enumerate(arrays)]
-    given = {name: np.asarray(array) for name, array in zip(names, arrays, strict=True) if array is not None}
-    tensors = [numpy_helper.from_array(given.pop(f"i{place}"), f"i{place}") for place in held if names[place]]
-    inputs = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-              for name, array in given.items()]
-    graph = helper.make_graph([helper.make_node(op, names, outputs, domain=domain, **attributes)], "g", inputs,
-                              [onnx.ValueInfoProto(name=name) for name in outputs if name], tensors)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets), given
-
-
-def theirs(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # with more, each thread rounds the state of its own rows of a batch
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds)
-
-
-def assert_same(op: str, arrays: Arrays, *, rtol: float = 1e-4, atol: float = 1e-5, **more: Any) -> None:
-    proto, feeds = of_one_node(op, arrays, **more)
-    expected = theirs(proto, feeds)
-    for backend in BACKENDS:
-        for found, wanted in zip(ngraph_mxnet.compile(proto, backend)(feeds), expected, strict=True):
-            assert found.dtype == wanted.dtype and found.shape == wanted.shape
-            np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+import ngraph_mxnet
+from ngraph_mxnet.bridges.onnx.rules import quantized_contrib
+from ngraph_mxnet.errors import ModelError, UnsupportedError
 
 
 def normal(random: np.random.Generator, *shape: int) -> np.ndarray:

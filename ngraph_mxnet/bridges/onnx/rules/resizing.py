@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.common import normal_axis, require_table
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
+from ngraph_mxnet.compositions.quantized import limits
+from ngraph_mxnet.compositions.tensors import scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.sizes import are_same, is_symbolic, scaled
-from ngraph_mxnet.ir.types import f32
+from ngraph_mxnet.ir.types import f32, f64
 
 _COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
                 "tf_crop_and_resize", "tf_half_pixel_for_nn")
@@ -20,37 +24,82 @@ _ANY = 8
 """An axis' size where all behave alike."""
 _MOST_ROWS = 1 << 16
 """The most rows of an interpolation's matrix, which is made row by row."""
+_TIE = 1e-6
+"""So near a place has to be to the middle of two elements to count as there, as in ONNX Runtime."""
+_FIXED_POINT = float(1 << 22)
+"""What the weights of filters are whole numbers of, for bytes."""
 
 
-def _places(mode: str, size: int, out: int, scale: float, region: tuple[float, float]) -> np.ndarray:
-    """Where in the data each output lies, as ONNX's Resize defines its coordinate transformations."""
-    require_table((out,), 8)
-    at = np.arange(out, dtype=np.float64)
-    if mode == "align_corners":
-        return at * (size - 1) / (size * scale - 1) if size * scale != 1 else np.zeros(out)
-    if mode == "asymmetric":
+@dataclass(frozen=True)
+class _Axis:
+    """One axis: its size in the data, the size asked for, how many times larger that is, and the part of the data that
+    `tf_crop_and_resize` takes."""
+
+    number: int
+    size: int
+    out: int
+    scale: float
+    by_scale: bool
+    """Whether the scale was given, else the size."""
+    region: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def length(self) -> float:
+        """What the size is rounded from."""
+        return _times(self.size, self.scale)
+
+
+@dataclass(frozen=True)
+class _Method:
+    """Resize's attributes, with the defaults of its opsets before 11."""
+
+    mode: str
+    coordinates: str = "asymmetric"
+    nearest: str = "floor"
+    a: float = -0.75
+    exclude: bool = False
+    antialias: bool = False
+    outside: float = 0.0
+
+    @property
+    def crops(self) -> bool:
+        return self.coordinates == "tf_crop_and_resize"
+
+
+def _places(coordinates: str, axis: _Axis) -> np.ndarray:
+    """Where in the data each output lies, as ONNX's Resize defines its coordinate transformations: f32, computed in
+    float32 step by step as ONNX Runtime does, so that what lies between two elements goes to the same one."""
+    require_table((axis.out,), 4)
+    f = np.float32
+    at, scale, end = np.arange(axis.out, dtype=f), f(axis.scale), f(axis.size - 1)
+    if coordinates == "align_corners":
+        length = axis.length if axis.by_scale else axis.out
+        return at * end / (f(length) - f(1)) if length != 1 else at * f(0)
+    if coordinates == "asymmetric":
         return at / scale
-    if mode == "tf_half_pixel_for_nn":
-        return (at + 0.5) / scale
-    if mode == "tf_crop_and_resize":
-        first, last = region
-        if out > 1:
-            return first * (size - 1) + at * (last - first) * (size - 1) / (size * scale - 1)
-        return np.full(out, 0.5 * (first + last) * (size - 1))
-    if mode == "pytorch_half_pixel" and out == 1:
-        return np.zeros(out)
-    if mode == "half_pixel_symmetric":
-        centre = size / 2
-        return centre * (1 - out / (size * scale)) + (at + 0.5) / scale - 0.5
-    return (at + 0.5) / scale - 0.5
+    if coordinates == "tf_half_pixel_for_nn":
+        return (at + f(0.5)) / scale
+    if coordinates == "tf_crop_and_resize":
+        first, last = map(f, axis.region)
+        if axis.out > 1:
+            return first * end + at * (last - first) * end / f(axis.out - 1)
+        return np.full(axis.out, f(0.5) * (first + last) * end)
+    if coordinates == "pytorch_half_pixel" and axis.out == 1:
+        return at * f(0)
+    if coordinates == "half_pixel_symmetric":
+        offset = f(axis.size / 2) * (f(1) - f(axis.out) / f(axis.length))
+        return (float(offset) + (at.astype(np.float64) + 0.5) / float(scale) - 0.5).astype(f)
+    return (at + f(0.5)) / scale - f(0.5)
 
 
-def _nearest(places: np.ndarray, how: str) -> np.ndarray:
-    if how == "round_prefer_floor":
-        return np.ceil(places - 0.5)
-    if how == "round_prefer_ceil":
-        return np.floor(places + 0.5)
-    return np.floor(places) if how == "floor" else np.ceil(places)
+def _nearest(axis: _Axis, method: _Method) -> np.ndarray:
+    """The element that each output is."""
+    places, how = _places(method.coordinates, axis).astype(np.float64), method.nearest
+    if how == "simple":
+        how = "ceil" if axis.scale < 1 else "floor"
+    moved = {"round_prefer_floor": -0.5 - _TIE, "round_prefer_ceil": 0.5 + _TIE}.get(how, 0.0)
+    whole = np.ceil(places + moved) if how in ("ceil", "round_prefer_floor") else np.floor(places + moved)
+    return np.clip(whole, 0, axis.size - 1).astype(np.int64)
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
@@ -61,23 +110,23 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
-def _matrix(places: np.ndarray, size: int, scale: float, call_mode: str, a: float, exclude: bool,
-            antialias: bool) -> np.ndarray:
+def _matrix(axis: _Axis, method: _Method) -> np.ndarray:
     """[outputs, size]: the weights of linear or cubic interpolation; beyond the ends the nearest element counts."""
+    size, places = axis.size, _places(method.coordinates, axis)
     if len(places) > _MOST_ROWS:
         raise UnsupportedError(f"resizes an axis to {len(places)} places; supported: {_MOST_ROWS}")
     require_table((len(places), size), 8)
-    stretch = max(1.0, 1 / scale) if antialias else 1.0
-    radius = (1 if call_mode == "linear" else 2) * stretch
+    stretch = max(1.0, 1 / axis.scale) if method.antialias else 1.0
+    radius = (1 if method.mode == "linear" else 2) * stretch
     matrix = np.zeros((len(places), size))
-    for row, place in enumerate(places):
+    for row, place in enumerate(places.tolist()):
         taps = np.arange(math.floor(place - radius) + 1, math.ceil(place + radius))
         taps = taps if len(taps) else np.array([math.floor(place)])
         distance = (taps - place) / stretch
-        weights = np.maximum(0, 1 - np.abs(distance)) if call_mode == "linear" else _cubic(distance, a)
-        if exclude:
+        weights = np.maximum(0, 1 - np.abs(distance)) if method.mode == "linear" else _cubic(distance, method.a)
+        if method.exclude:
             weights = np.where((taps >= 0) & (taps < size), weights, 0)
-        if exclude or antialias:
+        if method.exclude or method.antialias:
             weights = weights / weights.sum()
         np.add.at(matrix[row], np.clip(taps, 0, size - 1), weights)
     return matrix
@@ -90,119 +139,174 @@ def resize(b: Builder, call: Call) -> Value:
     rank = x.type.rank
     mode = attrs.choice("mode", "nearest", ("nearest", "linear", "cubic"))
     if call.opset < 11:
-        factors = call.static(1, "scales").tolist()
-        sizes = [_times(size, factor) for size, factor in zip(x.shape, factors, strict=True)]
-        return _resized(b, x, sizes, factors, mode, "asymmetric", "floor")
-    coordinates = attrs.choice("coordinate_transformation_mode", "half_pixel", _COORDINATES)
-    how = attrs.string("nearest_mode", "round_prefer_floor")
-    a, exclude = attrs.float("cubic_coeff_a", -0.75), attrs.bool("exclude_outside")
-    outside, antialias = attrs.float("extrapolation_value", 0.0), attrs.bool("antialias")
+        return _resized(b, x, _by_scales(x, range(rank), call.static(1, "scales")), _Method(mode, nearest="simple"))
+    method = _Method(mode, attrs.choice("coordinate_transformation_mode", "half_pixel", _COORDINATES),
+                     attrs.string("nearest_mode", "round_prefer_floor"), attrs.float("cubic_coeff_a", -0.75),
+                     attrs.bool("exclude_outside"), attrs.bool("antialias"), attrs.float("extrapolation_value", 0.0))
     policy = attrs.choice("keep_aspect_ratio_policy", "stretch", ("stretch", "not_larger", "not_smaller"))
-    axes = [normal_axis(axis, rank) for axis in attrs.ints("axes", tuple(range(rank)))]
-    scales, sizes = [1.0] * rank, list(x.shape)
+    numbers = [normal_axis(axis, rank) for axis in attrs.ints("axes", tuple(range(rank)))]
     given = call.static(2, "scales") if call.optional(2) is not None else np.zeros(0)
-    region = call.static(1, "roi") if coordinates == "tf_crop_and_resize" else np.zeros(0)
+    region = call.static(1, "roi") if method.crops else np.zeros(0)
+    regions = list(zip(region[: len(numbers)].tolist(), region[len(numbers) :].tolist(), strict=True))
     if given.size:
-        if given.size != len(axes):
-            raise ModelError(f"found {given.size} scales for {len(axes)} axes")
-        for axis, factor in zip(axes, given.tolist(), strict=True):
-            scales[axis], sizes[axis] = factor, _times(x.shape[axis], factor)
-    else:
-        wanted = call.static_ints(3, "sizes")
-        if len(wanted) != len(axes):
-            raise ModelError(f"found {len(wanted)} sizes for {len(axes)} axes")
-        factors = [_ratio(size, x.shape[axis]) for axis, size in zip(axes, wanted, strict=True)]
-        if policy != "stretch":
-            factors = [min(factors) if policy == "not_larger" else max(factors)] * len(axes)
-            wanted = tuple(math.floor(x.shape[axis] * factor + 0.5) for axis, factor in zip(axes, factors, strict=True))
-        for axis, size, factor in zip(axes, wanted, factors, strict=True):
-            scales[axis], sizes[axis] = factor, size
-    return _resized(b, x, sizes, scales, mode, coordinates, how, a=a, exclude=exclude, antialias=antialias,
-                    outside=outside, regions=_regions(region, axes, rank))
+        return _resized(b, x, _by_scales(x, numbers, given, regions), method)
+    wanted = call.static_ints(3, "sizes")
+    if len(wanted) != len(numbers):
+        raise ModelError(f"found {len(wanted)} sizes for {len(numbers)} axes")
+    scales = [_ratio(out, x.shape[number]) for number, out in zip(numbers, wanted, strict=True)]
+    if policy != "stretch":
+        scales = [min(scales) if policy == "not_larger" else max(scales)] * len(numbers)
+        wanted = tuple(math.floor(_times(x.shape[number], scale) + 0.5)
+                       for number, scale in zip(numbers, scales, strict=True))
+    axes = [_Axis(number, x.shape[number], out, scale, False, *regions[place : place + 1])
+            for place, (number, out, scale) in enumerate(zip(numbers, wanted, scales, strict=True))]
+    return _resized(b, x, axes, method)
 
 
-def _times(size: int, factor: float) -> int:
-    exact = scaled(size, factor)
-    return exact if exact is not None else math.floor(size * factor)
+@rule("Upsample")
+def upsample(b: Builder, call: Call) -> Value:
+    """What Resize was before opset 10."""
+    x = call.input(0)
+    mode = call.attrs.choice("mode", "nearest", ("nearest", "linear"))
+    scales = np.array(call.attrs.floats("scales"), np.float32) if call.opset < 9 else call.static(1, "scales")
+    return _resized(b, x, _by_scales(x, range(x.type.rank), scales), _Method(mode))
 
 
-def _regions(region: np.ndarray, axes: Sequence[int], rank: int) -> list[tuple[float, float]]:
-    result = [(0.0, 1.0)] * rank
-    if region.size:
-        for position, axis in enumerate(axes):
-            result[axis] = float(region[position]), float(region[len(axes) + position])
-    return result
+def _by_scales(x: Value, numbers: Sequence[int], scales: np.ndarray,
+               regions: Sequence[tuple[float, float]] = ()) -> list[_Axis]:
+    if scales.size != len(numbers):
+        raise ModelError(f"found {scales.size} scales for {len(numbers)} axes")
+
+    def out(size: int, scale: float) -> int:
+        exact = scaled(size, scale)
+        return exact if exact is not None else math.floor(_times(size, scale))
+
+    return [_Axis(number, x.shape[number], out(x.shape[number], scale), scale, True, *regions[place : place + 1])
+            for place, (number, scale) in enumerate(zip(numbers, scales.tolist(), strict=True))]
 
 
-def _resized(b: Builder, x: Value, sizes: Sequence[int], scales: Sequence[float], mode: str, coordinates: str, how: str,
-             *, a: float = -0.75, exclude: bool = False, antialias: bool = False, outside: float = 0.0,
-             regions: Sequence[tuple[float, float]] = ()) -> Value:
-    rank = x.type.rank
-    if mode == "nearest" and antialias:
-        raise UnsupportedError("antialias with mode='nearest'")
-    if _is_image_op(x, sizes, scales, mode, coordinates, exclude, antialias):
-        return b.resize(x, sizes=tuple(sizes[2:]), mode="bilinear", corners=coordinates == "align_corners")
-    if mode == "nearest" and _is_nearest_image(x, sizes, scales, coordinates, how, regions):
-        return b.resize(x, sizes=tuple(sizes[2:]), mode="nearest")
-    crops = coordinates == "tf_crop_and_resize"
-    beyond = []
-    for axis in range(rank):
-        size, out, scale = x.shape[axis], sizes[axis], scales[axis]
-        if size == out and scale == 1 and not (crops and regions[axis] != (0.0, 1.0)):
-            continue
-        if not size or not out:
-            raise ModelError(f"resizes axis {axis} of {x.type} to {out}")
-        places = _places(coordinates, size, out, scale, regions[axis] if regions else (0.0, 1.0))
-        if crops:
-            beyond.append((axis, (places < 0) | (places > size - 1)))
-        if mode == "nearest":
-            at = np.clip(_nearest(places, how), 0, size - 1).astype(np.int64)
-            x = b.gather(x, b.constant(at), axis=axis)
-        else:
-            x = _along(b, x, axis, _matrix(places, size, scale, mode, a, exclude, antialias))
-    for axis, mask in beyond:
-        if mask.any():
-            line = b.constant(mask.reshape([-1 if i == axis else 1 for i in range(rank)]))
-            x = b.select(line, b.constant(outside, x.type.element), x)
-    return x
-
-
-def _is_image_op(x: Value, sizes: Sequence[int], scales: Sequence[float], mode: str, coordinates: str, exclude: bool,
-                 antialias: bool) -> bool:
-    """Whether the IR's `resize` gives the same: linear, over the axes of images, with scales that the sizes make."""
-    if mode != "linear" or exclude or antialias or x.type.rank != 4 or x.type.element != f32 or not x.type.size:
-        return False
-    if tuple(sizes[:2]) != x.shape[:2] or any(size < 2 for size in sizes[2:]):
-        return False
-    exact = all(_is_exact(*each) for each in zip(scales, x.shape, sizes, strict=True))
-    return exact and coordinates in ("align_corners", "half_pixel", "pytorch_half_pixel")
-
-
-def _is_exact(scale: float, size: int, out: int) -> bool:
-    """Whether it is the sizes that make the scale."""
-    return are_same(out, scaled(size, scale)) or bool(abs(scale * size - out) < 1e-6 * out)
+def _times(size: int, scale: float) -> float:
+    """In float32, as ONNX Runtime: 10 times 0.7, which is a little less there, is 7."""
+    return float(np.float32(size) * np.float32(scale))
 
 
 def _ratio(out: int, size: int) -> float:
     """How much larger `out` is, without asking for the sizes where that is a whole number."""
+    if not size:
+        return 1.0
     whole = out // size
     return float(whole) if not is_symbolic(whole) and are_same(out, size * whole) else out / size
 
 
-def _is_nearest_image(x: Value, sizes: Sequence[int], scales: Sequence[float], coordinates: str, how: str,
-                      regions: Sequence[tuple[float, float]]) -> bool:
-    """Whether the IR's `resize` gives the same: output i of R is element floor(i S / R) on the two axes of images."""
-    if x.type.rank != 4 or x.type.element != f32 or not x.type.size or any(size == 0 for size in sizes):
-        return False
-    if tuple(sizes[:2]) != x.shape[:2] or coordinates == "tf_crop_and_resize":
-        return False
-    for size, out, scale in zip(x.shape[2:], sizes[2:], scales[2:], strict=True):
-        if scale >= 0.5 and are_same(out, scaled(size, scale)):
-            size, out = _ANY, int(_ANY * scale)  # i S // R is 2 i for R = S // 2 whether S is even or odd
-        places = np.clip(_nearest(_places(coordinates, size, out, scale, (0.0, 1.0)), how), 0, size - 1)
-        if not np.array_equal(places, np.arange(out) * size // out):
-            return False
-    return True
+def _resized(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value:
+    if method.mode == "nearest" and method.antialias:
+        raise UnsupportedError("antialias with mode='nearest'")
+    axes = sorted((axis for axis in axes if axis.size != axis.out or axis.scale != 1 or
+                   (method.crops and axis.region != (0.0, 1.0))), key=lambda axis: axis.number)
+    outs = {axis.number: axis.out for axis in axes}
+    sizes = [outs.get(number, size) for number, size in enumerate(x.shape)]
+    for axis in axes:
+        if not axis.out:
+            return b.broadcast(b.constant(0, x.type.element), shape=sizes)
+        if not axis.size:
+            raise ModelError(f"resizes axis {axis.number} of {x.type} to {axis.out}")
+    image = _as_image_op(b, x, axes, method) if axes else x
+    return image if image is not None else _beyond(b, _interpolated(b, x, axes, method), axes, method)
+
+
+def _interpolated(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value:
+    """Values within the data: numbers of few bits in float32, integers truncated, and rounded by filters."""
+    element = x.type.element
+    if method.mode == "nearest":
+        for axis in axes:
+            x = b.gather(x, b.constant(_nearest(axis, method)), axis=axis.number)
+        return x
+    if element.is_float:
+        wide = f32 if element.size < 4 else element
+        out = _filtered(b, x if wide is element else b.convert(x, element=wide), axes, method)
+        return out if wide is element else b.convert(out, element=element)
+    if method.antialias:
+        return _filtered_integers(b, x, axes, method)
+    out = b.convert(x, element=f64 if element.size == 8 else f32)
+    if method.mode == "linear":
+        return b.convert(_between_neighbours(b, out, _with_those_behind(x, axes), method), element=element)
+    lower, upper = limits(element)
+    return b.convert(b.clamp(_filtered(b, out, axes, method), lower=lower, upper=upper), element=element)
+
+
+def _beyond(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value:
+    """With the value for what lies outside the data in its places."""
+    for axis in axes if method.crops else ():
+        places = _places(method.coordinates, axis)
+        mask = (places < 0) | (places > axis.size - 1)
+        if mask.any():
+            line = b.constant(mask.reshape([-1 if i == axis.number else 1 for i in range(x.type.rank)]))
+            x = b.select(line, b.constant(method.outside, x.type.element), x)
+    return x
+
+
+def _filtered(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value:
+    for axis in axes:
+        x = _along(b, x, axis.number, _matrix(axis, method))
+    return x
+
+
+def _filtered_integers(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value:
+    """The last axis first, and after each the nearest integer within the type's range, as in ONNX Runtime.
+
+    Of bytes the weights have 22 bits, as in Pillow, too, whose sums float64 has without rounding, and halves go up.
+    """
+    element = x.type.element
+    fixed = _FIXED_POINT if element.size == 1 else 1.0
+    (lower, upper), out = limits(element), b.convert(x, element=f32 if element.size in (2, 4) else f64)
+    for axis in reversed(axes):
+        matrix = _matrix(axis, method) * fixed
+        out = _along(b, out, axis.number, np.rint(matrix) if fixed != 1 else matrix)
+        half = scalar(b, fixed / 2, out)
+        if fixed == 1:  # away from 0
+            out = b.add(out, b.multiply(b.sign(out), half))
+            whole = b.convert(b.clamp(out, lower=lower, upper=upper), element=element)
+            out = b.convert(whole, element=out.type.element)
+        else:
+            out = b.floor(b.multiply(b.add(out, half), scalar(b, 1 / fixed, out)))
+            out = b.clamp(out, lower=lower, upper=upper)
+    return b.convert(out, element=element)
+
+
+def _with_those_behind(x: Value, axes: Sequence[_Axis]) -> list[_Axis]:
+    """With the axes that ONNX Runtime takes for an image's or volume's, though they stay: at their ends it has the
+    same element twice, which counts half each."""
+    rank = x.type.rank
+    places = {axis.number: axis for axis in axes}
+    stay = (range(rank - 2, rank) if rank in (2, 4) else range(rank - 3, rank) if rank in (3, 5) else ())
+    return [places[i] if i in places else _Axis(i, x.shape[i], x.shape[i], 1.0, False)
+            for i in range(rank) if i in places or i in stay]
+
+
+def _between_neighbours(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value:
+    """Linear interpolation as a sum of the neighbours, each times its weight: the last axis' neighbour changes first,
+    and so do its weights stand, so that it is rounded as in ONNX Runtime and whole numbers are truncated alike."""
+    sides = []
+    for axis in axes:
+        places = (_places(method.coordinates, axis) if axis.scale != 1 or method.crops else
+                  np.arange(axis.out, dtype=np.float32))
+        places = np.clip(places, np.float32(0), np.float32(axis.size - 1))
+        first = places.astype(np.int64)
+        second = np.minimum(first + 1, axis.size - 1)
+        even, half = first == second, np.float32(0.5)
+        sides.append([(at, np.where(even, half, np.abs(places - other.astype(np.float32))))
+                      for at, other in ((first, second), (second, first))])
+    total: Value | None = None
+    for corner in product(*sides):
+        part, weight = x, np.ones((), np.float32)
+        for axis, (at, _) in zip(axes, corner, strict=True):
+            part = b.gather(part, b.constant(at), axis=axis.number)
+        for axis, (_, factor) in reversed(list(zip(axes, corner, strict=True))):
+            weight = weight * factor.reshape([-1 if i == axis.number else 1 for i in range(x.type.rank)])
+        part = b.multiply(part, b.constant(weight, x.type.element))
+        total = part if total is None else b.add(total, part)
+    assert total is not None
+    return total
 
 
 def _along(b: Builder, x: Value, axis: int, matrix: np.ndarray) -> Value:
@@ -220,11 +324,49 @@ def _along(b: Builder, x: Value, axis: int, matrix: np.ndarray) -> Value:
     return b.transpose(_along(b, b.transpose(x, order=order), rank - 1, matrix), order=tuple(int(i) for i in back))
 
 
-@rule("Upsample")
-def upsample(b: Builder, call: Call) -> Value:
-    """What Resize was before opset 10."""
-    x = call.input(0)
-    mode = call.attrs.choice("mode", "nearest", ("nearest", "linear"))
-    scales = list(call.attrs.floats("scales")) if call.opset < 9 else call.static(1, "scales").tolist()
-    sizes = [_times(size, scale) for size, scale in zip(x.shape, scales, strict=True)]
-    return _resized(b, x, sizes, scales, mode, "asymmetric", "floor")
+# ---- the IR's op of images ------------------------------------------------------------------------------------
+
+
+def _as_image_op(b: Builder, x: Value, axes: Sequence[_Axis], method: _Method) -> Value | None:
+    """The IR's `resize` where it gives the same: on the two axes of images of float32."""
+    if x.type.rank != 4 or x.type.element != f32 or not x.type.size or axes[0].number < 2:
+        return None
+    missing = [_Axis(number, x.shape[number], x.shape[number], 1.0, False) for number in (2, 3)]
+    both = [next((axis for axis in axes if axis.number == other.number), other) for other in missing]
+    sizes = tuple(axis.out for axis in both)
+    if method.mode == "nearest":
+        same = not method.crops and all(_is_nearest_of_images(axis, method) for axis in both)
+        return b.resize(x, sizes=sizes, mode="nearest") if same else None
+    corners = method.coordinates == "align_corners"
+    if method.mode != "linear" or method.exclude or method.antialias or any(size < 2 for size in sizes):
+        return None
+    if not corners and method.coordinates not in ("half_pixel", "pytorch_half_pixel"):
+        return None
+    read = [_read(axis, corners) for axis in both]
+    if any(size is None for size in read):
+        return None
+    for axis, size in zip(both, read, strict=True):
+        if not are_same(size, axis.size):
+            x = slice_axis(b, x, axis.number, 0, size)  # type: ignore[arg-type]
+    return b.resize(x, sizes=sizes, mode="bilinear", corners=corners)
+
+
+def _read(axis: _Axis, corners: bool) -> int | None:
+    """How many elements an image would have whose size makes the scale, and of which the outputs read no others; None
+    if there is no such number. Of an odd size, a scale of 1/2 reads all but the last element."""
+    if not axis.by_scale or are_same(axis.out, axis.size * int(axis.scale)):
+        return axis.size if axis.by_scale or axis.scale == _ratio(axis.out, axis.size) else None
+    parts = round(1 / axis.scale)
+    if scaled(axis.size, axis.scale) is None and parts * axis.scale != 1:
+        return axis.size if abs(axis.scale * axis.size - axis.out) < 1e-6 * axis.out else None
+    if corners or axis.size == axis.out * parts:
+        return axis.size if axis.size == axis.out * parts else None
+    return axis.out * parts
+
+
+def _is_nearest_of_images(axis: _Axis, method: _Method) -> bool:
+    """Whether output i of R is element floor(i S / R)."""
+    if axis.scale >= 0.5 and are_same(axis.out, scaled(axis.size, axis.scale)):
+        out = int(_ANY * axis.scale)  # i S // R is 2 i for R = S // 2 whether S is even or odd
+        axis = _Axis(axis.number, _ANY, out, axis.scale, False)
+    return bool(np.array_equal(_nearest(axis, method), np.arange(axis.out) * axis.size // axis.out))
