@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from ngraph_mxnet.bridges.onnx.drawn import draws_of_model
 from ngraph_mxnet.bridges.onnx.executable import ModelExecutable
-from ngraph_mxnet.bridges.onnx.importer import Imported
+from ngraph_mxnet.bridges.onnx.imported import Imported
 from ngraph_mxnet.bridges.onnx.model import Source, read_model
 from ngraph_mxnet.bridges.onnx.ports import flat_arrays, input_ports
 from ngraph_mxnet.bridges.onnx.reference import (

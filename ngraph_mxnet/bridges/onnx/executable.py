@@ -54,7 +54,7 @@ from ngraph_mxnet.runtime.executable import (
 
 if TYPE_CHECKING:
     from ngraph_mxnet.bridges.onnx.divided import DividedModel
-    from ngraph_mxnet.bridges.onnx.importer import Imported
+    from ngraph_mxnet.bridges.onnx.imported import Imported
 
 MOST_PROGRAMS = 16
 """Compiled programs that an executable keeps; the least recently used one goes first."""

@@ -8,15 +8,16 @@ models are; the others, which are shapes, axes and indices mostly, become consta
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
 
+from ngraph_mxnet.bridges.onnx.at_hand import have_symbols, of_sizes_at_hand
 from ngraph_mxnet.bridges.onnx.attributes import Attributes
 from ngraph_mxnet.bridges.onnx.branches import unfold
 from ngraph_mxnet.bridges.onnx.budget import BoundedBuilder
 from ngraph_mxnet.bridges.onnx.functions import function_of
+from ngraph_mxnet.bridges.onnx.imported import Imported
 from ngraph_mxnet.bridges.onnx.inferred import inferred_types
 from ngraph_mxnet.bridges.onnx.inputs import Shapes, bind_shapes, element_name
 from ngraph_mxnet.bridges.onnx.lists import is_of_lists
@@ -39,27 +40,10 @@ from ngraph_mxnet.bridges.onnx.values import (
     parts_of,
 )
 from ngraph_mxnet.errors import ModelError, NGraphError, TypeRuleError, UnsupportedError
-from ngraph_mxnet.ir import Graph, TensorType, Value
+from ngraph_mxnet.ir import TensorType, Value
 from ngraph_mxnet.ir.guards import because
 
 Scope = dict[str, "Item | None"]
-
-
-@dataclass
-class Imported:
-    """A graph, and arrays for those of its parameters that are the model's weights."""
-
-    graph: Graph
-    weights: dict[str, np.ndarray] = field(default_factory=dict)
-    specialised: list[str] = field(default_factory=list)
-    """Parameters whose elements, at the call that it was imported for, decided about shapes."""
-    outputs: list[tuple[str, Item]] = field(default_factory=list)
-    """What the graph's results are parts of, in their order."""
-    rest: Model | None = None
-    """The nodes from the one on at which the graph ends, if what is lowered there depends on the data; `outputs` are
-    what it reads, beside inputs of the model."""
-    reason: str = ""
-    """Why the graph ends there; the text names the node."""
 
 
 def import_model(model: Model, shapes: Shapes | None = None, values: Mapping[str, np.ndarray] | None = None, *,
@@ -304,25 +288,44 @@ class _Importer:
         names = list(node.output)
         while names and not names[-1]:
             names.pop()
-        rule = find_rule(node.op_type, domain)
-        if rule is None:
-            outputs = self._lower_function(node, domain, opset, inputs, scope)
-        else:
-            attrs = Attributes(node)
-            call = Call(node.op_type, attrs, inputs, len(names), opset, self._statics.find, self._required,
-                        lambda body, values: self._lower_body(body, values, scope), self._to_array, self._may_end,
-                        self._between is not None, self._decision, self._mark, self._statics.note_sizes)
-            with because(self._b.origin):
-                lowered = rule(self._b, call)
-            outputs = list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
-            attrs.require_all_read()
-        outputs += [None] * (len(names) - len(outputs))  # type: ignore[list-item]
+        outputs = self._applied(node, domain, opset, inputs, len(names), scope)
+        outputs += [None] * (len(names) - len(outputs))
         for position, (name, value) in enumerate(zip(names, outputs, strict=False)):
             if name and value is None:
                 raise UnsupportedError(f"output {position} is read, which is not computed")
             if name and name in scope:
                 raise ModelError(f"{name!r} is computed twice")
             scope[name] = value if name else None
+
+    def _applied(self, node: onnx.NodeProto, domain: str, opset: int, inputs: list[Item | None], outputs: int,
+                 scope: Scope) -> list[Item | None]:
+        """What the node gives; for the sizes at hand alone where it can't be lowered for a range of them."""
+        undo = self._mark()
+        try:
+            return self._by_rule(node, domain, opset, inputs, outputs, scope)
+        except DataDependentError:
+            raise
+        except (NGraphError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            if not have_symbols(inputs, self._statics.find):
+                raise
+            undo()
+            with because(self._b.origin):
+                fixed = of_sizes_at_hand(self._b, inputs, self._statics.find)
+            return self._by_rule(node, domain, opset, fixed, outputs, scope)
+
+    def _by_rule(self, node: onnx.NodeProto, domain: str, opset: int, inputs: list[Item | None], outputs: int,
+                 scope: Scope) -> list[Item | None]:
+        rule = find_rule(node.op_type, domain)
+        if rule is None:
+            return list(self._lower_function(node, domain, opset, inputs, scope))
+        attrs = Attributes(node)
+        call = Call(node.op_type, attrs, inputs, outputs, opset, self._statics.find, self._required,
+                    lambda body, values: self._lower_body(body, values, scope), self._to_array, self._may_end,
+                    self._between is not None, self._decision, self._mark, self._statics.note_sizes)
+        with because(self._b.origin):
+            lowered = rule(self._b, call)
+        attrs.require_all_read()
+        return list(lowered) if isinstance(lowered, (list, tuple)) else [lowered]  # type: ignore[list-item]
 
     def _reads_ragged(self, node: onnx.NodeProto, scope: Scope) -> bool:
         return any(isinstance(scope.get(name), Ragged) for name in names_in_subgraphs(node))

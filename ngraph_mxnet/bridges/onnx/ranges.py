@@ -20,7 +20,7 @@ from ngraph_mxnet.runtime.executable import Executable
 from ngraph_mxnet.runtime.ranges import Template, for_range
 
 if TYPE_CHECKING:
-    from ngraph_mxnet.bridges.onnx.importer import Imported
+    from ngraph_mxnet.bridges.onnx.imported import Imported
 
 class ModelRanges:
     """The templates of a model, of whose inputs all have to be tensors.

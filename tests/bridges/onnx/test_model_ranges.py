@@ -158,3 +158,40 @@ def test_sizes_of_one_name_are_explained_as_one(axes: dict[str, tuple[int, ...]]
     onnx.save(of_one_name(), str(tmp_path / "model.onnx"))
     (verdict,) = explain_onnx_shapes(str(tmp_path / "model.onnx"), {"x": (2, 4), "y": (2, 4)}, axes).verdicts
     assert verdict.inputs == ("x: f32[N,4]", "y: f32[N,4]") and verdict.reason is None and not verdict.assumptions
+
+
+RANGED: dict[str, tuple[dict[str, object], list[object], list[np.ndarray]]] = {
+    # operator: attributes, the first input's sizes, the others
+    "Gather": ({"axis": 1}, [3, "S"], [np.array(-1)]),
+    "GatherElements": ({"axis": 1}, [3, "S"], [np.array([[-1, 0], [1, -2], [-1, -1]])]),
+    "MaxPool": ({"kernel_shape": [2, 2], "strides": [2, 2]}, [1, 2, "S", 4], []),
+    "CenterCropPad": ({}, ["S", 4], [np.array([5, 5])]),
+    "Trilu": ({}, [3, "S"], []),
+    "Resize": ({"mode": "linear"}, [1, 2, 6, "S"], [np.zeros(0, np.float32), np.array([1, 1, 1, 0.7], np.float32)]),
+}
+
+
+@pytest.mark.parametrize("op", RANGED)
+def test_every_operator_takes_a_range(op: str) -> None:
+    """What has none is compiled for each size: not an error, and no wrong number."""
+    attributes, shape, others = RANGED[op]
+    names = [f"i{place}" for place in range(len(others))]
+    outputs = ["y", "at"] if op == "MaxPool" else ["y"]
+    made = model([helper.make_node(op, ["x", *names], outputs, **attributes)],
+                 dict(zip(names, others, strict=True)), shape, outputs)
+    made.opset_import[0].version = 18
+    run = ngraph_mxnet.compile(made, shapes={"x": tuple(shape)})
+    for size in (4, 5, 7, 4, 11):
+        x = rng.standard_normal([size if isinstance(each, str) else each for each in shape]).astype(np.float32)
+        for found, expected in zip(run(x), ngraph_mxnet.compile(made, "INTERPRETER")(x), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("at", [np.array(-1), np.array([-2]), np.array([0, -1])])
+def test_an_element_from_the_end_is_compiled_once(at: np.ndarray) -> None:
+    made = model([helper.make_node("Gather", ["x", "at"], ["y"], axis=1)], {"at": at}, [3, "S"], ["y"])
+    run = ngraph_mxnet.compile(made)
+    for size in (4, 5, 7, 9):
+        x = rng.standard_normal((3, size), np.float32)
+        np.testing.assert_array_equal(run(x)[0], x[:, at])
+    assert len(run.ranges.templates) == 1
