@@ -54,7 +54,11 @@ def _root(b: Builder, x: Value, power: int) -> Value:
 
 @rule("MaxPool", "AveragePool", "LpPool")
 def pool(b: Builder, call: Call) -> Value | list[Value]:
-    """One to three spatial axes, any padding, `ceil_mode`, `count_include_pad`, dilations, `Indices`."""
+    """One to three spatial axes, any padding, `ceil_mode`, `count_include_pad`, dilations, `Indices`.
+
+    With both of `ceil_mode` and `count_include_pad`, what lies beyond the padding does not count; QLinearAveragePool of
+    `com.microsoft` counts it.
+    """
     x = call.input(0)
     sizes = x.shape[2:]
     count = len(sizes)
@@ -66,21 +70,21 @@ def pool(b: Builder, call: Call) -> Value | list[Value]:
     by_columns = call.attrs.bool("storage_order") if call.op == "MaxPool" else False
     if call.op == "MaxPool" and call.outputs > 1:
         return _with_places(b, x, kernel, strides, dilations, begins, ends, ceil=ceil, by_columns=by_columns)
-    include = call.attrs.bool("count_include_pad") if call.op == "AveragePool" else False
+    averages = call.op in ("AveragePool", "QLinearAveragePool")
+    include = call.attrs.bool("count_include_pad") if averages else False
     if call.op == "LpPool":
         power = call.attrs.int("p", 2)
         x = _power(b, x, power)
     if prod(dilations) > 1 or call.op == "LpPool":
         outside = -np.inf if call.op == "MaxPool" else 0.0
-        means = call.op == "AveragePool"
         result = _by_taps(b, x, kernel, strides, dilations, begins, ends, ceil=ceil, outside=outside,
-                          divided=means, include=include)
+                          divided=averages, include=include)
         return _root(b, result, power) if call.op == "LpPool" else result
     attrs = {"kernel": kernel, "strides": strides, "pads_begin": begins,
              "pads_end": _ends(sizes, kernel, strides, begins, ends) if ceil else ends, "rounding": "floor"}
     if call.op == "MaxPool":
         return b.max_pool(x, **attrs)
-    if include and ceil:  # what lies beyond the padding does not count
+    if include and ceil and call.op == "AveragePool":
         return _by_taps(b, x, kernel, strides, dilations, begins, ends, ceil=True, outside=0.0, divided=True,
                         include=True)
     return b.avg_pool(x, **attrs, include_pad=include)

@@ -14,7 +14,7 @@ from ngraph_mxnet.compositions.quantized import saturated
 from ngraph_mxnet.compositions.tensors import along_axis, converted, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
-from ngraph_mxnet.ir.types import ElementType, f32, i8, i32, u8
+from ngraph_mxnet.ir.types import ElementType, f16, f32, i8, i32, u8
 
 MICROSOFT = "com.microsoft"
 _BYTES = (u8, i8)
@@ -86,10 +86,12 @@ def centred(b: Builder, x: Value, zero: Value | None, axis: int) -> Value:
 
 
 def at_scale(b: Builder, sums: Value, scales: Sequence[Value], axis: int = -1) -> Value:
-    """Sums times (first scale * second / third), where a scale is one number, or one for each place along `axis`."""
+    """Sums times (first scale * second / third), which are multiplied in float32, where a scale is one number, or one
+    for each place along `axis`."""
     factor: Value | None = None
     for place, scale in enumerate(scales):
         scale = reshaped(b, scale, () if scale.type.size == 1 else scale.shape)
+        scale = scale if scale.type.element is not f16 else b.convert(scale, element=f32)
         factor = scale if factor is None else b.divide(factor, scale) if place == 2 else b.multiply(factor, scale)
     assert factor is not None
     return b.multiply(sums, converted(b, _for(b, factor, sums, axis), sums))

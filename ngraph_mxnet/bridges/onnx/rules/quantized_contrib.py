@@ -24,7 +24,7 @@ from ngraph_mxnet.bridges.onnx.rules.quantization import (
 )
 from ngraph_mxnet.bridges.onnx.rules.recurrent import Products, recurrent_of
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.compositions.tensors import converted, scalar, slice_axis
+from ngraph_mxnet.compositions.tensors import converted, reshaped, scalar, slice_axis
 from ngraph_mxnet.errors import ModelError, UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import ElementType, f32, u8
@@ -46,8 +46,15 @@ def _written(b: Builder, call: Call, x: Value, position: int, element: ElementTy
 
 @rule("QLinearAdd", "QLinearMul", domain=MICROSOFT)
 def arithmetic(b: Builder, call: Call) -> Value:
+    """ONNX Runtime rounds these with the zero point: of halves an odd one turns those that are even then."""
     out = b.apply("add" if call.op == "QLinearAdd" else "multiply", _read(b, call, 0), _read(b, call, 3))
-    return _written(b, call, out, 6, call.input(0).type.element)
+    element, zero = call.input(0).type.element, call.optional(7)
+    known = None if zero is None else call.static_value(zero)
+    if zero is None or (known is not None and not (known % 2).any()):
+        return _written(b, call, out, 6, element)
+    steps = b.divide(out, reshaped(b, call.input(6), ()))
+    moved = b.add(steps, reshaped(b, b.convert(zero, element=f32), ()))
+    return quantized(b, moved, b.constant(np.float32(1)), None, element)
 
 
 @rule("QLinearSigmoid", "QLinearLeakyRelu", domain=MICROSOFT)
@@ -83,7 +90,7 @@ def quantized_pool(b: Builder, call: Call) -> Value:
     if call.op == "QLinearGlobalAveragePool":
         out: Value = b.reduce_mean(x, axes=tuple(range(2, rank)), keep_dims=True)
     else:
-        pooled = pool(b, replace(call, op="AveragePool", inputs=[x]))
+        pooled = pool(b, replace(call, inputs=[x]))
         assert isinstance(pooled, Value)
         out = pooled
     if last:
