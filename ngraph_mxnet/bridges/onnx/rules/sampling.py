@@ -218,7 +218,8 @@ def column_to_image(b: Builder, call: Call) -> Value:
 
 @rule("MaxUnpool")
 def max_unpool(b: Builder, call: Call) -> Value:
-    """Each element at its place in the tensor that was pooled; 0 elsewhere. A larger `output_shape` adds zeros."""
+    """Each element at its place in the tensor that was pooled; 0 elsewhere. That has the shape `output_shape`, which
+    several shapes of pooled tensors go back to: so ONNX Runtime and PyTorch have it."""
     x, indices = call.input(0), call.input(1)
     rank = x.type.rank - 2
     kernel, strides = call.attrs.ints("kernel_shape"), call.attrs.ints("strides", (1,) * rank)
@@ -226,18 +227,17 @@ def max_unpool(b: Builder, call: Call) -> Value:
     sizes = [(size - 1) * step - pads[i] - pads[i + rank] + span
              for i, (size, step, span) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))]
     shape = (*x.shape[:2], *sizes)
+    if call.optional(2) is not None:
+        wanted = call.static_ints(2, "output_shape")
+        if len(wanted) != len(shape):
+            raise ModelError(f"output_shape={wanted}: expected {len(shape)} sizes, as {x.type} has")
+        shape = wanted
     if min(shape) < 0:
         raise ModelError(f"kernel_shape={kernel}, strides={strides}, pads={pads} give the shape {shape}")
     require_size(prod(shape))
     zeros = b.broadcast(scalar(b, 0, x), shape=(prod(shape),))
     flat = b.scatter_nd(zeros, reshaped(b, indices, (1, x.type.size)), reshaped(b, x, (x.type.size,)))
-    out = reshaped(b, flat, shape)
-    if call.optional(2) is None:
-        return out
-    wanted = call.static_ints(2, "output_shape")
-    if len(wanted) != len(shape) or any(more < size for more, size in zip(wanted, shape, strict=True)):
-        raise UnsupportedError(f"output_shape={wanted} is less than {shape}")
-    return b.pad(out, pads_end=[more - size for more, size in zip(wanted, shape, strict=True)])
+    return reshaped(b, flat, shape)
 
 
 @rule("TensorScatter")
