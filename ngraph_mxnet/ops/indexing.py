@@ -146,8 +146,8 @@ def _(inputs, attrs):
 def argsort(types, attrs):
     """T[A, D, B] -> i64[A, K, B]: the positions along `axis` in the order of their elements.
 
-    Stable: equal elements stay in the order of their positions, descending too. NaN comes last. K is `count`, the first
-    so many of the order, or D when that is 0.
+    Stable: equal elements stay in the order of their positions, descending too. NaN is the greatest. K is `count`, the
+    first so many of the order, or D when that is 0.
     """
     require_domain(types, NUMBER)
     (data,), count = types, attrs["count"]
@@ -163,7 +163,7 @@ def _(inputs, attrs):
     if attrs["descending"]:
         # Ranks (0 for the least value, 1 for the next) can be negated without overflow; keys can't.
         ranks = np.unique(keys, return_inverse=True)[1].reshape(keys.shape)
-        keys = np.where(keys != keys, np.iinfo(np.int64).max, -ranks.astype(np.int64))
+        keys = np.where(keys != keys, -keys.size, -ranks.astype(np.int64))
     order = np.argsort(keys, axis=axis, kind="stable").astype(np.int64)
     return np.take(order, np.arange(attrs["count"] or keys.shape[axis]), axis=axis)
 

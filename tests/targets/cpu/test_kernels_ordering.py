@@ -30,13 +30,13 @@ DTYPES = {"f32": np.float32, "f64": np.float64, "i64": np.int64}
 @given(seed=SEEDS, shape=SHAPES, axis=st.integers(0, 3), descending=st.booleans(), splits=SPLITS)
 def test_argsort_and_first(isa: str, element: str, seed: int, shape: list[int], axis: int, descending: bool,
                  splits: list[int]) -> None:
-    """Equal elements in the order of their positions, NaN last, and the result in the first half of each line."""
+    """Equal elements in the order of their positions, NaN as the greatest; the result is each line's first half."""
     random, axis = np.random.default_rng(seed), axis % len(shape)
     ranks = random.integers(-4, 5, shape)
     data = ranks.astype(DTYPES[element])
     if data.dtype.kind == "f":
         data[ranks == 4] = np.nan
-    keys = np.where((ranks == 4) & (data != data), 9, -ranks if descending else ranks)
+    keys = np.where(data != data, -9 if descending else 9, -ranks if descending else ranks)
     wanted = np.moveaxis(np.argsort(keys, axis=axis, kind="stable"), axis, -1)
     out = np.full((*wanted.shape[:-1], 2, wanted.shape[-1]), -1)
     params = ARGSORT(**around(shape, axis), descending=descending, count=0)

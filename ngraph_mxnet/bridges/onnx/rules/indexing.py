@@ -9,13 +9,16 @@ from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
 from ngraph_mxnet.compositions.tensors import broadcast_to, flipped, iota, reshaped, scalar, size_as, slice_axis
 from ngraph_mxnet.errors import ModelError
 from ngraph_mxnet.ir import Builder, Value
+from ngraph_mxnet.ir.sizes import is_symbolic
 
 
 def _from_start(b: Builder, call: Call, indices: Value, size: int) -> Value:
     """Negative indices count from the end."""
     known = call.static_value(indices)
-    if known is not None:
-        return indices if known.size == 0 or known.min() >= 0 else b.constant(np.where(known < 0, known + size, known))
+    if known is not None and known.dtype != object and (known.size == 0 or known.min() >= 0):
+        return indices
+    if known is not None and not is_symbolic(size):
+        return b.constant(np.where(known < 0, known + size, known).astype(np.int64))
     return b.select(b.less(indices, scalar(b, 0, indices)), b.add(indices, size_as(b, size, indices)), indices)
 
 
@@ -23,6 +26,10 @@ def _from_start(b: Builder, call: Call, indices: Value, size: int) -> Value:
 def gather(b: Builder, call: Call) -> Value:
     x, axis = call.input(0), call.attrs.int("axis", 0)
     axis = normal_axis(axis, x.type.rank)
+    known = call.static_value(call.input(1))
+    if known is not None and known.dtype != object and known.size == 1 and known < 0 and is_symbolic(x.shape[axis]):
+        at = x.shape[axis] + int(known.reshape(()))
+        return reshaped(b, slice_axis(b, x, axis, at, at + 1), (*x.shape[:axis], *known.shape, *x.shape[axis + 1 :]))
     return b.gather(x, _from_start(b, call, call.input(1), x.shape[axis]), axis=axis)
 
 
@@ -83,7 +90,7 @@ def scatter_elements(b: Builder, call: Call) -> Value:
 
 @rule("TopK")
 def top_k(b: Builder, call: Call) -> list[Value]:
-    """The largest or smallest elements; of equal ones the first come first."""
+    """The largest or smallest elements; of equal ones the first come first, and NaN is the greatest."""
     x = call.input(0)
     axis = normal_axis(call.attrs.int("axis", -1), x.type.rank)
     count = call.attrs.int("k") if call.opset < 10 else call.static_ints(1, "k")[0]
@@ -91,7 +98,9 @@ def top_k(b: Builder, call: Call) -> list[Value]:
     call.attrs.ignore("sorted")
     if not 0 <= count <= x.shape[axis]:
         raise ModelError(f"k={count} of {x.shape[axis]} elements along axis {axis}")
-    order = slice_axis(b, b.argsort(x, axis=axis, descending=largest), axis, 0, count)
+    first = 0 if is_symbolic(count) else count
+    order = b.argsort(x, axis=axis, descending=largest, count=first)
+    order = order if first else slice_axis(b, order, axis, 0, count)
     return [b.gather_elements(x, order, axis=axis), order]
 
 

@@ -70,7 +70,10 @@ def unique(b: Builder, call: Call) -> list[Item]:
     flat = reshaped(b, x, (size,))
     order = b.argsort(flat, axis=0)
     line = b.gather(flat, order, axis=0)
-    differs = b.not_equal(slice_axis(b, line, 0, 1, size), slice_axis(b, line, 0, 0, size - 1))
+    later, before = slice_axis(b, line, 0, 1, size), slice_axis(b, line, 0, 0, size - 1)
+    differs = b.not_equal(later, before)
+    if line.type.element.is_float:  # NaN, all of which comes last, is one element
+        differs = b.logical_and(differs, b.equal(before, before))
     group = b.cumsum(b.pad(b.convert(differs, element=i64), pads_begin=(1,)), axis=0)
     count = b.add(b.reshape(slice_axis(b, group, 0, size - 1, size), shape=()), b.constant(1, i64))
     at, ones = b.reshape(group, shape=(1, size)), b.constant(np.ones(size, np.int64))

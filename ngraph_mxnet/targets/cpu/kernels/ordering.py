@@ -18,13 +18,14 @@ _RUN = 8
 """Neighbours that are sorted by insertion before runs are merged."""
 
 _before = inline(lambda x, y: (x < y) | ((y != y) & (x == x)))
-"""Whether x comes before y, ascending: NaN last."""
-_goes_first = inline(lambda x, y, descending: (x > y) | ((y != y) & (x == x)) if descending else _before(x, y))
+"""Whether x comes before y, ascending: NaN is the greatest."""
+_goes_first = inline(lambda x, y, descending: _before(y, x) if descending else _before(x, y))
 
 
 def _argsort(element: types.Type) -> Callable:
     def argsort(tensors, ints, floats, begin, end):
-        """The positions along the axis in the order of their elements, equal ones in the order of positions; NaN last.
+        """The positions along the axis in the order of their elements, equal ones in the order of positions; NaN is the
+        greatest.
 
         tensors: data (contiguous), output int64 [outer][inner][2][size], of which the first half is the result and
         the second a workspace. Tasks: (outer, inner).

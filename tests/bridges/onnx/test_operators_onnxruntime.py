@@ -1,0 +1,73 @@
+"""Operators where other definitions come to mind, as ONNX Runtime has them: NaN in order, ties of bytes, unpooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime", reason="onnxruntime of the extra bench is not installed")
+
+from one_node import BACKENDS, assert_same, of_one_node, theirs
+
+import ngraph_mxnet
+
+NAN = np.nan
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("count", [0, 1, 3, 8])
+@pytest.mark.parametrize("largest", [0, 1])
+def test_nan_is_the_greatest(largest: int, count: int, dtype: str) -> None:
+    x = np.array([[1, NAN, 3, -np.inf, np.inf, NAN, 2, 0]], dtype)
+    assert_same("TopK", [x, np.array([count])], outputs=("values", "places"), held=(1,), domain="", largest=largest)
+
+
+def test_nan_is_one_element() -> None:
+    """As in NumPy, which ONNX's definition is written in; ONNX Runtime loses others beside it."""
+    x = np.array([NAN, 2, NAN, 1, 2, NAN], np.float32)
+    proto, feeds = of_one_node("Unique", [x], ("y", "first", "inverse", "counts"), domain="")
+    for backend in BACKENDS:
+        found = ngraph_mxnet.compile(proto, backend)(feeds)
+        for one, wanted in zip(found, ([1, 2, NAN], [3, 1, 0], [2, 1, 2, 0, 1, 2], [1, 2, 3]), strict=True):
+            np.testing.assert_array_equal(one, wanted)
+
+
+@pytest.mark.parametrize("op", ["QLinearAdd", "QLinearMul"])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("zero", [0, 3, 4, 77])
+@pytest.mark.parametrize("held", [(), (1, 2, 4, 5, 6, 7)])
+def test_halves_are_rounded_with_the_zero_point(op: str, dtype: str, zero: int, held: Any) -> None:
+    info = np.iinfo(dtype)
+    every = np.arange(info.min, info.max + 1).astype(dtype)
+    a, b = (each.ravel() for each in np.meshgrid(every, every[::5]))
+    scales = [np.float32(scale) for scale in (0.5, 0.25, 2)]
+    zeros = [np.array(number, dtype) for number in (11, 7, zero)]
+    assert_same(op, [a, scales[0], zeros[0], b, scales[1], zeros[1], scales[2], zeros[2]], held=held)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_windows_beyond_the_end_count_in_averages_of_bytes(last: int) -> None:
+    x = np.random.default_rng(1).integers(0, 256, (1, 7, 9, 8)).astype(np.uint8)
+    parameters = [np.float32(1.25), np.array(1, np.uint8), np.float32(1.0), np.array(0, np.uint8)]
+    assert_same("QLinearAveragePool", [x, *parameters], held=(1, 2, 3, 4), kernel_shape=[2, 2], strides=[2, 2],
+                ceil_mode=1, count_include_pad=1, channels_last=last)
+
+
+@pytest.mark.parametrize("sizes", [(7, 7), (6, 7), (5,), (4, 5, 5)])
+def test_unpooling_goes_back_to_the_shape_that_was_pooled(sizes: tuple[int, ...]) -> None:
+    shape = (2, 3, *sizes)
+    x = np.random.default_rng(2).permutation(np.prod(shape)).astype(np.float32).reshape(shape)
+    window = {"kernel_shape": [2] * len(sizes), "strides": [2] * len(sizes)}
+    proto, feeds = of_one_node("MaxPool", [x], ("y", "at"), domain="", **window)
+    values, places = theirs(proto, feeds)
+    assert_same("MaxUnpool", [values, places, np.array(shape)], held=(2,), domain="", **window)
+
+
+def test_scales_of_float16_are_multiplied_in_float32() -> None:
+    a, b = np.array([[208, 236, 0], [3, 214, 255]], np.uint8), np.array([[152, 51], [60, 26], [0, 127]], np.uint8)
+    scales = [np.array([scale], np.float16) for scale in (0.0066, 0.00705, 0.0107)]
+    zeros = [np.array([number], np.uint8) for number in (113, 114, 118)]
+    arrays = [a, scales[0], zeros[0], b, scales[1], zeros[1], scales[2], zeros[2]]
+    assert_same("QLinearMatMul", arrays, domain="", opset=21)
