@@ -15,6 +15,7 @@ from ngraph_mxnet import compile
 from ngraph_mxnet.errors import BrokenPromiseError
 from ngraph_mxnet.ir import Builder, Graph
 from ngraph_mxnet.ir.types import TensorType, f32, u8
+from ngraph_mxnet.targets.cpu import options
 from ngraph_mxnet.targets.cpu.lower import context
 from ngraph_mxnet.targets.cpu.lower.context import Lowering
 from ngraph_mxnet.targets.cpu.planning import precision
@@ -200,7 +201,7 @@ def test_a_broken_plan_is_told_once_and_compiled_another_way(
         graph: Callable[[], Graph], break_it: Callable[[pytest.MonkeyPatch], None], why: str,
         monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     wanted = compile(graph(), "INTERPRETER")(*(arrays := arrays_of(graph())))
-    precision.warn_once.cache_clear()
+    options.tell_once.cache_clear()
     break_it(monkeypatch)
     with caplog.at_level(logging.WARNING, "ngraph_mxnet"):
         for _ in range(2):
@@ -222,7 +223,7 @@ def test_bytes_that_were_planned_as_bf16(monkeypatch: pytest.MonkeyPatch, caplog
     graph = b.results(b.max_pool(b.concat(x, y, axis=1), kernel=(2, 2)))
     arrays = arrays_of(graph)
     (wanted,) = compile(graph.clone(), "INTERPRETER")(*arrays)
-    precision.warn_once.cache_clear()
+    options.tell_once.cache_clear()
     np.testing.assert_array_equal(compile(graph, "CPU", precision="bf16")(*arrays)[0], wanted)
     assert "a value of u8 was planned as bf16" in caplog.text
 

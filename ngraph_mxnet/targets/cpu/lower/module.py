@@ -13,7 +13,7 @@ from ngraph_mxnet.passes.prepare import MAIN, PREPARE
 from ngraph_mxnet.targets.cpu.lower import RULES, Lowering, Settings
 from ngraph_mxnet.targets.cpu.lower.promised import require_made
 from ngraph_mxnet.targets.cpu.lower.results import write_result
-from ngraph_mxnet.targets.cpu.planning.precision import warn_once
+from ngraph_mxnet.targets.cpu.options import tell_once
 from ngraph_mxnet.targets.cpu.planning.view import plain_view
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 
@@ -34,7 +34,7 @@ def lower_module(module: Module, settings: Settings) -> tuple[Lowering, Lowering
     except BrokenPromiseError as error:
         if not settings.as_planned:
             raise
-        warn_once(f"graph {module.name} is compiled another way, which is slower: {error}")
+        tell_once(f"graph {module.name} is compiled another way, which is slower: {error}")
         return _lowered(module, replace(settings, as_planned=False))
 
 
