@@ -42,7 +42,7 @@ def _over_hypotenuse(size: Expression) -> Expression:
 DERIVATIVES: dict[str, Derivative] = {
     "abs": lambda x, y: x.sign(),
     "acos": lambda x, y: -(1.0 - x * x).rsqrt(),
-    "acosh": lambda x, y: (x - 1.0).rsqrt() * (x + 1.0).rsqrt(),
+    "acosh": lambda x, y: (x.abs() - 1.0).rsqrt() * (x.abs() + 1.0).rsqrt(),
     "asin": lambda x, y: (1.0 - x * x).rsqrt(),
     "asinh": lambda x, y: _over_hypotenuse(x.abs()),
     "atan": lambda x, y: (x * x + 1.0).reciprocal(),

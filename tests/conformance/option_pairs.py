@@ -17,9 +17,10 @@ from mxnet_registry import Parameter, operator
 from records import Case, Record
 
 Options = dict[str, str]
-_NO_EFFECT = {"cudnn_off", "cudnn_tune", "cudnn_algo_verbose", "cudnn_algo_bwd_data_prec", "ctx", "workspace", "layout",
-              "storage_type", "stype", "dtype", "out_type", "out_dtype", "is_int", "output_mean_var"}
-"""What a CPU does not read, or what says the type of a result, which the draws of records vary."""
+_DRAWN_ONLY = {"cudnn_off", "cudnn_tune", "cudnn_algo_verbose", "cudnn_algo_bwd_data_prec", "ctx", "workspace",
+               "layout", "storage_type", "stype", "dtype", "out_type", "out_dtype", "is_int", "output_mean_var",
+               "use_sequence_length", "use_length"}
+"""What a CPU does not read, and what the draws of records vary: types of results, and inputs of lengths."""
 _NUMBERS = {
     "float": ("0", "0.5", "3"), "float or None": ("None", "0.5"),
     "double": ("0", "0.5", "-1", "2", "3"), "double or None": ("None", "0", "2"),
@@ -32,7 +33,7 @@ _KEPT_WITHIN = {"p": (), "eps": ("0.1",), "epsilon": ("0.1",), "momentum": (), "
 def options(op: str) -> dict[str, tuple[str, ...]]:
     """By parameter, the values to try: both of a boolean, all of an enumeration, some of a number."""
     found = {parameter.name: _values(parameter) for parameter in operator(op).parameters
-             if not parameter.is_tensor and parameter.name not in _NO_EFFECT}
+             if not parameter.is_tensor and parameter.name not in _DRAWN_ONLY}
     return {name: values for name, values in found.items() if len(values) > 1}
 
 

@@ -16,13 +16,10 @@ from special_points import POINTS, differences, seen
 from test_gradients import NATIVE_ENDS
 
 DRAWS = 3
-UNFIT = {
-    "_sg_mkldnn_conv": "MXNet runs it only where oneDNN made it", "_sg_mkldnn_fully_connected": "as above",
-    "_sg_mkldnn_selfatt_qk": "as above", "_sg_mkldnn_selfatt_valatt": "as above",
-}
-"""Operators that native MXNet does not run by themselves."""
+UNFIT = {"Reshape-target_shape": "MXNet writes outside its arrays where the shape's size is another than the data's"}
+"""Records that are not swept."""
 BY_NAME = {record.name: record for record in RECORDS}
-SWEPT = [record for record in RECORDS if record.op not in NATIVE_ENDS and record.op not in UNFIT]
+SWEPT = [record for record in RECORDS if record.op not in NATIVE_ENDS and record.name not in UNFIT]
 
 IMAGE, CUBE, MATRIX, VECTOR = (Operand(shape) for shape in ((1, 2, 3, 3), (2, 3, 2), (2, 3), (9,)))
 #: Applications with the points that found a fault in them.
