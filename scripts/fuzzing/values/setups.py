@@ -20,8 +20,8 @@ from bf16_machine import allow_bf16
 
 EMULATION = "FUZZ_BF16"
 """The variable by which the script asks for kernels of bf16 on a CPU that lacks them: to compile them takes a while."""
-MODES = ("NGRAPH_POISON", "NGRAPH_SHUFFLE")
-"""Modes for tests, which are drawn if there are such variables."""
+MODES = [variable for variable in config.VARIABLES.values() if variable.name.endswith(("_POISON", "_SHUFFLE"))]
+"""Modes for tests: of memory that holds no numbers, and of tasks in any order that is allowed."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def draw_setup(draw: Draw, *, open_sizes: bool = False, codegen: bool = True) ->
     if chance(draw, 8):
         environment["NGRAPH_INTER_OP_PARALLELISM"] = "1"
     for mode in MODES:
-        if mode in config.VARIABLES and chance(draw, 3):
-            environment[mode] = str(integer(draw, 1, 99)) if mode == "NGRAPH_SHUFFLE" else "1"
+        if chance(draw, 3):
+            environment[mode.name] = "1" if isinstance(mode.default, bool) else str(integer(draw, 1, 99))
     cached = chance(draw, 12)
     if options.get("precision") == "bf16" and os.environ.get(EMULATION):
         options.pop("isa", None)
