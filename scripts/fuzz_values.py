@@ -55,7 +55,8 @@ def main(folder: Path, runs: int, seconds: float, seed: int, families: tuple[str
     print(f"{tally.tried} trials of seed {seed} in {tally.seconds:.0f} s, {tally.starts} processes, "
           f"{len(found)} findings")
     for name in found[:20]:
-        print(folder / name)
+        why = folder / name / "why.txt"
+        print(folder / name, *(why.read_text().splitlines()[:3] if why.exists() else []), sep="\n  ")
     sys.exit(bool(found))
 
 

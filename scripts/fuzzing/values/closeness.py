@@ -22,13 +22,14 @@ class WrongError(Exception):
 
 @dataclass(frozen=True)
 class Closeness:
-    """Floats may be off by `relative` of an element and `largest` of the largest one, integers by `steps`, and a share
-    of the elements by more: those that were rounded to the other side, and what that led to."""
+    """Floats may be off by `relative` of an element, `largest` of the largest one and `floor`, integers by `steps`, and
+    a share of the elements by more: those that were rounded to the other side, and what that led to."""
 
     relative: float = 2e-4
     largest: float = 1e-4
     steps: int = 0
     share: float = 0.0
+    floor: float = 1e-37
 
     def of_bf16(self) -> Closeness:
         """What is left of it where floats are multiplied in bf16, and what is rounded behind goes to another side."""
@@ -77,9 +78,10 @@ class Closeness:
         finite = np.isfinite(other) & np.isfinite(one)
         largest = np.abs(other[finite]).max(initial=0.0)
         with np.errstate(invalid="ignore"):
-            bound = max(self.relative, 4e-3 * half) * np.abs(other) + max(self.largest, 2e-3 * half) * largest + 1e-37
+            bound = max(self.relative, 4e-3 * half) * np.abs(other) + max(self.largest, 2e-3 * half) * largest
+            bound += self.floor
             near = np.abs(one - other) <= bound
         return ~np.where(finite, near, (one == other) | (np.isnan(one) & np.isnan(other)))
 
 
-EXACT = Closeness(relative=0.0, largest=0.0)
+EXACT = Closeness(relative=0.0, largest=0.0, floor=0.0)

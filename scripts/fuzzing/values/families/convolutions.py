@@ -36,7 +36,7 @@ def draw_window(draw: Draw, *, rank: int | None = None, transposed: bool = False
     rank = rank or pick(draw, 2, 2, 2, 2, 2, 1, 3)
     kind = pick(draw, "plain", "plain", "plain", "usual", "usual", "groups", "depthwise")
     if kind == "usual":
-        return _usual(draw)
+        return _usual(draw, transposed)
     if kind == "plain":
         inputs, outputs, groups = sizes.draw_channels(draw), sizes.draw_channels(draw), 1
     elif kind == "depthwise":
@@ -72,7 +72,7 @@ def draw_window(draw: Draw, *, rank: int | None = None, transposed: bool = False
     return Window((pick(draw, 1, 1, 2, 3), inputs, *image), (*first, *kernel), attrs)
 
 
-def _usual(draw: Draw) -> Window:
+def _usual(draw: Draw, transposed: bool) -> Window:
     """What most convolutions of nets are, and other algorithms are for: 3x3, stride 1, whole blocks of channels."""
     inputs, outputs = (min(sizes.MOST_CHANNELS, sizes.BLOCK * pick(draw, 1, 1, 2, 3, 4, 8)) for _ in range(2))
     most = max(4, min(30, int((_MOST_WORK / (9 * inputs * outputs)) ** 0.5)))
@@ -83,7 +83,8 @@ def _usual(draw: Draw) -> Window:
     attrs = {"strides": [1, 1], "dilations": [pick(draw, 1, 1, 1, 2)] * 2, "group": 1, "pads": pads}
     if attrs["dilations"][0] == 2:
         image = [max(size, 5) for size in image]
-    return Window((pick(draw, 1, 1, 2), inputs, *image), (outputs, inputs, 3, 3), attrs)
+    first = (inputs, outputs) if transposed else (outputs, inputs)
+    return Window((pick(draw, 1, 1, 2), inputs, *image), (*first, 3, 3), attrs)
 
 
 def open_axes(draw: Draw, rank: int) -> dict[int, str]:

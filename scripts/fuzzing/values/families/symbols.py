@@ -71,4 +71,5 @@ def whole_models(draw: Draw) -> Trial:
         calls = [{**calls[0], "data": feeds["data"]} for feeds in calls]
     kind = "symbol" if way == "graph" else "bound symbol"
     setup = draw_setup(draw, open_sizes=len(calls) > 1)
-    return Trial(kind, symbol.tojson().encode(), calls, setup, Closeness(2e-3, 2e-3), operators_of(symbol), notes)
+    return Trial(kind, symbol.tojson().encode(), calls, setup, Closeness(2e-3, 2e-3, floor=2e-4),
+                 operators_of(symbol), notes)

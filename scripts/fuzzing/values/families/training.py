@@ -40,6 +40,6 @@ def training(draw: Draw) -> Trial:
         calls.append(feeds)
     setup = draw_setup(draw, codegen=False)
     way = pick(draw, *WAYS)
-    # Sums of gradients over images are long; what is right differs by rounding of these.
-    return Trial("training", symbol.tojson().encode(), calls, setup, Closeness(5e-3, 5e-3), operators_of(symbol),
-                 {"requests": requests, "way": way})
+    # Sums of gradients over images are long; what is left of those that cancel is rounding.
+    return Trial("training", symbol.tojson().encode(), calls, setup, Closeness(5e-3, 5e-3, floor=5e-4),
+                 operators_of(symbol), {"requests": requests, "way": way})
