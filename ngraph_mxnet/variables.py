@@ -153,7 +153,8 @@ TABLE = (
         "f32",
         ("f32", "bf16", "f16", "int8"),
         "bf16: convolutions and matrix products in bf16 with float32 sums, on CPUs with AVX512_BF16 (others: float32). "
-        "int8: the products that NGRAPH_CALIBRATION names in 8 bits (without it: float32), on the simulated NNP-I all. "
+        "int8: the layers of the recipe in NGRAPH_CALIBRATION in 8 bits (without it: float32), on the simulated NNP-I "
+        "all. "
         "f16: that of the NNP-I; the CPU then computes in float32.",
         str.lower,
         compiles=True,

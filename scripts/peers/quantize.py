@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,7 @@ def write_ngraph(prefix: str, batch: int) -> None:
     from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
     from ngraph_mxnet.passes.base import PassManager
     from ngraph_mxnet.quantise.calibration import Calibration
+    from ngraph_mxnet.quantise.fit import outline_of
     from ngraph_mxnet.quantise.products import calibrate, observed
     from ngraph_mxnet.quantise.recipe import Recipe
     from ngraph_mxnet.runtime.compile import compile as compile_graph
@@ -76,7 +78,8 @@ def write_ngraph(prefix: str, batch: int) -> None:
     executable = compile_graph(watched, "CPU", weights)
     calibration = Calibration()
     calibrate(names, lambda sample: executable(*sample), [[sample] for sample in samples], calibration)
-    Recipe.of_calibration(calibration, "minmax").save(f"{prefix}-b{batch}-recipe.json")
+    recipe = replace(Recipe.of_calibration(calibration, "minmax"), outline=outline_of(graph))
+    recipe.save(f"{prefix}-b{batch}-recipe.json")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from mxnet.gluon import nn
 import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet.whole import WholeSymbol
-from ngraph_mxnet.errors import PackageError
+from ngraph_mxnet.errors import ConfigError, PackageError
 from ngraph_mxnet.package.artefact_reader import load
 from ngraph_mxnet.quantise.recipe import Recipe, Scale
 from ngraph_mxnet.runtime.backend import unlike
@@ -87,9 +87,15 @@ def test_of_ranges(block: mx.gluon.HybridBlock, tmp_path: Path) -> None:
     assert {one.isa for one in summary.ranges} == {"avx512", "avx2"} and summary.meta.precision == "int8"
 
 
-def test_without_a_recipe_it_is_float32(block: mx.gluon.HybridBlock, tmp_path: Path) -> None:
-    ngraph_mxnet.export(block, tmp_path / "net.ngraph", data=SHAPE, precision="int8")
-    assert load(tmp_path / "net.ngraph").meta.precision == "f32"
+def test_without_a_recipe_it_is_no_file_of_int8(block: mx.gluon.HybridBlock, tmp_path: Path,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an option or the environment asks for it."""
+    with pytest.raises(ConfigError, match="int8 without a recipe"):
+        ngraph_mxnet.export(block, tmp_path / "net.ngraph", data=SHAPE, precision="int8")
+    monkeypatch.setenv("NGRAPH_PRECISION", "int8")
+    with pytest.raises(ConfigError, match="int8 without a recipe"):
+        ngraph_mxnet.export(block, tmp_path / "net.ngraph", data=SHAPE)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_executable_is_for_its_instruction_set(block: mx.gluon.HybridBlock, tmp_path: Path) -> None:

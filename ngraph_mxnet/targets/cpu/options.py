@@ -69,8 +69,6 @@ def read_options(given: Mapping[str, Any]) -> Options:
     if costs not in ("modelled", "measured"):
         raise ConfigError(f"option costs: found {costs!r}, expected modelled or measured")
     recipe = _recipe(given.get("recipe"), precision)
-    if recipe is None and given.get("precision") == "int8" and not config.get("NGRAPH_PACKAGE"):
-        raise ConfigError(NO_RECIPE)
     isa = given.get("isa")
     if isa is not None and isa not in NEEDS:
         raise ConfigError(f"option isa: found {isa!r}, expected {', '.join(NEEDS)}")
@@ -145,5 +143,7 @@ def unlike(given: Mapping[str, Any], instruction_set: str, precision: str) -> st
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """See `Backend.check_options`."""
-    read_options(given)
+    """See `Backend.check_options`. int8 without a recipe is for compiled files alone, which have their own."""
+    wanted = read_options(given)
+    if given.get("precision") == "int8" and wanted.recipe is None and not config.get("NGRAPH_PACKAGE"):
+        raise ConfigError(NO_RECIPE)
