@@ -24,12 +24,14 @@ class Fit:
         recipe: what is for it, by the names of its own layers.
         layers: of the graph, by name: those that can be in 8 bits.
         told: how many layers the whole recipe tells of.
+        by_names: the recipe has no outline: whoever makes one tries parts of it.
     """
 
     graph: str
     recipe: Recipe
     layers: tuple[str, ...]
     told: int
+    by_names: bool = False
 
     @staticmethod
     def of(recipe: Recipe, graph: Graph) -> Fit:
@@ -41,7 +43,7 @@ class Fit:
             pairs = matched(outline_of(graph), recipe.outline)
             known = {theirs: ours for ours, theirs in pairs.items()}
         told = len({*recipe.products, *recipe.kept})
-        return Fit(graph.name, recipe.renamed(known), tuple(found), told)
+        return Fit(graph.name, recipe.renamed(known), tuple(found), told, recipe.outline is None)
 
     @property
     def known(self) -> int:
@@ -58,8 +60,9 @@ class Fit:
 
     @property
     def shortfall(self) -> str | None:
-        """What the recipe does not say of the graph's layers, as a sentence; None where it tells of all."""
-        if self.known == len(self.layers):
+        """What the recipe does not say of the graph's layers, as a sentence; None where it tells of all, or of some by
+        their names."""
+        if self.known == len(self.layers) or (self.by_names and self.known):
             return None
         unknown = [name for name in self.layers if name not in {*self.recipe.products, *self.recipe.kept}]
         whole = f"the {len(self.layers)} layers of graph {self.graph} that can be in 8 bits"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from mxnet_helpers import needs_library
@@ -227,3 +228,34 @@ def test_kernels_on_the_command_line(tmp_path: Path) -> None:
     assert "Contractions" in CliRunner().invoke(main, arguments).output
     ((first, *_),) = json.loads(CliRunner().invoke(main, [*arguments, "--json"]).output)["kernels"]
     assert "images=1 " in first["parameters"] and "lower=0.0" in first["parameters"]
+
+
+def two_layers(cut: bool) -> mx.sym.Symbol:
+    """A convolution and a dense layer, between which MXNet runs a node if the graph is `cut`."""
+    conv = sym.Convolution(sym.var("data"), kernel=(3, 3), num_filter=16, name="second" if cut else "first")
+    middle = sym.Activation(conv, act_type="relu")
+    middle = sym.cast_storage(middle, stype="default") if cut else middle
+    return sym.FullyConnected(middle, num_hidden=16, name="first" if cut else "second")
+
+
+def test_each_regions_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+                                caplog: pytest.LogCaptureFixture) -> None:
+    """With a recipe of the same layers in one region, where each had the other one's name."""
+    shapes, rng = {"data": (2, 8, 8, 8)}, np.random.default_rng(0)
+    whole, cut = two_layers(False), two_layers(True)
+    known = dict(zip(whole.list_arguments(), whole.infer_shape(**shapes)[0], strict=True))
+    params = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in known.items() if name != "data"}
+    found = ngraph_mxnet.quantize(whole, rng.standard_normal(shapes["data"]).astype(np.float32), params=params,
+                                  shapes=shapes, only_faster=False, method="minmax", corrections=[], threads=1)
+    found.save_recipe(tmp_path / "recipe.json")
+    assert not caplog.records  # the recipes that were tried are not told of
+    assert [region["precision"] for region in ngraph_mxnet.explain(cut, shapes).to_dict()["regions"]] == ["f32"] * 2
+    monkeypatch.setenv("NGRAPH_PRECISION", "int8")
+    monkeypatch.setenv("NGRAPH_CALIBRATION", str(tmp_path / "recipe.json"))
+    for symbol, counts in ((whole, [2]), (cut, [1, 1])):
+        explanation = ngraph_mxnet.explain(symbol, shapes)
+        assert [region["precision"] for region in explanation.to_dict()["regions"]] == [
+            f"int8, {count} of {count} layers in 8 bits" for count in counts]
+        assert "precision" in str(explanation)
+    other = ngraph_mxnet.explain(model(), SHAPES).to_dict()["regions"]
+    assert sorted(region["precision"] for region in other) == ["f32, 0 of 1 layers in 8 bits"] * 2
