@@ -91,6 +91,10 @@ class Session:
         (setattr if is_class else object.__setattr__)(owner, name, function)
         self.undo.append(undo)
 
+    def called(self, name: str) -> int:
+        """How often a function was that `replaced` has put there."""
+        return sum(type(event) is tuple and event[0] == name for event in self.events)
+
     def hook(self, how: str) -> None:
         def seen(*args: Any) -> None:
             self.events.append(how)
@@ -181,6 +185,7 @@ class Session:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bool]]:
     """Whether each call so far went the short way."""
+    monkeypatch.setenv("NGRAPH_DIRECT", "1")
     seen: list[bool] = []
     for kind in (QuickCall, QuickTraining):
         def call(self: Any, block: Any, args: Any, whole: Any = kind.call) -> Any:
@@ -208,3 +213,40 @@ def test_scripts_of_any_kind(seed: int, short: list[bool]) -> None:
     with backend("NGRAPH"):
         session = Session()
         alike(session.run(seed, 10), expected)
+
+
+@pytest.mark.parametrize("owner", ["block", "Net", "Base", "HybridSequential", "HybridBlock", "Block"])
+@pytest.mark.parametrize("name", METHODS)
+def test_the_short_way_comes_back(name: str, owner: str, short: list[bool]) -> None:
+    with backend("NGRAPH"):
+        session = Session()
+        place = {kind.__name__: kind for kind in session.kinds}.get(owner, session.net)
+        if not hasattr(place, name):
+            return
+        session.calls(3, 2)
+        session.steps(3)
+        del short[:], session.events[:]
+        session.replaced(place, name, "seen")
+        session.calls(1, 2)
+        session.steps(1)
+        shadowed = name == "hybrid_forward" or (name, owner) in (("__call__", "block"), ("forward", "Block"))
+        assert session.called(name) == (0 if shadowed else 2)
+        session.undo.pop()()
+        del short[:], session.events[:]
+        session.calls(2, 2)
+        session.steps(2)
+    assert short[-1] and short.count(True) >= 2 and not session.called(name)
+
+
+def test_what_is_watched_of_parameters_costs_no_short_way(short: list[bool]) -> None:
+    with backend("NGRAPH"):
+        session = Session()
+        session.calls(3, 2)
+        del short[:]
+        session.net.counted = 0
+        for parameter in session.parameters():
+            parameter.note = "of the program's"
+            session.net.counted += 1
+            type(session.net).counted_by_class = session.net.counted
+            session.calls(1, 2)
+    assert short == [True] * 6

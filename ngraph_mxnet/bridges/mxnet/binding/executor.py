@@ -29,6 +29,7 @@ from mxnet.symbol import Symbol
 
 from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, fallbacks, training
 from ngraph_mxnet.bridges.mxnet.binding.siblings import Siblings
+from ngraph_mxnet.bridges.mxnet.binding.side_tables import Beside
 from ngraph_mxnet.bridges.mxnet.binding.stock_executor import bind_natively
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_inputs import is_whole
@@ -40,13 +41,13 @@ class NGraphExecutor(Executor):
     """See the module's text."""
 
     outputs: list[NDArray]
-    is_compiled: bool
-    _refused: bool
-    _twin: Executor | None
-    monitor: tuple[Any, bool] | None
-    _native_is_stale: bool
-    siblings: Siblings
-    training: training.Training
+    is_compiled: Beside[bool] = Beside()
+    _refused: Beside[bool] = Beside()
+    _twin: Beside[Executor | None] = Beside()
+    monitor: Beside[tuple[Any, bool] | None] = Beside()
+    _native_is_stale: Beside[bool] = Beside()
+    siblings: Beside[Siblings] = Beside()
+    training: Beside[training.Training] = Beside()
 
     @classmethod
     def adopt(cls, executor: Executor, is_compiled: bool, refused: bool = False) -> NGraphExecutor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 Kept = TypeVar("Kept")
 
@@ -34,6 +34,33 @@ class SideTable(Generic[Kept]):
 
             self._alive[number] = weakref.ref(owner, forget)
         return found
+
+
+class Beside(Generic[Kept]):
+    """An attribute of a class's objects that stands beside them; AttributeError where it was not set."""
+
+    def __init__(self) -> None:
+        self._values: SideTable[list[Kept]] = SideTable()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Beside[Kept]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type) -> Kept: ...
+
+    def __get__(self, instance: object | None, owner: type) -> Beside[Kept] | Kept:
+        if instance is None:
+            return self
+        found = self._values.by_id.get(id(instance))
+        if found is None:
+            raise AttributeError(f"{owner.__name__} has no {self._name}")
+        return found[0]
+
+    def __set__(self, instance: object, value: Kept) -> None:
+        self._values.get_or_put(instance, [value])[0] = value
 
 
 class OfBlock:
