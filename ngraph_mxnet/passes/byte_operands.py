@@ -12,6 +12,10 @@ from ngraph_mxnet.passes.pattern import Rewriter, uniform
 
 HALF = 128
 """What is added to i8 to make it u8."""
+FEW_TERMS = (1 << 24) // (255 * 256)
+"""Of a sum of products of two bytes less their zero points, such that float32 holds it."""
+FEW_PARTS = 4
+"""In which sums of more terms are cut that no product of bytes takes."""
 _QUANTIZED = {"convolution": "quantized_convolution", "product": "quantized_matmul"}
 
 

@@ -2,24 +2,28 @@
 
 Weights are cut into digits of so few bits that the sums with each digit are exact; these come together as i32. Sums of
 more than 32,896 terms, for which bits alone are too large, are first cut into sums of fewer. Where the operands don't
-fit the products of bytes, the products are of float32, and say that no algorithm may round them.
+fit the products of bytes, the products are of float32, and say that no algorithm may round them; if a few parts of the
+terms do, those are taken in place of digits, each of which is a product with all terms.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
 from ngraph_mxnet.ir.sizes import is_symbolic
-from ngraph_mxnet.passes.byte_operands import byte_product, signed
+from ngraph_mxnet.passes.byte_operands import FEW_PARTS, FEW_TERMS, byte_product, signed
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter
 from ngraph_mxnet.passes.quantized_products import QuantizedPass
 
 _EXACT = 1 << 24
 _LARGEST_DATA = 255
 _BITS = 8
+_BLOCK = 16
+"""Channels that are stored together."""
 MOST_TERMS = _EXACT // (_LARGEST_DATA * 2)
 """Of a sum with digits of one bit, of which the highest is from -2 to 1."""
 
@@ -31,29 +35,47 @@ def sums_of_fewer(node: Node, rw: Rewriter) -> Answer:
     """
     if _depth(node) <= MOST_TERMS:
         return None
+    return _by_group(node, rw) if node.attrs.get("groups", 1) > 1 else _sum_of_parts(node, rw, _spans(node, MOST_TERMS))
+
+
+def _by_group(node: Node, rw: Rewriter) -> Value:
     data, weights, zero, weights_zero = node.inputs
-    if node.op.kind == "product":
-        axes = [-2 if node.attrs["transpose_a"] else -1, -1 if node.attrs["transpose_b"] else -2]
-        parts = [(_part(rw, data, axes[0], *span), _part(rw, weights, axes[1], *span), weights_zero)
-                 for span in _spans(weights.shape[axes[1]], MOST_TERMS)]
-    elif node.attrs["groups"] > 1:
-        inputs, outputs = (size // node.attrs["groups"] for size in (data.shape[1], weights.shape[0]))
-        groups = [(_part(rw, data, 1, group * inputs, (group + 1) * inputs), *(
-            _part(rw, value, 0, group * outputs, (group + 1) * outputs) if value.type.rank else value
-            for value in (weights, weights_zero))) for group in range(node.attrs["groups"])]
-        return rw.make("concat", *(rw.make(node.op.name, x, w, zero, point, **{**node.attrs, "groups": 1})
-                                   for x, w, point in groups), axis=1)
-    else:
-        parts = [(_part(rw, data, 1, *span), _part(rw, weights, 1, *span), weights_zero)
-                 for span in _spans(weights.shape[1], MOST_TERMS // prod(weights.shape[2:]))]
-    total, *others = (rw.make(node.op.name, x, w, zero, point, **node.attrs) for x, w, point in parts)
+    inputs, outputs = (size // node.attrs["groups"] for size in (data.shape[1], weights.shape[0]))
+    made = []
+    for group in range(node.attrs["groups"]):
+        held = [_part(rw, value, 0, group * outputs, (group + 1) * outputs) if value.type.rank else value
+                for value in (weights, weights_zero)]
+        made.append(rw.make(node.op.name, _part(rw, data, 1, group * inputs, (group + 1) * inputs), held[0], zero,
+                            held[1], **{**node.attrs, "groups": 1}))
+    return rw.make("concat", *made, axis=1)
+
+
+def _sum_of_parts(node: Node, rw: Rewriter, spans: Sequence[tuple[int, int]]) -> Value:
+    """The sum of those of some of the channels, or places of a row, each."""
+    data, weights, *zeros = node.inputs
+    axes = _summed(node)
+    total, *others = (rw.make(node.op.name, _part(rw, data, axes[0], *span), _part(rw, weights, axes[1], *span), *zeros,
+                              **node.attrs) for span in spans)
     for other in others:
         total = rw.make("add", total, other)
     return total
 
 
-def _spans(size: int, most: int) -> list[tuple[int, int]]:
-    return [(first, min(first + most, size)) for first in range(0, size, most)]
+def _summed(node: Node) -> tuple[int, int]:
+    """The axes of data and weights that are summed over."""
+    if node.op.kind == "convolution":
+        return 1, 1
+    return -2 if node.attrs["transpose_a"] else -1, -1 if node.attrs["transpose_b"] else -2
+
+
+def _spans(node: Node, terms: int) -> list[tuple[int, int]]:
+    """Parts of the axis that is summed over, each of so many terms at most and of whole blocks, if that holds any; none
+    where one channel has more."""
+    weights = node.inputs[1]
+    size = weights.shape[_summed(node)[1]]
+    most = terms // (prod(weights.shape[2:]) if node.op.kind == "convolution" else 1)
+    most = most // _BLOCK * _BLOCK or most
+    return [(first, min(first + most, size)) for first in range(0, size, most)] if most else []
 
 
 def _part(rw: Rewriter, value: Value, axis: int, first: int, end: int) -> Value:
@@ -75,6 +97,10 @@ def sums_of_digits(node: Node, rw: Rewriter) -> Answer:
         products = [byte_product(node, rw, (data, zero), (digit, none), None) for digit in _digits(rw, whole, bits)]
     if any(isinstance(product, str) for product in products):
         bits = _bits(node, sign=1)
+        if bits < _BITS and not is_symbolic(_depth(node)) and node.attrs.get("groups", 1) == 1:
+            spans = _spans(node, FEW_TERMS) if _depth(node) <= FEW_PARTS * FEW_TERMS else []
+            if 1 < len(spans) <= FEW_PARTS:
+                return _sum_of_parts(node, rw, spans)
         numbers, centred = _centred(rw, data, zero, 0), _centred(rw, weights, weights_zero, axis)
         name = "convolution" if node.op.kind == "convolution" else "matmul"
         attrs = {**node.attrs, "exact": True}

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Graph, Node, constant_of
-from ngraph_mxnet.ir.sizes import are_same_shape
+from ngraph_mxnet.ir.sizes import are_same_shape, is_symbolic
 from ngraph_mxnet.ir.types import f32
-from ngraph_mxnet.passes.byte_operands import byte_product
+from ngraph_mxnet.passes.byte_operands import FEW_PARTS, FEW_TERMS, byte_product
 from ngraph_mxnet.passes.contraction import channel_axis, varies_by_channel_only
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
@@ -62,6 +62,9 @@ def whole_sums(node: Node, rw: Rewriter) -> Answer:
     along = sides[1].attrs["axis"] % weights.type.rank if sides[1] is not None and weights_zero.type.rank else axis
     if uniform(x_scale) != 1 or uniform(w_scale) != 1 or zero.type.rank or along != axis:
         return None
+    depth = weights.shape[-1 if node.attrs["transpose_b"] else -2] if node.op.kind == "product" else 0
+    if is_symbolic(depth) or depth > FEW_PARTS * FEW_TERMS:
+        return "a product of float32 is faster, and of the same sums but for their last bits"
     name = "integer_convolution" if node.op.kind == "convolution" else "integer_matmul"
     return rw.make("convert", rw.make(name, data, weights, zero, weights_zero, **node.attrs), element="f32")
 

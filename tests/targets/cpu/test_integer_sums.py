@@ -134,7 +134,8 @@ def test_no_algorithm_that_rounds(isa: str, threads: int, channels: int, operand
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("elements", [("u8", "i8"), ("i8", "u8")])
 @pytest.mark.parametrize(("channels", "groups", "kernel"), [
-    (514, 1, (1, 1)), (20, 20, (23, 23)), (128, 1, (7, 7)), (64, 2, (16, 16)), (560, 1, (8, 8)), (1120, 2, (8, 8))])
+    (514, 1, (1, 1)), (20, 20, (23, 23)), (1, 1, (23, 23)), (40, 1, (5, 5)), (128, 1, (7, 7)), (64, 2, (16, 16)),
+    (560, 1, (8, 8)), (1120, 2, (8, 8))])
 def test_long_sums(isa: str, elements: tuple[str, str], channels: int, groups: int, kernel: tuple[int, int]) -> None:
     """On either side of what float32 holds with 8, 4, 2 bits and one of the weights, and beyond all."""
     for values in (("greatest", "greatest"), ("greatest", "least"), ("ends", "ends")):
