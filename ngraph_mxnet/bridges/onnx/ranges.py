@@ -36,7 +36,9 @@ class ModelRanges:
         self._cache = cache
         self._names, self._backend, self._options, self._import = list(dims), backend, options, import_for
         told = told_by_place(config.told_axes(), dims.items())
-        self._changing = ChangingShapes({**named_axes(dims), **told}, at_once=bool(told))
+        self._told, self._at_once = {**named_axes(dims), **told}, bool(told)
+        self._changing: dict[tuple[int, ...], ChangingShapes] = {}
+        """By the inputs' ranks, which the model need not say."""
         self.templates: list[Template] = []
 
     def bind(self, shapes: Mapping[str, Any]) -> Executable | None:
@@ -47,16 +49,22 @@ class ModelRanges:
         """
         if any(not isinstance(shape, tuple) for shape in shapes.values()):
             return None
+        ranks = tuple(len(shapes[name]) for name in self._names)
         for template in self.templates:
-            found = template.bind(_in_order(shapes, template))
+            fits = all(port.type.rank == len(shapes[port.name]) for port in template.inputs)
+            found = template.bind(_in_order(shapes, template)) if fits else None
             if found is not None:
                 return found
         if config.get("NGRAPH_DYNAMIC") == "off" or active():
             return None
-        changing = self._changing.symbolic(tuple(shapes[name] for name in self._names))
-        return None if changing is None else self._compiled(shapes, *changing)
+        if ranks not in self._changing:
+            told = {place: name for place, name in self._told.items() if place[1] < ranks[place[0]]}
+            self._changing[ranks] = ChangingShapes(told, at_once=self._at_once)
+        changing = self._changing[ranks]
+        found = changing.symbolic(tuple(shapes[name] for name in self._names))
+        return None if found is None else self._compiled(shapes, changing, *found)
 
-    def _compiled(self, shapes: Mapping[str, Any], symbolic: Sequence[tuple[int, ...]],
+    def _compiled(self, shapes: Mapping[str, Any], changing: ChangingShapes, symbolic: Sequence[tuple[int, ...]],
                   hint: dict[str, int]) -> Executable | None:
         ranges = dict(zip(self._names, symbolic, strict=True))
         cuts: list[CutError] = []
@@ -72,7 +80,7 @@ class ModelRanges:
 
         key = repr((config.compile_settings(), described(ranges)))
         kept = partial(self._cache.get_or_make_template, key, hint, template)
-        made, found = for_range(hint, kept, partial(_in_order, shapes), "a model", self._changing)
+        made, found = for_range(hint, kept, partial(_in_order, shapes), "a model", changing)
         if cuts:
             raise cuts[0]
         if made.template is not None and found is not None:
