@@ -18,6 +18,7 @@ import math
 import numpy as np
 
 from ngraph_mxnet.ir.graph import Node, Value
+from ngraph_mxnet.ir.sizes import is_zero
 from ngraph_mxnet.passes.pattern import Answer, RewritePass, Rewriter, uniform
 
 
@@ -95,6 +96,14 @@ def multiply_zero(node: Node, rw: Rewriter) -> Answer:
                 return "0 times NaN or infinity is NaN"
             return _neutral(zero, node)
     return None
+
+
+def product_of_nothing(node: Node, rw: Rewriter) -> Answer:
+    """A sum over no elements is 0, whatever the shape of the sums."""
+    if not any(is_zero(size) for value in node.inputs[:2] for size in value.type.shape):
+        return None
+    zero = rw.constant(np.zeros((), node.output.type.element.numpy))
+    return rw.make("broadcast", zero, shape=node.output.type.shape)
 
 
 def divide_one(node: Node, rw: Rewriter) -> Answer:
@@ -209,6 +218,10 @@ def algebraic() -> RewritePass:
         "subtract": [subtract_zero],
         "multiply": [multiply_one, multiply_zero, half_of_tanh],
         "divide": [divide_one],
+        "matmul": [product_of_nothing],
+        "convolution": [product_of_nothing],
+        "integer_matmul": [product_of_nothing],
+        "integer_convolution": [product_of_nothing],
         "power": [power_small],
         "negative": [double_negative],
         "abs": [absolute],

@@ -195,3 +195,13 @@ def test_an_element_from_the_end_is_compiled_once(at: np.ndarray) -> None:
         x = rng.standard_normal((3, size), np.float32)
         np.testing.assert_array_equal(run(x)[0], x[:, at])
     assert len(run.ranges.templates) == 1
+
+
+def test_ranks_may_change_where_the_model_says_none() -> None:
+    made = model([helper.make_node("Add", ["x", "one"], ["y"])], {"one": np.ones((), np.float32)}, [], ["y"])
+    made.graph.input[0].type.tensor_type.ClearField("shape")
+    run = ngraph_mxnet.compile(made)
+    for shape in ((3,), (5,), (2, 3), (), (4, 3), (7,), (2, 3, 4), (9, 3)):
+        x = rng.standard_normal(shape).astype(np.float32)
+        np.testing.assert_array_equal(run(x)[0], x + 1)
+    assert len(run.ranges.templates) == 2

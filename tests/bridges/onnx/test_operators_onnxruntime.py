@@ -71,3 +71,39 @@ def test_scales_of_float16_are_multiplied_in_float32() -> None:
     zeros = [np.array([number], np.uint8) for number in (113, 114, 118)]
     arrays = [a, scales[0], zeros[0], b, scales[1], zeros[1], scales[2], zeros[2]]
     assert_same("QLinearMatMul", arrays, domain="", opset=21)
+
+
+@pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "ReduceProd", "ReduceMax", "ReduceMin", "ReduceL1",
+                                "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("shape", [(2, 0, 3), (2, 3, 5)])
+def test_reductions_of_integers_and_of_nothing(op: str, dtype: str, shape: tuple[int, ...]) -> None:
+    signed = op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceL1")
+    x = np.random.default_rng(4).integers(-50 if signed else 1, 50, shape).astype(dtype)
+    types = ("int32", "int64") if op == "ReduceProd" else ()
+    assert_same(op, [x % 5 if dtype in types else x, np.array([1])], held=(1,), domain="", opset=20, keepdims=0)
+
+
+@pytest.mark.parametrize(("left", "right"), [((3, 0), (0, 4)), ((0, 3), (3, 4)), ((2, 3, 0), (2, 0, 4)), ((0,), (0,)),
+                                             ((2, 1, 0), (1, 0, 2)), ((3, 4), (4, 0))])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_products_over_nothing_are_0(left: tuple[int, ...], right: tuple[int, ...], dtype: str) -> None:
+    arrays = [np.zeros(left, dtype), np.zeros(right, dtype)]
+    assert_same("MatMul", arrays, domain="")
+    if len(left) == len(right) == 2 and dtype != "int32":
+        assert_same("Gemm", [*arrays, np.ones((1, right[1]), dtype)], domain="", alpha=0.5, beta=2.0)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_whole_numbers_over_nothing_are_0(is_open: bool) -> None:
+    """ONNX Runtime leaves these as they were in memory."""
+    arrays = [np.zeros((3, 0), np.uint8), np.zeros((0, 4), np.uint8)]
+    proto, feeds = of_one_node("MatMulInteger", arrays, domain="", is_open=is_open)
+    for backend in BACKENDS:
+        np.testing.assert_array_equal(ngraph_mxnet.compile(proto, backend)(feeds)[0], np.zeros((3, 4), np.int32))
+
+
+def test_nothing_is_written_and_nothing_is_unique() -> None:
+    nothing = np.zeros((0, 4), np.float32)
+    assert_same("ScatterND", [nothing, np.zeros((0, 1), np.int64), nothing], domain="")
+    assert_same("Unique", [nothing], outputs=("y", "first", "inverse", "counts"), domain="")

@@ -76,8 +76,10 @@ _REDUCTIONS = ("none", "add", "mul", "max", "min")
 
 @rule("ScatterND")
 def scatter_nd(b: Builder, call: Call) -> Value:
-    return b.scatter_nd(call.input(0), _coordinates(b, call.input(1)), call.input(2),
-                        reduction=call.attrs.choice("reduction", "none", _REDUCTIONS))
+    reduction = call.attrs.choice("reduction", "none", _REDUCTIONS)
+    if not call.input(2).type.size:
+        return b.identity(call.input(0))
+    return b.scatter_nd(call.input(0), _coordinates(b, call.input(1)), call.input(2), reduction=reduction)
 
 
 @rule("ScatterElements", "Scatter")

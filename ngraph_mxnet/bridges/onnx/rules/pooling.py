@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.common import Ints, require_table, window
+from ngraph_mxnet.bridges.onnx.rules.reduction import extreme, mean_by_sum
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
@@ -29,12 +30,16 @@ def _spatial(x: Value) -> Ints:
 @rule("GlobalAveragePool")
 def global_average_pool(b: Builder, call: Call) -> Value:
     x = call.input(0)
+    if any(size == 0 for size in x.shape[2:]):
+        return mean_by_sum(b, x, _spatial(x), True)
     return b.reduce_mean(x, axes=_spatial(x), keep_dims=True)
 
 
 @rule("GlobalMaxPool")
 def global_max_pool(b: Builder, call: Call) -> Value:
     x = call.input(0)
+    if any(size == 0 for size in x.shape[2:]):
+        return extreme(b, "ReduceMax", x, _spatial(x), True)
     return b.reduce_max(x, axes=_spatial(x), keep_dims=True)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ngraph_mxnet.bridges.onnx.rules.common import normal_axes, normal_axis
 from ngraph_mxnet.bridges.onnx.rules.registry import Call, rule
-from ngraph_mxnet.compositions.tensors import converted, flipped, scalar
+from ngraph_mxnet.compositions.tensors import converted, flipped, scalar, size_as
 from ngraph_mxnet.ir import Builder, Value
 from ngraph_mxnet.ir.types import boolean, f32, i64, u8
 
@@ -30,7 +30,9 @@ def reduce(b: Builder, call: Call) -> Value:
     over = {"axes": normal_axes(axes, x.type.rank), "keep_dims": keep}
     empty = [i for i in over["axes"] if not x.shape[i]]  # type: ignore[attr-defined]
     if empty and call.op in ("ReduceMax", "ReduceMin"):
-        return _extreme(b, call.op, x, over["axes"], keep)  # type: ignore[arg-type]
+        return extreme(b, call.op, x, over["axes"], keep)  # type: ignore[arg-type]
+    if call.op == "ReduceMean" and (empty or x.type.element.numpy.kind in "iu"):
+        return mean_by_sum(b, x, over["axes"], keep)  # type: ignore[arg-type]
     if call.op in _PLAIN:
         if x.type.element == boolean:  # opset 20: as 0 and 1
             return b.convert(b.apply(_PLAIN[call.op], b.convert(x, element=u8), **over), element=boolean)
@@ -38,14 +40,22 @@ def reduce(b: Builder, call: Call) -> Value:
     if call.op == "ReduceL1":
         return b.reduce_sum(b.abs(x), **over)
     if call.op == "ReduceLogSum":
-        return b.log(b.reduce_sum(x, **over))
+        return _in_floats(b, "log", b.reduce_sum(x, **over))
     if call.op == "ReduceLogSumExp":
         return _log_sum_exp(b, x, over["axes"], keep)  # type: ignore[arg-type]
     squares = b.reduce_sum(b.square(x), **over)
-    return squares if call.op == "ReduceSumSquare" else _root(b, squares)
+    return squares if call.op == "ReduceSumSquare" else _in_floats(b, "sqrt", squares)
 
 
-def _extreme(b: Builder, op: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+def mean_by_sum(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
+    """Also of integers, whose mean is truncated, and of no elements, which is 0, as in ONNX Runtime: ONNX leaves it
+    open."""
+    total = b.reduce_sum(x, axes=axes, keep_dims=keep)
+    count = math.prod(x.shape[axis] for axis in axes)
+    return b.divide(total, size_as(b, count, total)) if count else total
+
+
+def extreme(b: Builder, op: str, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
     """The maximum or minimum of no elements: the least or the greatest number that the element type has."""
     dtype = x.type.element.numpy
     if dtype.kind == "f":
@@ -61,12 +71,13 @@ def _of_nothing(b: Builder, op: str, x: Value) -> Value:
     if op in _PLAIN or op == "ReduceLogSumExp":
         return b.identity(x)
     if op == "ReduceLogSum":
-        return b.log(x)
+        return _in_floats(b, "log", x)
     return b.square(x) if op == "ReduceSumSquare" else b.abs(x)
 
 
-def _root(b: Builder, x: Value) -> Value:
-    return b.sqrt(x) if x.type.element.is_float else converted(b, b.sqrt(b.convert(x, element=f32)), x)
+def _in_floats(b: Builder, op: str, x: Value) -> Value:
+    """Of integers the truncated result in float32."""
+    return b.apply(op, x) if x.type.element.is_float else converted(b, b.apply(op, b.convert(x, element=f32)), x)
 
 
 def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Value:
@@ -76,7 +87,7 @@ def _log_sum_exp(b: Builder, x: Value, axes: tuple[int, ...], keep: bool) -> Val
     if all(x.shape[axis] for axis in axes):
         greatest = b.reduce_max(x, axes=axes, keep_dims=True)
     else:
-        greatest = _extreme(b, "ReduceMax", x, axes, True)
+        greatest = extreme(b, "ReduceMax", x, axes, True)
     finite = b.less(b.abs(greatest), scalar(b, math.inf, x))
     shift = b.select(finite, greatest, scalar(b, 0, x))
     total = b.reduce_sum(b.exp(b.subtract(x, shift)), axes=axes, keep_dims=True)

@@ -66,7 +66,7 @@ def unique(b: Builder, call: Call) -> list[Item]:
     if call.attrs.int("axis", None) is not None and x.type.rank != 1:
         raise UnsupportedError("axis: supported: the elements of the flat tensor")
     if not size:
-        raise UnsupportedError("no elements")
+        return [reshaped(b, x, (0,)), *(b.constant(np.zeros(0, np.int64)) for _ in range(3))]
     flat = reshaped(b, x, (size,))
     order = b.argsort(flat, axis=0)
     line = b.gather(flat, order, axis=0)

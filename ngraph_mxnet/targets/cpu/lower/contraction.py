@@ -167,8 +167,9 @@ def check_rank(node: Node) -> str | None:
 
 
 def check_depth(node: Node) -> str | None:
-    """A sum over nothing has no kernel."""
-    if node.outputs[0].type.size and any(v.type.size == 0 for v in node.inputs):
+    """A sum over nothing has no kernel; plain products of two operands are 0 before they are lowered
+    (`passes/algebraic.py`)."""
+    if len(node.inputs) != 2 and node.outputs[0].type.size and any(v.type.size == 0 for v in node.inputs):
         return f"{node.op.name} over no elements has no CPU kernel"
     return None
 
