@@ -22,7 +22,7 @@ class Departure:
 
 
 _BEYOND = ("huge", "enormous")
-_ENDLESS = ("infinities", "one infinity")
+_ENDLESS = ("infinities", "one infinity", "masks")
 _SUMS = ("sum", "mean", "nansum", "norm", "moments", "_np_sum", "_npi_mean", "_npi_norm", "_npi_average", "_npi_var",
          "_npi_std", "_square_sum", "L2Normalization")
 _STATISTICS = ("norm", "LayerNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "_contrib_BatchNormWithReLU", "moments",
@@ -39,7 +39,7 @@ DEPARTURES: tuple[Departure, ...] = (
               ("tiny", "denormal"), attrs={"act_type": "elu"}),
     Departure(("softmax", "log_softmax", "softmin", "Softmax*", "softmax_cross_entropy", "masked_*softmax"),
               "inf - inf is NaN, and so is the sum of a row with an infinite element; what MXNet writes for the others "
-              "depends on whether oneDNN computes them", _ENDLESS),
+              "depends on whether oneDNN computes them", _ENDLESS[:2]),
     Departure(_SUMS, "MXNet's compensated sums subtract infinities from each other", _ENDLESS),
     Departure(_STATISTICS, "MXNet's squares leave the range: by arithmetic the result is within it", _BEYOND),
     Departure(_PRODUCTS, "which products with padding's zeros are formed, and in which order sums leave the range, is "
