@@ -25,8 +25,8 @@ _BEYOND = ("huge", "enormous")
 _ENDLESS = ("infinities", "one infinity", "masks")
 _SUMS = ("sum", "mean", "nansum", "norm", "moments", "_np_sum", "_npi_mean", "_npi_norm", "_npi_average", "_npi_var",
          "_npi_std", "_square_sum", "L2Normalization")
-_STATISTICS = ("norm", "LayerNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "_contrib_BatchNormWithReLU", "moments",
-               "LRN", "_npi_var", "_npi_std", "L2Normalization")
+_STATISTICS = ("norm", "_npi_norm", "LayerNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "_contrib_BatchNormWithReLU",
+               "moments", "LRN", "_npi_var", "_npi_std", "L2Normalization")
 _PRODUCTS = ("Convolution", "Deconvolution", "FullyConnected", "dot", "batch_dot", "linalg_*", "_linalg_*", "_npi_*dot",
              "_np_dot", "_npi_matmul", "_npi_einsum", "_contrib_interleaved_*", "RNN", "_contrib_DeformableConvolution",
              "_contrib_ModulatedDeformableConvolution", "khatri_rao", "_sg_mkldnn_*", "_contrib_*attention*")
@@ -47,6 +47,11 @@ DEPARTURES: tuple[Departure, ...] = (
     Departure(("_random_pdf_*",), "a density with parameters outside its domain, or sums of logarithms in place of "
               "products of numbers beyond the range",
               ("corners", *_ENDLESS, *_BEYOND, "zeros", "tiny", "denormal")),
+    Departure(("Pooling", "Pooling_v1"), "sums of numbers beyond the range, in another order", _BEYOND),
+    Departure(("argsort", "sort", "topk"), "NaN comes last; MXNet leaves it in any order", ("NaN",)),
+    Departure(("_npi_std", "_npi_var"), "MXNet squares in float32 what `dtype` wants in float64", ("tiny", "denormal"),
+              attrs={"dtype": "float64"}),
+    Departure(("LRN",), "oneDNN's sums reach other channels than the window's", (*_ENDLESS, "NaN")),
     Departure(("_npi_average",), "MXNet multiplies before it divides by the sum of weights: tiny products are 0",
               ("tiny", "denormal")),
     Departure(("_contrib_BatchNormWithReLU",), "the relu of NaN is NaN in both, and its gradient 0 here alone",

@@ -39,6 +39,9 @@ SAMPLE: list[tuple[str, Case, tuple[str, ...]]] = [
     *(("_npi_norm", Case([MATRIX], {"flag": -1, "ord": order, "keepdims": True}), ("as drawn", "ties"))
       for order in (1, -1)),
     ("_npi_average", Case([MATRIX, MATRIX], {"axis": 0}), ("as drawn", "ties")),
+    ("softmax_cross_entropy", Case([Operand((5, 5)), Operand((5,), values=[0, 1, 2, 3, 4])]), ("as drawn", "huge")),
+    ("Pooling_v1", Case([IMAGE], {"kernel": "(2, 1)"}), ("ties",)),
+    ("Pooling_v1", Case([IMAGE], {"kernel": "(2, 1)", "global_pool": True}), ("ties",)),
     ("_contrib_quadratic", Case([VECTOR], {"a": 2, "b": -3, "c": 1}), ("one infinity", "enormous")),
     *(("SoftmaxOutput", Case([CUBE, Operand((2, 2) if "multi_output" in attrs else (2, 3), low=0, high=1)], attrs),
        ("as drawn", "ties"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -147,6 +147,13 @@ def _leaky_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode)
 _in_training("Pooling", ignored=["cudnn_off"])(trained_pooling)
 
 
+@_in_training("Pooling_v1")
+def _pooling_v1(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
+    if attrs.choice("pool_type", "max", ("max", "avg", "sum")) == "max" and not attrs.bool("global_pool", False):
+        raise UnsupportedError("MXNet's gradient goes to all of a window's greatest elements, not to one of them")
+    return _same(node.op, b, inputs, attrs, node)
+
+
 @_in_training("hard_sigmoid")
 def _hard_sigmoid(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
     """Nothing goes back from its corners, where a clamp passes on what comes."""
@@ -229,7 +236,7 @@ def _softmax_output(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolN
         numbers = b.constant(np.arange(classes).reshape([-1 if own == axis else 1 for own in range(len(x.shape))]),
                              y.type.element)
         chosen = b.equal(b.trunc(labels), numbers)
-        target = b.select(chosen, scalar(b, 1 - alpha, y), scalar(b, alpha / max(classes - 1, 1), y))
+        target = b.select(chosen, scalar(b, 1 - alpha, y), scalar(b, alpha / (classes - 1) if classes > 1 else inf, y))
         gradient = b.subtract(y, target)
     else:
         gradient = _less_one_at(b, y, b.trunc(labels), axis)
@@ -264,14 +271,14 @@ def _less_one_at(b: Builder, y: Value, labels: Value, axis: int) -> Value:
 
 @_in_training("softmax_cross_entropy")
 def _softmax_cross_entropy(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> Value:
-    """The value has a least probability, the gradient has none."""
+    """The value has a least probability, the gradient has none: it is that of logarithms that add 0 to the value."""
     x, label = inputs
     y = _same(node.op, b, inputs, attrs, node)
     places = b.constant(np.arange(x.shape[1], dtype=x.type.element.numpy))
     chosen = b.equal(b.trunc(b.reshape(converted(b, label, x), shape=(x.shape[0], 1))), places)
     logs = b.select(chosen, over_axis(b, "log_softmax", x, 1), scalar(b, 0, x))
-    free = b.reshape(b.negative(b.reduce_sum(logs, axes=(0, 1))), shape=y.shape)
-    return b.add(free, b.stop_gradient(b.subtract(y, free)))
+    nothing = b.reduce_sum(b.subtract(b.stop_gradient(logs), logs), axes=(0, 1))
+    return b.add(b.stop_gradient(y), b.reshape(nothing, shape=y.shape))
 
 
 @_in_training("LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput")
