@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -117,6 +118,25 @@ def test_a_second_instance_is_the_same_layer_by_layer(kind: Callable[[Net], Grap
 def test_weights_may_be_constants_and_biases_zeros(kind: Callable[[Net], Graph], zeros: bool) -> None:
     """As `quantize` has them, and a script has not."""
     first, second = optimised(kind(Net()), constant=True, zeros=zeros), optimised(kind(Net("net1_")))
+    assert matched(outline_of(second), outline_of(first)) == dict(zip(products(second), products(first), strict=True))
+
+
+def random_net(seed: int, net: Net) -> Graph:
+    """Convolutions, residual blocks and joins, of few kinds, so that many are alike."""
+    rng, x = random.Random(seed), net.x
+    for _ in range(rng.randint(2, 9)):
+        kind = rng.choice(("convolution", "block", "join"))
+        if kind == "convolution":
+            x = net.b.relu(net.conv(x, rng.choice((8, 16)), rng.choice((1, 3))))
+        else:
+            x = net.block(x) if kind == "block" else net.b.concat(x, net.conv(x, 8, 1), axis=1)
+    return net.end(x)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_nets_under_other_names(seed: int) -> None:
+    first = optimised(random_net(seed, Net()), constant=seed % 2 == 0)
+    second = optimised(random_net(seed, Net("other_", first=3, batch=2, size=16)))
     assert matched(outline_of(second), outline_of(first)) == dict(zip(products(second), products(first), strict=True))
 
 
