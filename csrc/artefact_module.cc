@@ -23,7 +23,7 @@ namespace {
 
 std::shared_ptr<Artefact> load(const std::string& path) {
   try {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     return std::make_shared<Artefact>(load_artefact(path));
   } catch (const std::system_error& error) {
     errno = error.code().value();
@@ -120,7 +120,7 @@ void define_artefacts(py::module_& m) {
             return made;
           },
           "For each range ([(name, element, sizes as a text for people)] of the inputs, the same of the outputs).")
-      .def("bind", &bind, py::arg("shapes"), py::arg("threads"), py::call_guard<py::gil_scoped_release>(),
+      .def("bind", &bind, py::arg("shapes"), py::arg("threads"), py::call_guard<GilReleased>(),
            "The Executable of a range for inputs of these shapes. Raises ValueError that says what does not fit.")
       .def("bind_set", &bind_set, py::arg("set"), py::arg("threads"), "The Executable of a set of shapes.");
 

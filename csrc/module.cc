@@ -140,7 +140,7 @@ struct CallArguments {
 
 void run(CompiledGraph& graph, const py::sequence& inputs, const py::sequence& outputs) {
   const CallArguments call(graph, inputs, outputs);
-  const py::gil_scoped_release released;
+  const GilReleased released;
   graph.observed_run(call.inputs, call.outputs, nullptr);
 }
 
@@ -149,7 +149,7 @@ py::object call(CompiledGraph& graph, const py::args& arrays) {
   if (!fitting_pointers(arrays, graph.inputs(), &in)) return py::none();
   py::list results = new_arrays(graph.outputs(), &out);
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     graph.observed_run(unversioned(in), out, nullptr);
   }
   return results;
@@ -176,7 +176,7 @@ class DirectCall {
     }
     std::vector<engine::Handle> outputs;
     {
-      const py::gil_scoped_release released;
+      const GilReleased released;
       outputs = pushes::call(op_, inputs);
     }
     if (outputs.empty()) return py::none();
@@ -194,7 +194,7 @@ class DirectCall {
 std::vector<std::pair<std::string, double>> profile(Executable& graph, const py::sequence& inputs,
                                                     const py::sequence& outputs) {
   const CallArguments call(graph, inputs, outputs);
-  const py::gil_scoped_release released;
+  const GilReleased released;
   return graph.profile(call.inputs, call.outputs);
 }
 
@@ -268,7 +268,7 @@ py::dict cache_info() {
 py::list compiled_regions() {
   std::vector<std::pair<CompileKey, CompileCache::Result>> contents;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     contents = CompileCache::instance().contents();
   }
   py::list regions;
@@ -365,9 +365,9 @@ void define(py::module_& m) {
       .def(py::init<>())
       .def("__enter__", [](const std::shared_ptr<ArrayHolder>& holder) { ArrayHolder::enter(holder); })
       .def("__exit__", [](const ArrayHolder&, const py::args&) { ArrayHolder::leave(); })
-      .def("hold", &mxnet_writers::hold, py::arg("arrays"), py::call_guard<py::gil_scoped_release>(),
+      .def("hold", &mxnet_writers::hold, py::arg("arrays"), py::call_guard<GilReleased>(),
            "From now on it holds the NDArrays of these handles.")
-      .def("release", &mxnet_writers::release, py::arg("arrays"), py::call_guard<py::gil_scoped_release>(),
+      .def("release", &mxnet_writers::release, py::arg("arrays"), py::call_guard<GilReleased>(),
            "Before it lets go of them.")
       .def_property_readonly("ops", &ArrayHolder::ops,
                              "How many ops were made for it.");
@@ -389,7 +389,7 @@ void define(py::module_& m) {
       .def_property_readonly("possible", &BoundGraph::possible, "Whether it can run on these arrays.")
       .def("run", [](const BoundGraph& self, const py::bytes& given, bool here) {
              std::string copied = given;
-             const py::gil_scoped_release unlocked;
+             const GilReleased unlocked;
              return self.run(std::move(copied), here);
            }, py::arg("given") = py::bytes(), py::arg("here") = false,
            "Returns at once, or with `here` when a short run is done; MXNet's engine orders it among others. False: nothing was done.");
@@ -397,7 +397,7 @@ void define(py::module_& m) {
   m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
   m.def("mxnet_replacements", &mxnet_replacements,
         "[(name, address)]: the functions of libmxnet's C interface that are to be called by way of ours.");
-  m.def("set_bulk", &mxnet_writers::set_bulk, py::arg("operators"), py::call_guard<py::gil_scoped_release>(),
+  m.def("set_bulk", &mxnet_writers::set_bulk, py::arg("operators"), py::call_guard<GilReleased>(),
         "MXEngineSetBulkSize.");
   m.attr("hash_key_bytes") = sizeof(ContentHasher::Key);
   m.def("content_hash128", &hash_content, py::arg("data"), py::arg("key"),
@@ -408,21 +408,21 @@ void define(py::module_& m) {
   m.def("compiled_regions", &compiled_regions,
         "(JSON, input shapes, MXNet's input types, attributes, calls) of each that is compiled now, the latest first.");
   m.def("limit_compile_cache", [](std::size_t shapes) { CompileCache::instance().limit(shapes); },
-        py::arg("shapes"), py::call_guard<py::gil_scoped_release>(),
+        py::arg("shapes"), py::call_guard<GilReleased>(),
         "How many shapes of each graph the cache keeps from now on.");
   m.def("clear_compile_cache", [] { CompileCache::instance().clear(); },
-        py::call_guard<py::gil_scoped_release>());
+        py::call_guard<GilReleased>());
   PYBIND11_NUMPY_DTYPE(trace::Event, begin, end, tasks, call, label, thread);
   m.def("trace_start", &trace::start, py::arg("events_per_thread"),
         "Forgets what was recorded; from now on each thread keeps its last spans.");
   m.def("trace_stop", &trace::stop);
   m.def("trace_take", &take_trace, "(labels, events, dropped): what was recorded, which is then forgotten.");
   m.def("direct_executor", &direct::add_executor, py::arg("executor"), py::arg("holder"), py::arg("inputs"),
-        py::arg("outputs"), py::call_guard<py::gil_scoped_release>(),
+        py::arg("outputs"), py::call_guard<GilReleased>(),
         "The executor of this handle, whose one op was made for `holder`, runs without MXNet's op from now on. Handles "
         "of the op's arrays.");
   m.def("direct_cached_op", &direct::add_cached_op, py::arg("op"), py::arg("holder"), py::arg("inputs"),
-        py::arg("outputs"), py::call_guard<py::gil_scoped_release>(),
+        py::arg("outputs"), py::call_guard<GilReleased>(),
         "As `direct_executor`, for a cached op. Which of the graph's inputs each of the op's is, and which of the op's "
         "outputs each of the graph's.");
   m.def("direct_calls", &direct_runs::count, "How many calls ran without MXNet's op in this process.");
@@ -430,10 +430,11 @@ void define(py::module_& m) {
           return !ArrayView::usable() || ArrayView(reinterpret_cast<engine::Handle>(array)).may_be_recorded();
         }, py::arg("array"),
         "Of an NDArray, by its handle: False only if no gradient is attached to it and autograd has not recorded it.");
-  m.def("copy_now", &copies::copy_now, py::arg("source"), py::arg("target"), py::call_guard<py::gil_scoped_release>(),
+  m.def("copy_now", &copies::copy_now, py::arg("source"), py::arg("target"), py::call_guard<GilReleased>(),
         "Copies one NDArray to another, by their handles, if that can be done at once; whether it was.");
-  m.def("finish_direct_calls", &direct_runs::finish, py::call_guard<py::gil_scoped_release>(), "Waits for them.");
+  m.def("finish_direct_calls", &direct_runs::finish, py::call_guard<GilReleased>(), "Waits for them.");
   m.def("op_calls", &CompiledGraph::all_calls, "How often an NGraphSubgraphOp ran in this process.");
+  py::module_::import("atexit").attr("register")(py::cpp_function(&end_visits));
   m.attr("built_for_mxnet") = NGRAPH_BUILT_FOR_MXNET;
 }
 

@@ -163,7 +163,7 @@ void observe(CompiledGraph& graph, std::shared_ptr<Observer> observer) {
 void run_unobserved(CompiledGraph& graph, const py::sequence& inputs, const py::sequence& outputs) {
   const std::vector<InputTensor> in = tensors_of(graph, inputs);
   const std::vector<char*> out = data_pointers(outputs, graph.outputs(), "output", true);
-  const py::gil_scoped_release released;
+  const GilReleased released;
   graph.run(in, out, nullptr);
 }
 
@@ -175,11 +175,11 @@ void run_steps(Executable& graph, const py::sequence& inputs, const py::sequence
   auto next = steps.begin();
   std::exception_ptr error;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     graph.run_steps(in, out, [&](std::size_t step, const char* arena) {
       if (error || next == steps.end() || *next != step) return;
       ++next;
-      const py::gil_scoped_acquire gil;
+      const GilHeld gil;
       try {
         after(step, reinterpret_cast<std::uintptr_t>(arena));
       } catch (...) {
@@ -208,7 +208,7 @@ py::tuple statistics_and_hash(const py::array& array, const std::string& element
   const TensorCode& with = code_named(code);
   TensorContent content;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     content = content_of(spec, array.data(), with);
   }
   return py::make_tuple(listed(content.statistics), bytes_of(content.hash));
@@ -244,7 +244,7 @@ void define_observers(py::module_& m) {
         "numbers, which rise, with the number and the arena's address.");
   m.def("new_observation", &new_observation, "The id of a call that Python records.");
   py::class_<Taken>(m, "TakenObservations", "What was recorded, which is then forgotten.")
-      .def(py::init<>(), py::call_guard<py::gil_scoped_release>())
+      .def(py::init<>(), py::call_guard<GilReleased>())
       .def_property_readonly("calls", &Taken::calls, "How many, those of weights among them.")
       .def_property_readonly("tensors", &Taken::tensors, "Of how many tensors.")
       .def_property_readonly("dropped", &Taken::dropped, "How many calls nobody took in time.")

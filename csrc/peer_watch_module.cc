@@ -9,6 +9,7 @@
 
 #include <pybind11/stl.h>
 
+#include "gil.h"
 #include "peer_guard.h"
 #include "peer_watch.h"
 
@@ -17,7 +18,7 @@ namespace py = pybind11;
 namespace ngraph_mxnet {
 namespace {
 
-using Released = py::call_guard<py::gil_scoped_release>;
+using Released = py::call_guard<GilReleased>;
 
 std::shared_ptr<PeerWatch> make(int rank, std::vector<std::string> hosts, std::string token, int socket, double silence,
                                 double grace) {

@@ -1,5 +1,10 @@
 #include "python_runtime.h"
 
+#include <pthread.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "fork_safety.h"
@@ -12,6 +17,11 @@ namespace {
 // Of the main thread, on which Python runs the handlers of signals; guarded by the GIL.
 PyObject* kept = nullptr;
 unsigned long kept_on = 0;
+
+std::atomic<int> visits{0};
+std::atomic<bool> ended{false};
+// The child of a fork has none of the counted threads.
+[[maybe_unused]] const int forks = pthread_atfork(nullptr, nullptr, [] { visits = 0; });
 
 // Python calls it on the main thread between two instructions: the exception is raised there.
 int raise_kept(void*) {
@@ -33,6 +43,23 @@ bool on_main_thread() {
 }
 
 }  // namespace
+
+Visit::Visit() : counted_(python_is_alive() && PyGILState_GetThisThreadState() == nullptr) {
+  if (counted_) ++visits;
+  if (python_is_alive() && !(counted_ && ended)) return;
+  if (counted_) --visits;
+  throw std::runtime_error("the Python interpreter is shutting down");
+}
+
+Visit::~Visit() {
+  if (counted_) --visits;
+}
+
+void end_visits() {
+  ended = true;
+  const GilReleased released;
+  while (visits > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 bool ends_before_forks() { return PyGILState_GetThisThreadState() == nullptr; }
 

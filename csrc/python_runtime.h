@@ -7,6 +7,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include "gil.h"
 #include "interrupted.h"
 
 namespace ngraph_mxnet {
@@ -18,6 +19,24 @@ inline bool python_is_alive() {
   return Py_IsInitialized() && !_Py_IsFinalizing();
 #endif
 }
+
+// The stay of a thread in Python, counted where Python did not start the thread, as those of MXNet's engine. The end of
+// Python waits for stays that have begun; none begins after it. A thread that stood still instead (gil.h) would keep
+// libmxnet's own end waiting.
+class Visit {
+ public:
+  // Throws std::runtime_error when Python has begun to end.
+  Visit();
+  ~Visit();
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+ private:
+  bool counted_;
+};
+
+// For Python's atexit: waits, without the GIL, until no counted thread is in Python.
+void end_visits();
 
 // Whether this thread has a kept exception, and so is on its way back to Python. Call it with the GIL.
 bool is_interrupted();
@@ -31,8 +50,8 @@ bool keep_interruption(const pybind11::error_already_set& error);
 // travel where there is no GIL. Throws Interrupted at once while this thread is interrupted.
 template <class Body>
 auto with_gil(Body body) {
-  if (!python_is_alive()) throw std::runtime_error("the Python interpreter is shutting down");
-  const pybind11::gil_scoped_acquire gil;
+  const Visit visit;
+  const GilHeld gil;
   if (is_interrupted()) throw Interrupted("interrupted");
   try {
     return body();
@@ -50,16 +69,19 @@ class WithoutGil {
   }
 
  private:
-  std::optional<pybind11::gil_scoped_release> release_;
+  std::optional<GilReleased> release_;
 };
 
 // A Python object that C++ may drop on any thread at any time. After Python's end it is leaked.
 inline std::shared_ptr<pybind11::object> share(pybind11::object object) {
   return std::shared_ptr<pybind11::object>(new pybind11::object(std::move(object)),
                                            [](pybind11::object* held) {
-                                             if (!python_is_alive()) return;
-                                             const pybind11::gil_scoped_acquire gil;
-                                             delete held;
+                                             try {
+                                               const Visit visit;
+                                               const GilHeld gil;
+                                               delete held;
+                                             } catch (const std::runtime_error&) {
+                                             }
                                            });
 }
 

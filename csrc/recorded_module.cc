@@ -4,6 +4,7 @@
 
 #include "array_view.h"
 #include "direct.h"
+#include "gil.h"
 #include "recorded.h"
 #include "tape.h"
 
@@ -37,7 +38,7 @@ py::object call(RecordedCalls& self, int step, bool checked, const py::args& han
   std::vector<engine::Handle> arguments, outputs;
   for (const auto& handle : handles) arguments.push_back(reinterpret_cast<engine::Handle>(handle.cast<std::uintptr_t>()));
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     outputs = self.call(step, arguments, checked);
   }
   if (outputs.empty()) return py::none();
@@ -57,7 +58,7 @@ void define_recorded(py::module_& m) {
            py::arg("outputs"), py::arg("kept"), py::arg("recorded"), py::arg("parameters"), py::arg("ones"),
            "As RecordedPlan in csrc/recorded.h; arrays by their handles.")
       .def("add", [](const RecordedCalls& self, const std::vector<std::uintptr_t>& arrays) { return self.steps().add(arrays); },
-           py::arg("arrays"), py::call_guard<py::gil_scoped_release>(),
+           py::arg("arrays"), py::call_guard<GilReleased>(),
            "One step more, which is free; False: an array is of another type than the halves want.")
       .def("take", [](const RecordedCalls& self) { return self.steps().take(); }, "The number of a step that is free; -1: there is none.")
       .def("give_back", [](const RecordedCalls& self, int step) { self.steps().give_back(step); }, py::arg("step"))

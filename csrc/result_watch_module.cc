@@ -9,6 +9,7 @@
 
 #include "array_view.h"
 #include "direct.h"
+#include "gil.h"
 #include "result_watch.h"
 
 namespace py = pybind11;
@@ -45,7 +46,7 @@ void define_result_watch(py::module_& m) {
       .def(py::init(&make), py::arg("results"),
            "Of each result the address of its memory, and of a 64-bit number that rises with every write to it, also at "
            "the end of what announces it; 0: there is none.")
-      .def("take", &take, py::arg("seconds"), py::call_guard<py::gil_scoped_release>(),
+      .def("take", &take, py::arg("seconds"), py::call_guard<GilReleased>(),
            "[(number of the result, time.monotonic(), how many writes were counted)] of what was announced since the last "
            "call; waits up to so many seconds for something.")
       .def("wake", &ResultWatch::wake, "Lets a `take` that waits return.");

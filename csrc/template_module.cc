@@ -148,7 +148,7 @@ void define_templates(py::module_& m) {
            py::arg("weight_inputs"), py::arg("weight_bytes"), py::arg("threads"), py::arg("name") = "graph",
            py::arg("cached") = py::none(), py::arg("owner") = py::none(), py::arg("checked") = false,
            "`code` is a TemplateCode's dict, with the kernels' addresses; the rest is as for an Executable.")
-      .def("bind", &ProgramTemplate::bind, py::arg("shapes"), py::call_guard<py::gil_scoped_release>(),
+      .def("bind", &ProgramTemplate::bind, py::arg("shapes"), py::call_guard<GilReleased>(),
            "The Executable for inputs of these shapes; None where a guard or a bound does not hold.");
   m.def("program_of", &listed, py::arg("executable"),
         "(levels, arena bytes, constants) of an Executable's main Program, as ProgramCode has them, for tests.");
