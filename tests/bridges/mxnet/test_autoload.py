@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -149,6 +151,30 @@ def test_an_import_of_the_executor_activates(tmp_path):
 
 
 @needs_library
+def test_any_import_of_ours_may_come_first(tmp_path):
+    """`report`, for one, imports mxnet on its way. Modules that the activation brings in and that import mxnet stand in
+    packages that do so first: none is half imported when the activation asks for it."""
+    done = run_script("import ngraph_mxnet\nngraph_mxnet.report()\n" + BIND, tmp_path, "NGRAPH")
+    assert done.stdout.split()[1:] == ["True"], done.stderr
+    assert not done.stderr
+    listed = run_script("import mxnet, sys\nprint(*[name for name in sys.modules if 'bridges.mxnet' in name])",
+                        tmp_path, "NGRAPH")
+    for name in listed.stdout.split():
+        module = sys.modules.get(name) or importlib.import_module(name)
+        tree = ast.parse(Path(module.__file__).read_text())
+        if any(_imports_mxnet(node) for node in tree.body):
+            package = ast.parse((Path(module.__file__).parent / "__init__.py").read_text())
+            first = next(node for node in package.body if isinstance(node, (ast.Import, ast.ImportFrom)))
+            assert _imports_mxnet(first), name
+
+
+def _imports_mxnet(node: ast.stmt) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").partition(".")[0] == "mxnet"
+    return isinstance(node, ast.Import) and any(each.name.partition(".")[0] == "mxnet" for each in node.names)
+
+
+@needs_library
 def test_the_import_serves_calls_that_name_the_backend(tmp_path):
     """Without a `.pth` file and without the variable."""
     code = """
@@ -274,6 +300,8 @@ except mx.MXNetError as error:
     assert "False\n(1, 2)\nexplicit: the backend NGRAPH is not usable" in done.stdout
     assert done.stderr.count(WARNINGS[how]) == 1
     assert "_core" in done.stderr
+    line = code[:code.index("import mxnet as mx")].count("\n") + 1
+    assert f"<string>:{line}: RuntimeWarning: ngraph_mxnet: " in done.stderr, "where the program imports mxnet"
 
 
 # Each keeps a module that the activation needs from being imported, in its own way.

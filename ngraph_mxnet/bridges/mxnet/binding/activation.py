@@ -15,7 +15,6 @@ import ctypes
 import importlib.util
 import logging
 import os
-import warnings
 from pathlib import Path
 from types import ModuleType
 
@@ -23,6 +22,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment
 from ngraph_mxnet.bridges.mxnet.training import seeds
 from ngraph_mxnet.registry import TARGETS
+from ngraph_mxnet_autoload import warn
 
 logger = logging.getLogger("ngraph_mxnet")
 
@@ -51,9 +51,7 @@ def activate(mxnet: ModuleType) -> None:
             _load_library(mxnet)
         except ActivationError as error:
             problem = str(error)
-            warnings.warn(
-                f"ngraph_mxnet: {problem}. MXNet runs everything itself.", RuntimeWarning, stacklevel=2
-            )
+            warn(f"ngraph_mxnet: {problem}. MXNet runs everything itself.")
         environment.finish_activation(problem)
         symbol_patch.install()
         gluon_patch.install()
