@@ -207,12 +207,16 @@ tell(weights=[weight.asnumpy().tolist() for weight in weights.values()])
 
 @pytest.mark.parametrize(("script", "message"), [
     ("""kv.broadcast("a", mx.nd.zeros(3 + kv.rank), mx.nd.zeros(3 + kv.rank))""", "the shape of a is not the same"),
-    ("""kv.pushpull(["a", "b"][kv.rank], mx.nd.zeros(3))""",
+    ("""[kv.init(key, mx.nd.zeros(3)) for key in "ab"]; kv.pushpull(["a", "b"][kv.rank], mx.nd.zeros(3))""",
      "the shape of a is not the same on all ranks: (3) on rank 0, nothing on rank 1"),
-    ("""kv._barrier() if kv.rank else kv.pushpull("a", mx.nd.zeros(3))""", "pushpull on rank 0, barrier on rank 1"),
-    ("""kv.pushpull("a", mx.nd.zeros(3, dtype="int32"))""", "int32 can't be summed"),
+    ("""kv.init("a", mx.nd.zeros(3)); kv._barrier() if kv.rank else kv.pushpull("a", mx.nd.zeros(3))""",
+     "pushpull on rank 0, barrier on rank 1"),
+    ("""kv.init("a", mx.nd.zeros(3)); kv.pushpull("a", mx.nd.zeros(3, dtype="int32"))""", "int32 can't be summed"),
     ("""kv.save_optimizer_states("x")""", "has no optimizer"),
-    ("""kv.push("a", mx.nd.zeros(3))""", "has no a: init comes first"),
+    ("""kv.push("a", mx.nd.zeros(3))""", "the key a has not been initialised"),
+    ("""kv.set_optimizer(mx.optimizer.SGD()); kv.pushpull("a", mx.nd.ones(3), mx.nd.zeros(3))""",
+     "the key a has not been initialised"),
+    ("""kv.broadcast("a", mx.nd.zeros(3), mx.nd.zeros(3)); kv.pull("a", mx.nd.zeros(3))""", "keeps no array of a"),
 ])
 def test_bad_calls_have_clear_errors(tmp_path: Path, script: str, message: str):
     done, _ = jobs.run_job(tmp_path, f"kv = mx.kv.create('dist_sync_ngraph')\n{script}\n", 2)

@@ -61,6 +61,8 @@ class NGraphKVStore(KVStoreBase):
         self._sums: dict[tuple[Any, ...], Sums] = {}
         self._keys = Recent(256)
         self._kept: dict[Any, NDArray] = {}
+        self._known: set[Any] = set()
+        """Keys that `init` or `broadcast` has had."""
         self._ignored: set[Any] = set()
         atexit.register(self._stop)
 
@@ -92,6 +94,7 @@ class NGraphKVStore(KVStoreBase):
         keys, values, outs = _listed(key), _rows(key, value), _rows(key, out)
         for each, (first, *_), targets in zip(keys, values, outs, strict=True):
             row_sparse.copy(self._of_rank_0(each, first), targets)  # by the engine: a layout may be oneDNN's
+            self._known.add(each)
 
     def init(self, key: Any, value: Any) -> None:
         """The store keeps rank 0's `value`, for `push` and `pull`."""
@@ -106,9 +109,11 @@ class NGraphKVStore(KVStoreBase):
         order, are summed together: what a Trainer or a Module does in one step.
 
         Raises:
-            MXNetError: the ranks can't go on; the text says why.
+            MXNetError: the ranks can't go on, or a key was never initialised; the text says why.
         """
         keys, gradients = _listed(key), _rows(key, value)
+        for each in keys:
+            self._require_known(each)
         targets = gradients if out is None else _rows(key, out)
         for each, row in zip(keys, gradients, strict=True):
             _check_storage(each, row)
@@ -190,8 +195,14 @@ class NGraphKVStore(KVStoreBase):
             MXNetError: there is none.
         """
         if key not in self._kept:
-            raise MXNetError(f"{NAME} has no {key}: init comes first")
+            self._require_known(key)
+            raise MXNetError(f"{NAME} keeps no array of {key}: init comes first, broadcast keeps none")
         return self._kept[key]
+
+    def _require_known(self, key: Any) -> None:
+        """Raises MXNetError: nobody has initialised the key, as in MXNet's own stores."""
+        if key not in self._known:
+            raise MXNetError(f"{NAME}: the key {key} has not been initialised: init or broadcast comes first")
 
     def set_optimizer(self, optimizer: opt.Optimizer) -> None:
         """From now on `pushpull` updates weights, in each rank by an updater of its own."""
