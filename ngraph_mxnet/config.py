@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import logging
 import os
+import sys
 from typing import Any
 
 from ngraph_mxnet.cores import usable_cores
@@ -61,13 +62,23 @@ def compile_settings() -> str:
     return " ".join([*settings, f"threads={threads()}"])
 
 
+class _Console(logging.StreamHandler):
+    """Writes to stderr as long as no handler of the program's gets our records, whenever it installs one."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        package = logging.getLogger("ngraph_mxnet")
+        if len(package.handlers) > 1 or (package.propagate and logging.getLogger().handlers):
+            return
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def logger(name: str) -> logging.Logger:
     """The logger `name`, a module of this package, at NGRAPH_LOG_LEVEL or the program's own level."""
     package = logging.getLogger("ngraph_mxnet")
     if package.level == logging.NOTSET:
         package.setLevel(logging.WARNING)  # should the variable itself be told of
-        if not logging.getLogger().handlers:  # the program has no logging of its own
-            package.addHandler(logging.StreamHandler())
+        package.addHandler(_Console())
         package.setLevel(get("NGRAPH_LOG_LEVEL").upper())
     return logging.getLogger(name)
 

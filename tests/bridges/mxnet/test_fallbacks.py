@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
+import string
 import sys
 
 import numpy as np
 import pytest
-from mxnet_helpers import backend, bound, close, conv_net, mx, needs_library
+from mxnet_helpers import backend, bound, close, conv_net, mx, needs_library, run_script
 
 from mxnet.gluon import Block, HybridBlock, nn  # isort: skip  # the helpers make it importable
 import ngraph_mxnet
 from ngraph_mxnet import _core
 from ngraph_mxnet.bridges.mxnet import callbacks
 from ngraph_mxnet.bridges.mxnet.binding import fallbacks, gluon_patch
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import FallbackLog, Refusal, brief
-from ngraph_mxnet.errors import ConfigError
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import OWN_ERROR, FallbackLog, Refusal, brief, reason_of
+from ngraph_mxnet.errors import ConfigError, UnsupportedError
 
 pytestmark = needs_library
 
@@ -76,7 +77,7 @@ def test_a_bind_that_does_not_compile_is_told_once(without_avx512, caplog):
         bound(conv_net(), "NGRAPH", data=(2, 3, 6, 6)).forward()
     told = warnings_of(caplog)
     assert len(told) == 1
-    assert told[0].startswith("MXNet runs dense_output: compiling it failed: ConfigError: NGRAPH_CPU_ISA=avx512")
+    assert told[0].startswith("MXNet runs dense_output: NGRAPH_CPU_ISA=avx512")
 
 
 def test_a_net_without_a_region_is_told_with_its_operators(caplog):
@@ -144,14 +145,33 @@ def test_a_mistake_of_the_caller_is_mxnets_error_and_no_warning(caplog):
 
 
 def test_the_log_is_bounded_and_many_reasons_of_one_net_grow_quiet(caplog):
-    log = FallbackLog(size=20, warnings=3)
+    log, letters = FallbackLog(size=20, warnings=3), string.ascii_letters
     with caplog.at_level(logging.INFO, "ngraph_mxnet"):
         for number in range(30):
             for _ in range(2):
-                log.add(Refusal("net0", f"reason {number}"))
+                log.add(Refusal("net0", f"reason {letters[number]}"))
     assert len(caplog.records) == 30
     assert len(warnings_of(caplog)) == 3
-    assert log.counts() == {Refusal("net0", f"reason {number}"): 2 for number in range(10, 30)}
+    assert log.counts() == {Refusal("net0", f"reason {letters[number]}"): 2 for number in range(10, 30)}
+
+
+def test_reasons_that_differ_in_shapes_are_told_once(caplog):
+    log = FallbackLog()
+    for size in range(20):
+        log.add(Refusal("net0", f"a window of (3, {size}) does not fit [1,8,{size},7]"))
+    log.add(Refusal("net1", "a window of (3, 3) does not fit [1,8,3,7]"))
+    assert len(warnings_of(caplog)) == 2
+    assert list(log.counts().values()) == [20, 1]
+
+
+@pytest.mark.parametrize(("error", "said"), [
+    (UnsupportedError("no such mode"), "no such mode"), (ConfigError("NGRAPH_X=3: no"), "NGRAPH_X=3: no"),
+    (RuntimeError(f"{OWN_ERROR}ConfigError: NGRAPH_X=3: no\nAt:\n  a.py(3): f"), "NGRAPH_X=3: no"),
+    (KeyError("odd"), "compiling it failed: 'odd'"),
+    (RuntimeError("KeyError: 'odd'"), "compiling it failed: KeyError: 'odd'"),
+])
+def test_only_defects_of_ours_are_called_failures(error, said):
+    assert reason_of(error) == said
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -293,3 +313,24 @@ def test_blocks_that_are_not_hybrid_take_their_childrens_options():
     net = Outer()
     with pytest.raises(ConfigError, match="no option foo"):
         net.hybridize(backend="NGRAPH", ngraph_foo=1)
+
+
+@pytest.mark.parametrize("set_up", ["", "before", "after", "handler"])
+def test_each_message_comes_once_whoever_logs(set_up, tmp_path):
+    """A program may set up logging before it imports mxnet, afterwards, or only for us."""
+    basic = "import logging; logging.basicConfig()\n"
+    code = "import mxnet as mx\n"
+    if set_up == "handler":
+        code += "import logging; logging.getLogger('ngraph_mxnet').addHandler(logging.StreamHandler())\n"
+    code = f"{basic if set_up == 'before' else ''}{code}{basic if set_up == 'after' else ''}" + """
+net = mx.gluon.nn.Dense(3)
+net.initialize()
+net.hybridize()
+for size in (2, 3, 4):
+    net(mx.nd.ones((size, 5)))
+net(mx.nd.ones((2, 5)))
+"""
+    done = run_script(code, tmp_path, "NGRAPH", NGRAPH_BACKEND="NNPP", NGRAPH_TRASE="x")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("NNPP") == 1, done.stderr
+    assert done.stderr.count("NGRAPH_TRASE is set") == 1, done.stderr

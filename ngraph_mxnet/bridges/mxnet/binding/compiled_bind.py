@@ -16,7 +16,7 @@ from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
 from ngraph_mxnet.bridges.mxnet.binding import direct, environment, interrupts
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, reason_of
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 
 stock_bind = Symbol.bind
@@ -119,7 +119,7 @@ def _try(
     try:
         return environment.as_written(lambda: _partition_and_bind(symbol, text, found, bind_it))
     except Exception as error:
-        return Refusal(title(symbol), f"compiling it failed: {brief(error)}")
+        return Refusal(title(symbol), reason_of(error))
 
 
 def _partition_and_bind(

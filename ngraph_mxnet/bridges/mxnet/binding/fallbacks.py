@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ngraph_mxnet import config
-from ngraph_mxnet.errors import UnsupportedError
+from ngraph_mxnet.errors import CalibrationError, ConfigError, ModelError, PackageError, UnsupportedError
 from ngraph_mxnet.forks import ForkSafeLock
 
 logger = config.logger("ngraph_mxnet")
@@ -22,6 +22,9 @@ Made = TypeVar("Made")
 
 _MOST_LENGTH = 500
 _PLACE = re.compile(r"^\[\d\d:\d\d:\d\d\] \S+: ")
+_NUMBER = re.compile(r"\d+")
+_OURS = {kind.__name__: kind for kind in (UnsupportedError, ConfigError, CalibrationError, ModelError, PackageError)}
+"""Errors whose texts tell of the model or its settings. Those of other types are defects."""
 _TRACE = ("Traceback", "File ", "[bt]", "Stack trace")
 
 
@@ -29,29 +32,35 @@ _TRACE = ("Traceback", "File ", "[bt]", "Stack trace")
 class Refusal:
     """Why MXNet runs `what`: a block's name, or a symbol's outputs.
 
-    `quiet`: nothing is amiss, or it was logged elsewhere.
+    `quiet`: nothing is amiss, or it was logged elsewhere. `failed`: an error kept it from being compiled, which says
+    nothing of other inputs.
     """
 
     what: str
     reason: str
     quiet: bool = False
+    failed: bool = False
 
 
 class FallbackLog:
-    """The fallbacks of this process, for all threads; those seen longest ago are forgotten."""
+    """The fallbacks of this process, for all threads; those seen longest ago are forgotten.
+
+    Reasons that differ in numbers only, such as shapes, count as one: the first of them is logged and shown.
+    """
 
     def __init__(self, size: int = 256, warnings: int = 8) -> None:
         self._size, self._warnings, self._lock = size, warnings, ForkSafeLock()
-        self._counts: OrderedDict[Refusal, int] = OrderedDict()
+        self._counts: OrderedDict[tuple[str, str, bool], tuple[Refusal, int]] = OrderedDict()
 
     def add(self, refusal: Refusal, *, exc_info: bool = False) -> None:
         """Count it, and log it where it is new: as a warning, unless it is quiet or `what` gave many already."""
+        kind = refusal.what, _NUMBER.sub("0", refusal.reason), refusal.quiet
         with self._lock:
-            count = self._counts.pop(refusal, 0)
-            self._counts[refusal] = count + 1
+            first, count = self._counts.pop(kind, (refusal, 0))
+            self._counts[kind] = first, count + 1
             if count:
                 return
-            loud = Counter(known.what for known in self._counts if not known.quiet)
+            loud = Counter(known.what for known, _ in self._counts.values() if not known.quiet)
             if len(self._counts) > self._size:
                 self._counts.popitem(last=False)
         level = logging.INFO if refusal.quiet or loud[refusal.what] > self._warnings else logging.WARNING
@@ -60,7 +69,7 @@ class FallbackLog:
     def counts(self) -> dict[Refusal, int]:
         """How often each was met: at a bind, or at a call of a hybridized block."""
         with self._lock:
-            return dict(self._counts)
+            return dict(self._counts.values())
 
 
 log = FallbackLog()
@@ -73,7 +82,19 @@ def made_or_refused(what: str, make: Callable[[], Made], *, quiet: bool = False)
     except UnsupportedError as error:
         return Refusal(what, brief(error), quiet)
     except Exception as error:
-        return Refusal(what, f"compiling it failed: {brief(error)}")
+        return Refusal(what, reason_of(error))
+
+
+def reason_of(error: BaseException, doing: str = "compiling it") -> str:
+    """Why MXNet runs what was being compiled: in the error's own words, unless it is a defect of ours.
+
+    An error that came through libmxnet is known by the name at the beginning of its text.
+    """
+    text = brief(error)
+    name, colon, rest = text.partition(": ")
+    if colon and name in _OURS:
+        return rest
+    return text if isinstance(error, tuple(_OURS.values())) else f"{doing} failed: {text}"
 
 
 def brief(error: BaseException) -> str:

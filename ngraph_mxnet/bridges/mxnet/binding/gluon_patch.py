@@ -39,7 +39,7 @@ from ngraph_mxnet.bridges.mxnet.binding import (
     loss_training,
     quick_call,
 )
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
 from ngraph_mxnet.bridges.mxnet.binding.held_op import HeldCachedOp
 from ngraph_mxnet.bridges.mxnet.binding.side_tables import blocks, of_block
 from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
@@ -53,6 +53,8 @@ stock_export = HybridBlock.export
 
 #: A model fed with shapes that never repeat must not grow without bound.
 MOST_SIGNATURES = 256
+#: So many sets of shapes are tried that MXNet can run and that end in an error of ours.
+MOST_FAILURES = 8
 
 Signature = tuple[Any, ...]
 
@@ -149,7 +151,7 @@ def built(block: HybridBlock, name: str, args: list[Any]) -> CompiledBody | Refu
         if partitioner.has_region(partitioning._cached_graph[1]):
             return CompiledBody(partitioning, made_for)
     except Exception as error:
-        return Refusal(name, f"partitioning failed: {brief(error)}")
+        return Refusal(name, reason_of(error, "partitioning it"), failed=True)
     left = partition_log.left_by_kind(heard)
     # Without unsupported operators nothing is amiss: it computes nothing, or what failed was told where it failed.
     return Refusal(name, f"no region is supported{left and ': ' + left}; see ngraph_mxnet.explain", quiet=not left)
@@ -172,7 +174,8 @@ class CompiledBodies:
     """The bodies of one block, valid as long as the block keeps the cached op they stand beside.
 
     A body serves all shapes of a *kind* of input (dtypes and ranks), because MXNet hands each call's shapes
-    to the compiled regions; only where that fails a shape gets a body of its own.
+    to the compiled regions; only where that fails a shape gets a body of its own. A kind is refused when it has no
+    region. After an error only those shapes are, until `MOST_FAILURES` that MXNet could run have come.
     """
 
     def __init__(self, block: HybridBlock) -> None:
@@ -180,6 +183,7 @@ class CompiledBodies:
         self.latest: CompiledBody | None = None
         self._by_signature: dict[Signature, CompiledBody | Refusal] = {}
         self._by_kind: dict[Signature, CompiledBody | Refusal] = {}
+        self._failures = 0
 
     def find(self, block: HybridBlock, args: list[Any]) -> CompiledBody | Refusal:
         """The body to run for these inputs, made if need be; or why MXNet's own."""
@@ -190,9 +194,13 @@ class CompiledBodies:
             pass
         with environment.lock:
             kind = tuple((of_type, dtype, len(shape)) for of_type, dtype, shape in signature)
-            if kind not in self._by_kind:
-                self._by_kind[kind] = self.build(block, args)
-            return self._remember(signature, self._by_kind[kind])
+            found = self._by_kind.get(kind)
+            if found is None:
+                found = self.build(block, args)
+                if isinstance(found, Refusal) and found.failed and self._failures < MOST_FAILURES:
+                    return found  # MXNet's own, which may well refuse these inputs; if not, `refuse` is next
+                self._by_kind[kind] = found
+            return self._remember(signature, found)
 
     def after_failure(
         self, block: HybridBlock, args: list[Any], failed: CompiledBody, error: Exception
@@ -201,13 +209,15 @@ class CompiledBodies:
         with environment.lock:
             signature = _signature(args)
             if failed.made_for == signature:
-                return Refusal(block.name, f"it does not compile: {brief(error)}")
+                return Refusal(block.name, reason_of(error))
             return self._remember(signature, self.build(block, args))
 
     def refuse(self, args: list[Any], refusal: Refusal) -> None:
         """MXNet's own has run these inputs, and is to run their like."""
+        signature = _signature(args)
         with environment.lock:
-            self._remember(_signature(args), refusal)
+            self._failures += signature not in self._by_signature
+            self._remember(signature, refusal)
 
     def build(self, block: HybridBlock, args: list[Any]) -> CompiledBody | Refusal:
         found = built(block, block.name, args)
@@ -324,7 +334,9 @@ def _trained(block: HybridBlock, args: tuple[Any, ...]) -> Any:
         result = training.call(block, _flat(args))
         if not isinstance(result, Refusal):
             return result
+        native = _as_built(block, args)  # first, as it tells in its own words what is the caller's mistake
         fallbacks.log.add(result)
+        return native
     return _as_built(block, args)
 
 

@@ -17,7 +17,7 @@ from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import gluon_parts, lookups, quick_training
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, made_or_refused
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, made_or_refused, reason_of
 from ngraph_mxnet.bridges.mxnet.binding.gluon_parts import PartedBlock
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
@@ -103,7 +103,13 @@ class GluonTraining:
             return self._rare
         if isinstance(calls, Refusal):
             return calls
-        outputs = calls.run(inputs)
+        try:
+            outputs = calls.run(inputs)
+        except Exception as error:
+            refusal = Refusal(_title(block), reason_of(error, "running it"))
+            if isinstance(error, UnsupportedError):
+                self.calls.replace(key, refusal)
+            return refusal
         if outputs is None:
             return Refusal(_title(block), "too many calls wait for their backward pass, or the profiler is on")
         self.count += 1

@@ -40,6 +40,10 @@ class Kinds(Generic[Made]):
             self._made.put(kind, found)
         return found
 
+    def replace(self, kind: Hashable, made: Made) -> None:
+        """From now on this is what was made for the kind."""
+        self._made.put(kind, made)
+
     def _is_due(self, kind: Hashable) -> bool:
         self._seen[kind] += 1
         if self._seen[kind] > self._count // AT_ONCE:

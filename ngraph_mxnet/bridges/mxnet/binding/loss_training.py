@@ -18,7 +18,7 @@ from mxnet.util import is_np_array, is_np_shape
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks, lookups, quick_call
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, made_or_refused
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, made_or_refused, reason_of
 from ngraph_mxnet.bridges.mxnet.binding.gluon_training import Calls, on_tape
 from ngraph_mxnet.bridges.mxnet.binding.kinds import Kinds
 from ngraph_mxnet.bridges.mxnet.binding.side_tables import of_block
@@ -63,7 +63,11 @@ class LossTraining:
             return None
         if calls is None or isinstance(calls, Refusal):
             return None
-        outputs = calls.steps.call([arg.handle.value for arg in args])
+        try:
+            outputs = calls.steps.call([arg.handle.value for arg in args])
+        except Exception as error:
+            fallbacks.log.add(Refusal(f"training of {block.name}", reason_of(error, "running it")))
+            return None
         if outputs is None:
             return None
         self.count += 1

@@ -10,7 +10,7 @@ from mxnet.ndarray import NDArray
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, fallbacks
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, reason_of
 from ngraph_mxnet.bridges.mxnet.judging import partition_log, partitioner
 from ngraph_mxnet.errors import UnsupportedError
 
@@ -100,7 +100,7 @@ def _step_of(executor: Executor) -> TrainingStep | PartedStep | Refusal:
     except UnsupportedError as error:
         return Refusal(title, f"{whole}; {brief(error)}")
     except Exception as error:
-        return Refusal(title, f"compiling it failed: {brief(error)}")
+        return Refusal(title, reason_of(error))
 
 
 def _requests(requests: Any, names: Sequence[str]) -> dict[str, str]:

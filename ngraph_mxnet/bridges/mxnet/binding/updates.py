@@ -20,7 +20,7 @@ from mxnet.optimizer import Optimizer, Updater
 
 from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment, fallbacks
-from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief
+from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, brief, reason_of
 from ngraph_mxnet.bridges.mxnet.training.updates.optimizers import Rule, flags_of, rates, rule_of
 from ngraph_mxnet.errors import UnsupportedError
 
@@ -150,7 +150,7 @@ class Updates:
         except UnsupportedError:
             raise
         except Exception as error:
-            raise UnsupportedError(f"compiling it failed: {brief(error)}") from error
+            raise UnsupportedError(reason_of(error)) from error
         return bound
 
     def _refuse(self, optimizer: Optimizer, reason: str) -> None:
