@@ -67,22 +67,54 @@ def plan(requests: Iterable[Lifetime]) -> tuple[list[int], int]:
 
 def _plan_region(wanted: list[Lifetime]) -> tuple[list[int], int]:
     offsets = [0] * len(wanted)
-    placed: list[tuple[int, int, int, int]] = []  # begin, end, first and last level
+    placed = _Placed()
     total = 0
     for number in sorted(range(len(wanted)), key=lambda n: (-wanted[n].bytes, wanted[n].first)):
         request, size = wanted[number], align(wanted[number].bytes)
         start = 0
-        first, last = request.first, request.last
-        for low, high, other_first, other_last in placed:
-            if first > other_last or other_first > last:
-                continue
+        for low, high in placed.met_by(request):
             if low - start >= size:
                 break
             start = max(start, high)
         offsets[number] = start
-        insort(placed, (start, start + size, first, last))
+        placed.add(request, start, start + size)
         total = max(total, start + size)
     return offsets, total
+
+
+class _Placed:
+    """Requests that have their place. Most live for a few levels, and meet few others: those are found by level, so that
+    a plan for thousands takes no time for each pair of them."""
+
+    def __init__(self) -> None:
+        self._short: dict[int, list[tuple[int, int]]] = {}
+        """By each of their levels: begin and end."""
+        self._all: list[tuple[int, int, int, int]] = []
+        self._long: list[tuple[int, int, int, int]] = []
+        """Begin, end, first and last level, sorted."""
+
+    def add(self, request: Lifetime, begin: int, end: int) -> None:
+        first, last = request.first, request.last
+        if last - first < _SHORT:
+            for level in range(first, last + 1):
+                self._short.setdefault(level, []).append((begin, end))
+        else:
+            insort(self._long, (begin, end, first, last))
+        insort(self._all, (begin, end, first, last))
+
+    def met_by(self, request: Lifetime) -> Iterable[tuple[int, int]]:
+        """Begin and end of those that live when the request does, sorted."""
+        first, last = request.first, request.last
+        is_short = last - first < _SHORT
+        met = ((low, high) for low, high, from_level, to_level in (self._long if is_short else self._all)
+               if from_level <= last and first <= to_level)
+        if not is_short:
+            return met
+        return sorted({*met, *(each for level in range(first, last + 1) for each in self._short.get(level, ()))})
+
+
+_SHORT = 8
+"""Levels."""
 
 
 def peak(requests: Iterable[Lifetime]) -> int:
