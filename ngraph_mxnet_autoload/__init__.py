@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 PACKAGE = "mxnet"
 _wanted = False
-_NOT_THE_PROGRAM = ("ngraph_mxnet", "ngraph_mxnet_autoload", "mxnet", "importlib")
 
 
 def install() -> None:
@@ -47,7 +46,7 @@ def activate() -> None:
         install()  # for what of mxnet is imported later
         _activate(module)
     elif not _installed():
-        warn(
+        _warn(
             "ngraph_mxnet was imported while mxnet was being imported; import it before or after mxnet, "
             "else the backend NGRAPH stays off"
         )
@@ -100,7 +99,7 @@ class MXNetLoader:
         try:
             from ngraph_mxnet_autoload.numpy_shim import names_for_mxnet
         except Exception as error:
-            warn(f"the NumPy shim does not load ({error!r}); mxnet may fail to import on this NumPy")
+            _warn(f"the NumPy shim does not load ({error!r}); mxnet may fail to import on this NumPy")
             self._loader.exec_module(module)
         else:
             with names_for_mxnet():
@@ -120,7 +119,7 @@ def _after_import(module: "ModuleType") -> None:
 
         meant = get_close_matches(value.upper(), (BACKEND, "NONE", "MKLDNN"), 1)
         if meant:
-            warn(f"{VARIABLE}={value}: MXNet has no such backend; did you mean {meant[0]}?")
+            _warn(f"{VARIABLE}={value}: MXNet has no such backend; did you mean {meant[0]}?")
 
 
 def _activate(module: "ModuleType") -> None:
@@ -130,7 +129,7 @@ def _activate(module: "ModuleType") -> None:
 
         activation.activate(module)
     except Exception as error:
-        warn(f"the backend NGRAPH could not be activated ({error!r}); MXNet runs everything itself")
+        _warn(f"the backend NGRAPH could not be activated ({error!r}); MXNet runs everything itself")
         try:
             from ngraph_mxnet.bridges.mxnet.binding import native_binds
 
@@ -148,16 +147,10 @@ def _hide_backend() -> None:
     os.putenv(VARIABLE, "")
 
 
-def warn(message: str) -> None:
-    """A RuntimeWarning at the line of the program that was reached last: not ours, MXNet's or the import system's."""
-    import warnings
+def _warn(message: str) -> None:
+    from ngraph_mxnet_autoload.messages import warn
 
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_PROGRAM:
-        frame = frame.f_back
-    names = frame.f_globals
-    warnings.warn_explicit(message, RuntimeWarning, frame.f_code.co_filename, frame.f_lineno,
-                           names.get("__name__", "<unknown>"), names.setdefault("__warningregistry__", {}))
+    warn(message)
 
 
 install()

@@ -22,7 +22,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.binding import environment
 from ngraph_mxnet.bridges.mxnet.training import seeds
 from ngraph_mxnet.registry import TARGETS
-from ngraph_mxnet_autoload import warn
+from ngraph_mxnet_autoload.messages import warn
 
 logger = logging.getLogger("ngraph_mxnet")
 

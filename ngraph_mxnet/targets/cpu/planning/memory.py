@@ -83,8 +83,8 @@ def _plan_region(wanted: list[Lifetime]) -> tuple[list[int], int]:
 
 
 class _Placed:
-    """Requests that have their place. Most live for a few levels, and meet few others: those are found by level, so that
-    a plan for thousands takes no time for each pair of them."""
+    """Requests that have their place. Most live for a few levels and meet few others. Those are found by level, so
+    that a plan for thousands takes no time for each pair of them."""
 
     def __init__(self) -> None:
         self._short: dict[int, list[tuple[int, int]]] = {}
