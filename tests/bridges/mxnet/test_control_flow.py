@@ -349,8 +349,10 @@ def test_too_many_trips():
     trips = inlining.MOST_OPERATORS // 2 + 1
     left = reasons(loop(mx.sym, x, y), x=(trips, 8), y=(8,))
     assert f"its {trips} trips apply {2 * trips} operators" in left["_foreach"]
-    rows, _ = mx.sym.contrib.while_loop(lambda i: i < 3, lambda i: ([i], [i + 1]), [x], max_iterations=trips)
-    assert "operators; at most" in reasons(rows[0], x=(1,))["_while_loop"]
+    for trips, taken in ((inlining.MOST_OPEN_OPERATORS // 2, True), (inlining.MOST_OPEN_OPERATORS // 2 + 1, False)):
+        rows, _ = mx.sym.contrib.while_loop(lambda i: i < 3, lambda i: ([i], [i + 1]), [x], max_iterations=trips)
+        left = reasons(rows[0], x=(1,))
+        assert left == {} if taken else "operators; at most 1000" in left["_while_loop"]
 
 
 def test_too_many_trips_of_loops_within_loops():
@@ -363,7 +365,7 @@ def test_too_many_trips_of_loops_within_loops():
     assert not reasons(looped, x=(20, 20, 4), y=(4,))
     x, y, i = (mx.sym.var(name) for name in "xyi")
     rows, _ = mx.sym.contrib.while_loop(lambda i, y: i < 3, lambda i, y: (outer(x, y)[0], [i + 1, y * 2]), [i, y],
-                                        max_iterations=200)
+                                        max_iterations=150)
     assert "its operators come to more than 50000 nodes" in reasons(rows, x=(200, 4), y=(4,), i=(1,))["_while_loop"]
     assert not reasons(rows, x=(2, 4), y=(4,), i=(1,))
 

@@ -28,6 +28,9 @@ from ngraph_mxnet.errors import ModelError, UnsupportedError
 
 MOST_OPERATORS = 10000
 """The most operators that all trips of a loop apply: they take some 3 seconds to compile."""
+MOST_OPEN_OPERATORS = 1000
+"""The most operators that all trips of a `_while_loop` may apply. How many trips it takes is not known before it runs, and
+MXNet compiles nothing: a first call is not to take seconds for trips that may never come."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +131,9 @@ class _Writer:
     def expand(self, node: SymbolNode, inputs: Sequence[Edge]) -> list[Edge]:
         """The outputs of an open node."""
         count = operators_in(SymbolGraph((node,), (), ()))
-        if count > MOST_OPERATORS:
-            raise UnsupportedError(f"its trips may apply {count} operators; at most {MOST_OPERATORS} are compiled")
+        most = MOST_OPEN_OPERATORS if node.op == WHILE else MOST_OPERATORS
+        if count > most:
+            raise UnsupportedError(f"its trips may apply {count} operators; at most {most} are compiled")
         if node.op == FOREACH:
             self._append(replace(_with_open_body(node), name=node.name, inputs=tuple(inputs)))
             return [Edge(len(self.nodes) - 1, output) for output in range(len(node.body().heads))]
