@@ -33,6 +33,12 @@ class Recent:
             if len(self._found) > self._size:
                 self._found.popitem(last=False)
 
+    def drop_oldest(self) -> None:
+        """Forgets the one used longest ago."""
+        with self._lock:
+            if self._found:
+                self._found.popitem(last=False)
+
     def clear(self) -> None:
         with self._lock:
             self._found.clear()

@@ -36,6 +36,7 @@ class PartedBlock:
             raise UnsupportedError(f"{whole}; {error}") from None
         partition_log.add(parted.partition)
         self.calls = PartedCalls(parted, parameters)
+        self.saved_bytes = sum(one.program.saved_bytes for one in parted.trained)
 
     def run(self, inputs: Mapping[str, NDArray]) -> list[NDArray]:
         """The outputs, recorded."""

@@ -46,6 +46,7 @@ class Calls:
         arrays = {**inputs, **parameters}
         program = TrainingProgram(text, types_of(arrays), trained, recorded=True)
         self.steps = RecordedSteps(program, list(inputs), parameters, trained)
+        self.saved_bytes = program.saved_bytes
 
     def run(self, inputs: Mapping[str, NDArray]) -> list[NDArray] | None:
         """The outputs, recorded; None: nothing was done. The inputs are in the order that they were in at first."""
@@ -66,7 +67,7 @@ class GluonTraining:
         """Calls that were compiled."""
         self._rare = Refusal(_title(block), "its inputs have had many shapes: these are compiled when they come "
                                             "again", quiet=True)
-        self.calls: Kinds[Calls | PartedBlock | Refusal] = Kinds()
+        self.calls: Kinds[Calls | PartedBlock | Refusal] = Kinds(saved_bytes)
 
     def call(self, block: HybridBlock, args: list[Any]) -> Any:
         """What the block returns; a Refusal: why the call is MXNet's."""
@@ -108,7 +109,7 @@ class GluonTraining:
         except Exception as error:
             refusal = Refusal(_title(block), reason_of(error, "running it"))
             if isinstance(error, UnsupportedError):
-                self.calls.replace(key, refusal)
+                self.calls.put(key, refusal)
             return refusal
         if outputs is None:
             return Refusal(_title(block), "too many calls wait for their backward pass, or the profiler is on")
@@ -149,6 +150,11 @@ def _why_left(block: HybridBlock) -> dict[bool, Refusal | None] | None:
         return None
     return {False: Refusal(_title(block), f"in predict mode {modal}, and its gradient follows the mode of `backward`",
                            quiet=True), True: None}
+
+
+def saved_bytes(made: Calls | PartedBlock | Refusal) -> int:
+    """What a step saves for its backward pass."""
+    return 0 if isinstance(made, Refusal) else made.saved_bytes
 
 
 def wanted() -> bool:

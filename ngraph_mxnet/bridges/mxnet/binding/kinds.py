@@ -8,11 +8,16 @@ from typing import Generic, TypeVar
 
 from ngraph_mxnet.recent import Recent
 
-MOST_KINDS = 16
+MOST_KINDS = 256
 """Kept of one block. Beyond, the one used longest ago is forgotten."""
+MOST_BYTES = 256 << 20
+"""What the steps of a block's kinds save, each once, until those used longest ago are forgotten."""
+AS_LARGE = 16
+"""So many kinds as large as the largest are kept, whatever they save."""
 AT_ONCE = 4
-"""So many kinds are compiled at their first call, the next so many at their second, and so on: compiling takes as long
-as some steps, and of sentences of all lengths most are rare."""
+"""So many kinds are compiled at their first call, the next so many at their second, and all others at their third:
+compiling takes as long as some steps, and of sentences of all lengths many are rare."""
+_LATEST = 3
 _MOST_SEEN = 1024
 
 Made = TypeVar("Made")
@@ -22,8 +27,9 @@ class Kinds(Generic[Made]):
     """What was made for each kind that is worth it. What is due depends on the calls alone, not on time, so that a
     program computes the same in each run."""
 
-    def __init__(self) -> None:
-        self._made = Recent(MOST_KINDS)
+    def __init__(self, bytes_of: Callable[[Made], int]) -> None:
+        """`bytes_of`: what a step of what was made saves."""
+        self._made, self._bytes_of = Recent(MOST_KINDS), bytes_of
         self._seen: Counter[Hashable] = Counter()
         self._count = 0
 
@@ -37,16 +43,21 @@ class Kinds(Generic[Made]):
         if found is None and self._is_due(kind):
             self._count += 1
             found = make()
-            self._made.put(kind, found)
+            self.put(kind, found)
         return found
 
-    def replace(self, kind: Hashable, made: Made) -> None:
+    def put(self, kind: Hashable, made: Made) -> None:
         """From now on this is what was made for the kind."""
         self._made.put(kind, made)
+        sizes = list(map(self._bytes_of, self.values()))
+        most = max(MOST_BYTES, AS_LARGE * max(sizes))
+        while sum(sizes) > most:
+            del sizes[0]
+            self._made.drop_oldest()
 
     def _is_due(self, kind: Hashable) -> bool:
         self._seen[kind] += 1
-        if self._seen[kind] > self._count // AT_ONCE:
+        if self._seen[kind] > min(self._count // AT_ONCE, _LATEST - 1):
             del self._seen[kind]
             return True
         if len(self._seen) > _MOST_SEEN:

@@ -29,8 +29,8 @@ from ngraph_mxnet.errors import ModelError, UnsupportedError
 MOST_OPERATORS = 10000
 """The most operators that all trips of a loop apply: they take some 3 seconds to compile."""
 MOST_OPEN_OPERATORS = 1000
-"""The most operators that all trips of a `_while_loop` may apply. How many trips it takes is not known before it runs, and
-MXNet compiles nothing: a first call is not to take seconds for trips that may never come."""
+"""The most operators that all trips of a `_while_loop` may apply. How many trips it takes is not known before it runs,
+and MXNet compiles nothing: a first call is not to take seconds for trips that may never come."""
 
 
 @dataclass(frozen=True)
