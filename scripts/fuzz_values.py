@@ -2,9 +2,10 @@
 """Try random models in random configurations; keep those whose results differ from the interpreter's and a judge's.
 
 `fuzz_values.py FOLDER --runs 200000`. The judges are ONNX Runtime and native MXNet: `pip install '.[test,judge]'`. A
-process that dies is started anew. FOLDER gets `wrong-*`, each a folder with a model made small, what it was called by,
-and `why.txt`, whose command runs it again: `fuzz_values.py --replay FOLDER/wrong-*`. Where a judge is wrong,
-scripts/fuzzing/values/departures.py says so. Exit status: 0; 1 when there is a finding; 2 for a wrong command line.
+process that dies is started anew; where a judge had the trial in hand, that is counted, and no finding. FOLDER gets
+`wrong-*`, each a folder with a model made small, what it was called by, and `why.txt`, whose command runs it again:
+`fuzz_values.py --replay FOLDER/wrong-*`. Where a judge is wrong, scripts/fuzzing/values/departures.py says so. Exit
+status: 0; 1 when there is a finding; 2 for a wrong command line.
 """
 
 from __future__ import annotations
@@ -43,9 +44,14 @@ def main(folder: Path, runs: int, seconds: float, seed: int, families: tuple[str
     except frame.WorkerError as error:
         raise click.ClickException(str(error)) from None
     for path in tally.killed:
-        subprocess.run([sys.executable, "-m", _WORKER, "--crash", path], cwd=frame.SCRIPTS, check=False)
+        if json.loads(path.read_text())["judging"]:
+            path.rename(path.with_name(path.name.replace("killed", "judge")))
+        else:
+            subprocess.run([sys.executable, "-m", _WORKER, "--crash", path], cwd=frame.SCRIPTS, check=False)
     found = sorted(path.name for kind in ("wrong", "killed") for path in folder.glob(f"{kind}-*"))
-    outcomes = Counter(json.loads((folder / "tally.json").read_text()))
+    path = folder / "tally.json"
+    outcomes = Counter(json.loads(path.read_text()) if path.exists() else {})
+    outcomes["the judge ended the process"] = len(list(folder.glob("judge-*")))
     for name in sorted(outcomes):
         print(f"  {outcomes[name]:7} {name}")
     if shows_coverage:

@@ -109,6 +109,23 @@ def test_what_ends_a_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         drawn.try_one("3")
 
 
+def test_whose_process_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A process that dies while a judge runs is no finding."""
+    kind, seen = KINDS["onnx"], []
+
+    def telling(run: Any) -> Any:
+        def told(trial: Trial) -> Any:
+            seen.append(json.loads((tmp_path / "current").read_text())["judging"])
+            return run(trial)
+
+        return told
+
+    monkeypatch.setitem(KINDS, "onnx", type(kind)(telling(kind.ours), kind.reference, telling(kind.judge), "x"))
+    worker.Session(tmp_path, 1, ["quantised convolutions"]).run(1, 60)
+    assert seen in ([False, True], [False, False, True])  # twice where it comes from the cache, too
+    assert not (tmp_path / "current").exists()
+
+
 def test_departures_say_how_we_know() -> None:
     judges = {kind.judge_name for kind in KINDS.values() if kind.judge}
     for row in departures.DEPARTURES:

@@ -36,8 +36,8 @@ NO_KERNEL = "no CPU kernel"
 """What a refusal says that is no mistake."""
 
 
-def check(trial: Trial) -> str:
-    """Compare all; how it went: `right`, `unjudged`, or `refused`.
+def check(trial: Trial, judging: Callable[[], None] = lambda: None) -> str:
+    """Compare all; how it went: `right`, `unjudged`, or `refused`. `judging` is called before the judge runs.
 
     Raises:
         WrongError: results differ, or we refuse what the interpreter runs.
@@ -66,6 +66,7 @@ def check(trial: Trial) -> str:
         return "refused"
     if kind.judge is None:
         return "right"
+    judging()
     try:
         judged = kind.judge(trial)
     except NoJudgeError:

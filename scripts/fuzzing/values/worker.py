@@ -24,7 +24,7 @@ from fuzzing.values.shrinking import Drawn, isolated
 from fuzzing.values.trials import FAMILIES, Trial
 
 _DIGITS = 12
-_KEPT_EVERY = 50
+_KEPT_EVERY = 20
 _SHRINKING = 30.0
 """Seconds for one finding."""
 _MOST_OF_A_KIND = 3
@@ -40,10 +40,16 @@ class Session:
         self.outcomes: Counter[str] = Counter()
         self.drawn = {family.name: Drawn(family, self._attempt) for family in self.families}
         self._outcome = ""
+        self._in_hand: dict[str, str] = {}
         self._alike: Counter[str] = Counter()
 
     def _attempt(self, trial: Trial) -> None:
-        self._outcome = check(trial)
+        self._tell(judging=False)
+        self._outcome = check(trial, lambda: self._tell(judging=True))
+
+    def _tell(self, *, judging: bool) -> None:
+        """What is in hand, and whether a judge has it: MXNet ends the process behind some pools."""
+        (self.folder / "current").write_text(json.dumps({**self._in_hand, "judging": judging}))
 
     def run(self, runs: int, seconds: float) -> None:
         end, counter = time.monotonic() + seconds, self.folder / "tried"
@@ -61,8 +67,8 @@ class Session:
         random = Random(f"{self.seed} {number}")
         family = random.choices(self.families, [each.weight for each in self.families])[0]
         seed = f"{self.seed} {family.name} {number}"
-        current = self.folder / "current"
-        current.write_text(json.dumps({"family": family.name, "seed": seed}))
+        self._in_hand = {"family": family.name, "seed": seed}
+        self._tell(judging=True)  # a family may run one to draw
         signal.setitimer(signal.ITIMER_PROF, family.seconds)
         drawn = self.drawn[family.name]
         self._outcome = "not drawn"
@@ -78,7 +84,7 @@ class Session:
                 self._found(family.name, seed, error, min(_SHRINKING, max(2.0, end - time.monotonic())))
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-        current.unlink(missing_ok=True)
+        (self.folder / "current").unlink(missing_ok=True)
         self.outcomes[f"{family.name}: {self._outcome}"] += 1
 
     def _found(self, family: str, seed: str, error: Exception, seconds: float) -> None:
