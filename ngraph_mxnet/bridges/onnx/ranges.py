@@ -61,8 +61,8 @@ class ModelRanges:
             told = {place: name for place, name in self._told.items() if place[1] < ranks[place[0]]}
             self._changing[ranks] = ChangingShapes(told, at_once=self._at_once)
         changing = self._changing[ranks]
-        found = changing.symbolic(tuple(shapes[name] for name in self._names))
-        return None if found is None else self._compiled(shapes, changing, *found)
+        symbolic = changing.symbolic(tuple(shapes[name] for name in self._names))
+        return None if symbolic is None else self._compiled(shapes, changing, *symbolic)
 
     def _compiled(self, shapes: Mapping[str, Any], changing: ChangingShapes, symbolic: Sequence[tuple[int, ...]],
                   hint: dict[str, int]) -> Executable | None:
