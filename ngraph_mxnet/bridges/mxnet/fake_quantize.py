@@ -275,7 +275,7 @@ class _FakeQuantized:
 
 def _as_operand(constant: Any, operators: Any, beside: Any) -> Any:
     """For mx.nd or mx.sym."""
-    found = constant.var() if operators is mx.sym else constant.data(beside.context)
+    found = constant.var() if operators is mx.sym else constant.data(beside.ctx)
     return found.as_nd_ndarray() if is_np_array() else found
 
 

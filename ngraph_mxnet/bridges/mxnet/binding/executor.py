@@ -286,6 +286,6 @@ def _resized(name: str, array: NDArray, shape: tuple[int, ...], allow_up_sizing:
                 f"the new shape {shape} of {name} is larger than {array.shape}; bind with the "
                 "larger shape first, or pass allow_up_sizing=True"
             )
-        return nd.zeros(shape, ctx=array.context, dtype=array.dtype)
+        return nd.zeros(shape, ctx=array.ctx, dtype=array.dtype)
     with autograd.pause():
         return array.reshape((-1,))[:size].reshape(shape)

@@ -112,7 +112,7 @@ class Updates:
             rule = _rule(updater, index, gradients, weights)
             flags = flags_of(rule, optimizer)
             indices, arrays = list(index), [*gradients, *weights]
-            optimizer._set_current_context(weights[0].context.device_id)
+            optimizer._set_current_context(weights[0].ctx.device_id)
             states = _states(updater, indices, weights)
             bound = self._bound[0] if self._bound else None
             if bound is None or not bound.fits(indices, arrays, states, flags):
@@ -183,7 +183,7 @@ def _states(updater: Updater, indices: Sequence[Any], weights: Sequence[NDArray]
         if index not in states:
             states[index] = updater.optimizer.create_state_multi_precision(index, weight)
         elif not synced[index]:
-            states[index] = updater.sync_state_context(states[index], weight.context)
+            states[index] = updater.sync_state_context(states[index], weight.ctx)
         synced[index] = True
     return [states[index] for index in indices]
 

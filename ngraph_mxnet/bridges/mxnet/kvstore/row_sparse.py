@@ -31,9 +31,9 @@ def rows_of(key: Any, array: RowSparseNDArray) -> Rows:
 def array_of(rows: Rows, like: RowSparseNDArray) -> RowSparseNDArray:
     """With these rows, else `like` that array: its shape, device and dtype."""
     if not len(rows.ids):
-        return mx.nd.sparse.zeros(STORAGE, like.shape, like.context, like.dtype)
+        return mx.nd.sparse.zeros(STORAGE, like.shape, like.ctx, like.dtype)
     values = rows.values.reshape(-1, *like.shape[1:]).astype(like.dtype)
-    return mx.nd.sparse.row_sparse_array((values, rows.ids), like.shape, like.context, like.dtype)
+    return mx.nd.sparse.row_sparse_array((values, rows.ids), like.shape, like.ctx, like.dtype)
 
 
 def retained(key: Any, array: NDArray, ids: NDArray) -> RowSparseNDArray:
@@ -47,7 +47,7 @@ def retained(key: Any, array: NDArray, ids: NDArray) -> RowSparseNDArray:
     wanted = np.unique(ids.asnumpy()).astype(np.int64)
     _check_range(key, wanted, array)
     with autograd.pause():
-        return mx.nd.sparse.retain(array, mx.nd.array(wanted, array.context, np.int64))
+        return mx.nd.sparse.retain(array, mx.nd.array(wanted, array.ctx, np.int64))
 
 
 def copy(source: NDArray, targets: Sequence[NDArray]) -> None:

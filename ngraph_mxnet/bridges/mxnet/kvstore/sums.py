@@ -100,7 +100,7 @@ def over_devices(row: Sequence[NDArray], out: NDArray | None = None) -> NDArray:
     device as it is."""
     if len(row) == 1:
         return row[0]
-    return mx.nd.add_n(*(each.as_in_context(row[0].context) for each in row), out=out)
+    return mx.nd.add_n(*(each.as_in_context(row[0].ctx) for each in row), out=out)
 
 
 def _source(array: NDArray) -> Source:

@@ -60,7 +60,7 @@ class TrainingStep:
         self.planned = program.planned
         self.outputs = [new(type_) for type_ in program.outputs]
         self._heads = {number: new(program.outputs[number]) for number in program.heads}
-        self._random = RandomState(program, next(iter(arrays.values())).context)
+        self._random = RandomState(program, next(iter(arrays.values())).ctx)
         saved = program.new_saved()
         repeated = {name: self.outputs[number] for name, number in program.repeated.items()}
         heads = {name: self._heads[number] for number, name in program.heads.items()}
