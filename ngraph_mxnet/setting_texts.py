@@ -56,6 +56,34 @@ def dynamic(text: str) -> str | dict[str, tuple[int, ...]]:
     return text.lower() if text.lower() in ("auto", "off") else axes_by_input(text)
 
 
+class Disturbance(NamedTuple):
+    """Of compiled programs, for tests."""
+
+    poison: bool = False
+    seed: int | None = None
+    """That the order of instructions is drawn by."""
+
+    def __str__(self) -> str:
+        return ",".join(["poison"] * self.poison + [f"shuffle:{self.seed}"] * (self.seed is not None)) or "off"
+
+
+UNDISTURBED = Disturbance()
+
+
+def disturbance(text: str) -> Disturbance:
+    """Of `off`, `poison`, `shuffle:SEED` or both. Raises ValueError."""
+    found = UNDISTURBED
+    for part in text.lower().split(",") if text.lower() != "off" else ():
+        kind, _, seed = part.partition(":")
+        if kind == "shuffle" and found.seed is None:
+            found = found._replace(seed=positive(seed))
+        elif part == "poison" and not found.poison:
+            found = found._replace(poison=True)
+        else:
+            raise ValueError(text)
+    return found
+
+
 class Calls(NamedTuple):
     """Which calls of a graph are meant: the first so many, and every so many, if that is not 0."""
 

@@ -141,6 +141,16 @@ TABLE = (
         compiles=True,
     ),
     Variable(
+        "NGRAPH_DISTURB",
+        "words",
+        setting_texts.UNDISTURBED,
+        "off, poison, shuffle:SEED, or both with a comma",
+        "For tests of this package. poison: memory of values is filled with NaN before and behind its use; shuffle: "
+        "kernels run in an order drawn by the seed of all that is allowed. Results stay the same.",
+        setting_texts.disturbance,
+        compiles=True,
+    ),
+    Variable(
         "NGRAPH_PROFILE",
         "path",
         None,

@@ -15,6 +15,7 @@ from ngraph_mxnet.targets.cpu.lower.promised import require_made
 from ngraph_mxnet.targets.cpu.lower.results import write_result
 from ngraph_mxnet.targets.cpu.options import tell_once
 from ngraph_mxnet.targets.cpu.planning.view import plain_view
+from ngraph_mxnet.targets.cpu.program.disturbed import disturb
 from ngraph_mxnet.targets.cpu.program.instruction import Buffer, Space
 
 _WAVE_BYTES = 8 << 20
@@ -55,6 +56,7 @@ def _lowered(module: Module, settings: Settings) -> tuple[Lowering, Lowering]:
         write_result(main, value, plain_view(value.type, Buffer(Space.OUTPUT, value.type.bytes, index=index)))
     for each in (main, prepare):
         each.builder.promises.close()
+        disturb(each.builder, settings.symbol)
     return main, prepare
 
 
