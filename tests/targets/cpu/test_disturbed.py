@@ -20,8 +20,10 @@ from ngraph_mxnet.targets.cpu.program.disturbed import POISON, shuffled
 from ngraph_mxnet.targets.cpu.program.instruction import Instruction
 from ngraph_mxnet.targets.cpu.program.promises import Promises
 
-OF_VALUES = ["backend/test_ops_on_backends.py", *(f"targets/cpu/test_{name}.py" for name in (
-    "joined", "quantized_products", "winograd"))]
+OF_VALUES = ["backend/test_ops_on_backends.py", "backend/test_graphs_on_backends.py", *(
+    f"targets/cpu/test_{name}.py" for name in (
+        "attention", "batch_norm", "halo_memory", "joined", "quantized_products", "template", "weight_gradient",
+        "winograd"))]
 """Modules of tests that run in every mode in the slow lane."""
 MODES = ["poison", "shuffle:1", "shuffle:2", "poison,shuffle:3"]
 
