@@ -27,12 +27,16 @@ _SUMS = ("sum", "mean", "nansum", "norm", "moments", "_np_sum", "_npi_mean", "_n
          "_npi_std", "_square_sum", "L2Normalization")
 _STATISTICS = ("norm", "_npi_norm", "LayerNorm", "GroupNorm", "InstanceNorm", "BatchNorm", "_contrib_BatchNormWithReLU",
                "moments", "LRN", "_npi_var", "_npi_std", "L2Normalization")
-_PRODUCTS = ("Convolution", "Deconvolution", "FullyConnected", "dot", "batch_dot", "linalg_*", "_linalg_*", "_npi_*dot",
-             "_np_dot", "_npi_matmul", "_npi_einsum", "_contrib_interleaved_*", "RNN", "_contrib_DeformableConvolution",
-             "_contrib_ModulatedDeformableConvolution", "khatri_rao", "_sg_mkldnn_*", "_contrib_*attention*")
+_PRODUCTS = ("Convolution*", "Deconvolution", "FullyConnected", "dot", "batch_dot", "linalg_*", "_linalg_*",
+             "_npi_*dot", "_np_dot", "_npi_matmul", "_npi_einsum", "_contrib_interleaved_*", "RNN",
+             "_contrib_DeformableConvolution", "_contrib_ModulatedDeformableConvolution",
+             "khatri_rao", "_sg_mkldnn_*", "_contrib_*attention*")
 DEPARTURES: tuple[Departure, ...] = (
     Departure(("Pooling", "Pooling_v1"), "MXNet starts a maximum at the lowest finite number, which no data hold; "
               "a window of NaN gives that, too", (*_ENDLESS, "NaN"), attrs={"pool_type": "max"}),
+    Departure(("ROIPooling",), "as above", _ENDLESS),
+    Departure(("_contrib_ROIAlign",), "whether a weight of 0 meets an infinite neighbour",
+              (*_ENDLESS, *_BEYOND, "NaN")),
     Departure(("Pooling",), "as above, by default", (*_ENDLESS, "NaN"), attrs={"pool_type": "None"}),
     Departure(("LeakyReLU",), "MXNet's oneDNN takes 1 from an exponential, where the difference is the number itself, "
               "and with the 0 that comes out for positive numbers, too, it takes the slope of negative ones",
@@ -52,6 +56,8 @@ DEPARTURES: tuple[Departure, ...] = (
     Departure(("_npi_std", "_npi_var"), "MXNet squares in float32 what `dtype` wants in float64", ("tiny", "denormal"),
               attrs={"dtype": "float64"}),
     Departure(("LRN",), "oneDNN's sums reach other channels than the window's", (*_ENDLESS, "NaN")),
+    Departure(("_npi_norm",), "of orders 1 and -1 MXNet multiplies a matrix norm's gradient by the head's twice: a "
+              "head of 0.1257 gives 0.0158", tensor="the gradient*", attrs={"flag": "-1", "axis": "(0, 1)"}),
     Departure(("_npi_average",), "MXNet multiplies before it divides by the sum of weights: tiny products are 0",
               ("tiny", "denormal")),
     Departure(("_contrib_BatchNormWithReLU",), "the relu of NaN is NaN in both, and its gradient 0 here alone",

@@ -35,6 +35,8 @@ _SIZES = 2
 _SMALL = 10_000
 """Elements up to which the interpreter is asked, too."""
 BACKENDS = ("INTERPRETER", "CPU")
+_FAR = ("huge", "enormous", "tiny", "denormal")
+"""Points at which differences far below 1 count."""
 TOLERANCE, NOISE, NORMAL = 1e-3, 2e-6, float(np.finfo(np.float32).tiny)
 _ELEMENTWISE = ("arithmetic", "elementwise", "numpy_elementwise", "reduction", "numpy_reduction", "ordering", "pooling")
 """Modules of rules whose operands are all numbers: none of them indices, lengths or labels."""
@@ -210,7 +212,7 @@ class _Compared:
         for name, ours, theirs in zip(names, found, expected, strict=True):
             seen["compared"] += 1
             gradient = name.startswith("the gradient")
-            noise = 0.0 if point in ("tiny", "denormal") and self.special == list(arrays) else NOISE
+            noise = 0.0 if point in _FAR and self.special == list(arrays) else NOISE
             wrong = _wrong(ours, theirs, gradient=gradient, noise=noise, record=self.record)
             if gradient:  # of a NaN it is what a comparison with NaN makes of it
                 wrong &= ~np.isnan(arrays[name.removeprefix("the gradient of ")])
