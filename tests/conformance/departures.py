@@ -66,8 +66,10 @@ DEPARTURES: tuple[Departure, ...] = (
               _ENDLESS, tensor="the state*"),
     Departure(("_npi_*copysign*",), "MXNet compares with 0, by which -0 is positive and NaN negative; NumPy and C read "
               "the sign. At 0 the gradient is that of an absolute value", ("zeros", "NaN")),
-    Departure(("_npi_*ldexp*",), "a product of the head's gradient and numbers beyond the range", ("enormous",),
-              tensor="the gradient*"),
+    Departure(("_linalg_sumlogdiag",), "the reciprocal of a denormal number is infinite, a quotient by it need not be",
+              ("denormal",), tensor="the gradient*"),
+    Departure(("_npi_*ldexp*", "_contrib_quadratic"), "a product of the head's gradient and numbers beyond the range",
+              ("enormous",), tensor="the gradient*"),
     Departure(("_npi_polyval",), "MXNet begins with 0 times x, which is NaN for an infinite x", _ENDLESS),
     Departure(("all_finite", "multi_all_finite"), "MXNet reads what its output held before: undefined in a graph",
               attrs={"init_output": "False"}),
