@@ -18,6 +18,7 @@ import mxnet as mx
 import numpy as np
 from families import RECORDS
 from hypothesis import reject
+from mxnet_helpers import backend
 from native_runs import all_shapes
 from random_models import models, values_for
 from runs import arrays_for, build, import_case
@@ -29,6 +30,16 @@ def drawn_model(draw: Draw) -> tuple[mx.sym.Symbol, tuple[int, ...]]:
     with mx.name.NameManager():
         found: tuple[mx.sym.Symbol, tuple[int, ...]] = draw(models())
     return found
+
+
+def is_bindable(symbol: mx.sym.Symbol, shape: tuple[int, ...]) -> bool:
+    """Whether MXNet itself binds it: of some symbols it can't infer the shapes, and it refuses outputs given twice."""
+    with backend(None):
+        try:
+            symbol.simple_bind(mx.cpu(), grad_req="null", data=shape)
+        except RuntimeError:
+            return False
+    return True
 
 
 def operators_of(symbol: mx.sym.Symbol) -> tuple[str, ...]:
@@ -58,6 +69,8 @@ def operators(draw: Draw) -> Trial:
 @family("MXNet models", weight=6)
 def whole_models(draw: Draw) -> Trial:
     symbol, shape = drawn_model(draw)
+    if not is_bindable(symbol, shape):
+        reject()
     way = pick(draw, "graph", "executor", "executor", "module", "block")
     shapes = [shape]
     if chance(draw):
