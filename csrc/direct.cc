@@ -300,14 +300,14 @@ BoundGraph::BoundGraph(std::shared_ptr<CompiledGraph> graph, const std::vector<s
   if (bound->take(inputs, outputs, in_place, given)) bound_ = std::move(bound);
 }
 
-bool BoundGraph::run(std::string given, bool here) const {
+bool BoundGraph::run(std::string given, bool here, bool profiled) const {
   if (given.size() != given_bytes_) {
     throw std::invalid_argument("found " + std::to_string(given.size()) + " given bytes, expected " +
                                 std::to_string(given_bytes_));
   }
   // A training step goes on with Python of the caller's, beside which even short runs are better done elsewhere.
   const double longest_here = here ? direct_runs::kShort : kWorthAThread;
-  return bound_ != nullptr && !direct::profiles() &&
+  return bound_ != nullptr && (profiled || !direct::profiles()) &&
          bound_->forward(std::move(given), longest_here);
 }
 

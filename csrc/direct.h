@@ -34,9 +34,9 @@ class BoundGraph {
   bool possible() const { return bound_ != nullptr; }
 
   // Pushes a run to MXNet's engine; `here`: the caller has nothing else to do, so a short run may be on its thread.
-  // False: nothing was done, for the profiler runs or an array has no memory. Throws std::invalid_argument if `given` has
-  // not as many bytes as the graph's first input, or there is none to be given.
-  bool run(std::string given, bool here) const;
+  // False: nothing was done, for the profiler runs, unless it may be `profiled`, or an array has no memory. Throws
+  // std::invalid_argument if `given` has not as many bytes as the graph's first input, or there is none to be given.
+  bool run(std::string given, bool here, bool profiled) const;
 
  private:
   std::size_t given_bytes_;

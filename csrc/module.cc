@@ -387,12 +387,13 @@ void define(py::module_& m) {
            "Handles of arrays, in the graph's order. `in_place`: it may write an output over an input of the same "
            "handle. `given`: its first input is no array but what `run` is given.")
       .def_property_readonly("possible", &BoundGraph::possible, "Whether it can run on these arrays.")
-      .def("run", [](const BoundGraph& self, const py::bytes& given, bool here) {
+      .def("run", [](const BoundGraph& self, const py::bytes& given, bool here, bool profiled) {
              std::string copied = given;
              const GilReleased unlocked;
-             return self.run(std::move(copied), here);
-           }, py::arg("given") = py::bytes(), py::arg("here") = false,
-           "Returns at once, or with `here` when a short run is done; MXNet's engine orders it among others. False: nothing was done.");
+             return self.run(std::move(copied), here, profiled);
+           }, py::arg("given") = py::bytes(), py::arg("here") = false, py::arg("profiled") = false,
+           "Returns at once, or with `here` when a short run is done; MXNet's engine orders it among others. False: nothing was done, "
+           "as while the profiler runs, unless `profiled`.");
 
   m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
   m.def("mxnet_replacements", &mxnet_replacements,

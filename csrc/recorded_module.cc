@@ -1,10 +1,13 @@
 #include "recorded_module.h"
 
+#include <tuple>
+
 #include <pybind11/stl.h>
 
 #include "array_view.h"
 #include "direct.h"
 #include "gil.h"
+#include "moving_statistics.h"
 #include "recorded.h"
 #include "tape.h"
 
@@ -24,14 +27,31 @@ std::vector<Source> to_sources(const Sources& given) {
   return sources;
 }
 
+// A statistic's source, the step's array of the batch's, the momentum, and which of the recorded it depends on.
+using MovedGiven = std::tuple<std::pair<int, std::size_t>, std::size_t, float, std::vector<std::size_t>>;
+
 std::shared_ptr<RecordedCalls> make(std::shared_ptr<CompiledGraph> forward, std::shared_ptr<CompiledGraph> backward,
                                     const Sources& forward_inputs, const Sources& backward_inputs, std::size_t outputs,
-                                    std::vector<std::size_t> kept, const Sources& recorded,
-                                    const std::vector<std::uintptr_t>& parameters, const std::vector<std::uintptr_t>& ones) {
-  return std::make_shared<RecordedCalls>(std::make_shared<RecordedSteps>(
-      std::move(forward), std::move(backward),
-      RecordedPlan{to_sources(forward_inputs), to_sources(backward_inputs), outputs, std::move(kept), to_sources(recorded)},
-      parameters, ones));
+                                    const Sources& kept, const Sources& recorded,
+                                    const std::vector<std::uintptr_t>& parameters, const std::vector<std::uintptr_t>& ones,
+                                    const std::vector<MovedGiven>& moved) {
+  RecordedPlan plan{to_sources(forward_inputs), to_sources(backward_inputs), outputs, to_sources(kept),
+                    to_sources(recorded), {}};
+  for (const auto& [moving, batch, momentum, of] : moved) {
+    plan.moved.push_back({to_sources({moving}).front(), batch, momentum, of});
+  }
+  return std::make_shared<RecordedCalls>(
+      std::make_shared<RecordedSteps>(std::move(forward), std::move(backward), std::move(plan), parameters, ones));
+}
+
+bool move_given(const std::vector<std::uintptr_t>& moving, const std::vector<std::uintptr_t>& batch,
+                const std::vector<float>& momenta) {
+  std::vector<MovingStatistic> statistics;
+  for (std::size_t i = 0; i < moving.size(); ++i) {
+    statistics.push_back({reinterpret_cast<engine::Handle>(moving[i]), reinterpret_cast<engine::Handle>(batch.at(i)),
+                          momenta.at(i)});
+  }
+  return statistics.empty() || move_statistics(statistics, ArrayView(statistics.front().moving).device());
 }
 
 py::object call(RecordedCalls& self, int step, bool checked, const py::args& handles) {
@@ -55,11 +75,15 @@ void define_recorded(py::module_& m) {
   py::class_<RecordedCalls, std::shared_ptr<RecordedCalls>>(
       m, "RecordedCalls", "Calls of a block under autograd.record: both halves, on NDArrays, and the nodes on MXNet's tape.")
       .def(py::init(&make), py::arg("forward"), py::arg("backward"), py::arg("forward_inputs"), py::arg("backward_inputs"),
-           py::arg("outputs"), py::arg("kept"), py::arg("recorded"), py::arg("parameters"), py::arg("ones"),
+           py::arg("outputs"), py::arg("kept"), py::arg("recorded"), py::arg("parameters"), py::arg("ones"), py::arg("moved"),
            "As RecordedPlan in csrc/recorded.h; arrays by their handles.")
-      .def("add", [](const RecordedCalls& self, const std::vector<std::uintptr_t>& arrays) { return self.steps().add(arrays); },
-           py::arg("arrays"), py::call_guard<GilReleased>(),
+      .def("add", [](const RecordedCalls& self, const std::vector<std::uintptr_t>& arrays,
+                     const std::vector<std::uintptr_t>& marks) { return self.steps().add(arrays, marks); },
+           py::arg("arrays"), py::arg("marks"), py::call_guard<GilReleased>(),
            "One step more, which is free; False: an array is of another type than the halves want.")
+      .def("set_predicting", [](const RecordedCalls& self, std::shared_ptr<CompiledGraph> graph, const Sources& inputs) {
+             self.steps().set_predicting(std::move(graph), to_sources(inputs));
+           }, py::arg("graph"), py::arg("inputs"), "What goes back in predict mode: the gradients, of these sources.")
       .def("take", [](const RecordedCalls& self) { return self.steps().take(); }, "The number of a step that is free; -1: there is none.")
       .def("give_back", [](const RecordedCalls& self, int step) { self.steps().give_back(step); }, py::arg("step"))
       .def("call", &call, py::arg("step"), py::arg("checked"),
@@ -67,6 +91,11 @@ void define_recorded(py::module_& m) {
            "step is free again.");
   m.def("recording_mode", &recorded::mode, "Whether this thread is in training mode; None: it does not record.");
   m.def("is_any_recorded", &tape::is_any, "Whether any call can still be gone back through.");
+  m.def("is_any_moving", &tape::is_any_moving, "Whether any such call moves statistics when it is gone back through.");
+  m.def("runs_past_mxnet", &direct::possible, "Whether arrays may be read and written past MXNet: not with its naive engine.");
+  m.def("move_statistics", &move_given, py::arg("moving"), py::arg("batch"), py::arg("momenta"),
+        py::call_guard<GilReleased>(),
+        "Pushes moving * momentum + batch * (1 - momentum) for float32 arrays, by their handles. Whether it was pushed.");
   m.def("is_ours", [](std::uintptr_t array) { return tape::is_ours(handle(array)); }, py::arg("array"),
         "Whether an NDArray, by its handle, comes from a recorded call that can still be gone back through.");
   m.def("forget_node", [](std::uintptr_t array) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "direct.h"
+#include "moving_statistics.h"
 
 namespace ngraph_mxnet {
 
@@ -31,24 +32,37 @@ RecordedSteps::RecordedSteps(std::shared_ptr<CompiledGraph> forward, std::shared
     whole = whole && source.index < parameters_.size() && borrowed_parameters_.add_same(parameters_[source.index]);
     if (whole) ArrayView::forget_node(borrowed_parameters_.handles().back());
   }
+  if (!plan_.moved.empty()) {
+    for (Handle parameter : parameters_) {
+      whole = whole && own_parameters_.add_same(parameter);
+      if (whole) ArrayView::forget_node(own_parameters_.handles().back());
+    }
+  }
   if (!whole) throw std::invalid_argument("the halves have other inputs and outputs than the plan says");
   // MXNet's own operators run between those of a training step.
   forward_->choose_team();
   backward_->choose_team();
 }
 
-bool RecordedSteps::add(const std::vector<std::uintptr_t>& arrays) {
-  auto made = std::make_unique<Arrays>();
+bool RecordedSteps::add(const std::vector<std::uintptr_t>& arrays, const std::vector<std::uintptr_t>& marks) {
+  auto made = std::make_unique<Arrays>(), marked = std::make_unique<Arrays>();
   for (std::uintptr_t array : arrays) {
     if (!made->add_same(reinterpret_cast<Handle>(array))) return false;
   }
+  for (std::uintptr_t mark : marks) {
+    if (!marked->add_same(reinterpret_cast<Handle>(mark))) return false;
+  }
   std::vector<Handle> kept;
-  std::vector<TensorSpec> specs(forward_->outputs().begin() + plan_.outputs, forward_->outputs().end());
-  for (std::size_t place : plan_.kept) kept.push_back(made->handles().at(place));
-  if (!direct::possible() || !direct_runs::all_plain(kept, specs)) return false;
+  std::vector<TensorSpec> specs;
+  for (std::size_t i = 0; i < plan_.kept.size(); ++i) {
+    if (plan_.kept[i].kind != Source::kStep) continue;
+    kept.push_back(made->handles().at(plan_.kept[i].index));
+    specs.push_back(forward_->outputs()[plan_.outputs + i]);
+  }
+  if (!direct::possible() || !direct_runs::all_plain(kept, specs) || marks.size() != plan_.moved.size()) return false;
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   free_.push_back(static_cast<int>(steps_.size()));
-  steps_.push_back({std::move(made), nullptr, nullptr});
+  steps_.push_back({std::move(made), nullptr, nullptr, std::move(marked), nullptr});
   return true;
 }
 
@@ -61,9 +75,10 @@ int RecordedSteps::take() {
 }
 
 void RecordedSteps::give_back(int step) {
-  std::unique_ptr<Arrays> gone;  // behind the lock
+  std::unique_ptr<Arrays> gone, all_gone;  // behind the lock
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   gone = std::move(steps_.at(step).arguments);
+  all_gone = std::move(steps_.at(step).all_arguments);
   free_.push_back(step);
 }
 
@@ -105,7 +120,10 @@ std::unique_ptr<Arrays> RecordedSteps::go(int step, const std::vector<Handle>& a
     inputs.push_back((source.kind == Source::kParameter ? parameters_ : source.kind == Source::kStep ? own : arguments)
                          .at(source.index));
   }
-  for (std::size_t place : plan_.kept) outputs.push_back(own.at(place));
+  for (const Source& source : plan_.kept) {
+    outputs.push_back((source.kind == Source::kParameter ? parameters_ : source.kind == Source::kStep ? own : arguments)
+                          .at(source.index));
+  }
   return run_half(forward_, inputs, outputs) ? std::move(made) : nullptr;
 }
 
@@ -116,10 +134,23 @@ bool RecordedSteps::borrow(int step, const std::vector<Handle>& arguments) {
     if (source.index >= arguments.size() || !held->add_same(arguments[source.index])) return false;
     ArrayView::forget_node(held->handles().back());  // else it would keep what it comes from
   }
-  std::unique_ptr<Arrays> gone;  // behind the lock
+  auto all = std::make_unique<Arrays>();
+  for (std::size_t i = 0; i < arguments.size() && !plan_.moved.empty(); ++i) {
+    if (!all->add_same(arguments[i])) return false;
+    ArrayView::forget_node(all->handles().back());
+  }
+  std::unique_ptr<Arrays> gone, all_gone;  // behind the lock
   const std::lock_guard<ForkSafeMutex> lock(mutex_);
   gone = std::exchange(steps_.at(step).arguments, std::move(held));
+  all_gone = std::exchange(steps_.at(step).all_arguments, std::move(all));
   return true;
+}
+
+// Of a step that waits for its backward pass.
+Handle RecordedSteps::own(const Step& step, const Source& source) const {
+  return (source.kind == Source::kStep       ? *step.own
+          : source.kind == Source::kArgument ? *step.all_arguments
+                                             : own_parameters_).handles().at(source.index);
 }
 
 std::vector<Handle> RecordedSteps::borrowed(const Step& step) const {
@@ -168,6 +199,54 @@ bool RecordedSteps::go_back(int step, const std::vector<Handle>& heads, const st
                                                     : heads.at(source.index));
   }
   return run_half(backward_, inputs, targets);
+}
+
+void RecordedSteps::set_predicting(std::shared_ptr<CompiledGraph> graph, std::vector<Source> inputs) {
+  graph->choose_team();
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  predicting_ = std::move(graph);
+  predicting_inputs_ = std::move(inputs);
+}
+
+bool RecordedSteps::go_back_predicting(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets,
+                                       const std::vector<Handle>& moving) {
+  std::shared_ptr<CompiledGraph> graph;
+  std::vector<Handle> inputs;
+  {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const Step& found = steps_.at(step);
+    graph = predicting_;
+    if (graph == nullptr || found.all_arguments == nullptr) return false;
+    for (const Source& source : predicting_inputs_) {
+      std::size_t place = 0;
+      while (place < moving.size() && !(plan_.moved[place].moving == source)) ++place;
+      inputs.push_back(place < moving.size()          ? moving[place]
+                       : source.kind == Source::kHead ? heads.at(source.index)
+                                                      : own(found, source));
+    }
+  }
+  return run_half(graph, inputs, targets);
+}
+
+bool RecordedSteps::move(int step, const std::vector<bool>& asked, const std::vector<Handle>& targets) {
+  std::vector<MovingStatistic> statistics;
+  {
+    const std::lock_guard<ForkSafeMutex> lock(mutex_);
+    const Step& found = steps_.at(step);
+    if (!plan_.moved.empty() && found.all_arguments == nullptr) return false;
+    for (std::size_t i = 0; i < plan_.moved.size(); ++i) {
+      const Moved& moved = plan_.moved[i];
+      if (std::none_of(moved.of.begin(), moved.of.end(), [&](std::size_t place) { return asked.at(place); })) continue;
+      const Handle target = targets.empty() ? own(found, moved.moving) : targets.at(i);
+      statistics.push_back({target, found.own->handles().at(moved.batch), moved.momentum});
+    }
+  }
+  return move_statistics(statistics, ArrayView(one(0)).device());
+}
+
+std::vector<Handle> RecordedSteps::marks(int step) {
+  const std::lock_guard<ForkSafeMutex> lock(mutex_);
+  return steps_.at(step).marks->handles();
 }
 
 bool RecordedSteps::run_half(const std::shared_ptr<CompiledGraph>& half, const std::vector<Handle>& in,

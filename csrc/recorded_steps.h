@@ -23,13 +23,22 @@ struct Source {
   bool operator==(const Source& other) const { return kind == other.kind && index == other.index; }
 };
 
+// A moving statistic.
+struct Moved {
+  Source moving;                  // a parameter or an argument
+  std::size_t batch;              // the array of the step that has the batch's
+  float momentum;
+  std::vector<std::size_t> of;    // places among `recorded`: it moves where a gradient of one of these is asked for
+};
+
 // How the halves of a step hang together. Parameters and arguments that the backward half reads are the arrays of the
 // forward half's call: what they hold when it is their turn.
 struct RecordedPlan {
   std::vector<Source> forward, backward;  // of the halves' inputs
   std::size_t outputs;                    // the first results of the forward half, new arrays of each call
-  std::vector<std::size_t> kept;          // of the others, which arrays of the step they are
+  std::vector<Source> kept;               // of the others, where they are written: arrays of the step, gammas
   std::vector<Source> recorded;           // parameters and arguments; the backward half's results are their gradients
+  std::vector<Moved> moved;               // by a backward pass in training mode
 };
 
 // Of one block with the same parameters, and arguments of the same types.
@@ -42,8 +51,9 @@ class RecordedSteps {
   RecordedSteps(std::shared_ptr<CompiledGraph> forward, std::shared_ptr<CompiledGraph> backward, RecordedPlan plan,
                 const std::vector<std::uintptr_t>& parameters, const std::vector<std::uintptr_t>& ones);
 
-  // One step more, which is free, with these arrays; false if they are not of the types that the halves want.
-  bool add(const std::vector<std::uintptr_t>& arrays);
+  // One step more, which is free, with these arrays; false if they are not of the types that the halves want. `marks`:
+  // variables whose gradients are the moving statistics, to be added to; as many as are moved.
+  bool add(const std::vector<std::uintptr_t>& arrays, const std::vector<std::uintptr_t>& marks);
 
   // The number of a step that no call needs any more; -1: there is none.
   int take();
@@ -59,6 +69,20 @@ class RecordedSteps {
   // Pushes the backward half. `targets`: of all that was recorded. `copied`: whether it reads the copies of what it
   // borrows, which `copies` has told of. Whether it was done.
   bool go_back(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets, bool copied);
+
+  // The same in predict mode, where batch norms take their moving statistics for constants: by a graph that computes
+  // forward, too, from what parameters and arguments hold by now. `moving`: the arrays of the statistics, where others than
+  // those of the parameters and arguments are to be read. False until `set_predicting`.
+  bool go_back_predicting(int step, const std::vector<Handle>& heads, const std::vector<Handle>& targets,
+                          const std::vector<Handle>& moving);
+  void set_predicting(std::shared_ptr<CompiledGraph> graph, std::vector<Source> inputs);
+
+  // Behind a pass that has asked for these of the gradients of `recorded`: pushes that the statistics move. `targets`: their
+  // arrays; none: those of the parameters and arguments themselves. Whether it was done.
+  bool move(int step, const std::vector<bool>& asked, const std::vector<Handle>& targets);
+
+  // Variables of the step, as in `add`.
+  std::vector<Handle> marks(int step);
 
   // What the backward half of a step borrows, parameters and arguments, and the arrays for copies of them. Throws
   // std::runtime_error.
@@ -81,10 +105,13 @@ class RecordedSteps {
     std::unique_ptr<Arrays> own;
     std::unique_ptr<Arrays> arguments;  // those that the backward half reads, of the latest call
     std::unique_ptr<Arrays> copies;     // as `borrowed_`
+    std::unique_ptr<Arrays> marks;
+    std::unique_ptr<Arrays> all_arguments;  // of the latest call, where statistics are moved
   };
 
   bool fits(const std::vector<Handle>& arguments) const;
   bool borrow(int step, const std::vector<Handle>& arguments);
+  Handle own(const Step& step, const Source& source) const;
   std::vector<Handle> borrowed(const Step& step) const;
   bool run_half(const std::shared_ptr<CompiledGraph>& half, const std::vector<Handle>& in, const std::vector<Handle>& out);
 
@@ -95,8 +122,11 @@ class RecordedSteps {
   Arrays ones_;
   std::vector<Source> borrowed_;      // parameters and arguments that the backward half reads, each once
   Arrays borrowed_parameters_;        // in that order
+  Arrays own_parameters_;             // all of them, where statistics are moved
   SpareArrays spares_;
   ForkSafeMutex mutex_;  // of the rest
+  std::shared_ptr<CompiledGraph> predicting_;
+  std::vector<Source> predicting_inputs_;
   std::vector<Step> steps_;
   std::vector<int> free_;
 };

@@ -62,21 +62,44 @@ TapeNodes& nodes() {
 
 using Kept = std::shared_ptr<TapeNode>;
 
+// The arrays of the moving statistics. MXNet has handed them over for something to be added to them: so its engine has kept
+// other readers and writers out since the pass began, and would keep us out, too, by other handles. None where gradients
+// by chosen variables are asked for: the caller waits for such a pass. Throws std::runtime_error.
+std::vector<Handle> moving(const std::vector<int>& requests, const std::vector<Handle>& arrays) {
+  const auto is = [](int wanted) { return [wanted](int request) { return request == wanted; }; };
+  if (std::all_of(requests.begin(), requests.end(), is(kNothing))) return {};
+  if (!std::all_of(requests.begin(), requests.end(), is(kAdd))) throw std::runtime_error("statistics are not added to");
+  return arrays;
+}
+
 // MXNet's call of a node, on a thread of its own; the arrays are ours to free.
-int called_back(int heads, int wanted, Handle* arrays, const int* requests, int, void* context) {
+int called_back(int heads, int wanted, Handle* arrays, const int* requests, int is_train, void* context) {
   const Kept& node = *static_cast<Kept*>(context);
   const std::vector<Handle> all(arrays, arrays + heads + wanted);
   int done = 0;
   try {
+    RecordedSteps& steps = *node->steps;
+    const int gradients = static_cast<int>(steps.plan().recorded.size());
     Arrays made;
-    std::vector<Handle> targets(all.begin() + heads, all.end());
-    for (int i = 0; i < wanted; ++i) {
+    std::vector<Handle> targets(all.begin() + heads, all.begin() + heads + gradients);
+    std::vector<bool> asked;
+    for (int i = 0; i < gradients; ++i) {
+      asked.push_back(requests[i] != kNothing);
       if (requests[i] != kNothing && requests[i] != kAdd) continue;
-      if (!node->steps->add_gradient(&made, i)) throw std::runtime_error("no memory for a gradient");
+      if (!steps.add_gradient(&made, i)) throw std::runtime_error("no memory for a gradient");
       targets[i] = made.handles().back();
     }
-    done = !node->over && node->steps->go_back(node->step, {all.begin(), all.begin() + heads}, targets, true);
-    for (int i = 0; done && i < wanted; ++i) {
+    const std::vector<Handle> given(all.begin(), all.begin() + heads);
+    const std::vector<Handle> statistics =
+        moving({requests + gradients, requests + wanted}, {all.begin() + heads + gradients, all.end()});
+    if (node->over) {
+      done = 0;
+    } else if (is_train || steps.plan().moved.empty()) {
+      done = steps.go_back(node->step, given, targets, true) && steps.move(node->step, asked, statistics);
+    } else {
+      done = steps.go_back_predicting(node->step, given, targets, statistics);
+    }
+    for (int i = 0; done && i < gradients; ++i) {
       if (requests[i] == kAdd) add_to(all[heads + i], targets[i]);
     }
   } catch (const std::exception&) {
@@ -107,6 +130,11 @@ class ShortWay {
       if (node->arguments == 0) return distinct();
     }
     return false;
+  }
+
+  bool is_the_same_in_predict_mode() const {
+    return std::all_of(nodes_.begin(), nodes_.end(),
+                       [](const Kept& node) { return node->steps->plan().moved.empty(); });
   }
 
   // `given`: the head's gradient, or null. False: nothing was written but gradients that MXNet will write anew.
@@ -144,6 +172,7 @@ class ShortWay {
     }
     for (const auto& [target, source] : sums) add_to(target, source);
     for (const Kept& node : nodes_) {
+      if (!node->steps->move(node->step, asked(*node), {})) throw std::runtime_error("a moving statistic has no memory");
       for (std::size_t i = 0; i < node->variables->requests.size(); ++i) {
         if (node->variables->requests[i] != kNothing) mxnet.set_fresh(node->variables->arrays.handles()[i], 1);
       }
@@ -161,6 +190,16 @@ class ShortWay {
   }
 
  private:
+  // Which gradients of what is recorded are asked for.
+  static std::vector<bool> asked(const TapeNode& node) {
+    std::vector<bool> found;
+    std::size_t variable = 0;
+    for (const Source& source : node.steps->plan().recorded) {
+      found.push_back(source.kind != Source::kParameter || node.variables->requests[variable++] != kNothing);
+    }
+    return found;
+  }
+
   // Whether there is a gradient to write, and each once.
   bool distinct() const {
     std::vector<const void*> all;
@@ -186,10 +225,10 @@ class Paused {
   int before_ = 0;
 };
 
-bool go_short(Handle head, Handle given, bool retain) {
+bool go_short(Handle head, Handle given, bool retain, bool is_train) {
   if (!direct::possible() || direct::profiles()) return false;
   ShortWay way;
-  if (!way.find(head)) return false;
+  if (!way.find(head) || !(is_train || way.is_the_same_in_predict_mode())) return false;
   try {
     const Paused paused;
     if (!way.run(given)) return false;
@@ -242,7 +281,8 @@ int backward(std::uint32_t count, Handle* heads, Handle* gradients, std::uint32_
       // MXNet's error is that of the function that is given the sparse one.
     }
   }
-  if (count == 1 && variables == 0 && !create && go_short(heads[0], gradients ? gradients[0] : nullptr, retain != 0)) {
+  if (count == 1 && variables == 0 && !create &&
+      go_short(heads[0], gradients ? gradients[0] : nullptr, retain != 0, is_train != 0)) {
     return 0;
   }
   try {
@@ -314,6 +354,8 @@ void tape::record(const std::shared_ptr<RecordedSteps>& steps, int step, const s
     node->before = nodes().find(recorded.back());
     ++node->arguments;
   }
+  const std::vector<Handle> marks = steps->marks(step);
+  recorded.insert(recorded.end(), marks.begin(), marks.end());
   node->callbacks[0] = to_callback(called_back);
   node->callbacks[1] = to_callback(gone);
   node->contexts[0] = node->contexts[1] = new Kept(node);
@@ -331,6 +373,11 @@ bool tape::is_ours(Handle array) {
   if (!direct::possible()) return false;
   const Kept node = nodes().find(array);
   return node != nullptr && !node->over;
+}
+
+bool tape::is_any_moving() {
+  const std::vector<Kept> all = nodes().all();
+  return std::any_of(all.begin(), all.end(), [](const Kept& node) { return !node->steps->plan().moved.empty(); });
 }
 
 bool tape::is_any() { return nodes().any(); }

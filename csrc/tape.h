@@ -39,6 +39,9 @@ bool is_ours(Handle array);
 // Whether there is any such node.
 bool is_any();
 
+// Whether there is one whose backward pass in training mode moves statistics.
+bool is_any_moving();
+
 // How many backward passes went the short way in this process.
 std::size_t short_ways();
 

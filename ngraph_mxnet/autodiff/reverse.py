@@ -113,17 +113,26 @@ def _heads(graph: Graph, heads: Collection[int] | None) -> Collection[int]:
     return floats if heads is None else heads
 
 
-def _depending(nodes: Sequence[Node], targets: Sequence[Value]) -> set[Value]:
-    """Floats, and integers that stand for such, which depend on the targets through ops that gradients go through."""
-    active = set(targets)
+def dependence(nodes: Sequence[Node], targets: Sequence[Value]) -> dict[Value, int]:
+    """Floats, and integers that stand for such, which depend on the targets through ops that gradients go through; and
+    on which: bit k of the number is that of the k-th target."""
+    active = {target: 1 << place for place, target in enumerate(targets)}
     for node in nodes:
-        if node.op.name not in NO_DERIVATIVE and any(value in active for value in node.inputs):
+        of = 0
+        for value in node.inputs:
+            of |= active.get(value, 0)
+        if of and node.op.name not in NO_DERIVATIVE:
             stand = node.op.name in INTEGERS or _reads_integers(node, active)
-            active.update(value for value in node.outputs if stand or value.type.element.is_float)
+            active.update((value, of) for value in node.outputs if stand or value.type.element.is_float)
     return active
 
 
-def _reads_integers(node: Node, active: set[Value]) -> bool:
+def _depending(nodes: Sequence[Node], targets: Sequence[Value]) -> set[Value]:
+    """What depends on any of them, as `dependence` has it."""
+    return set(dependence(nodes, targets))
+
+
+def _reads_integers(node: Node, active: Collection[Value]) -> bool:
     return any(value in active and not value.type.element.is_float for value in node.inputs)
 
 

@@ -98,7 +98,7 @@ def compare_with(native: Native, symbol: mx.sym.Symbol, arrays: Arrays, wanted: 
     outputs, heads, gradients, states = native
     types = {name: TensorType(element_type(array.dtype), array.shape) for name, array in arrays.items()}
     try:
-        training = import_training(symbol.tojson(), types)
+        training = import_training(symbol.tojson(), types, wanted)
         numbers = [i for i in range(training.outputs) if training.graph.results[i].type.element.is_float]
         joint = differentiate(training.graph, wanted, heads=numbers)
     except UnsupportedError:
@@ -112,8 +112,12 @@ def compare_with(native: Native, symbol: mx.sym.Symbol, arrays: Arrays, wanted: 
     found = compile_graph(joint.graph, "INTERPRETER")(*given_arrays)
     half = any(array.dtype == np.float16 for array in [*arrays.values(), *outputs])
     tolerance = OF_HALF if half else max(TOLERANCE, record.tolerance)
-    expected = [*outputs, *(states[name] for name in training.updated), *(gradients[name] for name in wanted)]
-    names = [*symbol.list_outputs(), *training.updated, *(f"the gradient of {name}" for name in wanted)]
+    for number, one in enumerate(training.statistics, training.outputs):
+        found[number] = found[number] * np.float32(1 - one.momentum) + arrays[one.name] * np.float32(one.momentum)
+    moved, ones = [one.name for one in training.statistics], [gamma.name for gamma in training.gammas]
+    expected = [*outputs, *(states[name] for name in moved), *(np.ones_like(arrays[name]) for name in ones),
+                *(gradients[name] for name in wanted)]
+    names = [*symbol.list_outputs(), *moved, *ones, *(f"the gradient of {name}" for name in wanted)]
     for name, ours, theirs in zip(names, found, expected, strict=True):
         assert ours.shape == theirs.shape, f"{case}: {name}"
         wide, own = theirs.astype(np.float64), ours.astype(np.float64)

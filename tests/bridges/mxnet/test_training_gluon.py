@@ -60,7 +60,7 @@ def state(net: gluon.HybridBlock) -> dict[str, np.ndarray]:
 
 
 def both(monkeypatch: pytest.MonkeyPatch, script: Callable[[nn.HybridSequential], Any], compiled: int = 1,
-         moving: bool = True, rtol: float = 1e-4, **options: Any) -> None:
+         rtol: float = 1e-4, **options: Any) -> None:
     """The script gives the same and leaves the same with MXNet and compiled."""
     results = []
     for flag in ("0", "1"):
@@ -71,7 +71,7 @@ def both(monkeypatch: pytest.MonkeyPatch, script: Callable[[nn.HybridSequential]
         assert count(net) == (compiled if flag == "1" else 0)
     (wanted, left), (found, right) = results
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=rtol / 10)
-    for name in (name for name in left if moving or "running" not in name):
+    for name in left:
         np.testing.assert_allclose(right[name], left[name], rtol=rtol, atol=rtol * max(1, np.abs(left[name]).max()))
 
 
@@ -126,8 +126,7 @@ def test_several_calls_before_one_backward(monkeypatch: pytest.MonkeyPatch) -> N
         loss.backward()
         return first.asnumpy()
 
-    # MXNet moves the statistics in the order of the backward passes.
-    both(monkeypatch, script, compiled=2, moving=False)
+    both(monkeypatch, script, compiled=2)
 
 
 def test_gradients_by_data_and_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,14 +141,7 @@ def test_gradients_by_data_and_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_array_equal(x.grad.asnumpy(), first)
         return first
 
-    for flag in ("0", "1"):  # moving statistics: MXNet moves them once more with each backward pass
-        monkeypatch.setenv("NGRAPH_TRAINING", flag)
-        net = network()
-        found = script(net)
-        if flag == "0":
-            wanted = found
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
-    assert count(net) == 1
+    both(monkeypatch, script)
 
 
 def test_frozen_parameters_and_grad(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def activate(mxnet: ModuleType) -> None:
         if environment.activated():
             return
         from ngraph_mxnet.bridges.mxnet import onnx_export
-        from ngraph_mxnet.bridges.mxnet.binding import gluon_patch, second_order, symbol_patch, updates
+        from ngraph_mxnet.bridges.mxnet.binding import backward_passes, gluon_patch, symbol_patch, updates
         from ngraph_mxnet.bridges.mxnet.kvstore import patches
 
         for name in NEEDED_BY_BINDS:
@@ -56,7 +56,7 @@ def activate(mxnet: ModuleType) -> None:
         symbol_patch.install()
         gluon_patch.install()
         updates.install()
-        second_order.install()
+        backward_passes.install()
         onnx_export.install()
         patches.install()
     config.warn_of_misspelt()

@@ -3,8 +3,8 @@
 One runs the compiled graph of inference, the other MXNet's own. The one that the bind made is the *primary*; the *twin*
 is bound over the same arrays when first needed. Compiled training steps need neither. Cases:
 * forward(is_train=False): compiled; forward(is_train=True): compiled (`training`), or native with NGRAPH_TRAINING=0;
-* backward() after a training forward: what ran that; after an inference forward: the native one runs that forward
-  again first, for it holds the intermediate results;
+* backward() after a training forward: what ran that, in either mode, profiled or not; after an inference forward: the
+  native one runs that forward again first, for it holds the intermediate results;
 * a monitor is set: always native, because the monitor wants to see every operator's output;
 * no region can be compiled: always native.
 
@@ -111,7 +111,7 @@ class NGraphExecutor(Executor):
                 known[name][:] = array
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
-        if is_train and self.training.backward(self, out_grads):
+        if self.training.backward(self, out_grads, is_train):
             return
         twin = self._twin_for(is_train=True)
         native: Any = super() if twin is None else twin

@@ -40,9 +40,10 @@ class Calls:
                  trained: Sequence[str]) -> None:
         """`text`: the symbol's JSON; `trained`: the names of parameters and inputs that gradients may be wanted of."""
         from ngraph_mxnet.bridges.mxnet.training.program import TrainingProgram
-        from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedSteps
+        from ngraph_mxnet.bridges.mxnet.training.recorded import RecordedSteps, check_engine
         from ngraph_mxnet.bridges.mxnet.training.step import types_of
 
+        check_engine()  # before anything is compiled
         arrays = {**inputs, **parameters}
         program = TrainingProgram(text, types_of(arrays), trained, recorded=True)
         self.steps = RecordedSteps(program, list(inputs), parameters, trained)

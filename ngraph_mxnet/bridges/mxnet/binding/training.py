@@ -47,11 +47,12 @@ class Training:
         self.ran = self.step.forward()
         return self.step.outputs if self.ran else None
 
-    def backward(self, executor: Executor, heads: Any) -> bool:
+    def backward(self, executor: Executor, heads: Any, is_train: bool) -> bool:
         """Whether it was done: the last forward was one of `forward`."""
         if not self.ran or self.step is None:
             return False
-        return self.step.backward(_listed(executor, heads))
+        self.step.backward(_listed(executor, heads), is_train)
+        return True
 
     def forget(self) -> None:
         """Another forward has begun."""

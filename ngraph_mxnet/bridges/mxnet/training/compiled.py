@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ngraph_mxnet import config
 from ngraph_mxnet.autodiff import differentiate, split
-from ngraph_mxnet.autodiff.reverse import HEAD
+from ngraph_mxnet.autodiff.reverse import HEAD, Joint
 from ngraph_mxnet.autodiff.split import Split
 from ngraph_mxnet.bridges.mxnet.importer import own_results
 from ngraph_mxnet.bridges.mxnet.kept import Made
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph, parse_symbol
-from ngraph_mxnet.bridges.mxnet.training.graph import import_training
+from ngraph_mxnet.bridges.mxnet.training.graph import TrainingGraph, import_training
 from ngraph_mxnet.bridges.mxnet.training.integers import refuse_gradients
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType
@@ -40,29 +40,58 @@ def compile_step(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wan
             raise UnsupportedError(f"a gradient of {name} is wanted, of {types[name]}")
     if isinstance(symbol, str):
         symbol = parse_symbol(symbol)
-    training = import_training(symbol, types)
+    training = import_training(symbol, types, wanted)
+    gammas = [place for place, gamma in enumerate(training.gammas) if recorded or gamma.of]
+    first_gamma = training.outputs + len(training.statistics)
+    training.graph.results[first_gamma:] = [training.graph.results[first_gamma + place] for place in gammas]
+    joint, floats = _joint(training, wanted)
+    results = training.graph.results[:training.outputs]
+    halves = split(joint, len(training.graph.results), blocks=_BLOCKS, share=config.get("NGRAPH_REMATERIALIZE"))
+    read = {parameter.name: parameter.type for parameter in halves.backward.parameters}
+    # What a recorded call gives is the caller's to write.
+    repeated = _repeated(halves, range(training.outputs if recorded else 0, first_gamma), len(training.graph.results))
+    programs: list[Any] = [_compiled(halves.forward), _compiled(halves.backward)]
+    return {
+        "name": symbol.nodes[symbol.heads[0].node].name,
+        "outputs": [_plain(value.type) for value in results],
+        "heads": [(number, name) for number in floats if (name := f"{HEAD}{number}") in read],
+        "statistics": [(one.name, one.momentum, one.of) for one in training.statistics],
+        "gammas": [training.gammas[place].name for place in gammas],
+        "saved": [(name, *_plain(read[name])) for name in halves.saved if name not in repeated],
+        "repeated": repeated,
+        "gone_back": sorted(joint.passed),
+        "arenas": [int(program.memory.planned) for program in programs],
+    }, programs
+
+
+def compile_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
+    """The program of a backward pass in predict mode, which computes forward, too; its attributes are the heads that it
+    reads, as those of `compile_step`. Its results are the gradients.
+
+    Raises:
+        UnsupportedError: as `compile_step`.
+    """
+    training = import_training(symbol, types, predicting=True)
+    joint, floats = _joint(training, wanted)
+    graph = joint.graph
+    graph.results = joint.gradients
+    graph.replace({node.output: node.inputs[0] for node in graph.nodes if node.op.name == "own_gradient"})
+    graph.remove_dead()
+    read = {value for node in graph.nodes for value in node.inputs} | set(graph.results)
+    graph.parameters = [parameter for parameter in graph.parameters if parameter in read]
+    names = {parameter.name for parameter in graph.parameters}
+    return {"heads": [(number, name) for number in floats if (name := f"{HEAD}{number}") in names]}, [_compiled(graph)]
+
+
+def _joint(training: TrainingGraph, wanted: Sequence[str]) -> tuple[Joint, list[int]]:
+    """With its gradients, and the numbers of the outputs that take head gradients."""
     refuse_gradients(training.graph, wanted)
     # An unrolled cell becomes one op, whose adjoint is one, too. Attention computes its scores anew where the
     # gradients of its parts would be given them.
     PassManager([movement(), recurrent_cells(), attention_fusion(), DeadCode()]).run(training.graph)
     results = training.graph.results[:training.outputs]
     floats = [number for number, value in enumerate(results) if value.type.element.is_float]
-    early = training.outputs + (len(training.updated) if recorded else 0)
-    joint = differentiate(training.graph, list(wanted), floats)
-    halves = split(joint, early, blocks=_BLOCKS, share=config.get("NGRAPH_REMATERIALIZE"))
-    read = {parameter.name: parameter.type for parameter in halves.backward.parameters}
-    repeated = {} if recorded else _repeated(halves, training.outputs)
-    programs: list[Any] = [_compiled(halves.forward), _compiled(halves.backward)]
-    return {
-        "name": symbol.nodes[symbol.heads[0].node].name,
-        "outputs": [_plain(value.type) for value in results],
-        "heads": [(number, name) for number in floats if (name := f"{HEAD}{number}") in read],
-        "updated": training.updated,
-        "saved": [(name, *_plain(read[name])) for name in halves.saved if name not in repeated],
-        "repeated": repeated,
-        "gone_back": sorted(joint.passed),
-        "arenas": [int(program.memory.planned) for program in programs],
-    }, programs
+    return differentiate(training.graph, list(wanted), floats), floats
 
 
 def _plain(type_: TensorType) -> tuple[str, tuple[int, ...]]:
@@ -76,11 +105,10 @@ def _compiled(graph: Graph) -> Any:
     return compile_graph(graph, "CPU")
 
 
-def _repeated(halves: Split, outputs: int) -> dict[str, int]:
-    """What is saved and is an output, by name; the forward half gives it once."""
+def _repeated(halves: Split, numbers: Collection[int], begin: int) -> dict[str, int]:
+    """What is saved, from the result `begin` on, and is one of these results, by name: it is given once."""
     results = halves.forward.results
-    first = {value: number for number, value in reversed([*enumerate(results[:outputs])])}
-    begin = len(results) - len(halves.saved)
+    first = {results[number]: number for number in sorted(numbers, reverse=True)}
     pairs = list(zip(halves.saved, results[begin:], strict=True))
     results[begin:] = [value for _, value in pairs if value not in first]
     return {name: first[value] for name, value in pairs if value in first}

@@ -1,19 +1,27 @@
-"""From MXNet's symbol JSON to the forward graph of a training step: outputs, and the moving statistics after it."""
+"""From MXNet's symbol JSON to the forward graph of a training step: outputs, the batch's statistics, fixed gammas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ngraph_mxnet.autodiff.reverse import dependence
 from ngraph_mxnet.bridges.mxnet.importer import lower_values, own_results
 from ngraph_mxnet.bridges.mxnet.symbols.attrs import Attrs
 from ngraph_mxnet.bridges.mxnet.symbols.half import Halves
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import Edge, SymbolGraph, SymbolNode, parse_symbol
 from ngraph_mxnet.bridges.mxnet.training.dropping import STATE
-from ngraph_mxnet.bridges.mxnet.training.rules import find_training_rule, updates_statistics
+from ngraph_mxnet.bridges.mxnet.training.rules import (
+    find_predicting_rule,
+    find_training_rule,
+    fixes_gamma,
+    updates_statistics,
+)
+from ngraph_mxnet.bridges.mxnet.training.written import Gamma, Statistic
 from ngraph_mxnet.compositions.tensors import scalar
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Graph, TensorType, Value
+from ngraph_mxnet.ir.types import f32
 
 _MOMENTUM = 0.9
 
@@ -21,18 +29,22 @@ _MOMENTUM = 0.9
 @dataclass(frozen=True)
 class TrainingGraph:
     """`graph`: its parameters are the symbol's arguments and auxiliary states, and
-    `dropping.STATE` if it draws random numbers; its results are the symbol's outputs,
-    then for each of the states called `updated` its content after the step. The number of outputs is `outputs`."""
+    `dropping.STATE` if it draws random numbers; its results are the symbol's outputs, as many as `outputs`, then the
+    batch's value of each of `statistics`, then ones for each of `gammas`."""
 
     graph: Graph
     outputs: int
-    updated: tuple[str, ...]
+    statistics: tuple[Statistic, ...]
+    gammas: tuple[Gamma, ...]
 
 
-def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], *, name: str = "main") -> TrainingGraph:
+def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str] | None = None, *,
+                    predicting: bool = False, name: str = "main") -> TrainingGraph:
     """Args:
         symbol: parsed, or JSON text.
         types: of every variable, by name.
+        wanted: names of variables that gradients are wanted of; by default all of floats.
+        predicting: gradients are those of a backward pass in predict mode, and nothing is written.
 
     Raises:
         ModelError: the JSON is corrupt.
@@ -44,34 +56,64 @@ def import_training(symbol: SymbolGraph | str, types: Mapping[str, TensorType], 
     if STATE in types:
         raise UnsupportedError(f"a variable is called {STATE}, as what random numbers follow from")
     values = lower_values(b, symbol, [types[node.name] for node in symbol.arguments()], halves,
-                          rules=find_training_rule)
+                          rules=find_predicting_rule if predicting else find_training_rule)
     for head in symbol.heads:
         if head not in values:
             raise UnsupportedError(f"output {head.output} of {symbol.nodes[head.node].origin} is not computed")
-    updates = _updates(b, symbol, values)
-    graph = b.results(*own_results(b, [*(values[head] for head in symbol.heads), *updates.values()]))
+    statistics: dict[Statistic, Value] = {}
+    gammas: dict[Gamma, Value] = {}
+    if not predicting:
+        floats = [parameter for parameter in b.graph.parameters if parameter.type.element.is_float]
+        wishes = [parameter for parameter in floats if wanted is None or parameter.name in wanted]
+        statistics, gammas = dict(_statistics(b, symbol, values, wishes)), dict(_gammas(b, symbol, values, wishes))
+    results = [*(values[head] for head in symbol.heads), *statistics.values(), *gammas.values()]
+    graph = b.results(*own_results(b, results))
     graph.remove_dead()
-    return TrainingGraph(graph, len(symbol.heads), tuple(updates))
+    return TrainingGraph(graph, len(symbol.heads), tuple(statistics), tuple(gammas))
 
 
-def _updates(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value]) -> dict[str, Value]:
-    """The moving statistics after the step, by the name of their variable."""
-    found: dict[str, Value] = {}
+def _statistics(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
+                wishes: Sequence[Value]) -> Iterator[tuple[Statistic, Value]]:
+    """Those that a backward pass moves, with the batch's."""
+    found: set[str] = set()
+    active = dependence(b.graph.nodes, wishes)
     for node in symbol.operators():
         attrs = Attrs(node.attrs, node.origin)
-        if not updates_statistics(node, attrs):
+        if not updates_statistics(node, attrs) or not (of := _of(node, values, active, wishes)):
             continue
-        b.origin = node.origin
         for place, output in ((3, 1), (4, 2)):
-            variable = _variable(symbol, node, place)
+            variable, batch = _variable(symbol, node, place), values[Edge(node.index, output)]
             if variable.name in found:
                 raise UnsupportedError(f"{node.origin}: another node updates {variable.name}, too")
-            old, new = values[node.inputs[place]], values[Edge(node.index, output)]
-            momentum = attrs.float("momentum", _MOMENTUM)
-            found[variable.name] = b.add(b.multiply(old, scalar(b, momentum, old)),
-                                         b.multiply(new, scalar(b, 1 - momentum, old)))
-    b.origin = ""
-    return found
+            if not batch.type == values[node.inputs[place]].type == TensorType(f32, batch.type.shape):
+                raise UnsupportedError(f"{node.origin}: {variable.name} is {values[node.inputs[place]].type}, the "
+                                       f"batch's {batch.type}, and only float32 is moved")
+            found.add(variable.name)
+            yield Statistic(variable.name, attrs.float("momentum", _MOMENTUM), of), batch
+
+
+def _gammas(b: Builder, symbol: SymbolGraph, values: Mapping[Edge, Value],
+            wishes: Sequence[Value]) -> Iterator[tuple[Gamma, Value]]:
+    """Those that are overwritten, with the ones, each once."""
+    found: set[str] = set()
+    active = dependence(b.graph.nodes, wishes)
+    for node in symbol.operators():
+        if not fixes_gamma(node) or not (read := symbol.nodes[node.inputs[1].node]).is_variable or read.name in found:
+            continue
+        found.add(read.name)
+        gamma = values[node.inputs[1]]
+        b.origin = node.origin
+        ones = b.broadcast(scalar(b, 1, gamma), shape=gamma.shape)
+        yield Gamma(read.name, _of(node, values, active, wishes)), ones
+
+
+def _of(node: SymbolNode, values: Mapping[Edge, Value], active: Mapping[Value, int],
+        wishes: Sequence[Value]) -> tuple[str, ...]:
+    """Names of what is wanted that the batch norm's data, gamma or beta depends on."""
+    bits = 0
+    for edge in node.inputs[:3]:
+        bits |= active.get(values[edge], 0)
+    return tuple(value.name for place, value in enumerate(wishes) if bits >> place & 1)
 
 
 def _variable(symbol: SymbolGraph, node: SymbolNode, place: int) -> SymbolNode:

@@ -19,7 +19,7 @@ Arrays = Mapping[str, NDArray]
 
 
 class PartedStep:
-    """As `TrainingStep`, but that moving statistics are written by the forward pass where they are in a part of ours.
+    """As `TrainingStep`.
 
     Attributes:
         outputs: the symbol's, new ones after each forward.
@@ -53,14 +53,14 @@ class PartedStep:
             self.outputs = self._calls.run({})
         return True
 
-    def backward(self, heads: Sequence[NDArray]) -> bool:
+    def backward(self, heads: Sequence[NDArray], is_train: bool = True) -> None:
         """After a forward; as `TrainingStep.backward`."""
         outputs = self.outputs
         with autograd.pause():
             given = [head_of(heads, number, outputs[number]).astype(outputs[number].dtype, copy=False)
                      if number in self._needed else None for number in self._on_tape]
-        autograd.backward([self.outputs[number] for number in self._on_tape], given, retain_graph=True)
-        return True
+        autograd.backward([self.outputs[number] for number in self._on_tape], given, retain_graph=True,
+                          train_mode=is_train)
 
 
 def _reads_head(parted: Parted, head: Edge) -> bool:

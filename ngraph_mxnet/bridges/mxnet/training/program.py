@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mxnet as mx
@@ -13,6 +13,7 @@ from ngraph_mxnet import config
 from ngraph_mxnet.bridges.mxnet.kept import Made, is_small, kept_or_made
 from ngraph_mxnet.bridges.mxnet.symbols.symbol_json import SymbolGraph
 from ngraph_mxnet.bridges.mxnet.training.planned import Planned
+from ngraph_mxnet.bridges.mxnet.training.written import Statistic
 from ngraph_mxnet.cache import cpu_features
 from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import TensorType, element_type
@@ -23,11 +24,13 @@ class Half:
 
     Attributes:
         inputs: names, in the graph's order.
+        outputs: its ports.
         native: the `_core.Executable`.
     """
 
     def __init__(self, executable: Any) -> None:
         self.inputs = [port.name for port in executable.inputs]
+        self.outputs = list(executable.outputs)
         self.native = executable.native
 
     def bound(self, arrays: Mapping[str, NDArray], outputs: Sequence[NDArray]) -> Any:
@@ -49,14 +52,16 @@ class TrainingProgram:
     """Both halves of a step.
 
     Attributes:
-        forward: its results are the symbol's outputs, when `recorded` the states after the step, then what is saved.
-        backward: its results are the states after the step, unless the forward half has them, then the gradients.
+        forward: its results are the symbol's outputs, the batch's value of each of `statistics`, ones for each of
+            `gammas`, then what is saved.
+        backward: its results are the gradients.
         outputs: types of the symbol's outputs.
         heads: for each output whose gradient `backward` reads, by its number: the parameter's name.
-        updated: names of the states that a step writes.
+        statistics: what a backward pass moves.
+        gammas: names of the variables that a forward pass overwrites.
         saved: types of what `backward` reads of `forward`, by name, in order.
-        repeated: what it reads that is an output, by name: the output's number. When `recorded` there is none: outputs
-            are the caller's to write.
+        repeated: what it reads that is an output or the batch's value of a statistic, by name: the number of the
+            result. When `recorded` no output is among them: they are the caller's to write.
         gone_back: origins of the nodes that a gradient comes through.
         planned: for `report`; who makes arrays of what is saved counts them there.
 
@@ -64,7 +69,7 @@ class TrainingProgram:
         symbol: parsed, or its JSON.
         types: of its arguments and states, by name.
         wanted: names of the arguments that gradients are wanted of.
-        recorded: for calls of which several may wait for their backward pass: the forward half gives the states.
+        recorded: for calls of which several may wait for their backward pass.
 
     Raises:
         UnsupportedError: it can't be trained as a whole; the text says why.
@@ -73,16 +78,34 @@ class TrainingProgram:
     def __init__(self, symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str], *,
                  recorded: bool = False) -> None:
         facts, (forward, backward) = _kept_or_compiled(symbol, types, wanted, recorded)
+        self._predicting = lambda: _kept_or_predicting(symbol, types, wanted)
         self.forward, self.backward = Half(forward), Half(backward)
         self.outputs = [_type(*each) for each in facts["outputs"]]
         self.heads: dict[int, str] = dict(facts["heads"])
-        self.updated: tuple[str, ...] = tuple(facts["updated"])
+        self.statistics = [Statistic(name, momentum, tuple(of)) for name, momentum, of in facts["statistics"]]
+        self.gammas: tuple[str, ...] = tuple(facts["gammas"])
         self.saved = {name: _type(element, shape) for name, element, shape in facts["saved"]}
         self.saved_bytes = sum(type_.bytes for type_ in self.saved.values())
         self.repeated: dict[str, int] = facts["repeated"]
         self.gone_back = frozenset(facts["gone_back"])
         forward_bytes, backward_bytes = facts["arenas"]
         self.planned = Planned(facts["name"], forward_bytes, backward_bytes, self.saved_bytes)
+
+    def predicting(self) -> tuple[Half, dict[int, str]]:
+        """What goes back in predict mode after the same forward half, where that is another way than `backward`: a
+        half that computes forward, too, whose results are the gradients; and its `heads`.
+
+        Raises:
+            UnsupportedError: it can't be compiled.
+        """
+        facts, (program,) = self._predicting()
+        return Half(program), dict(facts["heads"])
+
+    def new_statistics(self) -> list[NDArray]:
+        """Arrays for the batch's values."""
+        first = len(self.outputs)
+        ports = self.forward.outputs[first:first + len(self.statistics)]
+        return [new(_type(port.type.element.name, port.type.shape)) for port in ports]
 
     def new_saved(self) -> dict[str, NDArray]:
         """Arrays for what one step saves, by name."""
@@ -103,11 +126,24 @@ def _kept_or_compiled(symbol: SymbolGraph | str, types: Mapping[str, TensorType]
 
         return compile_step(symbol, types, wanted, recorded=recorded)
 
+    return _kept_or_made(("step", recorded, config.get("NGRAPH_REMATERIALIZE")), symbol, types, wanted, compiled)
+
+
+def _kept_or_predicting(symbol: SymbolGraph | str, types: Mapping[str, TensorType], wanted: Sequence[str]) -> Made:
+    def compiled() -> Made:
+        from ngraph_mxnet.bridges.mxnet.training.compiled import compile_predicting
+
+        return compile_predicting(symbol, types, wanted)
+
+    return _kept_or_made(("predicting",), symbol, types, wanted, compiled)
+
+
+def _kept_or_made(kind: tuple[Any, ...], symbol: SymbolGraph | str, types: Mapping[str, TensorType],
+                  wanted: Sequence[str], compiled: Callable[[], Made]) -> Made:
     text = symbol if isinstance(symbol, str) else json.dumps(symbol.to_json())
     inferred = "" if isinstance(symbol, str) else [node.types for node in symbol.nodes]
     told = sorted((name, str(type_)) for name, type_ in types.items())
-    key = repr(("training", text, inferred, told, list(wanted), recorded, config.get("NGRAPH_REMATERIALIZE"),
-                config.compile_settings(), cpu_features()))
+    key = repr(("training", *kind, text, inferred, told, list(wanted), config.compile_settings(), cpu_features()))
     return kept_or_made(key, compiled, small=is_small(text))
 
 

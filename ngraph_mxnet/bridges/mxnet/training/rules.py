@@ -27,6 +27,8 @@ from ngraph_mxnet.errors import UnsupportedError
 from ngraph_mxnet.ir import Builder, Value
 
 _TRAINING: dict[str, Rule] = {}
+_PREDICTING: dict[str, Rule] = {}
+"""Those that go back in another way when `backward` is in predict mode, after a forward pass in training mode."""
 _STATISTICS = ("BatchNorm", "_contrib_BatchNormWithReLU")
 """Operators whose outputs 1 and 2 are the batch's mean and biased variance; inputs 3 and 4 are the moving ones."""
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
@@ -45,6 +47,17 @@ def find_training_rule(op: str) -> Rule | None:
     return _TRAINING.get(canonical(op)) or find_rule(op)
 
 
+def find_predicting_rule(op: str) -> Rule | None:
+    """As `find_training_rule`, but what goes back is that of `backward` in predict mode: MXNet's batch norm then takes
+    the moving statistics for constants; a mask of dropout stays."""
+    return find_training_rule(op) and (_PREDICTING.get(canonical(op)) or find_training_rule(op))
+
+
+def fixes_gamma(node: SymbolNode) -> bool:
+    """Whether MXNet's forward pass writes ones into the node's gamma."""
+    return canonical(node.op) in _STATISTICS and Attrs(node.attrs, node.origin).bool("fix_gamma", True)
+
+
 def updates_statistics(node: SymbolNode, attrs: Attrs) -> bool:
     """Whether a training step moves the node's moving mean and variance."""
     return canonical(node.op) in _STATISTICS and not attrs.bool("use_global_stats", False)
@@ -60,14 +73,15 @@ def why_modal(node: SymbolNode) -> str | None:
     return None
 
 
-def _in_training(*names: str, ignored: Sequence[str] = ()) -> Callable[[Lowering], Lowering]:
+def _in_training(*names: str, ignored: Sequence[str] = (),
+                 rules: dict[str, Rule] = _TRAINING) -> Callable[[Lowering], Lowering]:
     """Decorator: the lowering for training of operators that have a rule for inference."""
 
     def declare(lower: Lowering) -> Lowering:
         for name in names:
             own = find_rule(name)
             assert own is not None, name
-            _TRAINING[canonical(name)] = replace(own, lower=lower, ignored=tuple(ignored))
+            rules[canonical(name)] = replace(own, lower=lower, ignored=tuple(ignored))
         return lower
 
     return declare
@@ -90,13 +104,21 @@ def _same(op: str, b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNo
     return lowered
 
 
-@_in_training("BatchNorm", ignored=["momentum", "cudnn_off", "min_calib_range", "max_calib_range"])
+_NOT_OF_NORMS = ("momentum", "cudnn_off", "min_calib_range", "max_calib_range")
+
+
+@_in_training("BatchNorm", ignored=_NOT_OF_NORMS)
 def _batch_norm(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     """With the batch's statistics, which the outputs behind it are; with the moving ones where `use_global_stats`."""
     return _normalized(b, inputs, attrs)
 
 
-def _normalized(b: Builder, inputs: list[Value], attrs: Attrs) -> list[Value]:
+@_in_training("BatchNorm", ignored=_NOT_OF_NORMS, rules=_PREDICTING)
+def _batch_norm_back_in_predict_mode(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
+    return _normalized(b, inputs, attrs, predicting=True)
+
+
+def _normalized(b: Builder, inputs: list[Value], attrs: Attrs, predicting: bool = False) -> list[Value]:
     x, gamma, beta, mean, variance = inputs
     if attrs.bool("output_mean_var", False):
         raise UnsupportedError("output_mean_var in training")
@@ -106,18 +128,29 @@ def _normalized(b: Builder, inputs: list[Value], attrs: Attrs) -> list[Value]:
     order = list(range(len(x.shape)))
     order.insert(1, order.pop(axis))
     wide = x if axis == 1 else b.transpose(x, order=order)
-    made: list[Value]
-    if attrs.bool("use_global_stats", False):
+    made: list[Value] = []
+    is_global = attrs.bool("use_global_stats", False)
+    if is_global or predicting:
         made = [b.batch_norm(wide, gamma, beta, b.stop_gradient(mean), b.stop_gradient(variance), epsilon=epsilon)]
-    else:
+    if not is_global:
+        moved = made
         made = list(b.node("batch_norm_training", [wide, gamma, beta], {"epsilon": epsilon}).outputs)
+        if moved:  # goes back in the place of what it is
+            made[0] = b.own_gradient(made[0], moved[0], b.broadcast(scalar(b, 1, wide), shape=wide.shape), scaled=True)
     back = tuple(int(i) for i in np.argsort(order))
     return [made[0] if axis == 1 else b.transpose(made[0], order=back), *made[1:]]
 
 
-@_in_training("_contrib_BatchNormWithReLU", ignored=["momentum", "cudnn_off", "min_calib_range", "max_calib_range"])
+@_in_training("_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS)
 def _batch_norm_relu(b: Builder, inputs: list[Value], attrs: Attrs, node: SymbolNode) -> list[Value]:
     normal, *statistics = _normalized(b, inputs, attrs)
+    return [b.relu(normal), *statistics]
+
+
+@_in_training("_contrib_BatchNormWithReLU", ignored=_NOT_OF_NORMS, rules=_PREDICTING)
+def _batch_norm_relu_back_in_predict_mode(b: Builder, inputs: list[Value], attrs: Attrs,
+                                          node: SymbolNode) -> list[Value]:
+    normal, *statistics = _normalized(b, inputs, attrs, predicting=True)
     return [b.relu(normal), *statistics]
 
 

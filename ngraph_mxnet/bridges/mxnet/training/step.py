@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -61,43 +62,78 @@ class TrainingStep:
         self.outputs = [new(type_) for type_ in program.outputs]
         self._heads = {number: new(program.outputs[number]) for number in program.heads}
         self._random = RandomState(program, next(iter(arrays.values())).ctx)
+        batch = program.new_statistics()
+        results = [*self.outputs, *batch]
         saved = program.new_saved()
-        repeated = {name: self.outputs[number] for name, number in program.repeated.items()}
+        repeated = {name: results[number] for name, number in program.repeated.items()}
         heads = {name: self._heads[number] for number, name in program.heads.items()}
-        # MXNet writes moving statistics in the backward pass, too.
-        self._copies = [(new(types[name]), arrays[name]) for name in program.updated]
+        # Kept with the handles.
+        self._moving, self._batch = [arrays[one.name] for one in program.statistics], batch
+        self._moved = ([array.handle.value for array in self._moving], [array.handle.value for array in batch],
+                       [one.momentum for one in program.statistics])
         self._sums = [(new(types[name]), gradients[name]) for name in added]
         sums = dict(zip(added, (source for source, _ in self._sums), strict=True))
-        self._forward = program.forward.bound({**arrays, **self._random.arrays}, [*self.outputs, *saved.values()])
-        self._backward = program.backward.bound({**arrays, **self._random.arrays, **saved, **repeated, **heads}, [
-            *(source for source, _ in self._copies),
-            *(sums.get(name, array) for name, array in gradients.items())])
+        targets = [sums.get(name, array) for name, array in gradients.items()]
+        self._forward = program.forward.bound({**arrays, **self._random.arrays}, [
+            *results, *(arrays[name] for name in program.gammas), *saved.values()])
+        given = {**arrays, **self._random.arrays}
+        self._backward = program.backward.bound({**given, **saved, **repeated, **heads}, targets)
+        self._make_predicting = lambda: _bound_predicting(program, given, self._heads, targets)
+        self._predicting: Any = None
 
     def forward(self) -> bool:
         """False: nothing was done."""
         self._random.draw()
         return bool(self._forward.run())
 
-    def backward(self, heads: Sequence[NDArray]) -> bool:
-        """After a forward. False: nothing was done.
+    def backward(self, heads: Sequence[NDArray], is_train: bool = True) -> None:
+        """After a forward, whose masks and statistics stay what they are.
 
         Args:
             heads: the gradients of the outputs, as many as are given; those of loss layers are not read.
+            is_train: the mode: where it is not in training, batch norms take their moving statistics for constants, and
+                move none.
 
         Raises:
             MXNetError: one is missing, or has another shape.
+            UnsupportedError: the mode's way can't be compiled.
         """
         with autograd.pause():
             given = {number: head_of(heads, number, array) for number, array in self._heads.items()}
             for number, array in self._heads.items():
                 given[number].copyto(array)
-            if not self._backward.run():
-                return False
-            for source, target in self._copies:
-                source.copyto(target)
+            if is_train or not self._batch:
+                _ran(self._backward.run(profiled=True))
+                self._move()
+            else:
+                if self._predicting is None:
+                    self._predicting = self._make_predicting()
+                _ran(self._predicting.run(profiled=True))
             for source, target in self._sums:
                 target += source
-        return True
+
+    def _move(self) -> None:
+        from ngraph_mxnet import _core
+
+        if self._batch:
+            _ran(_core.move_statistics(*self._moved))
+
+
+def _ran(done: bool) -> None:
+    """What ran forward goes back, also while the profiler is on: nobody else has the forward pass's masks.
+
+    Raises:
+        MXNetError: it did not.
+    """
+    if not done:
+        raise MXNetError("the backward pass of a compiled training step has not run: an array has no memory; run "
+                         "forward again, or set NGRAPH_TRAINING=0")
+
+
+def _bound_predicting(program: TrainingProgram, arrays: Arrays, heads: Mapping[int, NDArray],
+                      targets: Sequence[NDArray]) -> Any:
+    half, names = program.predicting()
+    return half.bound({**arrays, **{name: heads[number] for number, name in names.items()}}, targets)
 
 
 def head_of(heads: Sequence[NDArray], number: int, output: NDArray) -> NDArray:

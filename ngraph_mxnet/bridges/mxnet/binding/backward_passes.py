@@ -1,0 +1,89 @@
+"""Backward passes that ask more of compiled calls than one in training mode by all variables does.
+
+* `autograd.grad(create_graph=True)` through what was compiled is an error, as through MXNet's own hybridized blocks:
+  MXNet would take our part's gradient for a constant, and tell nobody.
+* In predict mode (`train_mode=False`) batch norms take their moving statistics for constants. The program of that is
+  compiled when it is first asked for.
+* Such a pass, and one by chosen variables, is waited for where statistics might move or be read: MXNet's engine is not
+  told of them (csrc/tape.cc).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import mxnet as mx
+from mxnet import autograd
+from mxnet.base import MXNetError
+from mxnet.ndarray import NDArray
+
+from ngraph_mxnet.bridges.mxnet.judging import partitioner
+
+stock_grad = autograd.grad
+stock_backward = autograd.backward
+stock_method = NDArray.backward
+
+_NODE = '"op": "_CustomFunction"'
+_Result = TypeVar("_Result")
+
+
+def install() -> None:
+    autograd.grad = grad
+    autograd.backward = backward
+    NDArray.backward = method
+
+
+def _waited_for(run: Callable[[], _Result], train_mode: bool) -> _Result:
+    """A backward pass that may meet calls which move statistics.
+
+    Raises:
+        UnsupportedError: predict mode's way can't be compiled.
+    """
+    from ngraph_mxnet import _core
+
+    if not _core.is_any_moving():
+        return run()
+    if not train_mode:
+        from ngraph_mxnet.bridges.mxnet.training.recorded import prepare_predicting
+
+        prepare_predicting()
+    result = run()
+    mx.nd.waitall()
+    return result
+
+
+@functools.wraps(stock_backward)
+def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+    if train_mode:
+        stock_backward(heads, head_grads, retain_graph, train_mode)
+    else:
+        _waited_for(lambda: stock_backward(heads, head_grads, retain_graph, train_mode), False)
+
+
+@functools.wraps(stock_method)
+def method(self: NDArray, out_grad: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+    if train_mode:
+        stock_method(self, out_grad, retain_graph, train_mode)
+    else:
+        _waited_for(lambda: stock_method(self, out_grad, retain_graph, train_mode), False)
+
+
+@functools.wraps(stock_grad)
+def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: Any = None, create_graph: bool = False,
+         train_mode: bool = True) -> Any:
+    """MXNet's.
+
+    Raises:
+        MXNetError: gradients of gradients are wanted of a compiled call.
+    """
+    from ngraph_mxnet import _core
+
+    if create_graph and _core.is_any_recorded():
+        for head in heads if isinstance(heads, (list, tuple)) else [heads]:
+            if _NODE in partitioner.json_of(autograd.get_symbol(head)):
+                raise MXNetError("a hybridized block that is compiled does not support higher order gradients, nor do "
+                                 "MXNet's own; please do not use hybridize if you want create_graph=True")
+    return _waited_for(lambda: stock_grad(heads, variables, head_grads, retain_graph, create_graph, train_mode),
+                       train_mode)
