@@ -22,6 +22,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "verifying/conftest.py": {"_INSTANCES": REGISTERED},
     "targets/cpu/test_openmp.py": {"_warned": WARNED_ONCE},
     "runtime/test_config.py": {"_warned": WARNED_ONCE},
+    "targets/cpu/test_promises.py": {"_new": REPLACED},
     "targets/cpu/test_tuning.py": dict.fromkeys(("_ROUNDS", "_runner", "_fastest"), REPLACED),
     "targets/cpu/test_cpu_costs.py": {"_elsewhere": REPLACED},
     "bridges/mxnet/test_partition.py": {"_reason": REPLACED},
