@@ -12,7 +12,7 @@ import pytest
 
 from fuzzing.values import test_helpers  # noqa: F401  (before what it makes importable)
 from fuzzing.values.drawing import Draw, chance, integer, pick
-from ngraph_mxnet import _core, config
+from ngraph_mxnet import _core
 from ngraph_mxnet.targets.cpu.machine.isa import available
 
 # isort: split
@@ -20,8 +20,6 @@ from bf16_machine import allow_bf16
 
 EMULATION = "FUZZ_BF16"
 """The variable by which the script asks for kernels of bf16 on a CPU that lacks them: to compile them takes a while."""
-MODES = [variable for variable in config.VARIABLES.values() if variable.name.endswith(("_POISON", "_SHUFFLE"))]
-"""Modes for tests: of memory that holds no numbers, and of tasks in any order that is allowed."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +82,9 @@ def draw_setup(draw: Draw, *, open_sizes: bool = False, codegen: bool = True) ->
         environment["NGRAPH_DYNAMIC"] = "off"
     if chance(draw, 8):
         environment["NGRAPH_INTER_OP_PARALLELISM"] = "1"
-    for mode in MODES:
-        if chance(draw, 3):
-            environment[mode.name] = "1" if isinstance(mode.default, bool) else str(integer(draw, 1, 99))
+    if chance(draw, 3):
+        order = f"shuffle:{integer(draw, 1, 99)}"
+        environment["NGRAPH_DISTURB"] = pick(draw, "poison", order, f"poison,{order}")
     cached = chance(draw, 12)
     if options.get("precision") == "bf16" and os.environ.get(EMULATION):
         options.pop("isa", None)

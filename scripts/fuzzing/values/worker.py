@@ -44,10 +44,10 @@ class Session:
         self._alike: Counter[str] = Counter()
 
     def _attempt(self, trial: Trial) -> None:
-        self._tell(judging=False)
-        self._outcome = check(trial, lambda: self._tell(judging=True))
+        self._note_in_hand(judging=False)
+        self._outcome = check(trial, lambda: self._note_in_hand(judging=True))
 
-    def _tell(self, *, judging: bool) -> None:
+    def _note_in_hand(self, *, judging: bool) -> None:
         """What is in hand, and whether a judge has it: MXNet ends the process behind some pools."""
         (self.folder / "current").write_text(json.dumps({**self._in_hand, "judging": judging}))
 
@@ -68,7 +68,7 @@ class Session:
         family = random.choices(self.families, [each.weight for each in self.families])[0]
         seed = f"{self.seed} {family.name} {number}"
         self._in_hand = {"family": family.name, "seed": seed}
-        self._tell(judging=True)  # a family may run one to draw
+        self._note_in_hand(judging=True)  # a family may run one to draw
         signal.setitimer(signal.ITIMER_PROF, family.seconds)
         drawn = self.drawn[family.name]
         self._outcome = "not drawn"
