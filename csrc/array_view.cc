@@ -196,7 +196,7 @@ bool ArrayView::lies_as_expected() {
       void* data;
       if (mxnet.data(array, &data) != 0 || data == nullptr || view.data() != data) return false;
       for (std::uint64_t version = 0; version < 3; ++version) {
-        if (mxnet.wait(array) != 0 || view.version() != version || !engine::touch(array)) return false;
+        if (mxnet.wait(array) != 0 || view.version() != version || !engine::touch({array})) return false;
       }
       // It may be its own gradient: nobody goes back to it.
       std::uint32_t request = 1;

@@ -91,9 +91,9 @@ bool run_later(Body body, const std::vector<Handle>& read, const std::vector<Han
   return push(start, new Body(std::move(body)), drop, read, written, device, name);
 }
 
-bool touch(Handle array, void (*behind)(void* argument), void* argument) {
+bool touch(const std::vector<Handle>& arrays, void (*behind)(void* argument), void* argument) {
   const auto nothing = [](void*, const Completion* completion, void*) { (*completion)(); };
-  return push(nothing, argument, behind, {}, {array}, {}, "ngraph_mxnet");
+  return push(nothing, argument, behind, {}, arrays, {}, "ngraph_mxnet");
 }
 
 bool queues() {

@@ -57,9 +57,9 @@ Outcome run_now(const Body& body, const std::vector<Handle>& read, const std::ve
 bool run_later(Body body, const std::vector<Handle>& read, const std::vector<Handle>& written, Device device,
                const char* name);
 
-// Pushes a write to the array that writes nothing: its version rises. `behind`, which may be null, is called with
+// Pushes a write to the arrays that writes nothing: their versions rise. `behind`, which may be null, is called with
 // `argument` behind all that was pushed before. Returns false when MXNet has failed.
-bool touch(Handle array, void (*behind)(void* argument) = nullptr, void* argument = nullptr);
+bool touch(const std::vector<Handle>& arrays, void (*behind)(void* argument) = nullptr, void* argument = nullptr);
 
 // Whether it queues what it can't run at once. The naive one runs all on the caller's thread.
 bool queues();

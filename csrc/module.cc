@@ -398,6 +398,13 @@ void define(py::module_& m) {
   m.def("connect_mxnet", &connect_mxnet, py::arg("path"), "Finds libmxnet, which is loaded from there.");
   m.def("mxnet_replacements", &mxnet_replacements,
         "[(name, address)]: the functions of libmxnet's C interface that are to be called by way of ours.");
+  m.def("touch", [](const std::vector<std::uintptr_t>& arrays) {
+          std::vector<engine::Handle> handles;
+          for (std::uintptr_t array : arrays) handles.push_back(reinterpret_cast<engine::Handle>(array));
+          engine::check(engine::touch(handles));
+        }, py::arg("arrays"), py::call_guard<GilReleased>(),
+        "The versions of these NDArrays, by their handles, rise behind what was pushed before: something that MXNet "
+        "counts as a reader has written to them.");
   m.def("set_bulk", &mxnet_writers::set_bulk, py::arg("operators"), py::call_guard<GilReleased>(),
         "MXEngineSetBulkSize.");
   m.attr("hash_key_bytes") = sizeof(ContentHasher::Key);

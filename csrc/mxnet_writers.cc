@@ -31,7 +31,7 @@ int copy_from_cpu(Handle array, const void* data, std::size_t size) {
   const int result = mxnet.copy(array, data, size);
   // It counts as over when the version has risen once more, also where the engine does not run what fails.
   const auto end = [](void* argument) { DirectCopies::end(reinterpret_cast<std::uintptr_t>(argument)); };
-  const bool pushed = result == 0 && engine::touch(array, end, reinterpret_cast<void*>(begun));
+  const bool pushed = result == 0 && engine::touch({array}, end, reinterpret_cast<void*>(begun));
   if (!pushed) DirectCopies::end(begun);
   return result;
 }
@@ -120,7 +120,7 @@ void mxnet_writers::hold(const std::shared_ptr<ArrayHolder>& holder, const std::
     int type = 0, id = 0;
     engine::check(mxnet.context(array, &type, &id) == 0);
     if (type == engine::kSharedMemory) holder->distrust();
-    engine::check(engine::touch(array));
+    engine::check(engine::touch({array}));
   }
 }
 
@@ -131,7 +131,7 @@ void mxnet_writers::release(const std::shared_ptr<ArrayHolder>& holder, const st
       (*static_cast<Kept*>(kept))->forget();
       delete static_cast<Kept*>(kept);
     };
-    engine::check(engine::touch(reinterpret_cast<Handle>(address), forget, new Kept(holder)));
+    engine::check(engine::touch({reinterpret_cast<Handle>(address)}, forget, new Kept(holder)));
   }
 }
 

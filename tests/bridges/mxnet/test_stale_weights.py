@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from mxnet_helpers import backend, mx, needs_library
+from mxnet_helpers import backend, close, mx, needs_library
 
 from mxnet import gluon  # isort: skip  # the helpers make it importable
 from mxnet.gluon import nn  # isort: skip
@@ -275,3 +275,43 @@ def test_a_call_under_way_keeps_its_arrays(monkeypatch):
     for other in others:
         op(other)
     assert first.handle.value in released
+
+
+@pytest.mark.parametrize("flags", [{}, {"static_alloc": True}, {"static_alloc": True, "static_shape": True}])
+def test_statistics_that_mxnets_own_training_moves(flags, monkeypatch):
+    """Its ready-made operators raise no version of them."""
+    monkeypatch.setenv("NGRAPH_TRAINING", "0")
+    net = mx.gluon.nn.HybridSequential()
+    net.add(mx.gluon.nn.Dense(4, in_units=4), mx.gluon.nn.BatchNorm(in_channels=4, momentum=0.5),
+            mx.gluon.nn.Activation("tanh"))
+    net.initialize(mx.init.Xavier())
+    random = np.random.default_rng(0)
+    with backend("NGRAPH"):
+        net.hybridize(**flags)
+        for _ in range(5):
+            with mx.autograd.record():
+                y = net(mx.nd.array(random.normal(size=(6, 4)) + 1))
+            y.backward()
+            x = mx.nd.array(random.normal(size=(6, 4)))
+            y = net(x)
+            norm = net[1]
+            hidden = x.asnumpy() @ net[0].weight.data().asnumpy().T
+            hidden = (hidden - norm.running_mean.data().asnumpy()) / np.sqrt(norm.running_var.data().asnumpy() + 1e-5)
+            close(y, np.tanh(hidden))
+
+
+def test_statistics_that_an_executors_native_training_moves(monkeypatch):
+    monkeypatch.setenv("NGRAPH_TRAINING", "0")
+    symbol = mx.sym.BatchNorm(mx.sym.tanh(mx.sym.var("data")) * 2, name="bn", fix_gamma=False, momentum=0.5, eps=1e-3)
+    random = np.random.default_rng(0)
+    with backend("NGRAPH"):
+        executor = symbol.simple_bind(mx.cpu(), data=(6, 4))
+        executor.arg_dict["bn_gamma"][:] = 1
+        executor.aux_dict["bn_moving_var"][:] = 1
+        for _ in range(5):
+            executor.forward(is_train=True, data=mx.nd.array(random.normal(size=(6, 4)) + 1))
+            executor.backward(mx.nd.ones((6, 4)))
+            x = random.normal(size=(6, 4)).astype(np.float32)
+            found = executor.forward(is_train=False, data=mx.nd.array(x))[0]
+            mean, variance = (executor.aux_dict[f"bn_moving_{name}"].asnumpy() for name in ("mean", "var"))
+            close(found, (np.tanh(x) * 2 - mean) / np.sqrt(variance + 1e-3))

@@ -19,6 +19,7 @@ from mxnet import autograd
 from mxnet.base import MXNetError
 from mxnet.ndarray import NDArray
 
+from ngraph_mxnet.bridges.mxnet.binding import uncounted
 from ngraph_mxnet.bridges.mxnet.judging import partitioner
 
 stock_grad = autograd.grad
@@ -60,6 +61,7 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
         stock_backward(heads, head_grads, retain_graph, train_mode)
     else:
         _waited_for(lambda: stock_backward(heads, head_grads, retain_graph, train_mode), False)
+    uncounted.touch_recorded()
 
 
 @functools.wraps(stock_method)
@@ -68,6 +70,7 @@ def method(self: NDArray, out_grad: Any = None, retain_graph: bool = False, trai
         stock_method(self, out_grad, retain_graph, train_mode)
     else:
         _waited_for(lambda: stock_method(self, out_grad, retain_graph, train_mode), False)
+    uncounted.touch_recorded()
 
 
 @functools.wraps(stock_grad)
@@ -85,5 +88,7 @@ def grad(heads: Any, variables: Any, head_grads: Any = None, retain_graph: Any =
             if _NODE in partitioner.json_of(autograd.get_symbol(head)):
                 raise MXNetError("a hybridized block that is compiled does not support higher order gradients, nor do "
                                  "MXNet's own; please do not use hybridize if you want create_graph=True")
-    return _waited_for(lambda: stock_grad(heads, variables, head_grads, retain_graph, create_graph, train_mode),
-                       train_mode)
+    found = _waited_for(lambda: stock_grad(heads, variables, head_grads, retain_graph, create_graph, train_mode),
+                        train_mode)
+    uncounted.touch_recorded()
+    return found

@@ -27,7 +27,7 @@ from mxnet.executor import Executor
 from mxnet.ndarray import NDArray
 from mxnet.symbol import Symbol
 
-from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, fallbacks, training
+from ngraph_mxnet.bridges.mxnet.binding import compiled_bind, environment, fallbacks, training, uncounted
 from ngraph_mxnet.bridges.mxnet.binding.siblings import Siblings
 from ngraph_mxnet.bridges.mxnet.binding.side_tables import Beside
 from ngraph_mxnet.bridges.mxnet.binding.stock_executor import bind_natively
@@ -121,6 +121,8 @@ class NGraphExecutor(Executor):
             if twin is not None:
                 self._publish(twin.outputs)
         native.backward(out_grads, is_train)
+        if self.aux_arrays and environment.problem() is None:
+            uncounted.touch(self.aux_arrays)
 
     def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
         if self.monitor is None:

@@ -38,6 +38,7 @@ from ngraph_mxnet.bridges.mxnet.binding import (
     lookups,
     loss_training,
     quick_call,
+    uncounted,
 )
 from ngraph_mxnet.bridges.mxnet.binding.fallbacks import Refusal, reason_of
 from ngraph_mxnet.bridges.mxnet.binding.held_op import HeldCachedOp
@@ -315,6 +316,8 @@ def _as_built(block: HybridBlock, args: tuple[Any, ...]) -> Any:
     """By the block's own cached op."""
     if block._cached_op is None:
         block._build_cache(*args)
+    if autograd.is_recording() and environment.problem() is None:
+        uncounted.add_recorded(block)
     kept = blocks.get(block)
     held = None if kept is None else kept.held
     if held is None or not held.is_around(block._cached_op):

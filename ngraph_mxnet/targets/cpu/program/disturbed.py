@@ -55,16 +55,16 @@ def _poison(builder: ProgramBuilder, kernel: str) -> None:
     word = builder.constant(np.full(1, POISON, np.uint32))
     last = 1 + max(instruction.node for instruction in builder.instructions)
     before, after = [], []
-    for buffer, users in using.items():
+    for buffer, reading in using.items():
         if buffer.region is not None and buffer.zeroing is None:
             continue
         shape, strides, offset = _inside(buffer)
         params = strided("copy_4", shape, (0,) * len(shape), strides)
         first, then = (Instruction(kernel, [(word, 0), (buffer, offset)], params.ints(), params.floats(), params.tasks,
                                    waits, node=node, origin="poison", exact=True)
-                       for waits, node in (([], 0), (list(users), last)))
-        for user in users:
-            user.waits.append(first)
+                       for waits, node in (([], 0), (list(reading), last)))
+        for each in reading:
+            each.waits.append(first)
         before.append(first)
         if buffer not in pieces:
             after.append(then)
