@@ -121,8 +121,7 @@ class NGraphExecutor(Executor):
             if twin is not None:
                 self._publish(twin.outputs)
         native.backward(out_grads, is_train)
-        if self.aux_arrays and environment.problem() is None:
-            uncounted.touch(self.aux_arrays)
+        uncounted.touch(self.aux_arrays)
 
     def set_monitor_callback(self, callback: Any, monitor_all: bool = False) -> None:
         if self.monitor is None:

@@ -316,7 +316,7 @@ def _as_built(block: HybridBlock, args: tuple[Any, ...]) -> Any:
     """By the block's own cached op."""
     if block._cached_op is None:
         block._build_cache(*args)
-    if autograd.is_recording() and environment.problem() is None:
+    if autograd.is_recording():
         uncounted.add_recorded(block)
     kept = blocks.get(block)
     held = None if kept is None else kept.held

@@ -14,6 +14,8 @@ from mxnet.gluon import Parameter
 from mxnet.gluon.block import HybridBlock
 from mxnet.ndarray import NDArray
 
+from ngraph_mxnet.bridges.mxnet.binding import environment
+
 _states: WeakSet[Parameter] = WeakSet()
 """Of all blocks whose backward passes MXNet has run so, or may yet run."""
 
@@ -34,8 +36,9 @@ def touch_recorded() -> None:
 
 def touch(states: Iterable[NDArray]) -> None:
     """A backward pass that writes these was pushed: their versions rise behind it."""
-    from ngraph_mxnet import _core
-
     handles = list({array.handle.value: None for array in states})
-    if handles:
-        _core.touch(handles)
+    if not handles or environment.problem() is not None:
+        return
+    import ngraph_mxnet._core as core
+
+    core.touch(handles)
